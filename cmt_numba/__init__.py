@@ -1,0 +1,8 @@
+"""Contextual Memory Trees: a learned, online key-value memory with logarithmic-time operations."""
+
+from ._invariants import InvariantError
+from ._search import Exploration, Hits
+from .tree import ContextualMemoryTree
+
+__all__ = ["ContextualMemoryTree", "Exploration", "Hits", "InvariantError"]
+from ._version import __version__

@@ -1,0 +1,212 @@
+"""The whole state of a forest as arrays, their allocation and growth.
+
+Every array has one owner and one meaning, and all of them together are a :class:`State`, the one argument that
+kernels share. Arrays that belong to trees have the tree as their first axis, so each tree lives in a slab of its own
+and several trees can grow at once without touching each other's memory.
+
+A *slot* is a memory's row in the key store: slots are always ``0 .. n_memories - 1``, because a removal moves the
+last memory into the gap. A *place* is an internal node (``place >= 0``) or a leaf (``place < 0``, leaf ``~place``).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ._jit import inner
+
+NONE = -1
+"""No node, no leaf, no memory: the end of every list."""
+
+LEFT = 0
+RIGHT = 1
+
+# Columns of ``State.counters``, one row a tree.
+ROOT = 0  # place of the root
+COUNT = 1  # memories in the tree: exactly the slots 0 .. COUNT - 1
+NODES_END = 2  # internal nodes ever used: rows below it are live or on the free list
+FREE_NODE = 3  # head of the list of freed nodes, linked through ``Nodes.parent``
+LEAVES_END = 4
+FREE_LEAF = 5  # head of the list of freed leaves, linked through ``Leaves.parent``
+TABLES_END = 6  # router storage ever used, in cells
+CELLS_WANTED = 7  # with TABLES_FULL: how much router storage must be free to go on
+REROUTES_LEFT = 8  # the step under way, see ``_memory.py``
+MOVING_SLOT = 9
+MOVING_PLACE = 10
+MOVED_FROM = 11
+NEXT_ROW = 12  # of the update under way
+N_COUNTERS = 13
+
+# Entries of ``Keys.totals``.
+N_MEMORIES = 0
+NEXT_ID = 1
+VALUES_END = 2  # cells of ``Keys.values`` ever used (sparse keys)
+VALUES_LIVE = 3  # cells of ``Keys.values`` that belong to a memory (sparse keys)
+LONGEST = 4  # most cells that one key has taken
+N_TOTALS = 5
+
+# What a kernel answers. Anything but DONE says which arrays must grow before it can go on.
+DONE = 0
+NODES_FULL = 1
+LEAVES_FULL = 2
+TABLES_FULL = 3
+
+SMALLEST_TABLE_BITS = 4
+N_TABLE_SIZES = 32
+
+
+class Parameters(NamedTuple):
+    """What is fixed for a forest's life, passed to kernels by value."""
+
+    n_trees: int
+    n_features: int
+    sparse: bool
+    alpha: float
+    leaf_multiplier: float
+    n_reroutes: int
+    router_loss: int
+    router_learning_rate: float
+    scorer_learning_rate: float
+
+
+class Keys(NamedTuple):
+    """The key store: unit-length float32 keys by slot, and the map from ids to slots.
+
+    A dense key is ``values[slot * n_features : (slot + 1) * n_features]``; ``indices``, ``start`` and ``length`` are
+    empty. A sparse key is ``length[slot]`` cells of ``values`` and ``indices`` from ``start[slot]``.
+    """
+
+    values: np.ndarray  # float32 (cells,)
+    indices: np.ndarray  # int32 (cells,)
+    start: np.ndarray  # int64 (capacity,)
+    length: np.ndarray  # int32 (capacity,)
+    ids: np.ndarray  # int64 (capacity,)
+    slot_table: np.ndarray  # int32 (power of two,): open addressing by id, NONE where empty
+    totals: np.ndarray  # int64 (N_TOTALS,)
+
+
+class Nodes(NamedTuple):
+    """Internal nodes."""
+
+    child: np.ndarray  # int32 (trees, nodes, 2): places
+    count: np.ndarray  # int32 (trees, nodes, 2): memories below each child
+    parent: np.ndarray  # int32 (trees, nodes)
+    generation: np.ndarray  # int32 (trees, nodes): how often the row has been freed
+    examples: np.ndarray  # int64 (trees, nodes): memories that INSERT has trained the router on
+    mistakes: np.ndarray  # int64 (trees, nodes): of those, routed against their label after training
+
+
+class Leaves(NamedTuple):
+    """Leaves and the memories in them."""
+
+    members: np.ndarray  # int32 (trees, leaves, width): slots
+    size: np.ndarray  # int32 (trees, leaves)
+    parent: np.ndarray  # int32 (trees, leaves)
+    leaf_of: np.ndarray  # int32 (trees, capacity): the leaf that holds each slot
+
+
+WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square", np.float32)])
+"""A sparse router's weight for one feature, together with its AdaGrad accumulator: one cache line serves all three."""
+
+
+class Routers(NamedTuple):
+    """Linear routers with a bias and their AdaGrad accumulators (sums of squared gradients), by internal node.
+
+    Dense: the weights of node ``v`` are cells ``v * n_features`` onwards of ``weights``. Sparse: an open-addressing
+    table of ``2 ** bits[v]`` cells of ``table`` from ``start[v]``, which holds only the features that the node has met.
+    """
+
+    bias: np.ndarray  # float32 (trees, nodes)
+    bias_squares: np.ndarray  # float32 (trees, nodes)
+    weights: np.ndarray  # float32 (trees, cells): dense only
+    squares: np.ndarray  # float32 (trees, cells): dense only
+    table: np.ndarray  # WEIGHT_CELL (trees, cells): sparse only
+    start: np.ndarray  # int64 (trees, nodes): sparse only
+    bits: np.ndarray  # int8 (trees, nodes): sparse only, 0 where the node has no table yet
+    used: np.ndarray  # int32 (trees, nodes): sparse only
+    free_table: np.ndarray  # int64 (trees, N_TABLE_SIZES): sparse only, heads of lists of freed tables
+
+
+class Scorer(NamedTuple):
+    """The global scorer's weights; both arrays are empty until the first reward."""
+
+    theta: np.ndarray  # float32 (n_features,)
+    squares: np.ndarray  # float32 (n_features,)
+
+
+class State(NamedTuple):
+    """All there is to a forest."""
+
+    parameters: Parameters
+    keys: Keys
+    nodes: Nodes
+    leaves: Leaves
+    routers: Routers
+    scorer: Scorer
+    counters: np.ndarray  # int64 (trees, N_COUNTERS)
+    streams: np.ndarray  # uint64 (trees + 1,): one random stream a tree, the last for queries
+
+
+@inner
+def leaf_limit(leaf_multiplier, n):
+    """Return how many memories a leaf may hold in a tree of ``n``: c log2(n), at least 1."""
+    if n < 2:
+        return 1
+    return max(1, int(leaf_multiplier * np.log2(n)))
+
+
+def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
+    """Return the state of an empty forest: each tree is one empty leaf."""
+    trees = parameters.n_trees
+    counters = np.full((trees, N_COUNTERS), NONE, np.int64)
+    counters[:, [COUNT, NODES_END, TABLES_END, CELLS_WANTED, REROUTES_LEFT]] = 0
+    counters[:, ROOT] = ~0
+    counters[:, LEAVES_END] = 1
+    return State(
+        parameters=parameters,
+        keys=Keys(
+            values=np.empty(0, np.float32),
+            indices=np.empty(0, np.int32),
+            start=np.empty(0, np.int64),
+            length=np.empty(0, np.int32),
+            ids=np.empty(0, np.int64),
+            slot_table=np.full(1, NONE, np.int32),
+            totals=np.zeros(N_TOTALS, np.int64),
+        ),
+        nodes=Nodes(
+            child=np.empty((trees, 0, 2), np.int32),
+            count=np.empty((trees, 0, 2), np.int32),
+            parent=np.empty((trees, 0), np.int32),
+            generation=np.empty((trees, 0), np.int32),
+            examples=np.empty((trees, 0), np.int64),
+            mistakes=np.empty((trees, 0), np.int64),
+        ),
+        leaves=Leaves(
+            members=np.empty((trees, 1, 1), np.int32),
+            size=np.zeros((trees, 1), np.int32),
+            parent=np.full((trees, 1), NONE, np.int32),
+            leaf_of=np.empty((trees, 0), np.int32),
+        ),
+        routers=Routers(
+            bias=np.empty((trees, 0), np.float32),
+            bias_squares=np.empty((trees, 0), np.float32),
+            weights=np.empty((trees, 0), np.float32),
+            squares=np.empty((trees, 0), np.float32),
+            table=np.empty((trees, 0), WEIGHT_CELL),
+            start=np.empty((trees, 0), np.int64),
+            bits=np.empty((trees, 0), np.int8),
+            used=np.empty((trees, 0), np.int32),
+            free_table=np.full((trees, N_TABLE_SIZES), NONE, np.int64),
+        ),
+        scorer=Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32)),
+        counters=counters,
+        streams=seed.generate_state(trees + 1, np.uint64),
+    )
+
+
+def count_bytes(state: State) -> int:
+    """Return the bytes that the state's arrays have allocated."""
+    total = 0
+    for part in state:
+        arrays = part if isinstance(part, tuple) else (part,)
+        total += sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+    return total

@@ -1,0 +1,254 @@
+"""Checks and casts of everything that users pass in; every error about an argument is raised here.
+
+Kernels have no bounds checks: they see only what these functions let through.
+"""
+
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from ._keys import normalize_rows
+from ._search import Exploration, Hits
+from ._state import NODES_END, State
+
+MOST_FEATURES = 2**31 - 1
+"""Feature indices are int32."""
+
+MOST_MEMORIES = 2**31 - 1
+"""Slots are int32."""
+
+_EMPTY_INDICES = np.empty(0, np.int32)
+
+
+class Rows(NamedTuple):
+    """Unit-length rows as kernels take them: row ``i`` is the span ``offsets[i] .. offsets[i + 1]``."""
+
+    values: np.ndarray  # float32
+    indices: np.ndarray  # int32, empty if the rows are dense
+    offsets: np.ndarray  # int64 (n_rows + 1,)
+    n_features: int
+    sparse: bool
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self.offsets.size - 1
+
+
+def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = None) -> Rows:
+    """Return keys or queries as unit-length float32 rows.
+
+    Parameters
+    ----------
+    X : array-like or scipy.sparse matrix or array, shape (n_rows, n_features)
+        Real numbers.
+    sparse : bool, optional
+        The form wanted; by default the form that ``X`` has.
+    n_features : int, optional
+        The width required.
+
+    Raises
+    ------
+    TypeError
+        If ``X`` does not hold real numbers.
+    ValueError
+        If ``X`` has not two dimensions, is empty, has the wrong width, or holds a NaN, an infinity or a value too
+        large for float32.
+    """
+    is_sparse = scipy.sparse.issparse(X)
+    if not is_sparse:
+        X = _as_dense(X)
+    if X.ndim != 2:
+        raise ValueError(
+            f"X must have two dimensions (rows, features), not {X.ndim}; write X.reshape(1, -1) for a single row"
+        )
+    if X.dtype.kind not in "fiub":
+        raise TypeError(f"X must hold real numbers, not {X.dtype}")
+    n_rows, width = X.shape
+    if n_rows == 0 or width == 0:
+        raise ValueError(f"X must have at least one row and one feature, not shape {X.shape}")
+    if width > MOST_FEATURES:
+        raise ValueError(f"X must have at most {MOST_FEATURES} features, not {width}")
+    if n_features is not None and width != n_features:
+        raise ValueError(f"X must have {n_features} features like the keys inserted first, not {width}")
+    if is_sparse or sparse:
+        return _sparse_rows(X) if sparse in (None, True) else _dense_rows(X.toarray())
+    return _dense_rows(X)
+
+
+def _as_dense(X: Any) -> np.ndarray:
+    try:
+        return np.asarray(X)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"X must be an array of real numbers or a scipy.sparse matrix or array: {error}") from error
+
+
+def _dense_rows(X: np.ndarray) -> Rows:
+    n_rows, width = X.shape
+    values = _as_float32(X).reshape(-1)
+    offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
+    return Rows(_normalized(values, offsets), _EMPTY_INDICES, offsets, width, False)
+
+
+def _sparse_rows(X: Any) -> Rows:
+    X = scipy.sparse.csr_array(X)
+    _check_csr(X)
+    canonical = X.has_canonical_format and np.count_nonzero(X.data) == X.nnz
+    if not canonical:
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+    offsets = X.indptr.astype(np.int64)
+    values = _as_float32(X.data)[: offsets[-1]]
+    indices = X.indices[: offsets[-1]].astype(np.int32)
+    return Rows(_normalized(values, offsets), indices, offsets, X.shape[1], True)
+
+
+def _check_csr(X: Any) -> None:
+    """Refuse a CSR structure that its own checks let through and that would send kernels out of bounds."""
+    indptr, indices = X.indptr, X.indices
+    if indptr[0] != 0 or np.any(np.diff(indptr) < 0) or indptr[-1] > min(indices.size, X.data.size):
+        raise ValueError("X must be a valid sparse matrix: its row pointers are not in order")
+    used = indices[: indptr[-1]]
+    if used.size and (used.min() < 0 or used.max() >= X.shape[1]):
+        raise ValueError(f"X must be a valid sparse matrix: it has a column index outside 0 .. {X.shape[1] - 1}")
+
+
+def _as_float32(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _for_kernels(values, np.float32)
+
+
+def _for_kernels(array: np.ndarray, dtype: type) -> np.ndarray:
+    """Return the array in the one memory layout that kernels are compiled for."""
+    array = np.ascontiguousarray(array, dtype=dtype)
+    return array if array.flags.writeable else array.copy()
+
+
+def _normalized(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    unit = np.empty(values.size, np.float32)
+    bad_row = normalize_rows(values, offsets, unit)
+    if bad_row >= 0:
+        raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
+    return unit
+
+
+def check_ids(ids: Any) -> np.ndarray:
+    """Return memory ids as an int64 array of one dimension.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers.
+    ValueError
+        If they have more than one dimension, are none at all, or one is named twice.
+    """
+    ids = np.atleast_1d(np.asarray(ids))
+    if ids.size == 0:
+        raise ValueError("ids must name at least one memory")
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"ids must be integers, not {ids.dtype}")
+    if ids.ndim != 1:
+        raise ValueError(f"ids must have one dimension, not {ids.ndim}")
+    if ids.dtype == np.uint64 and ids.max() > np.iinfo(np.int64).max:
+        raise KeyError(f"ids must be ids of stored memories: there is no {ids.max()}")
+    ids = ids.astype(np.int64)
+    if ids.size > 1:
+        unique, counts = np.unique(ids, return_counts=True)
+        if unique.size < ids.size:
+            raise ValueError(f"ids must be distinct: {unique[counts > 1][0]} is named twice")
+    return ids
+
+
+def check_known(ids: np.ndarray, slots: np.ndarray) -> None:
+    """Raise KeyError if an id has no slot."""
+    if slots.min() < 0:
+        raise KeyError(f"ids must be ids of stored memories: there is no {ids[slots < 0][0]}")
+
+
+def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
+    """Return rewards as a float32 array of two dimensions, one column for each of the first memories of each row.
+
+    Raises
+    ------
+    TypeError
+        If they are not real numbers.
+    ValueError
+        If they do not fit the hits, or one is NaN or outside [0, 1].
+    """
+    try:
+        rewards = np.asarray(rewards)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"rewards must be an array of real numbers: {error}") from error
+    if rewards.dtype.kind not in "fiub":
+        raise TypeError(f"rewards must be real numbers, not {rewards.dtype}")
+    if rewards.shape not in ((ids.shape[0],), ids.shape):
+        raise ValueError(f"rewards must have shape {(ids.shape[0],)} or {ids.shape} like the hits, not {rewards.shape}")
+    if not np.all((rewards >= 0) & (rewards <= 1)):  # NaN compares false
+        raise ValueError("rewards must lie in [0, 1]")
+    return np.ascontiguousarray(rewards.reshape(ids.shape[0], -1), dtype=np.float32)
+
+
+def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
+    """Return the answers of a query to ``n_rows`` rows of a forest in a given state.
+
+    Raises
+    ------
+    TypeError
+        If they are not a query's answers.
+    ValueError
+        If they are for another number of rows, or name a tree or node that the forest never had.
+    """
+    if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
+        raise TypeError(f"hits must be what query answered, not {type(hits).__name__}")
+    ids = _for_kernels(hits.ids, np.int64)
+    if ids.ndim != 2 or ids.shape[0] != n_rows:
+        raise ValueError(f"hits must have one row for each of the {n_rows} rows of X, not shape {ids.shape}")
+    dtypes = {"tree": np.int32, "node": np.int32, "generation": np.int32, "side": np.int8, "probability": np.float32}
+    exploration = Exploration(**{name: _for_kernels(getattr(hits.exploration, name), dtypes[name]) for name in dtypes})
+    for name, column in exploration._asdict().items():
+        if column.shape != (n_rows,):
+            raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, not {column.shape}")
+    tree, node = exploration.tree, exploration.node
+    explored = tree >= 0
+    if state is not None and explored.any():
+        if tree.max() >= state.parameters.n_trees or np.any(node >= state.counters[np.maximum(tree, 0), NODES_END]):
+            raise ValueError("hits.exploration must come from this forest: it names a tree or node that never was")
+    return Hits(ids, hits.scores, exploration)
+
+
+def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
+    """Return an integer argument, or raise TypeError or ValueError."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, not {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be between {least} and {most}, not {value}")
+    return int(value)
+
+
+def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:
+    """Return a real argument from ``least`` (or, with ``above``, from just above it) to ``most``."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a real number, not {value!r}")
+    if not least <= value <= most or (above and value == least) or not np.isfinite(value):
+        bound = f"above {least} and at most {most}" if above else f"between {least} and {most}"
+        raise ValueError(f"{name} must be {bound}, not {value}")
+    return float(value)
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> int:
+    """Return the number of a named option."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+    return choices.index(value)
+
+
+def check_seed(random_state: Any) -> np.random.SeedSequence:
+    """Return the seed sequence of a ``random_state``: None, a non-negative integer or a numpy SeedSequence."""
+    if isinstance(random_state, np.random.SeedSequence):
+        return random_state
+    if random_state is None:
+        return np.random.SeedSequence()
+    return np.random.SeedSequence(check_integer("random_state", random_state, 0, 2**64 - 1))

@@ -1,0 +1,412 @@
+"""The Contextual Memory Tree: a learned, online key-value memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import config as numba_config
+
+from . import _invariants
+from ._growth import with_more, with_room_for_keys
+from ._keys import append_keys, drop_keys_from, find_slots
+from ._learning import update_scorer, update_tree
+from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
+from ._parallel import length_of_step, map_threads, progress_bar, spans
+from ._random import draw_word
+from ._search import Exploration, Hits, query_rows
+from ._state import (
+    COUNT,
+    DONE,
+    N_MEMORIES,
+    NEXT_ID,
+    NEXT_ROW,
+    Parameters,
+    State,
+    count_bytes,
+    new_state,
+)
+from ._validation import (
+    MOST_MEMORIES,
+    Rows,
+    check_choice,
+    check_hits,
+    check_ids,
+    check_integer,
+    check_known,
+    check_real,
+    check_rewards,
+    check_rows,
+    check_seed,
+)
+
+ROUTER_LOSSES = ("squared", "logistic")
+
+_ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
+
+
+class ContextualMemoryTree:
+    """A Contextual Memory Tree, or a forest of them over one store of memories.
+
+    Memories are keys (feature vectors) with an id; what an id stands for is the caller's. Keys are scaled to unit
+    length when they come in, so only their direction counts. They are inserted, found, removed and reorganised one by
+    one in time logarithmic in their number, and rewards for the memories returned teach the trees where to look and
+    the scorer what to return (Sun et al., Contextual Memory Trees, ICML 2019).
+
+    Parameters
+    ----------
+    n_trees : int, default 1
+        Trees over the same memories, each grown with its own random draws. One is the paper's tree; each further tree
+        costs as much again to insert and finds much of what the others miss.
+    alpha : float in (0, 1], default 0.9
+        How strongly routers are taught to keep the two sides of a node equal in number.
+    leaf_multiplier : float, default 4.0
+        ``c``: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
+    n_reroutes : int, default 5
+        ``d``: how many memories each tree reroutes after each memory inserted and each row of an update.
+    router_loss : {"squared", "logistic"}, default "squared"
+        What routers minimise.
+    router_learning_rate : float, default 2.0
+        AdaGrad step of the routers, relative to the sum of a key's absolute values.
+    scorer_learning_rate : float, default 0.1
+        AdaGrad step of the scorer.
+    n_threads : int, optional
+        Threads for batches; by default as many as numba uses (``NUMBA_NUM_THREADS``, or one a processor). Answers
+        and trees do not depend on it.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed. The same seed and calls give the same trees and answers.
+
+    Attributes
+    ----------
+    n_memories, n_features, depth, nbytes
+        See the properties of these names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tree = ContextualMemoryTree(random_state=0)
+    >>> tree.insert(np.eye(3))
+    array([0, 1, 2])
+    >>> tree.query([[0.1, 0.9, 0.0]]).ids
+    array([[1]])
+    """
+
+    def __init__(
+        self,
+        n_trees: int = 1,
+        alpha: float = 0.9,
+        leaf_multiplier: float = 4.0,
+        n_reroutes: int = 5,
+        *,
+        router_loss: str = "squared",
+        router_learning_rate: float = 2.0,
+        scorer_learning_rate: float = 0.1,
+        n_threads: int | None = None,
+        random_state: int | np.random.SeedSequence | None = None,
+    ) -> None:
+        self._options = {
+            "n_trees": check_integer("n_trees", n_trees, 1, 2**15),
+            "alpha": check_real("alpha", alpha, 0.0, 1.0, above=True),
+            "leaf_multiplier": check_real("leaf_multiplier", leaf_multiplier, 0.0, 2.0**20, above=True),
+            "n_reroutes": check_integer("n_reroutes", n_reroutes, 0),
+            "router_loss": check_choice("router_loss", router_loss, ROUTER_LOSSES),
+            "router_learning_rate": check_real("router_learning_rate", router_learning_rate, 0.0, 1e6, above=True),
+            "scorer_learning_rate": check_real("scorer_learning_rate", scorer_learning_rate, 0.0, 1e6, above=True),
+        }
+        self._n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 2**15)
+        self._seed = check_seed(random_state)
+        self._state: State | None = None  # allocated when the first insert says how wide keys are
+
+    # What it holds
+
+    @property
+    def n_memories(self) -> int:
+        """Memories stored."""
+        return 0 if self._state is None else int(self._state.keys.totals[N_MEMORIES])
+
+    @property
+    def n_features(self) -> int | None:
+        """Width of the keys, fixed by the first insert; None before."""
+        return None if self._state is None else self._state.parameters.n_features
+
+    @property
+    def depth(self) -> int:
+        """The most internal nodes between a root and a leaf; 0 while every tree is a single leaf."""
+        return 0 if self._state is None else _invariants.depth(self._state)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory allocated for keys, trees, routers and scorer."""
+        return 0 if self._state is None else count_bytes(self._state)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all memories, in no particular order: int64, shape (n_memories,)."""
+        if self._state is None:
+            return np.empty(0, np.int64)
+        return self._state.keys.ids[: self.n_memories].copy()
+
+    def __len__(self) -> int:
+        return self.n_memories
+
+    def __contains__(self, memory_id: object) -> bool:
+        if self._state is None or not isinstance(memory_id, (int, np.integer)) or isinstance(memory_id, bool):
+            return False
+        if not 0 <= memory_id < self._state.keys.totals[NEXT_ID]:
+            return False
+        return bool(self._slots(np.array([memory_id], np.int64))[0] >= 0)
+
+    def __repr__(self) -> str:
+        options = dict(self._options)
+        options["router_loss"] = ROUTER_LOSSES[int(options["router_loss"])]
+        shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return f"{type(self).__name__}({shown}) with {self.n_memories} memories"
+
+    def check_invariants(self) -> None:
+        """Check everything that must hold of the trees and the key store.
+
+        Raises
+        ------
+        InvariantError
+            Saying what is wrong. Unless memory was overwritten from outside, this is a bug.
+        """
+        if self._state is not None:
+            _invariants.check(self._state)
+
+    # What it does
+
+    def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
+        """Insert memories (INSERT, Algorithm 4), in the order of the rows.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Keys: real, finite numbers. Whether the first keys are dense or sparse decides how all keys are stored;
+            later ones of the other form are converted.
+        progress : bool, default False
+            Show a progress bar.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            The new memories' ids: 0, 1, 2, ... in order of insertion, never used again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``X`` cannot be used as keys; nothing has changed then.
+        MemoryError
+            If memory runs out; the memories stored before are still there, those of ``X`` are not.
+        """
+        rows = self._check_rows(X)
+        state = self._state
+        if state is None:
+            state = new_state(Parameters(n_features=rows.n_features, sparse=rows.sparse, **self._options), self._seed)
+        first = int(state.keys.totals[N_MEMORIES])
+        if first + rows.n_rows > MOST_MEMORIES:
+            raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")
+        self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
+        append_keys(self._state, rows.values, rows.indices, rows.offsets)
+        try:
+            self._in_steps(first, rows.n_rows, "insert", progress, insert_slots)
+        except BaseException:
+            self._take_back(first)
+            raise
+        return self._state.keys.ids[first : first + rows.n_rows].copy()
+
+    def query(
+        self, X: Any, k: int = 1, n_probes: int | None = None, epsilon: float = 0.0, *, progress: bool = False
+    ) -> Hits:
+        """Return the best memories for each row (QUERY, Algorithm 2).
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Queries.
+        k : int, default 1
+            Memories to return for each row.
+        n_probes : int, optional
+            Leaves to search in all trees together, those on the surest paths first; with at least ``n_trees``, each
+            tree's best leaf among them. By default one leaf in each tree. More find more and take longer.
+        epsilon : float in [0, 1], default 0.0
+            Probability with which a row explores: it draws a tree and a place on its path there, and either takes a
+            random side at that node or draws random memories in the leaf.
+        progress : bool, default False
+            Show a progress bar.
+
+        Returns
+        -------
+        Hits
+            Ids, scores and the record of exploration. Equal scores are ordered at random, anew after every reroute.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        rows = self._check_rows(X)
+        k = check_integer("k", k, 1)
+        n_leaves = 0 if n_probes is None else check_integer("n_probes", n_probes, 1)
+        epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
+        n = rows.n_rows
+        ids, scores = np.full((n, k), -1, np.int64), np.full((n, k), -np.inf, np.float32)
+        exploration = Exploration(
+            tree=np.full(n, -1, np.int32),
+            node=np.full(n, -1, np.int32),
+            generation=np.zeros(n, np.int32),
+            side=np.full(n, -1, np.int8),
+            probability=np.full(n, np.nan, np.float32),
+        )
+        hits = Hits(ids, scores, exploration)
+        if self.n_memories == 0:
+            return hits
+        state = self._allocated()
+        seed = draw_word(state.streams, state.streams.size - 1) if epsilon > 0.0 else np.uint64(0)
+        n_threads = self._threads_for(n)
+        with progress_bar(n, "query", progress) as report:
+
+            def answer(span: tuple[int, int]) -> None:
+                query_rows(
+                    state, rows.values, rows.indices, rows.offsets, span[0], span[1], n_leaves, n_probes is None,
+                    epsilon, seed, ids, scores, exploration,
+                )  # fmt: skip
+                report(span[1] - span[0])
+
+            map_threads(answer, spans(n, min(length_of_step(n, progress), -(-n // n_threads))), n_threads)
+        return hits
+
+    def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
+        """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
+
+        A row that explored an internal node teaches that node's router; any other teaches the scorer. After each row
+        every tree reroutes ``n_reroutes`` memories.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            The queries.
+        hits : Hits
+            What :meth:`query` answered. Memories and nodes that have gone since are passed over.
+        rewards : array-like, shape (n,) or (n, k)
+            Rewards in [0, 1] of each row's first memory, or of each memory. Those where ``hits.ids`` is -1 do not
+            count.
+        progress : bool, default False
+            Show a progress bar.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        MemoryError
+            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+        """
+        rows = self._check_rows(X)
+        hits = check_hits(hits, rows.n_rows, self._state)
+        rewards = check_rewards(rewards, hits.ids)
+        if self._state is None:
+            return
+        state, exploration = self._state, hits.exploration
+        if state.scorer.theta.size == 0:
+            theta, squares = np.zeros((2, rows.n_features), np.float32)
+            state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))
+        update_scorer(state, rows.values, rows.indices, rows.offsets, hits.ids, rewards, exploration.node)
+        state.counters[:, NEXT_ROW] = 0
+
+        def learn(state: State, t: int, stop: int) -> int:
+            return update_tree(
+                state, t, rows.values, rows.indices, rows.offsets, exploration, hits.ids, rewards, stop
+            )  # fmt: skip
+
+        self._in_steps(0, rows.n_rows, "update", progress, learn)
+
+    def remove(self, ids: Any) -> None:
+        """Remove memories (REMOVE, Algorithm 6). Their room is used again, their ids are not.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored memories, each named once.
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has been removed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers.
+        """
+        ids = check_ids(ids)
+        check_known(ids, self._slots(ids))
+        remove_ids(self._allocated(), ids)
+
+    def reroute(self, n: int, *, progress: bool = False) -> None:
+        """Reroute ``n`` memories of each tree, each drawn uniformly (REROUTE, Algorithm 7).
+
+        Parameters
+        ----------
+        n : int
+            Memories to reroute, at least 0.
+        progress : bool, default False
+            Show a progress bar.
+        """
+        n = check_integer("n", n, 0)
+        if self.n_memories == 0:
+            return
+        self._allocated().counters[:, NEXT_ROW] = 0
+        self._in_steps(0, n, "reroute", progress, reroute_tree)
+
+    # How
+
+    def _allocated(self) -> State:
+        assert self._state is not None
+        return self._state
+
+    def _check_rows(self, X: Any) -> Rows:
+        if self._state is None:
+            return check_rows(X)
+        return check_rows(X, sparse=self._state.parameters.sparse, n_features=self._state.parameters.n_features)
+
+    def _slots(self, ids: np.ndarray) -> np.ndarray:
+        slots = np.full(ids.size, -1, np.int64)
+        if self._state is not None:
+            find_slots(self._state.keys, ids, slots)
+        return slots
+
+    def _threads_for(self, n_rows: int) -> int:
+        n_threads = self._n_threads or numba_config.NUMBA_NUM_THREADS
+        return max(1, min(n_threads, n_rows // _ROWS_WORTH_A_THREAD))
+
+    def _in_steps(
+        self, first: int, n: int, unit: str, progress: bool, work: Callable[[State, int, int], int]
+    ) -> None:
+        """Have every tree do ``work`` up to row ``first + n``, in one step or in as many as a progress bar wants."""
+        with progress_bar(n, unit, progress) as report:
+            for start, stop in spans(n, length_of_step(n, progress)):
+                self._on_each_tree(work, first + stop, self._threads_for(stop - start), first + n)
+                report(stop - start)
+
+    def _on_each_tree(self, work: Callable[[State, int, int], int], stop: int, n_threads: int, end: int) -> None:
+        """Have every tree do ``work`` up to row ``stop``, giving it room as often as it runs out.
+
+        Trees write to no memory but their own, so they work side by side; arrays grow while none does.
+        """
+        waiting = list(range(self._allocated().parameters.n_trees))
+        try:
+            while waiting:
+                state = self._allocated()
+                statuses = map_threads(lambda t: work(state, t, stop), waiting, n_threads)  # noqa: B023
+                waiting = [t for t, status in zip(waiting, statuses, strict=True) if status != DONE]
+                for status in sorted(set(statuses) - {DONE}):
+                    fraction_done = int(state.counters[:, COUNT].min()) / max(end, 1)
+                    self._state = with_more(self._allocated(), status, fraction_done)
+        except BaseException:
+            for t in range(self._allocated().parameters.n_trees):
+                undo_move(self._allocated(), t)
+            raise
+
+    def _take_back(self, first: int) -> None:
+        """Forget the memories from slot ``first`` on."""
+        state = self._allocated()
+        for t in range(state.parameters.n_trees):
+            remove_slots_from(state, t, first)
+        drop_keys_from(state, first)
