@@ -2,7 +2,7 @@
 
 from ._invariants import InvariantError
 from ._search import Exploration, Hits
+from ._version import __version__
 from .tree import ContextualMemoryTree
 
-__all__ = ["ContextualMemoryTree", "Exploration", "Hits", "InvariantError"]
-from ._version import __version__
+__all__ = ["ContextualMemoryTree", "Exploration", "Hits", "InvariantError", "__version__"]

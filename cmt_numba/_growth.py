@@ -18,6 +18,7 @@ from ._state import (
     TABLES_FULL,
     VALUES_END,
     VALUES_LIVE,
+    Keys,
     State,
     leaf_limit,
 )
@@ -83,7 +84,7 @@ def fill_slot_table(table, ids):
         table[cell] = slot
 
 
-def _with_room_for_cells(keys, n_cells: int):
+def _with_room_for_cells(keys: Keys, n_cells: int) -> Keys:
     """Return keys whose cells lie together in slot order, with room for ``n_cells`` more and some time to come."""
     n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
     size = max(live + n_cells, int(_GENTLE * live))

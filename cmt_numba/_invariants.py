@@ -126,7 +126,7 @@ def _check_counts(state: State, t: int, places: list[np.ndarray]) -> None:
         internal = level[level >= 0]
         child = nodes.child[t, internal]
         count = np.where(child >= 0, below[np.maximum(child, 0)], leaves.size[t, np.maximum(~child, 0)])
-        _require(np.array_equal(nodes.count[t, internal], count), f"tree {t}: a node's counts are wrong")
+        _require(np.array_equal(nodes.below[t, internal], count), f"tree {t}: a node's counts are wrong")
         below[internal] = count.sum(axis=1)
 
 
@@ -139,11 +139,11 @@ def _check_free_lists(state: State, t: int, places: list[np.ndarray]) -> None:
         end = int(state.counters[t, end])
         free = _linked(links, int(state.counters[t, head]), end, f"tree {t}: the {name} free list")
         rows = np.concatenate([live, free])
-        _require(np.array_equal(np.sort(rows), np.arange(end)), f"tree {t}: a {name} is neither in use nor free, or both")
+        _require(np.array_equal(np.sort(rows), np.arange(end)), f"tree {t}: a {name} is lost or used twice")
 
 
 def _linked(links: np.ndarray, head: int, most: int, what: str) -> np.ndarray:
-    rows = []
+    rows: list[int] = []
     while head != NONE:
         _require(0 <= head < most and len(rows) < most, f"{what} is broken")
         rows.append(head)

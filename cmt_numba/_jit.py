@@ -15,13 +15,16 @@ Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every proc
 """
 
 import os
+from typing import Any
 
 from numba import njit
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+_UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 
-kernel = njit(cache=_CACHE, nogil=True, error_model="numpy")
-inner = njit(nogil=True, error_model="numpy", _nrt=False)
-inner_fastmath = njit(nogil=True, error_model="numpy", fastmath=_FASTMATH, _nrt=False)
-inner_allocating = njit(nogil=True, error_model="numpy")
+kernel = njit(**_OPTIONS, cache=_CACHE)
+inner = njit(**_OPTIONS, **_UNCOUNTED)
+inner_fastmath = njit(**_OPTIONS, **_UNCOUNTED, fastmath=_FASTMATH)
+inner_allocating = njit(**_OPTIONS)

@@ -14,6 +14,21 @@ from ._state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
 _HASH = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
 
 
+class Rows(NamedTuple):
+    """Unit-length rows as kernels take them: row ``i`` is the span ``offsets[i] .. offsets[i + 1]``."""
+
+    values: np.ndarray  # float32
+    indices: np.ndarray  # int32, empty if the rows are dense
+    offsets: np.ndarray  # int64 (n_rows + 1,)
+    n_features: int
+    sparse: bool
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self.offsets.size - 1
+
+
 @inner
 def hash_feature(feature, bits):
     """Return a cell of a table of ``2 ** bits`` cells for a feature index below 2**31."""
@@ -103,12 +118,12 @@ def _erase_id(keys, memory_id):
 
 
 @kernel
-def append_keys(state, values, indices, offsets):
+def append_keys(state, rows):
     """Store unit-length rows in the next slots under the next ids; the caller has made room."""
     keys = state.keys
     mask = keys.slot_table.size - 1
-    for row in range(offsets.size - 1):
-        a, b = offsets[row], offsets[row + 1]
+    for row in range(rows.offsets.size - 1):
+        a, b = rows.offsets[row], rows.offsets[row + 1]
         slot = keys.totals[N_MEMORIES]
         memory_id = keys.totals[NEXT_ID]
         if state.parameters.sparse:
@@ -118,11 +133,11 @@ def append_keys(state, values, indices, offsets):
             keys.totals[VALUES_END] += b - a
             keys.totals[VALUES_LIVE] += b - a
             for i in range(b - a):
-                keys.indices[start + i] = indices[a + i]
+                keys.indices[start + i] = rows.indices[a + i]
         else:
             start = slot * state.parameters.n_features
         for i in range(b - a):
-            keys.values[start + i] = values[a + i]
+            keys.values[start + i] = rows.values[a + i]
         keys.ids[slot] = memory_id
         cell = memory_id & mask
         while keys.slot_table[cell] != NONE:
@@ -179,6 +194,15 @@ def _probe_bits(n_cells):
     while (1 << bits) < 4 * n_cells:
         bits += 1
     return bits
+
+
+@inner
+def longest_row(rows, first, stop):
+    """Return the most cells in any of the rows ``first .. stop``."""
+    longest = 0
+    for row in range(first, stop):
+        longest = max(longest, rows.offsets[row + 1] - rows.offsets[row])
+    return longest
 
 
 @inner_allocating

@@ -62,7 +62,7 @@ def _teach(state, t, node, slot, work):
     keys, nodes, alpha = state.keys, state.nodes, state.parameters.alpha
     a, b = key_start(state, slot), key_end(state, slot)
     margin = located_margin(state, t, node, keys.values, a, b, work)
-    pull = (1.0 - alpha) * margin + alpha * balance(nodes.count[t, node, LEFT], nodes.count[t, node, RIGHT])
+    pull = (1.0 - alpha) * margin + alpha * balance(nodes.below[t, node, LEFT], nodes.below[t, node, RIGHT])
     label = 1.0 if pull > 0.0 else -1.0
     margin = train_router(state, t, node, keys.values, a, b, work, margin, label, 1.0)
     nodes.examples[t, node] += 1
@@ -91,13 +91,13 @@ def _split(state, t, leaf, work):
     node = take_node(state, t)
     put_in_place_of(state, t, ~leaf, node)
     for _ in range(_SPLIT_PASSES):
-        nodes.count[t, node, LEFT] = 0
-        nodes.count[t, node, RIGHT] = 0
+        nodes.below[t, node, LEFT] = 0
+        nodes.below[t, node, RIGHT] = 0
         for i in range(size):
             slot = leaves.members[t, leaf, i]
             a, b = key_start(state, slot), key_end(state, slot)
             locate(state, t, node, keys.values, keys.indices, a, b, work)
-            nodes.count[t, node, _teach(state, t, node, slot, work)] += 1
+            nodes.below[t, node, _teach(state, t, node, slot, work)] += 1
     _share_out(state, t, node, leaf, take_leaf(state, t))
     return DONE
 
@@ -124,8 +124,8 @@ def _share_out(state, t, node, left, right):
         add_member(state, t, right if to_right else left, slot)
     nodes.child[t, node, LEFT] = ~left
     nodes.child[t, node, RIGHT] = ~right
-    nodes.count[t, node, LEFT] = leaves.size[t, left]
-    nodes.count[t, node, RIGHT] = leaves.size[t, right]
+    nodes.below[t, node, LEFT] = leaves.size[t, left]
+    nodes.below[t, node, RIGHT] = leaves.size[t, right]
     set_parent(state, t, ~left, node)
     set_parent(state, t, ~right, node)
 
@@ -153,7 +153,7 @@ def _insert_from(state, t, slot, place, n, work):
                 status = TABLES_FULL
                 break
             side = _teach(state, t, place, slot, work)
-            nodes.count[t, place, side] += 1
+            nodes.below[t, place, side] += 1
             place = nodes.child[t, place, side]
         elif state.leaves.size[t, ~place] < limit:
             add_member(state, t, ~place, slot)

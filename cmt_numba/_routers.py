@@ -74,13 +74,13 @@ def release_router(state, t, node):
 # Tables start at multiples of the smallest table's size, so a link fits the int32 of a feature cell.
 @inner
 def _set_next_free(routers, t, start, next_start):
-    routers.table[t, start]['feature'] = NONE if next_start == NONE else next_start >> SMALLEST_TABLE_BITS
+    routers.table[t, start]["feature"] = NONE if next_start == NONE else next_start >> SMALLEST_TABLE_BITS
 
 
 @inner
 def next_free_table(routers, t, start):
     """Return where the table that follows ``start`` in its list of free tables starts, or NONE."""
-    link = np.int64(routers.table[t, start]['feature'])
+    link = np.int64(routers.table[t, start]["feature"])
     return link if link == NONE else link << SMALLEST_TABLE_BITS
 
 
@@ -106,7 +106,7 @@ def _take_table(state, t, bits):
         start = state.counters[t, TABLES_END]
         state.counters[t, TABLES_END] += 1 << bits
     for cell in range(start, start + (1 << bits)):
-        routers.table[t, cell]['feature'] = NONE
+        routers.table[t, cell]["feature"] = NONE
     return start
 
 
@@ -118,7 +118,7 @@ def find_cell(routers, t, node, feature):
     mask = (1 << bits) - 1
     cell = hash_feature(feature, bits)
     while True:
-        found = routers.table[t, start + cell]['feature']
+        found = routers.table[t, start + cell]["feature"]
         if found == feature:
             return start + cell
         if found == NONE:
@@ -138,14 +138,14 @@ def _enlarge_table(state, t, node, bits):
     old_start = routers.start[t, node]
     old_size = (1 << np.int64(routers.bits[t, node])) if routers.bits[t, node] > 0 else 0
     for old_cell in range(old_start, old_start + old_size):
-        feature = table[old_cell]['feature']
+        feature = table[old_cell]["feature"]
         if feature != NONE:
             cell = hash_feature(feature, bits)
-            while table[start + cell]['feature'] != NONE:
+            while table[start + cell]["feature"] != NONE:
                 cell = (cell + 1) & mask
-            table[start + cell]['feature'] = feature
-            table[start + cell]['weight'] = table[old_cell]['weight']
-            table[start + cell]['square'] = table[old_cell]['square']
+            table[start + cell]["feature"] = feature
+            table[start + cell]["weight"] = table[old_cell]["weight"]
+            table[start + cell]["square"] = table[old_cell]["square"]
     release_router(state, t, node)
     routers.start[t, node] = start
     routers.bits[t, node] = bits
@@ -178,9 +178,9 @@ def locate(state, t, node, values, indices, a, b, work):
         cell = find_cell(routers, t, node, indices[i])
         if cell < 0:
             cell = ~cell
-            routers.table[t, cell]['feature'] = indices[i]
-            routers.table[t, cell]['weight'] = 0.0
-            routers.table[t, cell]['square'] = 0.0
+            routers.table[t, cell]["feature"] = indices[i]
+            routers.table[t, cell]["weight"] = 0.0
+            routers.table[t, cell]["square"] = 0.0
         work.cells[i - a] = cell
     routers.used[t, node] = used
     return True
@@ -198,7 +198,7 @@ def router_margin(state, t, node, values, indices, a, b):
         for i in range(a, b):
             cell = find_cell(routers, t, node, indices[i])
             if cell >= 0:
-                margin += routers.table[t, cell]['weight'] * values[i]
+                margin += routers.table[t, cell]["weight"] * values[i]
     return margin
 
 
@@ -211,7 +211,7 @@ def located_margin(state, t, node, values, a, b, work):
         return routers.bias[t, node] + dot(routers.weights[t], node * d, values, a, d)
     margin = routers.bias[t, node]
     for i in range(b - a):
-        margin += routers.table[t, work.cells[i]]['weight'] * values[a + i]
+        margin += routers.table[t, work.cells[i]]["weight"] * values[a + i]
     return margin
 
 
@@ -262,8 +262,8 @@ def train_router(state, t, node, values, a, b, work, margin, label, importance):
         table = routers.table[t]
         for i in range(b - a):
             gradient = slope * values[a + i]
-            square = table[work.cells[i]]['square'] + gradient * gradient
-            table[work.cells[i]]['square'] = square
+            square = table[work.cells[i]]["square"] + gradient * gradient
+            table[work.cells[i]]["square"] = square
             work.steps[i] = rate * gradient / np.sqrt(square + _TINY)
             move += work.steps[i] * values[a + i]
     else:
@@ -276,7 +276,7 @@ def train_router(state, t, node, values, a, b, work, margin, label, importance):
     if state.parameters.sparse:
         table = routers.table[t]
         for i in range(b - a):
-            table[work.cells[i]]['weight'] -= shrink * work.steps[i]
+            table[work.cells[i]]["weight"] -= shrink * work.steps[i]
     else:
         _step_dense(routers.weights[t], start, work.steps, b - a, shrink)
     return margin - shrink * move

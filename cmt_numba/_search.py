@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating, kernel
-from ._keys import aim_probe, new_probe, score
+from ._keys import aim_probe, longest_row, new_probe, score
 from ._random import mix, random_below, random_unit
 from ._routers import router_margin
 from ._state import LEFT, N_MEMORIES, NODES_END, NONE, RIGHT, ROOT
@@ -90,6 +90,21 @@ class Hits(NamedTuple):
     ids: np.ndarray
     scores: np.ndarray
     exploration: Exploration
+
+
+def no_hits(n: int, k: int) -> Hits:
+    """Return the answers to ``n`` queries that found nothing and did not explore."""
+    return Hits(
+        ids=np.full((n, k), NONE, np.int64),
+        scores=np.full((n, k), -np.inf, np.float32),
+        exploration=Exploration(
+            tree=np.full(n, NONE, np.int32),
+            node=np.full(n, NONE, np.int32),
+            generation=np.zeros(n, np.int32),
+            side=np.full(n, NONE, np.int8),
+            probability=np.full(n, np.nan, np.float32),
+        ),
+    )
 
 
 @inner_allocating
@@ -276,7 +291,7 @@ def _path(state, t, place, n_steps, values, indices, a, b):
 
 @inner
 def _explore(state, search, probe, values, indices, a, b, row, exploration):
-    """QUERY's exploration (Algorithm 2, lines 6 to 13); return how many memories were found."""
+    """Explore as QUERY does (Algorithm 2, lines 6 to 13); return how many memories were found."""
     stream = search.stream
     t = random_below(stream, 0, state.parameters.n_trees)
     root = state.counters[t, ROOT]
@@ -312,36 +327,27 @@ def _draw_members(state, search, probe, t, leaf):
 
 
 @kernel
-def query_rows(
-    state, values, indices, offsets, first, stop, n_leaves, each_tree, epsilon, seed, ids, scores, exploration
-):
-    """QUERY (Algorithm 2) the rows ``first .. stop``, writing their answers into the same rows of the results.
+def query_rows(state, rows, first, stop, n_leaves, epsilon, seed, hits):
+    """QUERY (Algorithm 2) the rows ``first .. stop``, writing their answers into the same rows of ``hits``.
 
     Rows do not depend on each other, nor on how they are divided among calls: a row's random draws come from ``seed``
     and its number.
     """
-    k = ids.shape[1]
-    n_leaves = state.parameters.n_trees if each_tree else n_leaves
-    longest = 0
+    probe = new_probe(state, longest_row(rows, first, stop))
+    search = _new_search(state, hits.ids.shape[1], n_leaves)
     for row in range(first, stop):
-        longest = max(longest, offsets[row + 1] - offsets[row])
-    probe = new_probe(state, longest)
-    search = _new_search(state, k, n_leaves)
-    for row in range(first, stop):
-        _query_row(state, search, probe, values, indices, offsets[row], offsets[row + 1], row, n_leaves, epsilon, seed,
-                   ids, scores, exploration)  # fmt: skip
+        search.stream[0] = seed + np.uint64(row) * _ROW_STEP
+        n_found = _query_row(state, search, probe, rows, row, n_leaves, epsilon, hits.exploration)
+        for i in range(n_found):
+            hits.ids[row, i] = state.keys.ids[search.best.slots[i]]
+            hits.scores[row, i] = search.best.scores[i]
 
 
 @inner
-def _query_row(
-    state, search, probe, values, indices, a, b, row, n_leaves, epsilon, seed, ids, scores, exploration
-):
-    search.stream[0] = seed + np.uint64(row) * _ROW_STEP
+def _query_row(state, search, probe, rows, row, n_leaves, epsilon, exploration):
+    """Fill in the best memories for one row; return how many there are."""
+    values, indices, a, b = rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1]
     aim_probe(state, probe, values, indices, a, b, True)
     if epsilon > 0.0 and random_unit(search.stream, 0) < epsilon:
-        n_found = _explore(state, search, probe, values, indices, a, b, row, exploration)
-    else:
-        n_found = _search_leaves(state, search, probe, values, indices, a, b, row, n_leaves)
-    for i in range(n_found):
-        ids[row, i] = state.keys.ids[search.best.slots[i]]
-        scores[row, i] = search.best.scores[i]
+        return _explore(state, search, probe, values, indices, a, b, row, exploration)
+    return _search_leaves(state, search, probe, values, indices, a, b, row, n_leaves)

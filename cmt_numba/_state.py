@@ -88,7 +88,7 @@ class Nodes(NamedTuple):
     """Internal nodes."""
 
     child: np.ndarray  # int32 (trees, nodes, 2): places
-    count: np.ndarray  # int32 (trees, nodes, 2): memories below each child
+    below: np.ndarray  # int32 (trees, nodes, 2): memories below each child
     parent: np.ndarray  # int32 (trees, nodes)
     generation: np.ndarray  # int32 (trees, nodes): how often the row has been freed
     examples: np.ndarray  # int64 (trees, nodes): memories that INSERT has trained the router on
@@ -174,7 +174,7 @@ def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
         ),
         nodes=Nodes(
             child=np.empty((trees, 0, 2), np.int32),
-            count=np.empty((trees, 0, 2), np.int32),
+            below=np.empty((trees, 0, 2), np.int32),
             parent=np.empty((trees, 0), np.int32),
             generation=np.empty((trees, 0), np.int32),
             examples=np.empty((trees, 0), np.int64),

@@ -30,7 +30,7 @@ def take_node(state, t):
         node = counters[t, NODES_END]
         counters[t, NODES_END] += 1
     for side in (LEFT, RIGHT):
-        nodes.count[t, node, side] = 0
+        nodes.below[t, node, side] = 0
     nodes.examples[t, node] = 0
     nodes.mistakes[t, node] = 0
     reset_router(state, t, node)
@@ -107,7 +107,7 @@ def add_to_counts(state, t, place, amount):
     """Add ``amount`` to the counts of every internal node above ``place``."""
     node = parent_of(state, t, place)
     while node != NONE:
-        state.nodes.count[t, node, side_of(state, t, node, place)] += amount
+        state.nodes.below[t, node, side_of(state, t, node, place)] += amount
         place = node
         node = parent_of(state, t, place)
 

@@ -3,13 +3,12 @@
 Kernels have no bounds checks: they see only what these functions let through.
 """
 
-from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ._keys import normalize_rows
+from ._keys import Rows, normalize_rows
 from ._search import Exploration, Hits
 from ._state import NODES_END, State
 
@@ -20,21 +19,6 @@ MOST_MEMORIES = 2**31 - 1
 """Slots are int32."""
 
 _EMPTY_INDICES = np.empty(0, np.int32)
-
-
-class Rows(NamedTuple):
-    """Unit-length rows as kernels take them: row ``i`` is the span ``offsets[i] .. offsets[i + 1]``."""
-
-    values: np.ndarray  # float32
-    indices: np.ndarray  # int32, empty if the rows are dense
-    offsets: np.ndarray  # int64 (n_rows + 1,)
-    n_features: int
-    sparse: bool
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-        return self.offsets.size - 1
 
 
 def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = None) -> Rows:
@@ -121,10 +105,10 @@ def _as_float32(values: np.ndarray) -> np.ndarray:
         return _for_kernels(values, np.float32)
 
 
-def _for_kernels(array: np.ndarray, dtype: type) -> np.ndarray:
+def _for_kernels(array: Any, dtype: type) -> np.ndarray:
     """Return the array in the one memory layout that kernels are compiled for."""
-    array = np.ascontiguousarray(array, dtype=dtype)
-    return array if array.flags.writeable else array.copy()
+    ready: np.ndarray = np.asarray(array, dtype=dtype, order="C")
+    return ready if ready.flags.writeable else ready.copy()
 
 
 def _normalized(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -211,17 +195,20 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
     for name, column in exploration._asdict().items():
         if column.shape != (n_rows,):
             raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, not {column.shape}")
-    tree, node = exploration.tree, exploration.node
-    explored = tree >= 0
-    if state is not None and explored.any():
-        if tree.max() >= state.parameters.n_trees or np.any(node >= state.counters[np.maximum(tree, 0), NODES_END]):
-            raise ValueError("hits.exploration must come from this forest: it names a tree or node that never was")
+    if state is not None and not _were_there(state, exploration.tree, exploration.node):
+        raise ValueError("hits.exploration must come from this forest: it names a tree or node that never was")
     return Hits(ids, hits.scores, exploration)
+
+
+def _were_there(state: State, tree: np.ndarray, node: np.ndarray) -> bool:
+    if tree.max() >= state.parameters.n_trees:
+        return False
+    return bool(np.all(node < np.where(tree >= 0, state.counters[np.maximum(tree, 0), NODES_END], 0)))
 
 
 def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
     """Return an integer argument, or raise TypeError or ValueError."""
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if not least <= value <= most:
         raise ValueError(f"{name} must be between {least} and {most}, not {value}")
@@ -230,7 +217,7 @@ def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> i
 
 def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:
     """Return a real argument from ``least`` (or, with ``above``, from just above it) to ``most``."""
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         raise TypeError(f"{name} must be a real number, not {value!r}")
     if not least <= value <= most or (above and value == least) or not np.isfinite(value):
         bound = f"above {least} and at most {most}" if above else f"between {least} and {most}"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
-from numba import config as numba_config
 
 from . import _invariants
 from ._growth import with_more, with_room_for_keys
-from ._keys import append_keys, drop_keys_from, find_slots
+from ._keys import Rows, append_keys, drop_keys_from, find_slots
 from ._learning import update_scorer, update_tree
 from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
 from ._parallel import length_of_step, map_threads, progress_bar, spans
 from ._random import draw_word
-from ._search import Exploration, Hits, query_rows
+from ._search import Hits, no_hits, query_rows
 from ._state import (
     COUNT,
     DONE,
@@ -29,7 +29,6 @@ from ._state import (
 )
 from ._validation import (
     MOST_MEMORIES,
-    Rows,
     check_choice,
     check_hits,
     check_ids,
@@ -105,7 +104,7 @@ class ContextualMemoryTree:
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
-        self._options = {
+        self._options: dict[str, Any] = {
             "n_trees": check_integer("n_trees", n_trees, 1, 2**15),
             "alpha": check_real("alpha", alpha, 0.0, 1.0, above=True),
             "leaf_multiplier": check_real("leaf_multiplier", leaf_multiplier, 0.0, 2.0**20, above=True),
@@ -207,7 +206,7 @@ class ContextualMemoryTree:
         if first + rows.n_rows > MOST_MEMORIES:
             raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")
         self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
-        append_keys(self._state, rows.values, rows.indices, rows.offsets)
+        append_keys(self._state, rows)
         try:
             self._in_steps(first, rows.n_rows, "insert", progress, insert_slots)
         except BaseException:
@@ -247,18 +246,10 @@ class ContextualMemoryTree:
         """
         rows = self._check_rows(X)
         k = check_integer("k", k, 1)
-        n_leaves = 0 if n_probes is None else check_integer("n_probes", n_probes, 1)
+        n_leaves = self._options["n_trees"] if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
         n = rows.n_rows
-        ids, scores = np.full((n, k), -1, np.int64), np.full((n, k), -np.inf, np.float32)
-        exploration = Exploration(
-            tree=np.full(n, -1, np.int32),
-            node=np.full(n, -1, np.int32),
-            generation=np.zeros(n, np.int32),
-            side=np.full(n, -1, np.int8),
-            probability=np.full(n, np.nan, np.float32),
-        )
-        hits = Hits(ids, scores, exploration)
+        hits = no_hits(n, k)
         if self.n_memories == 0:
             return hits
         state = self._allocated()
@@ -267,10 +258,7 @@ class ContextualMemoryTree:
         with progress_bar(n, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
-                query_rows(
-                    state, rows.values, rows.indices, rows.offsets, span[0], span[1], n_leaves, n_probes is None,
-                    epsilon, seed, ids, scores, exploration,
-                )  # fmt: skip
+                query_rows(state, rows, span[0], span[1], n_leaves, epsilon, seed, hits)
                 report(span[1] - span[0])
 
             map_threads(answer, spans(n, min(length_of_step(n, progress), -(-n // n_threads))), n_threads)
@@ -306,17 +294,15 @@ class ContextualMemoryTree:
         rewards = check_rewards(rewards, hits.ids)
         if self._state is None:
             return
-        state, exploration = self._state, hits.exploration
+        state = self._state
         if state.scorer.theta.size == 0:
             theta, squares = np.zeros((2, rows.n_features), np.float32)
             state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))
-        update_scorer(state, rows.values, rows.indices, rows.offsets, hits.ids, rewards, exploration.node)
+        update_scorer(state, rows, hits, rewards)
         state.counters[:, NEXT_ROW] = 0
 
         def learn(state: State, t: int, stop: int) -> int:
-            return update_tree(
-                state, t, rows.values, rows.indices, rows.offsets, exploration, hits.ids, rewards, stop
-            )  # fmt: skip
+            return int(update_tree(state, t, rows, hits, rewards, stop))
 
         self._in_steps(0, rows.n_rows, "update", progress, learn)
 
@@ -373,12 +359,10 @@ class ContextualMemoryTree:
         return slots
 
     def _threads_for(self, n_rows: int) -> int:
-        n_threads = self._n_threads or numba_config.NUMBA_NUM_THREADS
+        n_threads = self._n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         return max(1, min(n_threads, n_rows // _ROWS_WORTH_A_THREAD))
 
-    def _in_steps(
-        self, first: int, n: int, unit: str, progress: bool, work: Callable[[State, int, int], int]
-    ) -> None:
+    def _in_steps(self, first: int, n: int, unit: str, progress: bool, work: Callable[[State, int, int], int]) -> None:
         """Have every tree do ``work`` up to row ``first + n``, in one step or in as many as a progress bar wants."""
         with progress_bar(n, unit, progress) as report:
             for start, stop in spans(n, length_of_step(n, progress)):
