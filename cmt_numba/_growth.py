@@ -10,8 +10,10 @@ import numpy as np
 from ._jit import kernel
 from ._state import (
     CELLS_WANTED,
+    LEAVES_END,
     LEAVES_FULL,
     N_MEMORIES,
+    NODES_END,
     NODES_FULL,
     NONE,
     TABLES_END,
@@ -57,8 +59,8 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
         else:
             keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features, 0))
         leaves = leaves._replace(leaf_of=resized(leaves.leaf_of, capacity, 1))
-    if 2 * capacity > keys.slot_table.size:
-        keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], 2 * capacity))
+    if 5 * needed > 4 * keys.slot_table.size:
+        keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))
     if parameters.sparse and keys.totals[VALUES_END] + n_cells > keys.values.size:
         keys = _with_room_for_cells(keys, n_cells)
     width = leaf_limit(parameters.leaf_multiplier, needed)
@@ -67,8 +69,9 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     return state._replace(keys=keys, leaves=leaves)
 
 
-def _rebuilt_slot_table(ids: np.ndarray, size: int) -> np.ndarray:
-    table = np.full(1 << (size - 1).bit_length(), NONE, np.int32)
+def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
+    """Return a slot table for ``n`` memories, at most four fifths full."""
+    table = np.full(1 << (5 * n // 4).bit_length(), NONE, np.int32)
     fill_slot_table(table, ids)
     return table
 
@@ -122,10 +125,32 @@ def with_more(state: State, status: int, fraction_done: float) -> State:
     return _with_more_tables(state, fraction_done)
 
 
+def trimmed(state: State) -> State:
+    """Return a state whose trees have given back room that they did not come to need.
+
+    Leaves of a balanced tree fill, and split, at about the same time, so what was reserved for a large insert can be
+    nearly twice too much.
+    """
+    counters = state.counters
+    nodes_end, leaves_end = int(counters[:, NODES_END].max()), int(counters[:, LEAVES_END].max())
+    tables_end = int(counters[:, TABLES_END].max())
+    if state.nodes.parent.shape[1] > _SPARE * nodes_end + _SMALLEST:
+        state = _with_nodes(state, int(_SPARE * nodes_end))
+    if state.leaves.parent.shape[1] > _SPARE * leaves_end + _SMALLEST:
+        state = _with_leaves(state, int(_SPARE * leaves_end))
+    if state.routers.table.shape[1] > _SPARE * tables_end + _SMALLEST:
+        state = _with_tables(state, int(_SPARE * tables_end))
+    return state
+
+
 def _with_more_nodes(state: State, fraction_done: float) -> State:
+    size = state.nodes.parent.shape[1]
+    return _with_nodes(state, larger(size, size + 1, fraction_done))
+
+
+def _with_nodes(state: State, size: int) -> State:
     nodes, routers, parameters = state.nodes, state.routers, state.parameters
     old = nodes.parent.shape[1]
-    size = larger(old, old + 1, fraction_done)
     nodes = nodes._replace(**{name: resized(getattr(nodes, name), size, 1) for name in nodes._fields})
     nodes.generation[:, old:] = 0
     per_node = ["bias", "bias_squares"]
@@ -141,20 +166,20 @@ def _with_more_nodes(state: State, fraction_done: float) -> State:
 
 
 def _with_more_leaves(state: State, fraction_done: float) -> State:
+    size = state.leaves.parent.shape[1]
+    return _with_leaves(state, larger(size, size + 1, fraction_done))
+
+
+def _with_leaves(state: State, size: int) -> State:
     leaves = state.leaves
-    old = leaves.size.shape[1]
-    size = larger(old, old + 1, fraction_done)
-    return state._replace(
-        leaves=leaves._replace(
-            members=resized(leaves.members, size, 1),
-            size=resized(leaves.size, size, 1),
-            parent=resized(leaves.parent, size, 1),
-        )
-    )
+    per_leaf = {name: resized(getattr(leaves, name), size, 1) for name in ("members", "size", "parent")}
+    return state._replace(leaves=leaves._replace(**per_leaf))
 
 
 def _with_more_tables(state: State, fraction_done: float) -> State:
-    routers = state.routers
     needed = int((state.counters[:, TABLES_END] + state.counters[:, CELLS_WANTED]).max())
-    size = larger(routers.table.shape[1], needed, fraction_done)
-    return state._replace(routers=routers._replace(table=resized(routers.table, size, 1)))
+    return _with_tables(state, larger(state.routers.table.shape[1], needed, fraction_done))
+
+
+def _with_tables(state: State, size: int) -> State:
+    return state._replace(routers=state.routers._replace(table=resized(state.routers.table, size, 1)))

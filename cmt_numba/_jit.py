@@ -22,7 +22,7 @@ from numba import njit
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 _UNCOUNTED: dict[str, Any] = {"_nrt": False}
-_FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
+_FASTMATH = {"contract", "nsz", "reassoc"}
 
 kernel = njit(**_OPTIONS, cache=_CACHE)
 inner = njit(**_OPTIONS, **_UNCOUNTED)

@@ -216,23 +216,32 @@ def located_margin(state, t, node, values, a, b, work):
 
 
 @inner_fastmath
-def _adagrad_dense(squares, start, values, a, n, slope, rate, steps):
+def _norm_1(values, a, b):
+    """Return the sum of the magnitudes of the row ``a .. b``."""
+    total = np.float32(0.0)
+    for x in values[a:b]:
+        total += np.abs(x)
+    return total
+
+
+@inner_fastmath
+def _adagrad_dense(squares, row, slope, rate, steps):
     """Add the squared gradients and write the AdaGrad steps; return how far they move the margin."""
     move = np.float32(0.0)
-    for i in range(n):
-        x = values[a + i]
-        gradient = slope * x
-        square = squares[start + i] + gradient * gradient
-        squares[start + i] = square
-        steps[i] = rate * gradient / np.sqrt(square + _TINY)
-        move += steps[i] * x
+    for i in range(row.size):
+        gradient = slope * row[i]
+        square = squares[i] + gradient * gradient
+        squares[i] = square
+        step = rate * gradient / np.sqrt(square + _TINY)
+        steps[i] = step
+        move += step * row[i]
     return move
 
 
 @inner_fastmath
-def _step_dense(weights, start, steps, n, shrink):
-    for i in range(n):
-        weights[start + i] -= shrink * steps[i]
+def _step_dense(weights, steps, shrink):
+    for i in range(weights.size):
+        weights[i] -= shrink * steps[i]
 
 
 @inner
@@ -250,10 +259,7 @@ def train_router(state, t, node, values, a, b, work, margin, label, importance):
         return margin
     # AdaGrad's first steps move every weight by the rate, so the margin by the rate times the row's 1-norm. Dividing
     # by that makes one rate fit rows of twenty features and of a thousand.
-    norm_1 = 1.0
-    for i in range(a, b):
-        norm_1 += np.abs(values[i])
-    rate = np.float32(state.parameters.router_learning_rate / norm_1)
+    rate = np.float32(state.parameters.router_learning_rate / (1.0 + _norm_1(values, a, b)))
     slope = np.float32(slope * importance)
     routers.bias_squares[t, node] += slope * slope
     bias_step = rate * slope / np.sqrt(routers.bias_squares[t, node] + _TINY)
@@ -267,8 +273,8 @@ def train_router(state, t, node, values, a, b, work, margin, label, importance):
             work.steps[i] = rate * gradient / np.sqrt(square + _TINY)
             move += work.steps[i] * values[a + i]
     else:
-        start = node * state.parameters.n_features
-        move += _adagrad_dense(routers.squares[t], start, values, a, b - a, slope, rate, work.steps)
+        first, end = node * state.parameters.n_features, (node + 1) * state.parameters.n_features
+        move += _adagrad_dense(routers.squares[t, first:end], values[a:b], slope, rate, work.steps)
     shrink = np.float32(1.0)
     if squared and np.abs(move) > error:
         shrink = np.float32(error / np.abs(move))
@@ -278,5 +284,5 @@ def train_router(state, t, node, values, a, b, work, margin, label, importance):
         for i in range(b - a):
             table[work.cells[i]]["weight"] -= shrink * work.steps[i]
     else:
-        _step_dense(routers.weights[t], start, work.steps, b - a, shrink)
+        _step_dense(routers.weights[t, first:end], work.steps, shrink)
     return margin - shrink * move

@@ -19,7 +19,7 @@ from ._state import LEFT, N_MEMORIES, NODES_END, NONE, RIGHT, ROOT
 
 # Routers learn to answer with -1 and 1. Counting only what is missing from a little less forgives a query that shares
 # most, not all, of the features of the memories that a router has learned.
-_SURE = 0.75
+_SURE = np.float32(0.75)
 
 _ROW_STEP = np.uint64(0x9E3779B97F4A7C15)
 _SLOT_MASK = 0xFFFFFFFF
@@ -172,20 +172,33 @@ def _drop_first(frontier, first, end):
 def _next_leaf(state, frontier, first, end, values, indices, a, b):
     """Go on from the cheapest entry of the heap in ``first .. end`` until it is a leaf, and take that off.
 
-    Returns the leaf's tree, the leaf (NONE if the heap ran empty) and the heap's new end.
+    Where no router is sure of anything, the cheapest places would keep changing between many half-way paths. So after
+    as many routers as a full leaf has memories, the path at hand is followed to its end: finding a leaf never costs
+    more than a small multiple of scanning it.
+
+    Returns the leaf's tree, the leaf (NONE if the heap was empty) and the heap's new end.
     """
-    while end > first:
-        cost, t, place = frontier.cost[first], np.int64(frontier.tree[first]), np.int64(frontier.place[first])
-        _drop_first(frontier, first, end)
-        end -= 1
-        if place < 0:
-            return t, ~place, end
-        margin = router_margin(state, t, place, values, indices, a, b)
-        child = state.nodes.child
-        _push(frontier, first, end, cost + max(0.0, _SURE + margin), t, child[t, place, LEFT])
-        _push(frontier, first, end + 1, cost + max(0.0, _SURE - margin), t, child[t, place, RIGHT])
-        end += 2
-    return np.int64(NONE), np.int64(NONE), end
+    if end == first:
+        return np.int64(NONE), np.int64(NONE), end
+    child = state.nodes.child
+    patience = state.leaves.members.shape[2]
+    cost, t, place = frontier.cost[first], np.int64(frontier.tree[first]), np.int64(frontier.place[first])
+    _drop_first(frontier, first, end)
+    end -= 1
+    while place >= 0:
+        margin = np.float32(router_margin(state, t, place, values, indices, a, b))
+        side = RIGHT if margin > 0.0 else LEFT
+        near, far = np.int64(child[t, place, side]), np.int64(child[t, place, RIGHT - side])
+        _push(frontier, first, end, cost + (_SURE + np.abs(margin)), t, far)
+        end += 1
+        cost += max(np.float32(0.0), _SURE - np.abs(margin))
+        place = near
+        patience -= 1
+        if patience > 0 and frontier.cost[first] < cost:
+            _push(frontier, first, end, cost, t, near)
+            cost, t, place = frontier.cost[first], np.int64(frontier.tree[first]), np.int64(frontier.place[first])
+            _drop_first(frontier, first, end + 1)
+    return t, ~place, end
 
 
 @inner

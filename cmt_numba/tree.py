@@ -9,7 +9,7 @@ import numba
 import numpy as np
 
 from . import _invariants
-from ._growth import with_more, with_room_for_keys
+from ._growth import trimmed, with_more, with_room_for_keys
 from ._keys import Rows, append_keys, drop_keys_from, find_slots
 from ._learning import update_scorer, update_tree
 from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
@@ -209,6 +209,8 @@ class ContextualMemoryTree:
         append_keys(self._state, rows)
         try:
             self._in_steps(first, rows.n_rows, "insert", progress, insert_slots)
+            if rows.n_rows > first:  # seldom enough for the copying not to count
+                self._state = trimmed(self._state)
         except BaseException:
             self._take_back(first)
             raise

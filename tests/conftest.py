@@ -1,0 +1,69 @@
+"""What all tests share: where numba caches, how hypothesis draws, and small sets of keys."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import settings
+
+ROOT = Path(__file__).parents[1]
+
+
+def _source_hash() -> str:
+    """Return a hash of all sources of the package."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "cmt_numba").rglob("*.py")):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+# Numba looks only at a kernel's own file to see whether its cache is out of date. A kernel that has an edited function
+# of another module compiled into it would go on running the old code, so each version of the sources has a cache of its
+# own. Numba reads the variable when it is first imported: nothing above may import it.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / _source_hash()))
+
+import numba  # noqa: E402
+
+needs_jit = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="takes too long without compiled kernels")
+
+# The first example of a test may compile kernels, which no deadline allows for.
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20190610)
+
+
+@pytest.fixture(scope="session")
+def dense_keys() -> np.ndarray:
+    """Return 300 distinct dense keys of 8 features."""
+    keys = np.random.default_rng(1).normal(size=(300, 8)).astype(np.float32)
+    keys.flags.writeable = False
+    return keys
+
+
+@pytest.fixture(scope="session")
+def sparse_keys() -> scipy.sparse.csr_array:
+    """Return 300 sparse keys of 500 features, some 15 of them present, common ones more often."""
+    return text_like(300, 500, 15, seed=2)
+
+
+def text_like(n: int, n_features: int, n_words: int, seed: int) -> scipy.sparse.csr_array:
+    """Return sparse rows whose features are as unequally common as words are."""
+    rng = np.random.default_rng(seed)
+    common = 1.0 / np.arange(1, n_features + 1)
+    features = rng.choice(n_features, size=(n, n_words), p=common / common.sum())
+    rarity = np.log(1.0 / common) + 1.0
+    rows = np.repeat(np.arange(n), n_words)
+    keys = scipy.sparse.csr_array(
+        (rarity[features.reshape(-1)], (rows, features.reshape(-1))), shape=(n, n_features), dtype=np.float32
+    )
+    keys.sum_duplicates()
+    return keys

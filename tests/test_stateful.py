@@ -1,0 +1,154 @@
+"""Random sequences of operations, checked against a dictionary of keys."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from conftest import needs_jit
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from cmt_numba import ContextualMemoryTree, Hits
+
+EVERY_LEAF = 10**6
+
+
+def key_values(n_features: int) -> st.SearchStrategy[list[int]]:
+    """Draw the values of a key: so few of them that equal keys and all-zero keys are common."""
+    return st.lists(st.integers(-2, 2), min_size=n_features, max_size=n_features)
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1)
+
+
+class ForestMachine(RuleBasedStateMachine):
+    """A forest beside a dictionary from ids to unit-length keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tree = ContextualMemoryTree()
+        self.keys: dict[int, np.ndarray] = {}
+        self.next_id = 0
+        self.answered: list[tuple[np.ndarray, Hits]] = []
+
+    @initialize(
+        options=st.fixed_dictionaries(
+            {
+                "n_trees": st.sampled_from([1, 3]),
+                "alpha": st.sampled_from([0.3, 0.9, 1.0]),
+                "leaf_multiplier": st.sampled_from([0.25, 0.5, 1.0, 2.0]),
+                "n_reroutes": st.integers(0, 3),
+                "router_loss": st.sampled_from(["squared", "logistic"]),
+                "router_learning_rate": st.sampled_from([0.1, 2.0]),
+                "scorer_learning_rate": st.sampled_from([0.01, 0.1]),
+                "n_threads": st.sampled_from([1, 2]),
+                "random_state": st.integers(0, 2**64 - 1),
+            }
+        ),
+        sparse=st.booleans(),
+        n_features=st.integers(1, 4),
+    )
+    def begin(self, options: dict[str, Any], sparse: bool, n_features: int) -> None:
+        self.tree = ContextualMemoryTree(**options)
+        self.sparse, self.n_features = sparse, n_features
+
+    def draw_rows(self, data: st.DataObject, most: int) -> np.ndarray:
+        rows = data.draw(st.lists(key_values(self.n_features), min_size=1, max_size=most), label="rows")
+        return np.array(rows, np.float32)
+
+    def as_drawn(self, rows: np.ndarray) -> Any:
+        return scipy.sparse.csr_array(rows) if self.sparse else rows
+
+    @rule(data=st.data(), repeats=st.sampled_from([1, 1, 1, 15]))
+    def insert(self, data: st.DataObject, repeats: int) -> None:
+        rows = np.repeat(self.draw_rows(data, 12), repeats, axis=0)
+        ids = self.tree.insert(self.as_drawn(rows))
+        np.testing.assert_array_equal(ids, np.arange(self.next_id, self.next_id + len(rows)))  # new ones, in order
+        self.next_id += len(rows)
+        self.keys.update(zip(ids.tolist(), unit_rows(rows), strict=True))
+
+    @rule(data=st.data(), k=st.integers(1, 5), epsilon=st.sampled_from([0.0, 0.5, 1.0]), n_probes=st.integers(0, 6))
+    def query(self, data: st.DataObject, k: int, epsilon: float, n_probes: int) -> None:
+        rows = self.draw_rows(data, 6)
+        hits = self.tree.query(self.as_drawn(rows), k=k, n_probes=n_probes or None, epsilon=epsilon)
+        self.check_hits(rows, hits)
+        self.answered.append((rows, hits))
+
+    @rule(data=st.data(), more=st.integers(-3, 3))
+    def query_all_leaves(self, data: st.DataObject, more: int) -> None:
+        rows = self.draw_rows(data, 4)
+        n = len(self.keys)
+        k = max(1, n + more)
+        hits = self.tree.query(self.as_drawn(rows), k=k, n_probes=EVERY_LEAF)
+        self.check_hits(rows, hits)
+        assert np.all(np.sum(hits.ids >= 0, axis=1) == min(k, n))
+        if n > 0:
+            best = -np.sort(-self.expected_scores(rows, np.array(list(self.keys))), axis=1)[:, :k]
+            np.testing.assert_allclose(hits.scores[:, : best.shape[1]], best, rtol=1e-4, atol=1e-4)
+
+    def expected_scores(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Return the scores of memories for each row, by the learned weights on top of the cosine."""
+        weights = np.ones(self.n_features)
+        if self.tree._state.scorer.theta.size:
+            weights = weights + self.tree._state.scorer.theta
+        return (unit_rows(rows) * weights) @ np.array([self.keys[memory_id] for memory_id in ids.tolist()]).T
+
+    def check_hits(self, rows: np.ndarray, hits: Hits) -> None:
+        """Check that hits are distinct stored memories under their right scores, in order, and padded."""
+        for row, ids, scores, node, tree in zip(
+            rows, hits.ids, hits.scores, hits.exploration.node, hits.exploration.tree, strict=True
+        ):
+            n_found = int(np.sum(ids >= 0))
+            assert n_found > 0 or not self.keys
+            assert len(set(ids[:n_found].tolist()) & set(self.keys)) == n_found
+            assert np.all(ids[n_found:] == -1)
+            assert np.all(scores[n_found:] == -np.inf)
+            if n_found:
+                expected = self.expected_scores(row[np.newaxis], ids[:n_found])[0]
+                np.testing.assert_allclose(scores[:n_found], expected, rtol=1e-4, atol=1e-4)
+            drawn_in_leaf = tree >= 0 and node < 0
+            assert drawn_in_leaf or np.all(np.diff(scores[:n_found]) <= 0)
+
+    @precondition(lambda self: self.answered)
+    @rule(data=st.data(), all_ranks=st.booleans())
+    def update(self, data: st.DataObject, all_ranks: bool) -> None:
+        """Reward some answer, perhaps one whose memories and nodes have gone since."""
+        rows, hits = data.draw(st.sampled_from(self.answered))
+        shape = hits.ids.shape if all_ranks else (len(rows),)
+        n_rewards = int(np.prod(shape))
+        drawn = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=n_rewards, max_size=n_rewards))
+        self.tree.update(self.as_drawn(rows), hits, np.reshape(drawn, shape))
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        ids = data.draw(st.lists(st.sampled_from(sorted(self.keys)), min_size=1, max_size=10, unique=True))
+        self.tree.remove(ids)
+        for memory_id in ids:
+            del self.keys[memory_id]
+            assert memory_id not in self.tree
+
+    @precondition(lambda self: self.keys)
+    @rule(n_kept=st.integers(0, 5))
+    def remove_most(self, n_kept: int) -> None:
+        ids = list(self.keys)[n_kept:]
+        if ids:
+            self.tree.remove(ids)
+        self.keys = {memory_id: self.keys[memory_id] for memory_id in list(self.keys)[:n_kept]}
+
+    @rule(n=st.integers(0, 50))
+    def reroute(self, n: int) -> None:
+        self.tree.reroute(n)
+
+    @invariant()
+    def is_consistent(self) -> None:
+        self.tree.check_invariants()
+        assert self.tree.n_memories == len(self.tree) == len(self.keys)
+        assert set(self.tree.ids.tolist()) == set(self.keys)
+
+
+TestForestMachine = needs_jit(ForestMachine.TestCase)
+TestForestMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,269 @@
+"""The rest of the public interface, and failures part-way through an operation."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit, text_like
+
+import cmt_numba.tree
+from cmt_numba import ContextualMemoryTree
+
+EVERY_LEAF = 10**6
+
+
+def test_empty():
+    tree = ContextualMemoryTree(n_trees=2)
+    assert len(tree) == tree.n_memories == tree.depth == tree.nbytes == 0
+    assert tree.n_features is None
+    assert tree.ids.shape == (0,)
+    assert tree.ids.dtype == np.int64
+    assert 0 not in tree
+    tree.check_invariants()
+    tree.reroute(3)
+    hits = tree.query(np.ones((3, 4)), k=2, epsilon=1.0)
+    np.testing.assert_array_equal(hits.ids, np.full((3, 2), -1))
+    np.testing.assert_array_equal(hits.scores, np.full((3, 2), -np.inf))
+    np.testing.assert_array_equal(hits.exploration.tree, [-1] * 3)
+    tree.update(np.ones((3, 4)), hits, np.zeros(3))
+    assert len(tree) == 0
+
+
+def test_contents(dense_keys: np.ndarray):
+    tree = ContextualMemoryTree(random_state=0)
+    ids = tree.insert(dense_keys)
+    np.testing.assert_array_equal(ids, np.arange(300))
+    assert ids.dtype == np.int64
+    assert len(tree) == tree.n_memories == 300
+    assert tree.n_features == 8
+    assert tree.depth >= 3
+    assert tree.nbytes > dense_keys.nbytes
+    assert 299 in tree
+    assert np.int32(0) in tree
+    for absent in (300, -1, 2**70, 1.0, "1", None, True):
+        assert absent not in tree
+    tree.remove([0, 5])
+    assert 0 not in tree
+    assert 5 not in tree
+    assert set(tree.ids.tolist()) == set(range(300)) - {0, 5}
+    held = tree.ids
+    held[:] = -7  # a copy: the tree's own are safe
+    tree.check_invariants()
+    np.testing.assert_array_equal(tree.insert(dense_keys[:2]), [300, 301])
+
+
+def test_repr(dense_keys: np.ndarray):
+    tree = ContextualMemoryTree(2, alpha=0.5, router_loss="logistic")
+    assert repr(tree).startswith("ContextualMemoryTree(n_trees=2, alpha=0.5, leaf_multiplier=4.0, n_reroutes=5, ")
+    assert "router_loss='logistic'" in repr(tree)
+    assert repr(tree).endswith("with 0 memories")
+    tree.insert(dense_keys[:7])
+    assert repr(tree).endswith("with 7 memories")
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_remove_all(dense_keys: np.ndarray, sparse: bool):
+    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, n_reroutes=1, random_state=0)
+    keys = scipy.sparse.csr_array(dense_keys) if sparse else dense_keys
+    tree.remove(tree.insert(keys)[::-1])
+    tree.check_invariants()
+    assert len(tree) == tree.depth == 0
+    assert tree.n_features == 8
+    for epsilon in (0.0, 1.0):
+        hits = tree.query(keys[:5], k=3, epsilon=epsilon)
+        np.testing.assert_array_equal(hits.ids, np.full((5, 3), -1))
+        np.testing.assert_array_equal(hits.scores, np.full((5, 3), -np.inf))
+    tree.reroute(5)
+    assert tree.insert(keys)[0] == 300
+    tree.check_invariants()
+
+
+def test_reroute_none(dense_keys: np.ndarray):
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(dense_keys[:50])
+    before = tree._state.counters.copy()
+    tree.reroute(0)
+    np.testing.assert_array_equal(tree._state.counters, before)
+    tree.check_invariants()
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 250])
+def test_progress(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray, n_rows: int):
+    """A bar goes to the standard error and changes nothing else."""
+    trees = [ContextualMemoryTree(n_trees=2, random_state=0) for _ in range(2)]
+    shown: list[str] = []
+    answers = []
+    for tree, progress in zip(trees, (False, True), strict=True):
+        tree.insert(dense_keys[:n_rows], progress=progress)
+        shown.append(capsys.readouterr().err)
+        hits = tree.query(dense_keys[:n_rows], k=2, epsilon=0.5, progress=progress)
+        shown.append(capsys.readouterr().err)
+        tree.update(dense_keys[:n_rows], hits, np.ones(n_rows), progress=progress)
+        shown.append(capsys.readouterr().err)
+        tree.reroute(n_rows, progress=progress)
+        shown.append(capsys.readouterr().err)
+        answers.append(tree.query(dense_keys, k=3))
+    assert shown[:4] == [""] * 4
+    for text, unit in zip(shown[4:], ("insert", "query", "update", "reroute"), strict=True):
+        assert f"{n_rows}/{n_rows}" in text
+        assert unit in text
+    np.testing.assert_array_equal(answers[0].ids, answers[1].ids)
+    np.testing.assert_array_equal(answers[0].scores, answers[1].scores)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))])
+def test_copies(dense_keys: np.ndarray, copied: Callable[[Any], Any], sparse: bool):
+    """A copy answers as the original does, goes on as it would have, and shares nothing with it."""
+    keys = scipy.sparse.csr_array(dense_keys) if sparse else dense_keys
+    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, n_reroutes=1, random_state=0)
+    tree.insert(keys[:100])
+    tree.update(keys[:20], tree.query(keys[:20], epsilon=0.5), np.ones(20))
+    twin = copied(tree)
+    for each in (tree, twin):
+        each.insert(keys[100:150])
+        each.reroute(20)
+        each.check_invariants()
+    results = [each.query(keys[:100], k=3, epsilon=0.5) for each in (tree, twin)]
+    np.testing.assert_array_equal(results[0].ids, results[1].ids)
+    np.testing.assert_array_equal(results[0].scores, results[1].scores)
+    before = tree.query(keys, k=2).ids
+    twin.remove(twin.ids)
+    np.testing.assert_array_equal(tree.query(keys, k=2).ids, before)
+    tree.check_invariants()
+
+
+def test_copy_of_empty():
+    twin = pickle.loads(pickle.dumps(ContextualMemoryTree(n_trees=3, random_state=1)))
+    assert twin.insert(np.eye(4)).tolist() == [0, 1, 2, 3]
+    twin.check_invariants()
+
+
+# Failures part-way
+
+
+class Failure:
+    """Stands in for ``with_more``: works until call ``n`` and raises there."""
+
+    def __init__(self, n: int, error: type[BaseException]) -> None:
+        self.real = cmt_numba.tree.with_more
+        self.left, self.error, self.raised = n, error, False
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.raised = True
+            raise self.error
+        return self.real(*arguments)
+
+
+def assert_holds(tree: ContextualMemoryTree, ids: np.ndarray, keys: Any) -> None:
+    """Check that a tree holds these memories, finds each of them, and holds no others."""
+    tree.check_invariants()
+    assert set(tree.ids.tolist()) == set(ids.tolist())
+    hits = tree.query(keys, n_probes=EVERY_LEAF)
+    same = np.asarray(hits.ids[:, 0] == ids)
+    np.testing.assert_allclose(hits.scores[~same], 1.0, rtol=1e-5)  # equal keys stand in for each other
+    assert np.mean(same) > 0.99
+
+
+FAILURES = [(n, error) for n in (1, 2, 3) for error in (MemoryError, KeyboardInterrupt)]
+
+
+@needs_jit
+@pytest.mark.parametrize("n_trees", [1, 2])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("n", "error"), [*FAILURES, (9, MemoryError)])
+def test_failing_insert(
+    monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], sparse: bool, n_trees: int
+):
+    """An insert that fails leaves the memories stored before, and none of its own."""
+    keys = text_like(2000, 400, 12, seed=3)
+    keys = keys if sparse else keys[:, :16].toarray() + np.random.default_rng(0).normal(size=(2000, 16))
+    tree = ContextualMemoryTree(n_trees=n_trees, leaf_multiplier=1.0, n_reroutes=2, n_threads=2, random_state=0)
+    ids = tree.insert(keys[:100])
+    failure = Failure(n, error)
+    with monkeypatch.context() as patch:
+        patch.setattr(cmt_numba.tree, "with_more", failure)
+        with pytest.raises(error):
+            tree.insert(keys[100:])
+    assert failure.raised
+    assert_holds(tree, ids, keys[:100])
+    later = tree.insert(keys[100:200])
+    assert later.min() > ids.max()
+    assert_holds(tree, np.concatenate([ids, later]), keys[:200])
+    tree.remove(ids)
+    assert_holds(tree, later, keys[100:200])
+
+
+@needs_jit
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("n", [1, 2])
+def test_failing_first_insert(monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException]):
+    keys = np.random.default_rng(0).normal(size=(1000, 6))
+    tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(cmt_numba.tree, "with_more", Failure(n, error))
+        with pytest.raises(error):
+            tree.insert(keys)
+    tree.check_invariants()
+    assert len(tree) == 0
+    assert tree.query(keys[:1]).ids.tolist() == [[-1]]
+    assert_holds(tree, tree.insert(keys), keys)
+
+
+@needs_jit
+@pytest.mark.parametrize("operation", ["reroute", "update"])
+@pytest.mark.parametrize("n_trees", [1, 2])
+@pytest.mark.parametrize(("n", "error"), FAILURES)
+def test_failing_reroutes(
+    monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], n_trees: int, operation: str
+):
+    """Memories on their way when room runs out are put back."""
+    keys = text_like(1500, 2000, 12, seed=4)
+    tree = ContextualMemoryTree(n_trees=n_trees, leaf_multiplier=1.0, n_reroutes=0, n_threads=2, random_state=0)
+    ids = tree.insert(keys[:1000])
+    queries = keys[1000:]
+    hits = tree.query(queries, epsilon=1.0)
+    # Memories by the hundred come to a node that has met none of their features: its table must grow.
+    tree._options["n_reroutes"] = 20
+    tree._state = tree._state._replace(parameters=tree._state.parameters._replace(n_reroutes=20))
+    failure = Failure(n, error)
+    with monkeypatch.context() as patch:
+        patch.setattr(cmt_numba.tree, "with_more", failure)
+        with pytest.raises(error):
+            for _ in range(50):
+                if operation == "update":
+                    tree.update(queries, hits, np.ones(500))
+                else:
+                    tree.reroute(5000)
+    assert failure.raised
+    assert_holds(tree, ids, keys[:1000])
+    tree.update(queries, hits, np.ones(500))
+    later = tree.insert(queries)
+    assert set(tree.ids.tolist()) == set(ids.tolist()) | set(later.tolist())
+    tree.check_invariants()
+
+
+@needs_jit
+def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
+    """An interruption while several threads grow trees leaves the trees alike."""
+    keys = np.random.default_rng(0).normal(size=(3000, 6))
+    tree = ContextualMemoryTree(n_trees=3, n_threads=2, random_state=0)
+    ids = tree.insert(keys[:200])
+    real = cmt_numba.tree.insert_slots
+
+    def interrupted(state: Any, t: int, stop: int) -> int:
+        if t == 1:
+            raise KeyboardInterrupt
+        return int(real(state, t, stop))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cmt_numba.tree, "insert_slots", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tree.insert(keys[200:])
+    assert_holds(tree, ids, keys[:200])
