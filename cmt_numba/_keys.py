@@ -1,4 +1,4 @@
-"""Kernels: the key store, and a query made ready for scoring against it.
+"""Kernels: rows of keys, and the store that keeps them.
 
 Keys come in as *rows*: flat ``values`` (and, sparse, ``indices``) of which a row is the span ``a .. b``. Kernels pass
 spans rather than array slices, which would cost a reference count each.
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import inner, inner_allocating, inner_fastmath, kernel
+from ._jit import inner, inner_fastmath, kernel
 from ._state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
 
 _HASH = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
@@ -176,26 +176,6 @@ def drop_keys_from(state, first):
         drop_key(state, state.keys.totals[N_MEMORIES] - 1)
 
 
-class Probe(NamedTuple):
-    """A query row, weighted by the scorer, made ready for many dot products with stored keys.
-
-    Dense: ``values`` has one entry a feature. Sparse: an open-addressing table of the query's features, small enough
-    to stay in the first-level cache however wide the keys are.
-    """
-
-    features: np.ndarray  # int32, NONE where empty
-    values: np.ndarray  # float32
-    bits: np.ndarray  # int64 (1,): the table in use is the first ``2 ** bits`` cells
-
-
-@inner
-def _probe_bits(n_cells):
-    bits = 4
-    while (1 << bits) < 4 * n_cells:
-        bits += 1
-    return bits
-
-
 @inner
 def longest_row(rows, first, stop):
     """Return the most cells in any of the rows ``first .. stop``."""
@@ -205,51 +185,6 @@ def longest_row(rows, first, stop):
     return longest
 
 
-@inner_allocating
-def new_probe(state, longest):
-    """Return a probe for rows of up to ``longest`` cells."""
-    if state.parameters.sparse:
-        size = 1 << _probe_bits(longest)
-        return Probe(np.empty(size, np.int32), np.empty(size, np.float32), np.zeros(1, np.int64))
-    return Probe(np.empty(0, np.int32), np.empty(state.parameters.n_features, np.float32), np.zeros(1, np.int64))
-
-
-@inner
-def aim_probe(state, probe, values, indices, a, b, weighted):
-    """Make ``probe`` ready for the query row ``a .. b``, each value times 1 plus the scorer's weight if wanted."""
-    theta = state.scorer.theta
-    weighted = weighted and theta.size > 0
-    if not state.parameters.sparse:
-        for i in range(b - a):
-            probe.values[i] = values[a + i] * (np.float32(1.0) + theta[i]) if weighted else values[a + i]
-        return
-    bits = _probe_bits(b - a)
-    probe.bits[0] = bits
-    mask = (1 << bits) - 1
-    for cell in range(1 << bits):
-        probe.features[cell] = NONE
-    for i in range(a, b):
-        feature = np.int64(indices[i])
-        cell = hash_feature(feature, bits)
-        while probe.features[cell] != NONE:
-            cell = (cell + 1) & mask
-        probe.features[cell] = feature
-        probe.values[cell] = values[i] * (np.float32(1.0) + theta[feature]) if weighted else values[i]
-
-
-@inner
-def probe_value(probe, feature):
-    """Return the value that a sparse probe holds for a feature, 0 where it has none."""
-    bits = probe.bits[0]
-    mask = (1 << bits) - 1
-    cell = hash_feature(feature, bits)
-    while probe.features[cell] != NONE:
-        if probe.features[cell] == feature:
-            return probe.values[cell]
-        cell = (cell + 1) & mask
-    return np.float32(0.0)
-
-
 @inner_fastmath
 def dot(x, a, y, c, n):
     """Return the dot product of ``n`` cells of ``x`` from ``a`` and of ``y`` from ``c``."""
@@ -257,18 +192,4 @@ def dot(x, a, y, c, n):
     total = np.float32(0.0)
     for i in range(n):
         total += left[i] * right[i]
-    return total
-
-
-@inner
-def score(state, probe, slot):
-    """Return f(x, z), the scorer's value for the probe's query and the memory in ``slot``."""
-    keys = state.keys
-    if not state.parameters.sparse:
-        d = state.parameters.n_features
-        return dot(probe.values, 0, keys.values, slot * d, d)
-    total = np.float32(0.0)
-    start = keys.start[slot]
-    for i in range(start, start + keys.length[slot]):
-        total += probe_value(probe, keys.indices[i]) * keys.values[i]
     return total

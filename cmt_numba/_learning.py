@@ -3,32 +3,11 @@
 import numpy as np
 
 from ._jit import inner, kernel
-from ._keys import aim_probe, find_slot, key_end, key_start, longest_row, new_probe, probe_value
+from ._keys import find_slot, longest_row
 from ._memory import balance, finish_step
 from ._routers import locate, located_margin, new_workspace, train_router
+from ._scorer import aim_probe, new_probe, train_scorer
 from ._state import DONE, LEFT, NEXT_ROW, NONE, REROUTES_LEFT, RIGHT, TABLES_FULL
-
-_TINY = np.float32(1e-20)
-
-
-@inner
-def _learn_reward(state, probe, slot, reward):
-    """Train the scorer towards the reward of one memory for the probe's query: squared loss, AdaGrad."""
-    keys, theta, squares = state.keys, state.scorer.theta, state.scorer.squares
-    sparse, rate = state.parameters.sparse, np.float32(state.parameters.scorer_learning_rate)
-    a, b = key_start(state, slot), key_end(state, slot)
-    value = np.float32(0.0)
-    for i in range(a, b):
-        feature = np.int64(keys.indices[i]) if sparse else i - a
-        x = probe_value(probe, feature) if sparse else probe.values[feature]
-        value += x * keys.values[i] * (np.float32(1.0) + theta[feature])
-    slope = value - reward
-    for i in range(a, b):
-        feature = np.int64(keys.indices[i]) if sparse else i - a
-        x = probe_value(probe, feature) if sparse else probe.values[feature]
-        gradient = slope * x * keys.values[i]
-        squares[feature] += gradient * gradient
-        theta[feature] -= rate * gradient / np.sqrt(squares[feature] + _TINY)
 
 
 @kernel
@@ -41,11 +20,11 @@ def update_scorer(state, rows, hits, rewards):
     probe = new_probe(state, longest_row(rows, 0, n_rows))
     for row in range(n_rows):
         if hits.exploration.node[row] == NONE:
-            aim_probe(state, probe, rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1], False)
+            aim_probe(state, probe, rows, row, False)
             for i in range(rewards.shape[1]):
                 slot = find_slot(state.keys, hits.ids[row, i])
                 if slot != NONE:
-                    _learn_reward(state, probe, slot, rewards[row, i])
+                    train_scorer(state, probe, slot, rewards[row, i])
 
 
 @inner

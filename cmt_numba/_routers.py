@@ -36,9 +36,9 @@ def new_workspace(state, n_cells):
 
 @inner
 def table_bits(n_features):
-    """Return the size (as a power of two) of a table for ``n_features`` features: at most half full."""
+    """Return the size (as a power of two) of a table for ``n_features`` features: at most three quarters full."""
     bits = SMALLEST_TABLE_BITS
-    while (1 << bits) < 2 * n_features:
+    while 3 * (1 << bits) < 4 * n_features:
         bits += 1
     return bits
 

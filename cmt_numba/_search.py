@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating, kernel
-from ._keys import aim_probe, longest_row, new_probe, score
+from ._keys import longest_row
 from ._random import mix, random_below, random_unit
 from ._routers import router_margin
+from ._scorer import aim_probe, new_probe, score
 from ._state import LEFT, N_MEMORIES, NODES_END, NONE, RIGHT, ROOT
 
 # Routers learn to answer with -1 and 1. Counting only what is missing from a little less forgives a query that shares
@@ -360,7 +361,7 @@ def query_rows(state, rows, first, stop, n_leaves, epsilon, seed, hits):
 def _query_row(state, search, probe, rows, row, n_leaves, epsilon, exploration):
     """Fill in the best memories for one row; return how many there are."""
     values, indices, a, b = rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1]
-    aim_probe(state, probe, values, indices, a, b, True)
+    aim_probe(state, probe, rows, row, True)
     if epsilon > 0.0 and random_unit(search.stream, 0) < epsilon:
         return _explore(state, search, probe, values, indices, a, b, row, exploration)
     return _search_leaves(state, search, probe, values, indices, a, b, row, n_leaves)

@@ -129,21 +129,20 @@ def check_ids(ids: Any) -> np.ndarray:
     ValueError
         If they have more than one dimension, are none at all, or one is named twice.
     """
-    ids = np.atleast_1d(np.asarray(ids))
-    if ids.size == 0:
+    given = np.atleast_1d(np.asarray(ids))
+    if given.size == 0:
         raise ValueError("ids must name at least one memory")
-    if ids.dtype.kind not in "iu":
-        raise TypeError(f"ids must be integers, not {ids.dtype}")
-    if ids.ndim != 1:
-        raise ValueError(f"ids must have one dimension, not {ids.ndim}")
-    if ids.dtype == np.uint64 and ids.max() > np.iinfo(np.int64).max:
-        raise KeyError(f"ids must be ids of stored memories: there is no {ids.max()}")
-    ids = ids.astype(np.int64)
-    if ids.size > 1:
-        unique, counts = np.unique(ids, return_counts=True)
-        if unique.size < ids.size:
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"ids must be integers, not {given.dtype}")
+    if given.ndim != 1:
+        raise ValueError(f"ids must have one dimension, not {given.ndim}")
+    if given.dtype == np.uint64 and given.max() > np.iinfo(np.int64).max:
+        raise KeyError(f"ids must be ids of stored memories: there is no {given.max()}")
+    if given.size > 1:
+        unique, counts = np.unique(given, return_counts=True)
+        if unique.size < given.size:
             raise ValueError(f"ids must be distinct: {unique[counts > 1][0]} is named twice")
-    return ids
+    return _for_kernels(given, np.int64)
 
 
 def check_known(ids: np.ndarray, slots: np.ndarray) -> None:

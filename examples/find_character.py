@@ -82,12 +82,14 @@ def named_characters() -> list[Character]:
     """Return the characters that have a name of their own.
 
     Left out are the 100,000 characters whose names follow a rule, such as CJK UNIFIED IDEOGRAPH-4E00 with the code
-    point as its end, or HANGUL SYLLABLE GA with the sounds it is made of: their names do not describe them.
+    point as its end, HANGUL SYLLABLE GA with the sounds it is made of, or TANGUT COMPONENT-001 with a number: their
+    names do not describe them.
     """
     characters = []
     for code_point in range(0x110000):
         name = unicodedata.name(chr(code_point), "")
-        if name and not name.endswith(f"-{code_point:X}") and not name.startswith("HANGUL SYLLABLE "):
+        by_rule = name.endswith(f"-{code_point:X}") or name.startswith(("HANGUL SYLLABLE ", "TANGUT COMPONENT-"))
+        if name and not by_rule:
             characters.append(Character(code_point, name))
     return characters
 

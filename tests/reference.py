@@ -166,19 +166,25 @@ class Frontier:
             i = below
         return cheapest
 
-    def next_leaf(self, key: Key) -> Leaf | None:
-        """Take places and add their children until the cheapest is a leaf; None if there is no more.
+    def next_leaf(self, key: Key, patience: int) -> Leaf | None:
+        """Go on from the cheapest place down to a leaf; None if there is no place left.
 
-        A child costs what its parent cost and what the margin for its side falls short of ``SURE``.
+        A child costs what its parent cost and what the margin for its side falls short of ``SURE``. When another place
+        gets cheaper than the one at hand, the search goes on from there, but only for the first ``patience`` routers.
         """
-        while self.entries:
-            cost, place = self.pop()
-            if isinstance(place, Leaf):
-                return place
-            margin = place.margin(key)
-            self.push(cost + max(0.0, SURE + margin), place.children[LEFT])
-            self.push(cost + max(0.0, SURE - margin), place.children[RIGHT])
-        return None
+        if not self.entries:
+            return None
+        cost, place = self.pop()
+        while isinstance(place, Node):
+            margin, near = place.margin(key), place.side_of(key)
+            self.push(cost + SURE + abs(margin), place.children[1 - near])
+            cost += max(0.0, SURE - abs(margin))
+            place = place.children[near]
+            patience -= 1
+            if patience > 0 and self.entries[0][0] < cost:
+                self.push(cost, place)
+                cost, place = self.pop()
+        return place
 
 
 class Tree:
@@ -209,8 +215,7 @@ class Tree:
             side = self.teach(place, memory.key)
             place.below[side] += 1
             place = place.children[side]
-        limit = max(1, int(self.forest.leaf_multiplier * math.log2(n)))
-        if len(place.members) < limit:
+        if len(place.members) < self.forest.leaf_limit(n):
             place.members.append(memory)
             self.leaf_of[memory] = place
         else:
@@ -237,10 +242,8 @@ class Tree:
         which is how far AdaGrad's first step would move the margin. With the squared loss no step goes past the label.
         """
         margin = node.margin(key)
-        if self.forest.router_loss == "squared":
-            slope = margin - label
-        else:
-            slope = -label / (1 + math.exp(label * margin))
+        squared = self.forest.router_loss == "squared"
+        slope = margin - label if squared else -label / (1 + math.exp(label * margin))
         error = abs(slope)
         if error < CLOSE_ENOUGH or importance == 0.0:
             return margin
@@ -253,7 +256,7 @@ class Tree:
             node.squares[feature] = node.squares.get(feature, 0.0) + (slope * x) ** 2
             steps[feature] = rate * slope * x / math.sqrt(node.squares[feature] + TINY)
         move = bias_step + sum(steps[feature] * x for feature, x in key.items())
-        share = error / abs(move) if self.forest.router_loss == "squared" and abs(move) > error else 1.0
+        share = error / abs(move) if squared and abs(move) > error else 1.0
         node.bias -= share * bias_step
         for feature, step in steps.items():
             node.weights[feature] = node.weights.get(feature, 0.0) - share * step
@@ -366,6 +369,7 @@ class Forest:
         self.memories: list[Memory] = []  # in the order in which REROUTE numbers them for its draws
         self.by_id: dict[int, Memory] = {}
         self.next_id = 0
+        self.most_memories = 0  # that there ever were
         self.theta: dict[int, float] = {}
         self.theta_squares: dict[int, float] = {}
 
@@ -377,6 +381,7 @@ class Forest:
             self.next_id += 1
             self.memories.append(memory)
             self.by_id[memory.id] = memory
+            self.most_memories = max(self.most_memories, len(self.memories))
             for tree in self.trees:
                 tree.insert(memory)
         return list(range(first, self.next_id))
@@ -395,6 +400,10 @@ class Forest:
         """REROUTE every tree so many times."""
         for tree in self.trees:
             tree.reroute(times)
+
+    def leaf_limit(self, n: int) -> int:
+        """Return how many memories a leaf of a tree of ``n`` may hold: c log2(n)."""
+        return max(1, int(self.leaf_multiplier * math.log2(n)))
 
     def score(self, query: Key, memory: Memory) -> float:
         """Return f(x, z): the cosine, each feature's part of it weighted by 1 plus the scorer's weight."""
@@ -420,18 +429,20 @@ class Forest:
     def search(self, key: Key, n_leaves: int) -> list[Leaf]:
         """Return up to ``n_leaves`` leaves of all trees, those on the cheapest paths.
 
-        With at least a leaf for every tree, each tree gives its own best leaf first.
+        With at least a leaf for every tree, each tree gives its own best leaf first. The search for a leaf loses
+        patience after as many routers as the largest leaf that could ever be has memories.
         """
+        patience = self.leaf_limit(self.most_memories)
         leaves = []
         rest = Frontier()
         for tree in self.trees:
             frontier = Frontier()
             frontier.push(0.0, tree.root)
             if n_leaves >= len(self.trees):
-                leaves.append(frontier.next_leaf(key))
+                leaves.append(frontier.next_leaf(key, patience))
             for cost, place in frontier.entries:
                 rest.push(cost, place)
-        while len(leaves) < n_leaves and (leaf := rest.next_leaf(key)) is not None:
+        while len(leaves) < n_leaves and (leaf := rest.next_leaf(key, patience)) is not None:
             leaves.append(leaf)
         return leaves
 

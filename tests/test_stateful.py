@@ -151,4 +151,4 @@ class ForestMachine(RuleBasedStateMachine):
 
 
 TestForestMachine = needs_jit(ForestMachine.TestCase)
-TestForestMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestForestMachine.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)

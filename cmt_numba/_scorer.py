@@ -1,0 +1,131 @@
+"""Kernels: the global scorer f(x, z), linear over the normalised elementwise product of query and key.
+
+f starts as cosine similarity: it weighs each feature's product by 1 plus a learned weight theta. A query is first made
+ready as a :class:`Probe`, because it meets many keys.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ._jit import inner, inner_allocating, inner_fastmath
+from ._keys import dot, hash_feature, key_end, key_start
+from ._state import NONE
+
+_TINY = np.float32(1e-20)  # keeps 0 / 0 away where query and key share nothing
+_WIDEST_DIRECT = 1 << 16  # features; as float32 they still fit the second-level cache of common processors
+
+
+class Probe(NamedTuple):
+    """A query's values by feature, made ready for many dot products with stored keys.
+
+    Direct: ``values`` has one entry a feature. Hashed, for sparse keys too wide for that: ``features`` and ``values``
+    are an open-addressing table of the query's features, which stays small however wide the keys are.
+    """
+
+    values: np.ndarray  # float32
+    features: np.ndarray  # int32, NONE where empty; no entries if the probe is direct
+    aimed: np.ndarray  # int64 (3,): the span of the row in hand, and the size of its table as a power of two
+
+
+@inner
+def _table_bits(n_cells):
+    """Return the size of a table that is at most a quarter full, so that most searches end at the first cell."""
+    bits = 4
+    while (1 << bits) < 4 * n_cells:
+        bits += 1
+    return bits
+
+
+@inner_allocating
+def new_probe(state, longest):
+    """Return a probe for rows of up to ``longest`` cells."""
+    d = state.parameters.n_features
+    aimed = np.zeros(3, np.int64)
+    if not state.parameters.sparse or d <= _WIDEST_DIRECT:
+        return Probe(np.zeros(d, np.float32), np.empty(0, np.int32), aimed)
+    size = 1 << _table_bits(longest)
+    return Probe(np.empty(size, np.float32), np.empty(size, np.int32), aimed)
+
+
+@inner
+def aim_probe(state, probe, rows, row, weighted):
+    """Make ``probe`` ready for a row of ``rows``, the same ones each time; ``weighted`` by 1 plus theta or not."""
+    theta = state.scorer.theta
+    weighted = weighted and theta.size > 0
+    values, indices, a, b = rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1]
+    hashed = probe.features.size > 0
+    if hashed:
+        probe.aimed[2] = _table_bits(b - a)
+        probe.features[: 1 << probe.aimed[2]] = NONE
+    elif state.parameters.sparse:
+        for i in range(probe.aimed[0], probe.aimed[1]):
+            probe.values[indices[i]] = 0.0
+    probe.aimed[0] = a
+    probe.aimed[1] = b
+    for i in range(a, b):
+        feature = np.int64(indices[i]) if state.parameters.sparse else i - a
+        cell = feature
+        if hashed:
+            cell = _cell_for(probe, feature)
+            probe.features[cell] = feature
+        probe.values[cell] = values[i] * (np.float32(1.0) + theta[feature]) if weighted else values[i]
+
+
+@inner
+def _cell_for(probe, feature):
+    """Return the cell of a hashed probe that holds a feature, or the empty one where it would go."""
+    bits = probe.aimed[2]
+    mask = (1 << bits) - 1
+    cell = hash_feature(feature, bits)
+    while probe.features[cell] != NONE and probe.features[cell] != feature:
+        cell = (cell + 1) & mask
+    return cell
+
+
+@inner
+def _value_of(probe, feature):
+    if probe.features.size == 0:
+        return probe.values[feature]
+    cell = _cell_for(probe, feature)
+    return probe.values[cell] if probe.features[cell] != NONE else np.float32(0.0)
+
+
+@inner_fastmath
+def _gathered_dot(by_feature, indices, values):
+    total = np.float32(0.0)
+    for i in range(indices.size):
+        total += by_feature[indices[i]] * values[i]
+    return total
+
+
+@inner
+def score(state, probe, slot):
+    """Return f(x, z) of the probe's query and the memory in ``slot``."""
+    keys, a, b = state.keys, key_start(state, slot), key_end(state, slot)
+    if not state.parameters.sparse:
+        return dot(probe.values, 0, keys.values, a, b - a)
+    if probe.features.size == 0:
+        return _gathered_dot(probe.values, keys.indices[a:b], keys.values[a:b])
+    total = np.float32(0.0)
+    for i in range(a, b):
+        total += _value_of(probe, keys.indices[i]) * keys.values[i]
+    return total
+
+
+@inner
+def train_scorer(state, probe, slot, reward):
+    """Train f towards the reward of one memory for the probe's unweighted query: squared loss, AdaGrad."""
+    keys, theta, squares = state.keys, state.scorer.theta, state.scorer.squares
+    sparse, rate = state.parameters.sparse, np.float32(state.parameters.scorer_learning_rate)
+    a, b = key_start(state, slot), key_end(state, slot)
+    value = np.float32(0.0)
+    for i in range(a, b):
+        feature = np.int64(keys.indices[i]) if sparse else i - a
+        value += _value_of(probe, feature) * keys.values[i] * (np.float32(1.0) + theta[feature])
+    slope = value - reward
+    for i in range(a, b):
+        feature = np.int64(keys.indices[i]) if sparse else i - a
+        gradient = slope * _value_of(probe, feature) * keys.values[i]
+        squares[feature] += gradient * gradient
+        theta[feature] -= rate * gradient / np.sqrt(squares[feature] + _TINY)

@@ -1,0 +1,400 @@
+"""What the paper promises, measured on seeded random data: balance, depth, space, self-consistency, learning."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit, text_like
+
+from cmt_numba import ContextualMemoryTree
+from cmt_numba._state import CELLS_WANTED, LEAVES_END, NODES_END
+
+pytestmark = needs_jit
+
+EVERY_LEAF = 10**6
+
+
+def dense_rows(n: int, n_features: int = 16, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, n_features)).astype(np.float32)
+
+
+def rows_of(kind: str, n: int, seed: int = 0) -> Any:
+    return dense_rows(n, seed=seed) if kind == "dense" else text_like(n, 5000, 12, seed)
+
+
+def grown(X: Any, **options: Any) -> ContextualMemoryTree:
+    tree = ContextualMemoryTree(**{"random_state": 0} | options)
+    tree.insert(X)
+    return tree
+
+
+def self_consistency(tree: ContextualMemoryTree, X: Any) -> float:
+    """Return the share of stored memories that a query with their own key returns."""
+    return float(np.mean(tree.query(X).ids[:, 0] == np.arange(X.shape[0])))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("alpha", [0.5, 0.9, 1.0])
+def test_balance(kind: str, alpha: float):
+    """Each child of a node holds at least 1 / K of its memories (Theorem 3.3)."""
+    tree = grown(rows_of(kind, 8000), alpha=alpha, n_reroutes=0)
+    state = tree._state
+    end = state.counters[0, NODES_END]
+    below, examples = state.nodes.below[0, :end], state.nodes.examples[0, :end]
+    progressive_error = state.nodes.mistakes[0, :end] / examples
+    numerator = 1 + math.exp((1 - alpha) / alpha)
+    denominator = (1 - progressive_error) - numerator / examples
+    # The examples count those that trained the router when it was made, a few hundred at most.
+    enough = (examples >= 2000) & (denominator > 0)
+    assert enough.sum() >= 3
+    least = below[enough].sum(axis=1) * denominator[enough] / numerator
+    assert np.all(below[enough].min(axis=1) >= least - 1)  # counts are whole
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_depth_grows_with_log_n(kind: str):
+    X = rows_of(kind, 16_000)
+    tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
+    for n in (500, 1000, 2000, 4000, 8000, 16_000):
+        tree.insert(X[tree.n_memories : n])
+        # A balanced tree of leaves of 4 log2(n) memories has log2(n) - log2(4 log2(n)) levels, 5 to 6 fewer than this.
+        assert math.log2(n / (4 * math.log2(n))) <= tree.depth <= 1.0 * math.log2(n) - 1
+
+
+@pytest.mark.parametrize("leaf_multiplier", [0.1, 1.0, 4.0])
+def test_leaf_bound(leaf_multiplier: float):
+    X = dense_rows(3000)
+    tree = grown(X, leaf_multiplier=leaf_multiplier, n_trees=2, n_reroutes=2)
+    sizes = tree._state.leaves.size
+    for t in range(2):
+        assert sizes[t, : tree._state.counters[t, LEAVES_END]].max() <= max(1, leaf_multiplier * math.log2(3000))
+    tree.check_invariants()
+
+
+def test_reroutes_raise_self_consistency():
+    X = dense_rows(4000)
+    trees = [grown(X, n_reroutes=d) for d in (0, 5, 20)]
+    rates = [self_consistency(tree, X) for tree in trees]
+    assert rates[0] + 0.05 < rates[1] < rates[2]
+    trees[0].reroute(4000)
+    after = self_consistency(trees[0], X)
+    trees[0].reroute(12_000)
+    assert rates[0] < after < self_consistency(trees[0], X)
+
+
+def test_self_consistency_of_text():
+    X = text_like(4000, 20_000, 15, seed=3)
+    slow = {"router_learning_rate": 0.1}  # at the usual rate routers leave nothing for reroutes to put right
+    rates = [self_consistency(grown(X, n_reroutes=d, **slow), X) for d in (0, 5, 20)]
+    assert rates[0] < rates[1] <= rates[2]
+    assert self_consistency(grown(X, n_reroutes=20), X) > 0.97
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_constant_space_per_memory(kind: str):
+    per_memory = []
+    for n in (2000, 32_000):
+        X = rows_of(kind, n)
+        key_bytes = X.nbytes if kind == "dense" else X.data.nbytes + X.indices.nbytes
+        per_memory.append((grown(X, n_reroutes=0).nbytes - key_bytes) / n)
+    assert max(per_memory) <= 1.3 * min(per_memory)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_churn_keeps_space(kind: str):
+    """A tree of 2,000 memories under steady exchange neither grows without end nor gives an id twice."""
+    X = rows_of(kind, 12_000)
+    tree = grown(X[:2000], n_reroutes=1)
+    before = tree.nbytes
+    held = list(range(2000))
+    rng = np.random.default_rng(0)
+    for row in range(2000, 12_000):
+        place = int(rng.integers(2000))
+        tree.remove(held[place])
+        (new,) = tree.insert(X[row : row + 1])
+        assert new == row
+        held[place] = int(new)
+    tree.check_invariants()
+    assert set(tree.ids.tolist()) == set(held)
+    assert tree.nbytes <= 1.5 * before
+    assert np.mean(tree.query(X[held], n_probes=EVERY_LEAF).ids[:, 0] == held) > 0.999
+
+
+def arrays_of(tree: ContextualMemoryTree) -> list[bytes]:
+    """Return what the arrays that make up a tree's shape and routers hold, as far as they are in use."""
+    state = tree._state
+    nodes, n = state.counters[:, NODES_END].max(), tree.n_memories
+    return [
+        np.delete(state.counters, CELLS_WANTED, axis=1).tobytes(),  # that one tells how often arrays have grown
+        state.nodes.child[:, :nodes].tobytes(),
+        state.nodes.below[:, :nodes].tobytes(),
+        state.routers.bias[:, :nodes].tobytes(),
+        state.leaves.leaf_of[:, :n].tobytes(),
+        state.scorer.theta.tobytes(),
+        state.streams.tobytes(),
+    ]
+
+
+def everything(X: Any, queries: Any, **options: Any) -> tuple[ContextualMemoryTree, list[np.ndarray]]:
+    """Put a new forest through all operations; return it and all answers."""
+    tree = grown(X, **{"n_trees": 3, "n_reroutes": 2} | options)
+    hits = tree.query(queries, k=3, epsilon=0.5)
+    tree.update(queries, hits, (hits.ids % 3 == 0).astype(np.float32))
+    tree.remove(np.arange(0, X.shape[0], 7))
+    tree.reroute(100)
+    later = tree.query(queries, k=5, n_probes=7, epsilon=0.3)
+    return tree, [hits.ids, hits.scores, *hits.exploration, later.ids, later.scores, *later.exploration]
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_seeds_and_threads(kind: str):
+    """The same seed gives the same trees and answers on any number of threads, another seed gives others."""
+    X, queries = rows_of(kind, 2000), rows_of(kind, 500, seed=9)
+    tree, answers = everything(X, queries, n_threads=1)
+    for n_threads in (1, 2, 3):
+        twin, same = everything(X, queries, n_threads=n_threads)
+        assert arrays_of(tree) == arrays_of(twin)
+        for first, second in zip(answers, same, strict=True):
+            np.testing.assert_array_equal(first, second)
+    other, different = everything(X, queries, n_threads=1, random_state=1)
+    assert arrays_of(tree)[4] != arrays_of(other)[4]
+    assert np.any(answers[0] != different[0])
+    assert np.any(answers[2] != different[2])
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_rows_do_not_depend_on_their_batch(kind: str):
+    X, queries = rows_of(kind, 1500), rows_of(kind, 100, seed=9)
+    tree = grown(X, n_trees=2, n_reroutes=1)
+    batch = tree.query(queries, k=4, n_probes=5)
+    for row in range(100):
+        single = tree.query(queries[row : row + 1], k=4, n_probes=5)
+        np.testing.assert_array_equal(single.ids[0], batch.ids[row])
+        np.testing.assert_array_equal(single.scores[0], batch.scores[row])
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_one_insert_equals_many(kind: str):
+    X = rows_of(kind, 1500)
+    whole = grown(X, n_trees=2, n_reroutes=2)
+    parts = ContextualMemoryTree(n_trees=2, n_reroutes=2, random_state=0)
+    for first, stop in ((0, 1), (1, 2), (2, 300), (300, 1499), (1499, 1500)):
+        np.testing.assert_array_equal(parts.insert(X[first:stop]), np.arange(first, stop))
+    assert arrays_of(whole) == arrays_of(parts)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("n_trees", [1, 3])
+def test_more_probes_find_more(kind: str, n_trees: int):
+    X, queries = rows_of(kind, 4000), rows_of(kind, 300, seed=9)
+    tree = grown(X, n_trees=n_trees, n_reroutes=1)
+    unit = [rows / np.sqrt((rows * rows).sum(axis=1)).reshape(-1, 1) for rows in (queries, X)]
+    cosines = unit[0] @ unit[1].T
+    cosines = cosines.toarray() if scipy.sparse.issparse(cosines) else cosines
+    exact = cosines.max(axis=1)
+    recalls, worst = [], np.full(300, -np.inf)
+    for n_probes in (3, 6, 12, 24, 48, EVERY_LEAF):
+        found = tree.query(queries, n_probes=n_probes).scores[:, 0]
+        assert np.all(found >= worst)  # what fewer leaves hold, more leaves hold too
+        worst = found
+        recalls.append(np.mean(found >= exact - 1e-5))
+    assert recalls == sorted(recalls)
+    assert recalls[0] < recalls[3] < recalls[-1] == 1.0
+    np.testing.assert_allclose(worst, exact, atol=1e-5)
+
+
+# Exploration
+
+
+def path_of(tree: ContextualMemoryTree, t: int, x: np.ndarray) -> list[int]:
+    """Return the internal nodes on the path of a unit-length dense key."""
+    state, d = tree._state, x.size
+    place, nodes = int(state.counters[t, 0]), []
+    while place >= 0:
+        nodes.append(place)
+        margin = state.routers.bias[t, place] + state.routers.weights[t, place * d : (place + 1) * d] @ x
+        place = int(state.nodes.child[t, place, int(margin > 0)])
+    return nodes
+
+
+@pytest.mark.parametrize("n_trees", [1, 3])
+def test_exploration_records(n_trees: int):
+    """Every row explores at epsilon 1: a tree, then a node of the path or the leaf, then a side, all uniformly."""
+    tree = grown(dense_rows(3000), n_trees=n_trees, n_reroutes=0)
+    queries = np.repeat(dense_rows(3, seed=9), 4000, axis=0)
+    hits = tree.query(queries, k=2, epsilon=1.0)
+    record = hits.exploration
+    assert record.tree.min() == 0
+    assert record.tree.max() == n_trees - 1
+    at_node = record.node >= 0
+    assert np.all(record.node[~at_node] == -1)
+    assert np.all(record.side[~at_node] == -1)
+    assert np.all(np.isnan(record.probability[~at_node]))
+    assert set(record.side[at_node].tolist()) == {0, 1}
+    assert np.all(record.probability[at_node] == 0.5)
+    assert np.all(hits.ids >= 0)
+    n = int(at_node.sum())
+    assert abs(record.side[at_node].mean() - 0.5) < 4 * 0.5 / math.sqrt(n)
+    for i in range(3):
+        x = queries[4000 * i] / np.linalg.norm(queries[4000 * i])
+        rows = slice(4000 * i, 4000 * (i + 1))
+        for t in range(n_trees):
+            path = path_of(tree, t, x)
+            drawn = record.node[rows][record.tree[rows] == t]
+            assert abs(drawn.size - 4000 / n_trees) < 4 * math.sqrt(4000 / n_trees) + 1
+            assert set(drawn.tolist()) == {*path, -1}
+            counts = np.array([np.sum(drawn == place) for place in (*path, -1)])
+            expected = drawn.size / counts.size
+            chi_square = np.sum((counts - expected) ** 2) / expected
+            freedom = counts.size - 1
+            assert chi_square < freedom + 4 * math.sqrt(2 * freedom) + 4
+
+
+def test_exploration_frequency():
+    tree = grown(dense_rows(500))
+    queries = dense_rows(10_000, seed=9)
+    plain = tree.query(queries)
+    assert np.all(plain.exploration.tree == -1)
+    assert np.all(plain.exploration.node == -1)
+    for epsilon in (0.05, 0.3, 0.9):
+        hits = tree.query(queries, epsilon=epsilon)
+        explored = hits.exploration.tree >= 0
+        assert abs(explored.mean() - epsilon) < 4 * math.sqrt(epsilon * (1 - epsilon) / 10_000)
+        np.testing.assert_array_equal(hits.ids[~explored], plain.ids[~explored])
+        assert np.any(hits.ids[explored] != plain.ids[explored])
+    first, second = (tree.query(queries, epsilon=0.5).exploration.tree for _ in range(2))
+    assert np.any(first != second)  # each query draws anew
+
+
+def test_leaf_draws_are_uniform():
+    """A row that explores its leaf gets distinct memories, each as often as any other."""
+    tree = grown(dense_rows(12, 4), leaf_multiplier=4.0)
+    assert tree.depth == 0
+    hits = tree.query(np.ones((6000, 4)), k=3, epsilon=1.0)
+    assert all(len(set(row)) == 3 for row in hits.ids.tolist())
+    counts = np.bincount(hits.ids.reshape(-1), minlength=12)
+    assert np.all(np.abs(counts - 1500) < 5 * math.sqrt(1500 * 0.75))
+
+
+def test_stale_records_are_passed_over():
+    X, queries = dense_rows(1000), dense_rows(200, seed=9)
+    tree = grown(X, n_reroutes=0)
+    hits = tree.query(queries, epsilon=1.0)
+    inner = hits.exploration.node >= 0
+    tree.remove(np.arange(1000)[1:])
+    assert tree.depth == 0
+    hits_inner = hits._replace(
+        ids=hits.ids[inner],
+        scores=hits.scores[inner],
+        exploration=type(hits.exploration)(*(column[inner] for column in hits.exploration)),
+    )
+    tree.update(queries[inner], hits_inner, np.ones(int(inner.sum())))
+    tree.check_invariants()
+    # The same rows hold other nodes now: records of the old ones must not teach them.
+    tree.insert(X)
+    before = arrays_of(tree)[1:5], tree._state.routers.weights.copy()
+    tree.update(queries[inner], hits_inner, np.ones(int(inner.sum())))
+    assert arrays_of(tree)[1:5] == before[0]
+    np.testing.assert_array_equal(tree._state.routers.weights, before[1])
+    fresh = tree.query(queries, epsilon=1.0)
+    tree.update(queries, fresh, np.ones(200))
+    assert arrays_of(tree)[3] != before[0][2]
+
+
+# Learning from rewards
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+def test_rewards_move_the_scorer(kind: Any):
+    """Of two memories equally like a query, the one rewarded comes first from then on."""
+    tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
+    tree.insert(kind([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]]))
+    query = kind([[1.0, 1.05, 0.0]])
+    assert tree.query(query, k=2).ids.tolist() == [[1, 0]]
+    for _ in range(10):
+        hits = tree.query(query, k=2)
+        tree.update(query, hits, (hits.ids == 0).astype(float))
+    after = tree.query(query, k=2)
+    assert after.ids.tolist() == [[0, 1]]
+    assert after.scores[0, 0] > 0.75
+    assert after.scores[0, 1] < 0.6
+
+
+def test_rewards_only_where_they_belong():
+    """Rewards of a node's exploration leave the scorer alone, all others leave the routers alone."""
+    X, queries = dense_rows(1000), dense_rows(300, seed=9)
+    tree = grown(X, n_reroutes=0)
+    routers = tree._state.routers.bias.copy(), tree._state.routers.weights.copy()
+    tree.update(queries, tree.query(queries), np.full(300, 0.5))
+    np.testing.assert_array_equal(tree._state.routers.bias, routers[0])
+    np.testing.assert_array_equal(tree._state.routers.weights, routers[1])
+    theta = tree._state.scorer.theta.copy()
+    assert np.any(theta != 0)
+    hits = tree.query(queries, epsilon=1.0)
+    rows = np.flatnonzero(hits.exploration.node >= 0)
+    inner = type(hits)(hits.ids[rows], hits.scores[rows], type(hits.exploration)(*(c[rows] for c in hits.exploration)))
+    tree.update(queries[rows], inner, np.ones(rows.size))
+    np.testing.assert_array_equal(tree._state.scorer.theta, theta)
+    assert np.any(tree._state.routers.weights != routers[1])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("side", [0, 1])
+def test_rewards_move_routers(side: int, kind: Any):
+    """Rewarding one side of the root for a query sends that query there."""
+    X = dense_rows(1000, 8)
+    tree = grown(kind(X), n_reroutes=0, alpha=0.5)
+    root = int(tree._state.counters[0, 0])
+    # Which side a memory is on shows which side a query of its leaf was sent to.
+    members = [set(np.flatnonzero(on_side(tree, root, s)).tolist()) for s in (0, 1)]
+    assert min(map(len, members)) > 100
+    queries = dense_rows(40, 8, seed=9)
+
+    def share_sent() -> float:
+        return float(
+            np.mean([memory_id in members[side] for memory_id in tree.query(kind(queries)).ids[:, 0].tolist()])
+        )
+
+    before = share_sent()
+    for _ in range(30):
+        hits = tree.query(kind(queries), epsilon=1.0)
+        record = hits.exploration
+        rows = np.flatnonzero((record.node == root) & (record.side == side))
+        if rows.size:
+            chosen = type(hits)(hits.ids[rows], hits.scores[rows], type(record)(*(column[rows] for column in record)))
+            tree.update(kind(queries[rows]), chosen, np.ones(rows.size))
+    assert before < 0.9
+    assert share_sent() > 0.95
+
+
+def on_side(tree: ContextualMemoryTree, root: int, side: int) -> np.ndarray:
+    """Return which memories are below one side of the root."""
+    state = tree._state
+    result = np.zeros(tree.n_memories, bool)
+    stack = [int(state.nodes.child[0, root, side])]
+    while stack:
+        place = stack.pop()
+        if place >= 0:
+            stack += state.nodes.child[0, place].tolist()
+        else:
+            result[state.leaves.members[0, ~place, : state.leaves.size[0, ~place]]] = True
+    return result
+
+
+# Equal keys
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+def test_identical_keys(kind: Any):
+    """No router can part a key from its copies: the tree must stay balanced all the same."""
+    row = np.array([[0.0, 1.0, -2.0, 0.5]])
+    tree = grown(kind(np.repeat(row, 20_000, axis=0)), n_reroutes=1)
+    tree.check_invariants()
+    assert len(tree) == 20_000
+    assert tree.depth < 1000
+    np.testing.assert_allclose(tree.query(kind(row), k=10, n_probes=5).scores, 1.0, rtol=1e-6)
+    tree.remove(np.arange(19_990))
+    tree.check_invariants()
+    assert set(tree.query(kind(row), k=10, n_probes=EVERY_LEAF).ids[0].tolist()) == set(range(19_990, 20_000))
