@@ -1,7 +1,7 @@
 """Contextual Memory Trees: a learned, online key-value memory with logarithmic-time operations."""
 
+from ._hits import Exploration, Hits
 from ._invariants import InvariantError
-from ._search import Exploration, Hits
 from ._version import __version__
 from .tree import ContextualMemoryTree
 

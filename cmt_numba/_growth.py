@@ -10,6 +10,7 @@ import numpy as np
 from ._jit import kernel
 from ._state import (
     CELLS_WANTED,
+    FREE_TABLES,
     LEAVES_END,
     LEAVES_FULL,
     N_MEMORIES,
@@ -48,25 +49,25 @@ def larger(capacity: int, needed: int, fraction_done: float) -> int:
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all."""
-    parameters, keys, leaves = state.parameters, state.keys, state.leaves
+    parameters, keys, leaf_of, members = state.parameters, state.keys, state.leaf_of, state.members
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
     if needed > capacity:
         capacity = max(_SMALLEST, needed, int(_GENTLE * capacity))
         keys = keys._replace(ids=resized(keys.ids, capacity, 0))
         if parameters.sparse:
-            keys = keys._replace(start=resized(keys.start, capacity, 0), length=resized(keys.length, capacity, 0))
+            keys = keys._replace(spans=resized(keys.spans, capacity, 0))
         else:
             keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features, 0))
-        leaves = leaves._replace(leaf_of=resized(leaves.leaf_of, capacity, 1))
+        leaf_of = resized(leaf_of, capacity, 1)
     if 5 * needed > 4 * keys.slot_table.size:
         keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))
     if parameters.sparse and keys.totals[VALUES_END] + n_cells > keys.values.size:
         keys = _with_room_for_cells(keys, n_cells)
     width = leaf_limit(parameters.leaf_multiplier, needed)
-    if width > leaves.members.shape[2]:
-        leaves = leaves._replace(members=resized(leaves.members, width, 2))
-    return state._replace(keys=keys, leaves=leaves)
+    if width > members.shape[2]:
+        members = resized(members, width, 2)
+    return state._replace(keys=keys, leaf_of=leaf_of, members=members)
 
 
 def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
@@ -94,7 +95,7 @@ def _with_room_for_cells(keys: Keys, n_cells: int) -> Keys:
     compacted = keys._replace(
         values=np.empty(size, np.float32),
         indices=np.empty(size, np.int32),
-        start=keys.start.copy(),
+        spans=keys.spans.copy(),
         totals=keys.totals.copy(),
     )
     copy_cells(compacted, keys, n)
@@ -107,12 +108,12 @@ def copy_cells(target, source, n):
     """Copy the sparse keys of slots ``0 .. n - 1`` one behind the other."""
     end = 0
     for slot in range(n):
-        a = source.start[slot]
-        target.start[slot] = end
-        for i in range(source.length[slot]):
-            target.values[end] = source.values[a + i]
-            target.indices[end] = source.indices[a + i]
+        target.spans[slot, 0] = end
+        for i in range(source.spans[slot, 0], source.spans[slot, 1]):
+            target.values[end] = source.values[i]
+            target.indices[end] = source.indices[i]
             end += 1
+        target.spans[slot, 1] = end
 
 
 def with_more(state: State, status: int, fraction_done: float) -> State:
@@ -131,34 +132,29 @@ def trimmed(state: State) -> State:
     Leaves of a balanced tree fill, and split, at about the same time, so what was reserved for a large insert can be
     nearly twice too much.
     """
-    counters = state.counters
-    nodes_end, leaves_end = int(counters[:, NODES_END].max()), int(counters[:, LEAVES_END].max())
-    tables_end = int(counters[:, TABLES_END].max())
-    if state.nodes.parent.shape[1] > _SPARE * nodes_end + _SMALLEST:
+    nodes_end, leaves_end = (int(state.counters[:, end].max()) for end in (NODES_END, LEAVES_END))
+    if state.nodes.shape[1] > _SPARE * nodes_end + _SMALLEST:
         state = _with_nodes(state, int(_SPARE * nodes_end))
-    if state.leaves.parent.shape[1] > _SPARE * leaves_end + _SMALLEST:
+    if state.leaves.shape[1] > _SPARE * leaves_end + _SMALLEST:
         state = _with_leaves(state, int(_SPARE * leaves_end))
-    if state.routers.table.shape[1] > _SPARE * tables_end + _SMALLEST:
-        state = _with_tables(state, int(_SPARE * tables_end))
+    cells = _most_cells_in_use(state)
+    if state.routers.table.shape[1] > _SPARE * cells + _SMALLEST:
+        state = _with_tables(state, int(_SPARE * cells))
     return state
 
 
 def _with_more_nodes(state: State, fraction_done: float) -> State:
-    size = state.nodes.parent.shape[1]
+    size = state.nodes.shape[1]
     return _with_nodes(state, larger(size, size + 1, fraction_done))
 
 
 def _with_nodes(state: State, size: int) -> State:
-    nodes, routers, parameters = state.nodes, state.routers, state.parameters
-    old = nodes.parent.shape[1]
-    nodes = nodes._replace(**{name: resized(getattr(nodes, name), size, 1) for name in nodes._fields})
-    nodes.generation[:, old:] = 0
-    per_node = ["bias", "bias_squares"]
-    if parameters.sparse:
-        per_node += ["start", "bits", "used"]
-    routers = routers._replace(**{name: resized(getattr(routers, name), size, 1) for name in per_node})
-    if not parameters.sparse:
-        cells = size * parameters.n_features
+    old = state.nodes.shape[1]
+    nodes, routers = resized(state.nodes, size, 1), state.routers
+    nodes[:, old:]["generation"] = 0
+    nodes[:, old:]["table_bits"] = 0
+    if not state.parameters.sparse:
+        cells = size * state.parameters.n_features
         routers = routers._replace(
             weights=resized(routers.weights, cells, 1), squares=resized(routers.squares, cells, 1)
         )
@@ -166,20 +162,49 @@ def _with_nodes(state: State, size: int) -> State:
 
 
 def _with_more_leaves(state: State, fraction_done: float) -> State:
-    size = state.leaves.parent.shape[1]
+    size = state.leaves.shape[1]
     return _with_leaves(state, larger(size, size + 1, fraction_done))
 
 
 def _with_leaves(state: State, size: int) -> State:
-    leaves = state.leaves
-    per_leaf = {name: resized(getattr(leaves, name), size, 1) for name in ("members", "size", "parent")}
-    return state._replace(leaves=leaves._replace(**per_leaf))
+    return state._replace(leaves=resized(state.leaves, size, 1), members=resized(state.members, size, 1))
 
 
 def _with_more_tables(state: State, fraction_done: float) -> State:
-    needed = int((state.counters[:, TABLES_END] + state.counters[:, CELLS_WANTED]).max())
-    return _with_tables(state, larger(state.routers.table.shape[1], needed, fraction_done))
+    cells, wanted = _most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
+    return _with_tables(state, larger(cells, cells + wanted, fraction_done))
+
+
+def _most_cells_in_use(state: State) -> int:
+    """Return how many cells the router tables of any one tree take, without the freed ones."""
+    bits = state.nodes["table_bits"].astype(np.int64)
+    return int(np.where(bits > 0, 1 << bits, 0).sum(axis=1).max())
 
 
 def _with_tables(state: State, size: int) -> State:
-    return state._replace(routers=state.routers._replace(table=resized(state.routers.table, size, 1)))
+    """Return a state with room for ``size`` cells of router tables, where the tables lie together."""
+    table = np.empty((state.parameters.n_trees, size), state.routers.table.dtype)
+    moved = state._replace(
+        nodes=state.nodes.copy(),
+        counters=state.counters.copy(),
+        routers=state.routers._replace(table=table),
+    )
+    copy_tables(moved, state.routers.table)
+    return moved
+
+
+@kernel
+def copy_tables(state, source):
+    """Move the router tables from ``source`` into the state's own array, one behind the other."""
+    for t in range(state.parameters.n_trees):
+        end = 0
+        for node in range(state.counters[t, NODES_END]):
+            record = state.nodes[t, node]
+            if record["table_bits"] > 0:
+                start, size = record["table_start"], 1 << np.int64(record["table_bits"])
+                for i in range(size):
+                    state.routers.table[t, end + i] = source[t, start + i]
+                record["table_start"] = end
+                end += size
+        state.counters[t, TABLES_END] = end
+        state.counters[t, FREE_TABLES:] = NONE

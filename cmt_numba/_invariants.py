@@ -7,6 +7,7 @@ from ._state import (
     COUNT,
     FREE_LEAF,
     FREE_NODE,
+    FREE_TABLES,
     LEAVES_END,
     MOVING_SLOT,
     N_MEMORIES,
@@ -41,7 +42,7 @@ def levels(state: State, t: int) -> list[np.ndarray]:
     InvariantError
         If a place is out of range, a child does not name its parent, or there are more places than rows for them.
     """
-    counters, nodes, leaves = state.counters[t], state.nodes, state.leaves
+    counters, nodes, leaves = state.counters[t], state.nodes[t], state.leaves[t]
     level = counters[ROOT : ROOT + 1]
     parents = np.array([NONE])
     result = []
@@ -53,11 +54,11 @@ def levels(state: State, t: int) -> list[np.ndarray]:
         _require(np.all(internal < counters[NODES_END]), f"tree {t}: a link to a node that does not exist")
         _require(np.all(leaf < counters[LEAVES_END]), f"tree {t}: a link to a leaf that does not exist")
         named = np.empty(level.size, np.int64)
-        named[level >= 0] = nodes.parent[t, internal]
-        named[level < 0] = leaves.parent[t, leaf]
+        named[level >= 0] = nodes["parent"][internal]
+        named[level < 0] = leaves["parent"][leaf]
         _require(np.array_equal(named, parents), f"tree {t}: a place does not name its parent")
         result.append(level.astype(np.int64))
-        level = nodes.child[t, internal].reshape(-1)
+        level = nodes["child"][internal].reshape(-1)
         parents = np.repeat(internal, 2)
     return result
 
@@ -89,12 +90,14 @@ def _check_keys(state: State) -> None:
     _require(np.array_equal(slots, np.arange(n)), "the slot table does not lead from an id to its slot")
     _require(np.count_nonzero(keys.slot_table != NONE) == n, "the slot table holds an id that has gone")
     if state.parameters.sparse:
-        start, length = keys.start[:n], keys.length[:n]
-        _require(length.sum() == totals[VALUES_LIVE], "the count of key cells is wrong")
-        order = np.argsort(start, kind="stable")
-        ends = (start + length)[order]
-        _require(np.all(ends[:-1] <= start[order][1:]), "two keys share a cell")
-        _require(n == 0 or (start.min() >= 0 and ends[-1] <= totals[VALUES_END]), "a key lies outside the key store")
+        start, end = keys.spans[:n].T
+        _require(np.all(start <= end), "a key ends before it starts")
+        _require((end - start).sum() == totals[VALUES_LIVE], "the count of key cells is wrong")
+        _require(
+            n == 0 or (start.min() >= 0 and end.max() <= totals[VALUES_END]), "a key lies outside the key store"
+        )
+        order = np.lexsort((end, start))  # a key of no cells may start where the next one does
+        _require(np.all(end[order][:-1] <= start[order][1:]), "two keys share a cell")
         _require(totals[VALUES_END] <= keys.values.size, "the key store has overflowed")
     else:
         values = keys.values[: n * state.parameters.n_features]
@@ -102,39 +105,39 @@ def _check_keys(state: State) -> None:
 
 
 def _check_leaves(state: State, t: int, places: list[np.ndarray]) -> None:
-    leaves, counters = state.leaves, state.counters[t]
+    counters = state.counters[t]
     n = int(state.keys.totals[N_MEMORIES])
     _require(counters[COUNT] == n, f"tree {t}: holds {counters[COUNT]} memories of {n}")
     _require(counters[MOVING_SLOT] == NONE and counters[REROUTES_LEFT] == 0, f"tree {t}: a step is unfinished")
     everywhere = np.concatenate(places)
     leaf = ~everywhere[everywhere < 0]
-    size = leaves.size[t, leaf]
-    width = leaves.members.shape[2]
+    size = state.leaves["size"][t, leaf]
+    width = state.members.shape[2]
     _require(np.all(size <= width), f"tree {t}: a leaf holds more than c log2(n) = {width} memories")
     _require(leaf.size == 1 or np.all(size > 0), f"tree {t}: an empty leaf below the root")
     taken = np.arange(width) < size[:, None]
-    members = leaves.members[t, leaf][taken]
+    members = state.members[t, leaf][taken]
     _require(np.array_equal(np.sort(members), np.arange(n)), f"tree {t}: not every memory is in exactly one leaf")
     holder = np.repeat(leaf, size)
-    _require(np.array_equal(leaves.leaf_of[t, members], holder), f"tree {t}: a memory names another leaf than its own")
+    _require(np.array_equal(state.leaf_of[t, members], holder), f"tree {t}: a memory names another leaf than its own")
 
 
 def _check_counts(state: State, t: int, places: list[np.ndarray]) -> None:
-    nodes, leaves = state.nodes, state.leaves
+    nodes, leaves = state.nodes[t], state.leaves[t]
     below = np.zeros(state.counters[t, NODES_END], np.int64)
     for level in reversed(places):
         internal = level[level >= 0]
-        child = nodes.child[t, internal]
-        count = np.where(child >= 0, below[np.maximum(child, 0)], leaves.size[t, np.maximum(~child, 0)])
-        _require(np.array_equal(nodes.below[t, internal], count), f"tree {t}: a node's counts are wrong")
+        child = nodes["child"][internal]
+        count = np.where(child >= 0, below[np.maximum(child, 0)], leaves["size"][np.maximum(~child, 0)])
+        _require(np.array_equal(nodes["below"][internal], count), f"tree {t}: a node's counts are wrong")
         below[internal] = count.sum(axis=1)
 
 
 def _check_free_lists(state: State, t: int, places: list[np.ndarray]) -> None:
     everywhere = np.concatenate(places)
     for name, live, links, head, end in (
-        ("node", everywhere[everywhere >= 0], state.nodes.parent[t], FREE_NODE, NODES_END),
-        ("leaf", ~everywhere[everywhere < 0], state.leaves.parent[t], FREE_LEAF, LEAVES_END),
+        ("node", everywhere[everywhere >= 0], state.nodes["parent"][t], FREE_NODE, NODES_END),
+        ("leaf", ~everywhere[everywhere < 0], state.leaves["parent"][t], FREE_LEAF, LEAVES_END),
     ):
         end = int(state.counters[t, end])
         free = _linked(links, int(state.counters[t, head]), end, f"tree {t}: the {name} free list")
@@ -152,22 +155,28 @@ def _linked(links: np.ndarray, head: int, most: int, what: str) -> np.ndarray:
 
 
 def _check_routers(state: State, t: int, places: list[np.ndarray]) -> None:
-    routers, d = state.routers, state.parameters.n_features
     everywhere = np.concatenate(places)
     internal = everywhere[everywhere >= 0]
-    _require(np.all(np.isfinite(routers.bias[t, internal])), f"tree {t}: a router's bias is not finite")
-    if not state.parameters.sparse:
-        end = int(state.counters[t, NODES_END])
-        weights = routers.weights[t, : end * d].reshape(end, d)[internal]
-        _require(np.all(np.isfinite(weights)), f"tree {t}: a router's weight is not finite")
+    nodes, d = state.nodes[t], state.parameters.n_features
+    _require(np.all(np.isfinite(nodes["bias"][internal])), f"tree {t}: a router's bias is not finite")
+    if state.parameters.sparse:
+        _check_tables(state, t, internal)
         return
-    with_table = internal[routers.bits[t, internal] > 0]
-    tables = [(int(routers.start[t, node]), int(routers.bits[t, node])) for node in with_table]
-    for node, (start, bits) in zip(with_table, tables, strict=True):
-        cells = routers.table[t, start : start + (1 << bits)]
+    end = int(state.counters[t, NODES_END])
+    weights = state.routers.weights[t, : end * d].reshape(end, d)[internal]
+    _require(np.all(np.isfinite(weights)), f"tree {t}: a router's weight is not finite")
+
+
+def _check_tables(state: State, t: int, internal: np.ndarray) -> None:
+    nodes, table, d = state.nodes[t], state.routers.table[t], state.parameters.n_features
+    tables = []
+    for node in internal[nodes["table_bits"][internal] > 0]:
+        start, bits = int(nodes["table_start"][node]), int(nodes["table_bits"][node])
+        tables.append((start, bits))
+        cells = table[start : start + (1 << bits)]
         cells = cells[cells["feature"] != NONE]
         features = cells["feature"]
-        _require(features.size == routers.used[t, node], f"tree {t}: node {node}'s table miscounts its features")
+        _require(features.size == nodes["table_used"][node], f"tree {t}: node {node}'s table miscounts its features")
         _require(np.unique(features).size == features.size, f"tree {t}: node {node} holds a feature twice")
         _require(
             features.size == 0 or (features.min() >= 0 and features.max() < d),
@@ -175,12 +184,12 @@ def _check_routers(state: State, t: int, places: list[np.ndarray]) -> None:
         )
         _require(np.all(np.isfinite(cells["weight"])), f"tree {t}: a router's weight is not finite")
     end = int(state.counters[t, TABLES_END])
-    for bits in range(SMALLEST_TABLE_BITS, N_TABLE_SIZES):
-        start = int(routers.free_table[t, bits])
+    for bits in range(N_TABLE_SIZES):
+        start = int(state.counters[t, FREE_TABLES + bits])
         while start != NONE:
             _require(0 <= start < end and len(tables) <= end, f"tree {t}: a list of free tables is broken")
             tables.append((start, bits))
-            link = int(routers.table[t, start]["feature"])
+            link = int(table[start]["feature"])
             start = NONE if link == NONE else link << SMALLEST_TABLE_BITS
     tables.sort()
     ends = [start + (1 << bits) for start, bits in tables]

@@ -1,8 +1,4 @@
-"""Kernels: rows of keys, and the store that keeps them.
-
-Keys come in as *rows*: flat ``values`` (and, sparse, ``indices``) of which a row is the span ``a .. b``. Kernels pass
-spans rather than array slices, which would cost a reference count each.
-"""
+"""Kernels: rows of keys, and the store that keeps them."""
 
 from typing import NamedTuple
 
@@ -27,6 +23,24 @@ class Rows(NamedTuple):
     def n_rows(self) -> int:
         """How many rows there are."""
         return self.offsets.size - 1
+
+
+class Row(NamedTuple):
+    """A key or a query, called ``x`` in kernels: the cells ``a .. b`` of flat arrays.
+
+    A span and not a slice, which would cost a reference count for each row.
+    """
+
+    values: np.ndarray  # float32
+    indices: np.ndarray  # int32, empty if the row is dense
+    a: int
+    b: int
+
+
+@inner
+def row_of(rows, row):
+    """Return one of the rows."""
+    return Row(rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1])
 
 
 @inner
@@ -56,19 +70,13 @@ def normalize_rows(values, offsets, unit):
 
 
 @inner
-def key_start(state, slot):
-    """Return where the key of ``slot`` starts in the key store."""
+def key_of(state, slot):
+    """Return the stored key of a memory."""
+    keys = state.keys
     if state.parameters.sparse:
-        return state.keys.start[slot]
-    return slot * state.parameters.n_features
-
-
-@inner
-def key_end(state, slot):
-    """Return where the key of ``slot`` ends in the key store."""
-    if state.parameters.sparse:
-        return state.keys.start[slot] + state.keys.length[slot]
-    return (slot + 1) * state.parameters.n_features
+        return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1])
+    d = state.parameters.n_features
+    return Row(keys.values, keys.indices, slot * d, (slot + 1) * d)
 
 
 @inner
@@ -128,8 +136,8 @@ def append_keys(state, rows):
         memory_id = keys.totals[NEXT_ID]
         if state.parameters.sparse:
             start = keys.totals[VALUES_END]
-            keys.start[slot] = start
-            keys.length[slot] = b - a
+            keys.spans[slot, 0] = start
+            keys.spans[slot, 1] = start + b - a
             keys.totals[VALUES_END] += b - a
             keys.totals[VALUES_LIVE] += b - a
             for i in range(b - a):
@@ -155,12 +163,12 @@ def drop_key(state, slot):
     last = keys.totals[N_MEMORIES] - 1
     _erase_id(keys, keys.ids[slot])
     if state.parameters.sparse:
-        keys.totals[VALUES_LIVE] -= keys.length[slot]
+        keys.totals[VALUES_LIVE] -= keys.spans[slot, 1] - keys.spans[slot, 0]
     if slot != last:
         keys.slot_table[_cell_of(keys, keys.ids[last])] = slot
         if state.parameters.sparse:
-            keys.start[slot] = keys.start[last]
-            keys.length[slot] = keys.length[last]
+            keys.spans[slot, 0] = keys.spans[last, 0]
+            keys.spans[slot, 1] = keys.spans[last, 1]
         else:
             d = state.parameters.n_features
             for i in range(d):

@@ -9,9 +9,17 @@ on from there, so nothing is done twice and growth leaves no trace in the tree. 
 import numpy as np
 
 from ._jit import inner, kernel
-from ._keys import drop_key, find_slot, key_end, key_start
+from ._keys import drop_key, find_slot, key_of
 from ._random import random_below
-from ._routers import has_cells, locate, located_margin, new_workspace, router_margin, table_bits, train_router
+from ._routers import (
+    locate,
+    located_margin,
+    new_workspace,
+    release_router,
+    reset_router,
+    router_margin,
+    train_router,
+)
 from ._state import (
     COUNT,
     DONE,
@@ -30,15 +38,20 @@ from ._state import (
     TABLES_FULL,
     leaf_limit,
 )
+from ._tables import has_cells, table_bits
 from ._topology import (
     add_member,
     add_to_counts,
-    collapse_if_empty,
+    child_of,
+    free_leaf,
+    free_node,
     has_leaf,
     has_node,
+    parent_of,
     position_in_leaf,
     put_in_place_of,
     set_parent,
+    side_of,
     take_leaf,
     take_member,
     take_node,
@@ -54,19 +67,18 @@ def balance(n_left, n_right):
 
 
 @inner
-def _teach(state, t, node, slot, work):
-    """Train a node's router on a memory as INSERT does (Algorithm 4, lines 2 to 4) and return its side.
+def _teach(state, t, node, x, work):
+    """Train a node's router on a key as INSERT does (Algorithm 4, lines 2 to 4) and return its side.
 
-    The row has been located. The label is the side that the router leans to unless that side has grown too heavy.
+    The key has been located. The label is the side that the router leans to unless that side has grown too heavy.
     """
-    keys, nodes, alpha = state.keys, state.nodes, state.parameters.alpha
-    a, b = key_start(state, slot), key_end(state, slot)
-    margin = located_margin(state, t, node, keys.values, a, b, work)
-    pull = (1.0 - alpha) * margin + alpha * balance(nodes.below[t, node, LEFT], nodes.below[t, node, RIGHT])
+    record, alpha = state.nodes[t, node], state.parameters.alpha
+    margin = located_margin(state, t, node, x, work)
+    pull = (1.0 - alpha) * margin + alpha * balance(record["below"][LEFT], record["below"][RIGHT])
     label = 1.0 if pull > 0.0 else -1.0
-    margin = train_router(state, t, node, keys.values, a, b, work, margin, label, 1.0)
-    nodes.examples[t, node] += 1
-    nodes.mistakes[t, node] += (margin > 0.0) != (label > 0.0)
+    margin = train_router(state, t, node, x, work, margin, label, 1.0)
+    record["examples"] += 1
+    record["mistakes"] += (margin > 0.0) != (label > 0.0)
     return RIGHT if margin > 0.0 else LEFT
 
 
@@ -76,37 +88,49 @@ def _split(state, t, leaf, work):
 
     Returns what is full if there is no room, with nothing changed.
     """
-    keys, nodes, leaves = state.keys, state.nodes, state.leaves
     if not has_node(state, t):
         return NODES_FULL
     if not has_leaf(state, t):
         return LEAVES_FULL
-    size = leaves.size[t, leaf]
+    size = np.int64(state.leaves[t, leaf]["size"])
     if state.parameters.sparse:
         n_cells = 0
         for i in range(size):
-            n_cells += keys.length[leaves.members[t, leaf, i]]
+            x = key_of(state, np.int64(state.members[t, leaf, i]))
+            n_cells += x.b - x.a
         if not has_cells(state, t, 2 << table_bits(n_cells)):
             return TABLES_FULL
-    node = take_node(state, t)
-    put_in_place_of(state, t, ~leaf, node)
+    node = _take_node_above(state, t, leaf, take_leaf(state, t))
+    below = state.nodes[t, node]["below"]
     for _ in range(_SPLIT_PASSES):
-        nodes.below[t, node, LEFT] = 0
-        nodes.below[t, node, RIGHT] = 0
+        below[LEFT] = 0
+        below[RIGHT] = 0
         for i in range(size):
-            slot = leaves.members[t, leaf, i]
-            a, b = key_start(state, slot), key_end(state, slot)
-            locate(state, t, node, keys.values, keys.indices, a, b, work)
-            nodes.below[t, node, _teach(state, t, node, slot, work)] += 1
-    _share_out(state, t, node, leaf, take_leaf(state, t))
+            x = key_of(state, np.int64(state.members[t, leaf, i]))
+            locate(state, t, node, x, work)
+            below[_teach(state, t, node, x, work)] += 1
+    _share_out(state, t, node)
     return DONE
 
 
 @inner
-def _share_out(state, t, node, left, right):
-    """Give the members of leaf ``left`` to the two leaves below ``node`` as its router says, neither of them none."""
-    nodes, leaves = state.nodes, state.leaves
-    size = leaves.size[t, left]
+def _take_node_above(state, t, left, right):
+    """Return a new internal node that hangs where leaf ``left`` did, above the leaves ``left`` and ``right``."""
+    node = take_node(state, t)
+    reset_router(state, t, node)
+    put_in_place_of(state, t, ~left, node)
+    state.nodes[t, node]["child"][LEFT] = ~left
+    state.nodes[t, node]["child"][RIGHT] = ~right
+    set_parent(state, t, ~left, node)
+    set_parent(state, t, ~right, node)
+    return node
+
+
+@inner
+def _share_out(state, t, node):
+    """Move the memories of the left leaf below ``node`` that its router sends right, leaving neither leaf empty."""
+    left, right = ~child_of(state, t, node, LEFT), ~child_of(state, t, node, RIGHT)
+    size = np.int64(state.leaves[t, left]["size"])
     n_right = 0
     lowest, highest = np.float32(np.inf), np.float32(-np.inf)
     for i in range(size):
@@ -115,26 +139,20 @@ def _share_out(state, t, node, left, right):
         lowest, highest = min(lowest, margin), max(highest, margin)
     if n_right == 0 or n_right == size:
         # The router sends all one way: move its threshold to the middle.
-        state.routers.bias[t, node] -= (lowest + highest) / 2
+        state.nodes[t, node]["bias"] -= (lowest + highest) / 2
     alike = lowest == highest  # no router can part the same key from itself; any halves will do
-    leaves.size[t, left] = 0
+    state.leaves[t, left]["size"] = 0
     for i in range(size):
-        slot = leaves.members[t, left, i]
+        slot = np.int64(state.members[t, left, i])
         to_right = i % 2 == 1 if alike else _member_margin(state, t, node, left, i) > 0.0
         add_member(state, t, right if to_right else left, slot)
-    nodes.child[t, node, LEFT] = ~left
-    nodes.child[t, node, RIGHT] = ~right
-    nodes.below[t, node, LEFT] = leaves.size[t, left]
-    nodes.below[t, node, RIGHT] = leaves.size[t, right]
-    set_parent(state, t, ~left, node)
-    set_parent(state, t, ~right, node)
+    state.nodes[t, node]["below"][LEFT] = state.leaves[t, left]["size"]
+    state.nodes[t, node]["below"][RIGHT] = state.leaves[t, right]["size"]
 
 
 @inner
 def _member_margin(state, t, node, leaf, i):
-    keys = state.keys
-    slot = state.leaves.members[t, leaf, i]
-    return router_margin(state, t, node, keys.values, keys.indices, key_start(state, slot), key_end(state, slot))
+    return router_margin(state, t, node, key_of(state, np.int64(state.members[t, leaf, i])))
 
 
 @inner
@@ -143,26 +161,25 @@ def _insert_from(state, t, slot, place, n, work):
 
     Returns DONE, or what is full, with the place reached in the tree's counters.
     """
-    keys, nodes = state.keys, state.nodes
-    a, b = key_start(state, slot), key_end(state, slot)
+    x = key_of(state, slot)
     limit = leaf_limit(state.parameters.leaf_multiplier, n)
     status = DONE
     while True:
         if place >= 0:
-            if not locate(state, t, place, keys.values, keys.indices, a, b, work):
+            if not locate(state, t, place, x, work):
                 status = TABLES_FULL
                 break
-            side = _teach(state, t, place, slot, work)
-            nodes.below[t, place, side] += 1
-            place = nodes.child[t, place, side]
-        elif state.leaves.size[t, ~place] < limit:
+            side = _teach(state, t, place, x, work)
+            state.nodes[t, place]["below"][side] += 1
+            place = child_of(state, t, place, side)
+        elif state.leaves[t, ~place]["size"] < limit:
             add_member(state, t, ~place, slot)
             break
         else:
             status = _split(state, t, ~place, work)
             if status != DONE:
                 break
-            place = np.int64(state.leaves.parent[t, ~place])  # the new node
+            place = parent_of(state, t, place)  # the new node
     state.counters[t, MOVING_PLACE] = place
     return status
 
@@ -182,10 +199,23 @@ def _begin_reroute(state, t):
     The leaf it came from stays until the memory has arrived, so that it can be put back.
     """
     slot = random_below(state.streams, t, state.counters[t, COUNT])
-    leaf = np.int64(state.leaves.leaf_of[t, slot])
+    leaf = np.int64(state.leaf_of[t, slot])
     take_member(state, t, leaf, slot)
     add_to_counts(state, t, ~leaf, -1)
     _begin_move(state, t, slot, leaf)
+
+
+@inner
+def _collapse_if_empty(state, t, leaf):
+    """Let an emptied leaf and its parent disappear: the leaf's sibling takes the parent's place."""
+    node = parent_of(state, t, ~leaf)
+    if state.leaves[t, leaf]["size"] > 0 or node == NONE:
+        return
+    sibling = child_of(state, t, node, RIGHT - side_of(state, t, node, ~leaf))
+    put_in_place_of(state, t, node, sibling)
+    release_router(state, t, node)
+    free_node(state, t, node)
+    free_leaf(state, t, leaf)
 
 
 @inner
@@ -200,7 +230,7 @@ def _finish_move(state, t, work):
         if leaf == NONE:
             counters[t, COUNT] += 1
         else:
-            collapse_if_empty(state, t, leaf)
+            _collapse_if_empty(state, t, leaf)
     return status
 
 
@@ -261,16 +291,15 @@ def undo_move(state, t):
 @inner
 def _remove_slot(state, t, slot, last):
     """REMOVE (Algorithm 6) a memory from a tree, and call the memory ``last`` by the slot that this frees."""
-    leaves = state.leaves
-    leaf = np.int64(leaves.leaf_of[t, slot])
+    leaf = np.int64(state.leaf_of[t, slot])
     take_member(state, t, leaf, slot)
     add_to_counts(state, t, ~leaf, -1)
-    collapse_if_empty(state, t, leaf)
+    _collapse_if_empty(state, t, leaf)
     state.counters[t, COUNT] -= 1
     if slot != last:
-        leaf = np.int64(leaves.leaf_of[t, last])
-        leaves.members[t, leaf, position_in_leaf(state, t, leaf, last)] = slot
-        leaves.leaf_of[t, slot] = leaf
+        leaf = np.int64(state.leaf_of[t, last])
+        state.members[t, leaf, position_in_leaf(state, t, leaf, last)] = slot
+        state.leaf_of[t, slot] = leaf
 
 
 @kernel

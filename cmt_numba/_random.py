@@ -41,9 +41,9 @@ def random_below(streams, i, n):
 
 
 @inner
-def random_unit(streams, i):
-    """Return a float drawn uniformly from [0, 1)."""
-    return np.float64(next_word(streams, i) >> _SHIFT_11) * _UNIT
+def unit_of(word):
+    """Return a float in [0, 1) made of 64 random bits."""
+    return np.float64(word >> _SHIFT_11) * _UNIT
 
 
 @kernel

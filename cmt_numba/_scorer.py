@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating, inner_fastmath
-from ._keys import dot, hash_feature, key_end, key_start
+from ._keys import dot, hash_feature, key_of
 from ._state import NONE
 
 _TINY = np.float32(1e-20)  # keeps 0 / 0 away where query and key share nothing
@@ -49,27 +49,26 @@ def new_probe(state, longest):
 
 
 @inner
-def aim_probe(state, probe, rows, row, weighted):
-    """Make ``probe`` ready for a row of ``rows``, the same ones each time; ``weighted`` by 1 plus theta or not."""
+def aim_probe(state, probe, x, weighted):
+    """Make ``probe`` ready for a row, always of the same rows; ``weighted`` by 1 plus theta or not."""
     theta = state.scorer.theta
     weighted = weighted and theta.size > 0
-    values, indices, a, b = rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1]
     hashed = probe.features.size > 0
     if hashed:
-        probe.aimed[2] = _table_bits(b - a)
+        probe.aimed[2] = _table_bits(x.b - x.a)
         probe.features[: 1 << probe.aimed[2]] = NONE
     elif state.parameters.sparse:
         for i in range(probe.aimed[0], probe.aimed[1]):
-            probe.values[indices[i]] = 0.0
-    probe.aimed[0] = a
-    probe.aimed[1] = b
-    for i in range(a, b):
-        feature = np.int64(indices[i]) if state.parameters.sparse else i - a
+            probe.values[x.indices[i]] = 0.0
+    probe.aimed[0] = x.a
+    probe.aimed[1] = x.b
+    for i in range(x.a, x.b):
+        feature = np.int64(x.indices[i]) if state.parameters.sparse else i - x.a
         cell = feature
         if hashed:
             cell = _cell_for(probe, feature)
             probe.features[cell] = feature
-        probe.values[cell] = values[i] * (np.float32(1.0) + theta[feature]) if weighted else values[i]
+        probe.values[cell] = x.values[i] * (np.float32(1.0) + theta[feature]) if weighted else x.values[i]
 
 
 @inner
@@ -102,30 +101,29 @@ def _gathered_dot(by_feature, indices, values):
 @inner
 def score(state, probe, slot):
     """Return f(x, z) of the probe's query and the memory in ``slot``."""
-    keys, a, b = state.keys, key_start(state, slot), key_end(state, slot)
+    z = key_of(state, slot)
     if not state.parameters.sparse:
-        return dot(probe.values, 0, keys.values, a, b - a)
+        return dot(probe.values, np.int64(0), z.values, z.a, z.b - z.a)
     if probe.features.size == 0:
-        return _gathered_dot(probe.values, keys.indices[a:b], keys.values[a:b])
+        return _gathered_dot(probe.values, z.indices[z.a : z.b], z.values[z.a : z.b])
     total = np.float32(0.0)
-    for i in range(a, b):
-        total += _value_of(probe, keys.indices[i]) * keys.values[i]
+    for i in range(z.a, z.b):
+        total += _value_of(probe, np.int64(z.indices[i])) * z.values[i]
     return total
 
 
 @inner
 def train_scorer(state, probe, slot, reward):
     """Train f towards the reward of one memory for the probe's unweighted query: squared loss, AdaGrad."""
-    keys, theta, squares = state.keys, state.scorer.theta, state.scorer.squares
+    z, theta, squares = key_of(state, slot), state.scorer.theta, state.scorer.squares
     sparse, rate = state.parameters.sparse, np.float32(state.parameters.scorer_learning_rate)
-    a, b = key_start(state, slot), key_end(state, slot)
     value = np.float32(0.0)
-    for i in range(a, b):
-        feature = np.int64(keys.indices[i]) if sparse else i - a
-        value += _value_of(probe, feature) * keys.values[i] * (np.float32(1.0) + theta[feature])
+    for i in range(z.a, z.b):
+        feature = np.int64(z.indices[i]) if sparse else i - z.a
+        value += _value_of(probe, feature) * z.values[i] * (np.float32(1.0) + theta[feature])
     slope = value - reward
-    for i in range(a, b):
-        feature = np.int64(keys.indices[i]) if sparse else i - a
-        gradient = slope * _value_of(probe, feature) * keys.values[i]
+    for i in range(z.a, z.b):
+        feature = np.int64(z.indices[i]) if sparse else i - z.a
+        gradient = slope * _value_of(probe, feature) * z.values[i]
         squares[feature] += gradient * gradient
         theta[feature] -= rate * gradient / np.sqrt(squares[feature] + _TINY)

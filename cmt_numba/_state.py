@@ -14,19 +14,20 @@ import numpy as np
 
 from ._jit import inner
 
-NONE = -1
+# Typed, because numba would compile a function anew for every Python integer that it is called with.
+NONE = np.int64(-1)
 """No node, no leaf, no memory: the end of every list."""
 
-LEFT = 0
-RIGHT = 1
+LEFT = np.int64(0)
+RIGHT = np.int64(1)
 
 # Columns of ``State.counters``, one row a tree.
 ROOT = 0  # place of the root
 COUNT = 1  # memories in the tree: exactly the slots 0 .. COUNT - 1
 NODES_END = 2  # internal nodes ever used: rows below it are live or on the free list
-FREE_NODE = 3  # head of the list of freed nodes, linked through ``Nodes.parent``
+FREE_NODE = 3  # head of the list of freed nodes, linked through their parents
 LEAVES_END = 4
-FREE_LEAF = 5  # head of the list of freed leaves, linked through ``Leaves.parent``
+FREE_LEAF = 5  # head of the list of freed leaves, linked through their parents
 TABLES_END = 6  # router storage ever used, in cells
 CELLS_WANTED = 7  # with TABLES_FULL: how much router storage must be free to go on
 REROUTES_LEFT = 8  # the step under way, see ``_memory.py``
@@ -34,7 +35,9 @@ MOVING_SLOT = 9
 MOVING_PLACE = 10
 MOVED_FROM = 11
 NEXT_ROW = 12  # of the update under way
-N_COUNTERS = 13
+FREE_TABLES = 13  # and the columns after it: heads of the lists of freed router tables of 1, 2, 4, ... cells
+N_TABLE_SIZES = 32
+N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
 
 # Entries of ``Keys.totals``.
 N_MEMORIES = 0
@@ -51,7 +54,6 @@ LEAVES_FULL = 2
 TABLES_FULL = 3
 
 SMALLEST_TABLE_BITS = 4
-N_TABLE_SIZES = 32
 
 
 class Parameters(NamedTuple):
@@ -71,59 +73,53 @@ class Parameters(NamedTuple):
 class Keys(NamedTuple):
     """The key store: unit-length float32 keys by slot, and the map from ids to slots.
 
-    A dense key is ``values[slot * n_features : (slot + 1) * n_features]``; ``indices``, ``start`` and ``length`` are
-    empty. A sparse key is ``length[slot]`` cells of ``values`` and ``indices`` from ``start[slot]``.
+    A dense key is ``values[slot * n_features : (slot + 1) * n_features]``; ``indices`` and ``spans`` are empty.
+    A sparse key is the cells ``spans[slot, 0] .. spans[slot, 1]`` of ``values`` and ``indices``.
     """
 
     values: np.ndarray  # float32 (cells,)
     indices: np.ndarray  # int32 (cells,)
-    start: np.ndarray  # int64 (capacity,)
-    length: np.ndarray  # int32 (capacity,)
+    spans: np.ndarray  # int64 (capacity, 2)
     ids: np.ndarray  # int64 (capacity,)
     slot_table: np.ndarray  # int32 (power of two,): open addressing by id, NONE where empty
     totals: np.ndarray  # int64 (N_TOTALS,)
 
 
-class Nodes(NamedTuple):
-    """Internal nodes."""
+NODE = np.dtype(
+    [
+        ("child", np.int32, (2,)),  # places
+        ("below", np.int32, (2,)),  # memories below each child
+        ("parent", np.int32),
+        ("generation", np.int32),  # how often the row has been freed
+        ("examples", np.int64),  # memories that INSERT has trained the router on
+        ("mistakes", np.int64),  # of those, routed against their label after training
+        ("bias", np.float32),  # of the router
+        ("bias_square", np.float32),
+        ("table_start", np.int64),  # a sparse router's table, see ``_tables.py``
+        ("table_bits", np.int32),  # 0 where there is none yet
+        ("table_used", np.int32),
+    ],
+    align=True,
+)
+"""An internal node: 64 bytes, a single cache line for everything but the router's weights."""
 
-    child: np.ndarray  # int32 (trees, nodes, 2): places
-    below: np.ndarray  # int32 (trees, nodes, 2): memories below each child
-    parent: np.ndarray  # int32 (trees, nodes)
-    generation: np.ndarray  # int32 (trees, nodes): how often the row has been freed
-    examples: np.ndarray  # int64 (trees, nodes): memories that INSERT has trained the router on
-    mistakes: np.ndarray  # int64 (trees, nodes): of those, routed against their label after training
-
-
-class Leaves(NamedTuple):
-    """Leaves and the memories in them."""
-
-    members: np.ndarray  # int32 (trees, leaves, width): slots
-    size: np.ndarray  # int32 (trees, leaves)
-    parent: np.ndarray  # int32 (trees, leaves)
-    leaf_of: np.ndarray  # int32 (trees, capacity): the leaf that holds each slot
-
+LEAF = np.dtype([("size", np.int32), ("parent", np.int32)])
+"""A leaf, but for its memories."""
 
 WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square", np.float32)])
-"""A sparse router's weight for one feature, together with its AdaGrad accumulator: one cache line serves all three."""
+"""A sparse router's weight for one feature, with its AdaGrad accumulator: one cache line serves all three."""
 
 
 class Routers(NamedTuple):
-    """Linear routers with a bias and their AdaGrad accumulators (sums of squared gradients), by internal node.
+    """Weights of the routers and their AdaGrad accumulators, the sums of squared gradients.
 
     Dense: the weights of node ``v`` are cells ``v * n_features`` onwards of ``weights``. Sparse: an open-addressing
-    table of ``2 ** bits[v]`` cells of ``table`` from ``start[v]``, which holds only the features that the node has met.
+    table of ``2 ** table_bits`` cells of ``table``, which holds only features that the node has met.
     """
 
-    bias: np.ndarray  # float32 (trees, nodes)
-    bias_squares: np.ndarray  # float32 (trees, nodes)
     weights: np.ndarray  # float32 (trees, cells): dense only
     squares: np.ndarray  # float32 (trees, cells): dense only
     table: np.ndarray  # WEIGHT_CELL (trees, cells): sparse only
-    start: np.ndarray  # int64 (trees, nodes): sparse only
-    bits: np.ndarray  # int8 (trees, nodes): sparse only, 0 where the node has no table yet
-    used: np.ndarray  # int32 (trees, nodes): sparse only
-    free_table: np.ndarray  # int64 (trees, N_TABLE_SIZES): sparse only, heads of lists of freed tables
 
 
 class Scorer(NamedTuple):
@@ -138,8 +134,10 @@ class State(NamedTuple):
 
     parameters: Parameters
     keys: Keys
-    nodes: Nodes
-    leaves: Leaves
+    nodes: np.ndarray  # NODE (trees, nodes)
+    leaves: np.ndarray  # LEAF (trees, leaves)
+    members: np.ndarray  # int32 (trees, leaves, width): the slots in each leaf
+    leaf_of: np.ndarray  # int32 (trees, capacity): the leaf that holds each slot
     routers: Routers
     scorer: Scorer
     counters: np.ndarray  # int64 (trees, N_COUNTERS)
@@ -166,36 +164,19 @@ def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
         keys=Keys(
             values=np.empty(0, np.float32),
             indices=np.empty(0, np.int32),
-            start=np.empty(0, np.int64),
-            length=np.empty(0, np.int32),
+            spans=np.empty((0, 2), np.int64),
             ids=np.empty(0, np.int64),
             slot_table=np.full(1, NONE, np.int32),
             totals=np.zeros(N_TOTALS, np.int64),
         ),
-        nodes=Nodes(
-            child=np.empty((trees, 0, 2), np.int32),
-            below=np.empty((trees, 0, 2), np.int32),
-            parent=np.empty((trees, 0), np.int32),
-            generation=np.empty((trees, 0), np.int32),
-            examples=np.empty((trees, 0), np.int64),
-            mistakes=np.empty((trees, 0), np.int64),
-        ),
-        leaves=Leaves(
-            members=np.empty((trees, 1, 1), np.int32),
-            size=np.zeros((trees, 1), np.int32),
-            parent=np.full((trees, 1), NONE, np.int32),
-            leaf_of=np.empty((trees, 0), np.int32),
-        ),
+        nodes=np.empty((trees, 0), NODE),
+        leaves=np.array([[(0, NONE)]] * trees, LEAF),
+        members=np.empty((trees, 1, 1), np.int32),
+        leaf_of=np.empty((trees, 0), np.int32),
         routers=Routers(
-            bias=np.empty((trees, 0), np.float32),
-            bias_squares=np.empty((trees, 0), np.float32),
             weights=np.empty((trees, 0), np.float32),
             squares=np.empty((trees, 0), np.float32),
             table=np.empty((trees, 0), WEIGHT_CELL),
-            start=np.empty((trees, 0), np.int64),
-            bits=np.empty((trees, 0), np.int8),
-            used=np.empty((trees, 0), np.int32),
-            free_table=np.full((trees, N_TABLE_SIZES), NONE, np.int64),
         ),
         scorer=Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32)),
         counters=counters,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ._hits import Exploration, Hits
 from ._keys import Rows, normalize_rows
-from ._search import Exploration, Hits
 from ._state import NODES_END, State
 
 MOST_FEATURES = 2**31 - 1

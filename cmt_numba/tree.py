@@ -9,13 +9,15 @@ import numba
 import numpy as np
 
 from . import _invariants
+from ._exploration import explore_rows
 from ._growth import trimmed, with_more, with_room_for_keys
+from ._hits import Hits, no_hits
 from ._keys import Rows, append_keys, drop_keys_from, find_slots
 from ._learning import update_scorer, update_tree
 from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
 from ._parallel import length_of_step, map_threads, progress_bar, spans
 from ._random import draw_word
-from ._search import Hits, no_hits, query_rows
+from ._search import query_rows
 from ._state import (
     COUNT,
     DONE,
@@ -255,12 +257,14 @@ class ContextualMemoryTree:
         if self.n_memories == 0:
             return hits
         state = self._allocated()
-        seed = draw_word(state.streams, state.streams.size - 1) if epsilon > 0.0 else np.uint64(0)
+        seed = np.uint64(draw_word(state.streams, state.streams.size - 1)) if epsilon > 0.0 else np.uint64(0)
         n_threads = self._threads_for(n)
         with progress_bar(n, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
                 query_rows(state, rows, span[0], span[1], n_leaves, epsilon, seed, hits)
+                if epsilon > 0.0:
+                    explore_rows(state, rows, span[0], span[1], epsilon, seed, hits)
                 report(span[1] - span[0])
 
             map_threads(answer, spans(n, min(length_of_step(n, progress), -(-n // n_threads))), n_threads)
