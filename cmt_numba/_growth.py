@@ -17,6 +17,7 @@ from ._state import (
     NODES_END,
     NODES_FULL,
     NONE,
+    SMALLEST_TABLE_BITS,
     TABLES_END,
     TABLES_FULL,
     VALUES_END,
@@ -25,6 +26,7 @@ from ._state import (
     State,
     leaf_limit,
 )
+from ._tables import table_start
 
 _SMALLEST = 16
 _GENTLE = 1.25  # growth by this factor still makes the copying per row a constant
@@ -154,10 +156,7 @@ def _with_nodes(state: State, size: int) -> State:
     nodes[:, old:]["generation"] = 0
     nodes[:, old:]["table_bits"] = 0
     if not state.parameters.sparse:
-        cells = size * state.parameters.n_features
-        routers = routers._replace(
-            weights=resized(routers.weights, cells, 1), squares=resized(routers.squares, cells, 1)
-        )
+        routers = routers._replace(weights=resized(routers.weights, size * 2 * state.parameters.n_features, 1))
     return state._replace(nodes=nodes, routers=routers)
 
 
@@ -201,10 +200,10 @@ def copy_tables(state, source):
         for node in range(state.counters[t, NODES_END]):
             record = state.nodes[t, node]
             if record["table_bits"] > 0:
-                start, size = record["table_start"], 1 << np.int64(record["table_bits"])
+                start, size = table_start(state, t, node), 1 << np.int64(record["table_bits"])
                 for i in range(size):
                     state.routers.table[t, end + i] = source[t, start + i]
-                record["table_start"] = end
+                record["table_start"] = end >> SMALLEST_TABLE_BITS
                 end += size
         state.counters[t, TABLES_END] = end
         state.counters[t, FREE_TABLES:] = NONE

@@ -163,7 +163,7 @@ def _check_routers(state: State, t: int, places: list[np.ndarray]) -> None:
         _check_tables(state, t, internal)
         return
     end = int(state.counters[t, NODES_END])
-    weights = state.routers.weights[t, : end * d].reshape(end, d)[internal]
+    weights = state.routers.weights[t, : end * 2 * d].reshape(end, 2 * d)[internal]
     _require(np.all(np.isfinite(weights)), f"tree {t}: a router's weight is not finite")
 
 
@@ -171,7 +171,7 @@ def _check_tables(state: State, t: int, internal: np.ndarray) -> None:
     nodes, table, d = state.nodes[t], state.routers.table[t], state.parameters.n_features
     tables = []
     for node in internal[nodes["table_bits"][internal] > 0]:
-        start, bits = int(nodes["table_start"][node]), int(nodes["table_bits"][node])
+        start, bits = int(nodes["table_start"][node]) << SMALLEST_TABLE_BITS, int(nodes["table_bits"][node])
         tables.append((start, bits))
         cells = table[start : start + (1 << bits)]
         cells = cells[cells["feature"] != NONE]

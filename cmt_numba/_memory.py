@@ -12,6 +12,7 @@ from ._jit import inner, kernel
 from ._keys import drop_key, find_slot, key_of
 from ._random import random_below
 from ._routers import (
+    forget_absent,
     locate,
     located_margin,
     new_workspace,
@@ -289,11 +290,25 @@ def undo_move(state, t):
 
 
 @inner
+def _forget_above(state, t, place):
+    """Let routers above a place from which a memory has gone forget, each once half of what it had has gone."""
+    node = parent_of(state, t, place)
+    while node != NONE:
+        record = state.nodes[t, node]
+        record["departed"] += 1
+        if 2 * np.int64(record["departed"]) >= np.int64(record["below"][LEFT]) + record["below"][RIGHT]:
+            forget_absent(state, t, node)
+            record["departed"] = 0
+        node = parent_of(state, t, node)
+
+
+@inner
 def _remove_slot(state, t, slot, last):
     """REMOVE (Algorithm 6) a memory from a tree, and call the memory ``last`` by the slot that this frees."""
     leaf = np.int64(state.leaf_of[t, slot])
     take_member(state, t, leaf, slot)
     add_to_counts(state, t, ~leaf, -1)
+    _forget_above(state, t, ~leaf)
     _collapse_if_empty(state, t, leaf)
     state.counters[t, COUNT] -= 1
     if slot != last:

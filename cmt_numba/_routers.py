@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating, inner_fastmath
-from ._keys import dot
-from ._state import LONGEST
-from ._tables import find_cell, locate_cells, release_table
+from ._keys import dot, key_of
+from ._state import LONGEST, NONE
+from ._tables import drop_absent_cells, find_cell, locate_cells, release_table
+from ._topology import first_leaf, next_leaf
 
 SQUARED = 0
 LOGISTIC = 1
@@ -34,6 +35,12 @@ def new_workspace(state, n_cells):
 
 
 @inner
+def _dense_start(state, node):
+    """Return where a dense router's weights start; its accumulators follow them."""
+    return node * 2 * state.parameters.n_features
+
+
+@inner
 def reset_router(state, t, node):
     """Give ``node`` a router that answers 0 everywhere."""
     state.nodes[t, node]["bias"] = 0.0
@@ -42,10 +49,8 @@ def reset_router(state, t, node):
         state.nodes[t, node]["table_bits"] = 0
         state.nodes[t, node]["table_used"] = 0
     else:
-        d = state.parameters.n_features
-        for i in range(node * d, (node + 1) * d):
-            state.routers.weights[t, i] = 0.0
-            state.routers.squares[t, i] = 0.0
+        start, d = _dense_start(state, node), state.parameters.n_features
+        state.routers.weights[t, start : start + 2 * d] = 0.0
 
 
 @inner
@@ -53,6 +58,48 @@ def release_router(state, t, node):
     """Let others have the storage of a node's router."""
     if state.parameters.sparse:
         release_table(state, t, node)
+
+
+@inner
+def forget_absent(state, t, node):
+    """Let the node's router forget the features that no memory below it has any more.
+
+    So the routers of a sparse tree whose memories come and go for ever stay as large as its memories make them. Dense
+    routers do the same, because the answers must not depend on how keys are written down.
+    """
+    if state.parameters.sparse:
+        drop_absent_cells(state, t, node)
+    else:
+        _reset_absent_weights(state, t, node)
+
+
+@inner
+def _reset_absent_weights(state, t, node):
+    """Set the weights of features that are 0 in all memories below the node to 0.
+
+    For the while the other features are marked by the sign of their accumulators, which are never negative.
+    """
+    start, d = _dense_start(state, node), state.parameters.n_features
+    weights = state.routers.weights[t, start : start + d]
+    squares = state.routers.weights[t, start + d : start + 2 * d]
+    n_unmarked = d
+    leaf = first_leaf(state, t, node)
+    while leaf != NONE and n_unmarked > 0:
+        for i in range(state.leaves[t, leaf]["size"]):
+            x = key_of(state, np.int64(state.members[t, leaf, i]))
+            for j in range(d):
+                if x.values[x.a + j] != 0.0 and not np.signbit(squares[j]):
+                    squares[j] = -squares[j]
+                    n_unmarked -= 1
+            if n_unmarked == 0:
+                break
+        leaf = next_leaf(state, t, node, leaf)
+    for j in range(d):
+        if np.signbit(squares[j]):
+            squares[j] = -squares[j]
+        else:
+            squares[j] = 0.0
+            weights[j] = 0.0
 
 
 @inner
@@ -70,7 +117,7 @@ def router_margin(state, t, node, x):
     """Return g(x) for row ``x``: right if positive, left if not."""
     if not state.parameters.sparse:
         d = state.parameters.n_features
-        return state.nodes[t, node]["bias"] + dot(state.routers.weights[t], node * d, x.values, x.a, d)
+        return state.nodes[t, node]["bias"] + dot(state.routers.weights[t], _dense_start(state, node), x.values, x.a, d)
     margin = state.nodes[t, node]["bias"]
     if state.nodes[t, node]["table_bits"] > 0:
         table = state.routers.table
@@ -86,7 +133,7 @@ def located_margin(state, t, node, x, work):
     """Return g(x) like :func:`router_margin`, for a row that :func:`locate` has located."""
     if not state.parameters.sparse:
         d = state.parameters.n_features
-        return state.nodes[t, node]["bias"] + dot(state.routers.weights[t], node * d, x.values, x.a, d)
+        return state.nodes[t, node]["bias"] + dot(state.routers.weights[t], _dense_start(state, node), x.values, x.a, d)
     margin = state.nodes[t, node]["bias"]
     for i in range(x.b - x.a):
         margin += state.routers.table[t, work.cells[i]]["weight"] * x.values[x.a + i]
@@ -152,8 +199,9 @@ def train_router(state, t, node, x, work, margin, label, importance):
             work.steps[i] = rate * gradient / np.sqrt(square + _TINY)
             move += work.steps[i] * x.values[x.a + i]
     else:
-        first, end = node * state.parameters.n_features, (node + 1) * state.parameters.n_features
-        move += _adagrad_dense(routers.squares[t, first:end], x.values[x.a : x.b], slope, rate, work.steps)
+        start, d = _dense_start(state, node), state.parameters.n_features
+        squares = routers.weights[t, start + d : start + 2 * d]
+        move += _adagrad_dense(squares, x.values[x.a : x.b], slope, rate, work.steps)
     shrink = np.float32(1.0)
     if squared and np.abs(move) > error:
         shrink = np.float32(error / np.abs(move))
@@ -163,5 +211,5 @@ def train_router(state, t, node, x, work, margin, label, importance):
         for i in range(x.b - x.a):
             table[work.cells[i]]["weight"] -= shrink * work.steps[i]
     else:
-        _step_dense(routers.weights[t, first:end], work.steps, shrink)
+        _step_dense(routers.weights[t, start : start + d], work.steps, shrink)
     return margin - shrink * move

@@ -95,7 +95,8 @@ NODE = np.dtype(
         ("mistakes", np.int64),  # of those, routed against their label after training
         ("bias", np.float32),  # of the router
         ("bias_square", np.float32),
-        ("table_start", np.int64),  # a sparse router's table, see ``_tables.py``
+        ("departed", np.int32),  # memories removed from below since the router last forgot
+        ("table_start", np.int32),  # a sparse router's table, see ``_tables.py``
         ("table_bits", np.int32),  # 0 where there is none yet
         ("table_used", np.int32),
     ],
@@ -113,12 +114,12 @@ WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square"
 class Routers(NamedTuple):
     """Weights of the routers and their AdaGrad accumulators, the sums of squared gradients.
 
-    Dense: the weights of node ``v`` are cells ``v * n_features`` onwards of ``weights``. Sparse: an open-addressing
-    table of ``2 ** table_bits`` cells of ``table``, which holds only features that the node has met.
+    Dense: the weights of node ``v`` are ``n_features`` cells of ``weights`` from ``v * 2 * n_features``, and the
+    accumulators the cells after these. Sparse: an open-addressing table of ``2 ** table_bits`` cells of ``table``,
+    which holds only features that the node has met.
     """
 
     weights: np.ndarray  # float32 (trees, cells): dense only
-    squares: np.ndarray  # float32 (trees, cells): dense only
     table: np.ndarray  # WEIGHT_CELL (trees, cells): sparse only
 
 
@@ -175,7 +176,6 @@ def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
         leaf_of=np.empty((trees, 0), np.int32),
         routers=Routers(
             weights=np.empty((trees, 0), np.float32),
-            squares=np.empty((trees, 0), np.float32),
             table=np.empty((trees, 0), WEIGHT_CELL),
         ),
         scorer=Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32)),

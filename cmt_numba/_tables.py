@@ -1,24 +1,24 @@
 """Kernels: where the weights of sparse routers are kept.
 
 Each router has an open-addressing table of its own for the features it has met, so that the memory of sparse routers
-follows what was touched. Tables lie in one array a tree. A freed table goes on a list by its size and is used again;
-when the array is full, ``_growth.py`` moves all tables together.
+follows what was touched. Tables grow by doubling inside one array a tree. A freed table goes on a list by its size and
+is used again; when the array is full, ``_growth.py`` moves all tables together.
 
-A table that would have to grow first sheds the features that no memory below its node has any more. So a tree whose
-memories come and go for ever stays as large as its memories make it.
+The size of a table is a power of two, named by its exponent, and no smaller than ``SMALLEST_TABLE_BITS`` says. So
+tables start at multiples of the smallest one, and counted in those a start fits 32 bits.
 """
 
 import numpy as np
 
 from ._jit import inner
 from ._keys import hash_feature, key_of
-from ._state import CELLS_WANTED, FREE_TABLES, LEFT, NONE, RIGHT, SMALLEST_TABLE_BITS, TABLES_END
+from ._state import CELLS_WANTED, FREE_TABLES, NONE, SMALLEST_TABLE_BITS, TABLES_END
 from ._topology import first_leaf, next_leaf
 
 
 @inner
 def table_bits(n_features):
-    """Return the size (as a power of two) of a table for ``n_features`` features: at most three quarters full."""
+    """Return the size of a table for ``n_features`` features: at most three quarters full."""
     bits = SMALLEST_TABLE_BITS
     while 3 * (1 << bits) < 4 * n_features:
         bits += 1
@@ -34,60 +34,51 @@ def has_cells(state, t, wanted):
     return False
 
 
-# Tables start at multiples of the smallest table's size, so a link fits the int32 of a feature cell.
 @inner
-def next_free_table(routers, t, start):
-    """Return where the table that follows ``start`` in its list of free tables starts, or NONE."""
-    link = np.int64(routers.table[t, start]["feature"])
-    return link if link == NONE else link << SMALLEST_TABLE_BITS
-
-
-@inner
-def _release_cells(state, t, start, bits):
-    """Put a table on the list of free tables of its size."""
-    following = state.counters[t, FREE_TABLES + bits]
-    state.routers.table[t, start]["feature"] = NONE if following == NONE else following >> SMALLEST_TABLE_BITS
-    state.counters[t, FREE_TABLES + bits] = start
+def table_start(state, t, node):
+    """Return the first cell of the node's table."""
+    return np.int64(state.nodes[t, node]["table_start"]) << SMALLEST_TABLE_BITS
 
 
 @inner
 def release_table(state, t, node):
-    """Take the node's table away from it, if it has one."""
+    """Put the node's table, if it has one, on the list of free tables of its size."""
     record = state.nodes[t, node]
-    if record["table_bits"] > 0:
-        _release_cells(state, t, record["table_start"], np.int64(record["table_bits"]))
+    bits = np.int64(record["table_bits"])
+    if bits > 0:
+        start = table_start(state, t, node)
+        following = state.counters[t, FREE_TABLES + bits]
+        state.routers.table[t, start]["feature"] = NONE if following == NONE else following >> SMALLEST_TABLE_BITS
+        state.counters[t, FREE_TABLES + bits] = start
         record["table_bits"] = 0
         record["table_used"] = 0
 
 
 @inner
-def _take_cells(state, t, bits):
-    """Return the start of a table of ``2 ** bits`` empty cells, or NONE if there is no room for one."""
+def _take_table(state, t, bits):
+    """Return the start of an empty table, or NONE if there is no room for one."""
+    table = state.routers.table
     start = state.counters[t, FREE_TABLES + bits]
     if start != NONE:
-        state.counters[t, FREE_TABLES + bits] = next_free_table(state.routers, t, start)
-    else:
-        if not has_cells(state, t, 1 << bits):
-            return NONE
+        link = np.int64(table[t, start]["feature"])
+        state.counters[t, FREE_TABLES + bits] = NONE if link == NONE else link << SMALLEST_TABLE_BITS
+    elif has_cells(state, t, 1 << bits):
         start = state.counters[t, TABLES_END]
         state.counters[t, TABLES_END] += 1 << bits
-    _clear_cells(state, t, start, bits)
+    else:
+        return NONE
+    for cell in range(start, start + (1 << bits)):
+        table[t, cell]["feature"] = NONE
     return start
 
 
 @inner
-def _clear_cells(state, t, start, bits):
-    for cell in range(start, start + (1 << bits)):
-        state.routers.table[t, cell]["feature"] = NONE
-
-
-@inner
-def _find(state, t, start, bits, feature):
+def _find(table, t, start, bits, feature):
     """Return the cell of a feature in a table or, complemented, the empty cell where it would go."""
     mask = (1 << bits) - 1
     cell = hash_feature(feature, bits)
     while True:
-        found = state.routers.table[t, start + cell]["feature"]
+        found = table[t, start + cell]["feature"]
         if found == feature:
             return start + cell
         if found == NONE:
@@ -98,79 +89,36 @@ def _find(state, t, start, bits, feature):
 @inner
 def find_cell(state, t, node, feature):
     """Return the cell of a feature in a node's table or, complemented, the empty cell where it would go."""
-    record = state.nodes[t, node]
-    return _find(state, t, record["table_start"], np.int64(record["table_bits"]), np.int64(feature))
+    bits = np.int64(state.nodes[t, node]["table_bits"])
+    return _find(state.routers.table, t, table_start(state, t, node), bits, np.int64(feature))
 
 
 @inner
-def _copy_cell(state, t, source, start, bits):
-    """Copy a feature with its weight into another table, unless it is there; return whether it was not."""
-    table = state.routers.table
-    cell = ~_find(state, t, start, bits, np.int64(table[t, source]["feature"]))
-    if cell < 0:
-        return False
-    table[t, cell]["feature"] = table[t, source]["feature"]
-    table[t, cell]["weight"] = table[t, source]["weight"]
-    table[t, cell]["square"] = table[t, source]["square"]
-    return True
-
-
-@inner
-def _copy_all(state, t, source, source_bits, start, bits):
-    """Copy a table's features into another table; return how many there were."""
-    n = 0
-    for cell in range(source, source + (1 << source_bits)):
-        if state.routers.table[t, cell]["feature"] != NONE:
-            n += _copy_cell(state, t, cell, start, bits)
-    return n
-
-
-@inner
-def _copy_needed(state, t, node, start, bits):
-    """Copy those of the node's features that a memory below it has into another table; return how many."""
-    n = 0
-    leaf = first_leaf(state, t, node)
-    while leaf != NONE:
-        for i in range(state.leaves[t, leaf]["size"]):
-            slot = np.int64(state.members[t, leaf, i])
-            x = key_of(state, slot)
-            for j in range(x.a, x.b):
-                cell = find_cell(state, t, node, x.indices[j])
-                n += cell >= 0 and _copy_cell(state, t, cell, start, bits)
-        leaf = next_leaf(state, t, node, leaf)
-    return n
-
-
-@inner
-def _enlarge_table(state, t, node, bits, n_coming):
-    """Give the node a table of ``2 ** bits`` cells, or make room for ``n_coming`` features in the one that it has.
-
-    Returns whether there was room for the larger table, which either way needs.
-    """
-    start = _take_cells(state, t, bits)
+def _enlarge_table(state, t, node, bits):
+    """Move the node's router into a larger table; return whether there was room."""
+    record, table = state.nodes[t, node], state.routers.table
+    start = _take_table(state, t, bits)
     if start == NONE:
         return False
-    record = state.nodes[t, node]
-    old_start, old_bits = record["table_start"], np.int64(record["table_bits"])
-    used = 0
-    if old_bits > 0:
-        n_below = np.int64(record["below"][LEFT]) + record["below"][RIGHT]
-        if record["examples"] < 2 * n_below:  # most of what the node has met is still there
-            used = _copy_all(state, t, old_start, old_bits, start, bits)
-        else:
-            used = _copy_needed(state, t, node, start, bits)
-            # Less than three quarters, so that it will be a while until the table is full again.
-            if 8 * (used + n_coming) <= 5 * (1 << old_bits):
-                _clear_cells(state, t, old_start, old_bits)
-                _copy_all(state, t, start, bits, old_start, old_bits)
-                _release_cells(state, t, start, bits)
-                record["table_used"] = used
-                return True
+    used = record["table_used"]
+    if record["table_bits"] > 0:
+        old_start = table_start(state, t, node)
+        for old in range(old_start, old_start + (1 << np.int64(record["table_bits"]))):
+            feature = np.int64(table[t, old]["feature"])
+            if feature != NONE:
+                _copy_cell(table, t, old, ~_find(table, t, start, bits, feature))
         release_table(state, t, node)
-    record["table_start"] = start
+    record["table_start"] = start >> SMALLEST_TABLE_BITS
     record["table_bits"] = bits
     record["table_used"] = used
     return True
+
+
+@inner
+def _copy_cell(table, t, source, target):
+    table[t, target]["feature"] = table[t, source]["feature"]
+    table[t, target]["weight"] = table[t, source]["weight"]
+    table[t, target]["square"] = table[t, source]["square"]
 
 
 @inner
@@ -179,7 +127,7 @@ def locate_cells(state, t, node, x, cells):
 
     Returns False, with nothing changed, if the router's table must grow and there is no room.
     """
-    record = state.nodes[t, node]
+    record, table = state.nodes[t, node], state.routers.table
     n_missing = x.b - x.a
     if record["table_bits"] > 0:
         n_missing = 0
@@ -188,16 +136,63 @@ def locate_cells(state, t, node, x, cells):
             n_missing += cells[i - x.a] < 0
     if n_missing == 0:
         return True
-    bits = table_bits(record["table_used"] + n_missing)
-    if bits > record["table_bits"] and not _enlarge_table(state, t, node, bits, x.b - x.a):
+    used = record["table_used"] + n_missing
+    bits = table_bits(used)
+    if bits > record["table_bits"] and not _enlarge_table(state, t, node, bits):
         return False
     for i in range(x.a, x.b):
         cell = find_cell(state, t, node, x.indices[i])
         if cell < 0:
             cell = ~cell
-            state.routers.table[t, cell]["feature"] = x.indices[i]
-            state.routers.table[t, cell]["weight"] = 0.0
-            state.routers.table[t, cell]["square"] = 0.0
-            record["table_used"] += 1
+            table[t, cell]["feature"] = x.indices[i]
+            table[t, cell]["weight"] = 0.0
+            table[t, cell]["square"] = 0.0
         cells[i - x.a] = cell
+    record["table_used"] = used
     return True
+
+
+@inner
+def drop_absent_cells(state, t, node):
+    """Take the features that no memory below the node has out of its table.
+
+    For the while the features that stay are marked by the sign of their accumulators, which are never negative.
+    """
+    record, table = state.nodes[t, node], state.routers.table
+    if record["table_bits"] == 0:
+        return
+    leaf = first_leaf(state, t, node)
+    while leaf != NONE:
+        for i in range(state.leaves[t, leaf]["size"]):
+            x = key_of(state, np.int64(state.members[t, leaf, i]))
+            for j in range(x.a, x.b):
+                cell = find_cell(state, t, node, x.indices[j])
+                if cell >= 0:
+                    table[t, cell]["square"] = -np.abs(table[t, cell]["square"])
+        leaf = next_leaf(state, t, node, leaf)
+    start = table_start(state, t, node)
+    end = start + (1 << np.int64(record["table_bits"]))
+    for cell in range(start, end):
+        while table[t, cell]["feature"] != NONE and not np.signbit(table[t, cell]["square"]):
+            _erase_cell(state, t, node, cell - start)
+            record["table_used"] -= 1
+    for cell in range(start, end):
+        table[t, cell]["square"] = np.abs(table[t, cell]["square"])
+
+
+@inner
+def _erase_cell(state, t, node, gap):
+    """Empty a cell of the node's table, moving later entries of its run up so that no search breaks off early."""
+    table, start = state.routers.table, table_start(state, t, node)
+    bits = np.int64(state.nodes[t, node]["table_bits"])
+    mask = (1 << bits) - 1
+    cell = gap
+    while True:
+        cell = (cell + 1) & mask
+        feature = np.int64(table[t, start + cell]["feature"])
+        if feature == NONE:
+            break
+        if ((cell - hash_feature(feature, bits)) & mask) >= ((cell - gap) & mask):
+            _copy_cell(table, t, start + cell, start + gap)
+            gap = cell
+    table[t, start + gap]["feature"] = NONE

@@ -34,6 +34,7 @@ def take_node(state, t):
         nodes[t, node]["below"][side] = 0
     nodes[t, node]["examples"] = 0
     nodes[t, node]["mistakes"] = 0
+    nodes[t, node]["departed"] = 0
     return node
 
 

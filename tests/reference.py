@@ -21,6 +21,7 @@ TINY = 1e-20
 
 WORD = (1 << 64) - 1
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+ROW_STEP = 0xD1342543DE82EF95
 
 Key = dict[int, float]
 
@@ -50,10 +51,6 @@ class SplitMix64:
     def below(self, n: int) -> int:
         """Return an integer drawn uniformly from ``0 .. n - 1``."""
         return ((self.word() >> 32) * n) >> 32
-
-    def unit(self) -> float:
-        """Return a float drawn uniformly from [0, 1)."""
-        return (self.word() >> 11) / 2**53
 
 
 def keys_of(X: object) -> list[Key]:
@@ -91,6 +88,7 @@ class Node:
     below: list[int] = field(default_factory=lambda: [0, 0])
     examples: int = 0
     mistakes: int = 0
+    departed: int = 0
     gone: bool = False
     bias: float = 0.0
     bias_square: float = 0.0
@@ -111,6 +109,13 @@ class Node:
 
 
 Place = Node | Leaf
+
+
+def memories_below(place: Place) -> list[Memory]:
+    """Return the memories in all leaves below a place."""
+    if isinstance(place, Leaf):
+        return place.members
+    return [memory for child in place.children for memory in memories_below(child)]
 
 
 @dataclass
@@ -295,7 +300,23 @@ class Tree:
         """REMOVE (Algorithm 6) a memory; an emptied leaf disappears."""
         leaf = self.take_out(memory)
         del self.leaf_of[memory]
+        node = leaf.parent
+        while node is not None:
+            self.depart(node)
+            node = node.parent
         self.collapse_if_empty(leaf)
+
+    def depart(self, node: Node) -> None:
+        """Count a memory removed below a node, whose router forgets when half of what it had has gone.
+
+        It forgets the features that no memory below it has any more.
+        """
+        node.departed += 1
+        if 2 * node.departed >= sum(node.below):
+            kept = {feature for memory in memories_below(node) for feature in memory.key}
+            node.weights = {feature: weight for feature, weight in node.weights.items() if feature in kept}
+            node.squares = {feature: square for feature, square in node.squares.items() if feature in kept}
+            node.departed = 0
 
     def take_out(self, memory: Memory) -> Leaf:
         """Take a memory out of its leaf, where the last one fills the gap, and out of the counts above."""
@@ -417,8 +438,8 @@ class Forest:
         seed = self.query_stream.word() if epsilon > 0.0 else 0
         answers = []
         for row, key in enumerate(keys):
-            stream = SplitMix64(seed + row * GOLDEN_GAMMA)
-            if epsilon > 0.0 and stream.unit() < epsilon:
+            stream = SplitMix64(mix(seed + row * ROW_STEP & WORD))
+            if epsilon > 0.0 and (stream.state >> 11) / 2**53 < epsilon:
                 found, record = self.explore(key, k, stream)
             else:
                 leaves = self.search(key, len(self.trees) if n_probes is None else n_probes)

@@ -67,7 +67,7 @@ def test_depth_grows_with_log_n(kind: str):
 def test_leaf_bound(leaf_multiplier: float):
     X = dense_rows(3000)
     tree = grown(X, leaf_multiplier=leaf_multiplier, n_trees=2, n_reroutes=2)
-    sizes = tree._state.leaves.size
+    sizes = tree._state.leaves["size"]
     for t in range(2):
         assert sizes[t, : tree._state.counters[t, LEAVES_END]].max() <= max(1, leaf_multiplier * math.log2(3000))
     tree.check_invariants()
@@ -128,10 +128,10 @@ def arrays_of(tree: ContextualMemoryTree) -> list[bytes]:
     nodes, n = state.counters[:, NODES_END].max(), tree.n_memories
     return [
         np.delete(state.counters, CELLS_WANTED, axis=1).tobytes(),  # that one tells how often arrays have grown
-        state.nodes.child[:, :nodes].tobytes(),
-        state.nodes.below[:, :nodes].tobytes(),
-        state.routers.bias[:, :nodes].tobytes(),
-        state.leaves.leaf_of[:, :n].tobytes(),
+        state.nodes["child"][:, :nodes].tobytes(),
+        state.nodes["below"][:, :nodes].tobytes(),
+        state.nodes["bias"][:, :nodes].tobytes(),
+        state.leaf_of[:, :n].tobytes(),
         state.scorer.theta.tobytes(),
         state.streams.tobytes(),
     ]
@@ -214,8 +214,9 @@ def path_of(tree: ContextualMemoryTree, t: int, x: np.ndarray) -> list[int]:
     place, nodes = int(state.counters[t, 0]), []
     while place >= 0:
         nodes.append(place)
-        margin = state.routers.bias[t, place] + state.routers.weights[t, place * d : (place + 1) * d] @ x
-        place = int(state.nodes.child[t, place, int(margin > 0)])
+        weights = state.routers.weights[t, place * 2 * d : (place * 2 + 1) * d]
+        margin = state.nodes["bias"][t, place] + weights @ x
+        place = int(state.nodes["child"][t, place, int(margin > 0)])
     return nodes
 
 
@@ -326,9 +327,9 @@ def test_rewards_only_where_they_belong():
     """Rewards of a node's exploration leave the scorer alone, all others leave the routers alone."""
     X, queries = dense_rows(1000), dense_rows(300, seed=9)
     tree = grown(X, n_reroutes=0)
-    routers = tree._state.routers.bias.copy(), tree._state.routers.weights.copy()
+    routers = tree._state.nodes["bias"].copy(), tree._state.routers.weights.copy()
     tree.update(queries, tree.query(queries), np.full(300, 0.5))
-    np.testing.assert_array_equal(tree._state.routers.bias, routers[0])
+    np.testing.assert_array_equal(tree._state.nodes["bias"], routers[0])
     np.testing.assert_array_equal(tree._state.routers.weights, routers[1])
     theta = tree._state.scorer.theta.copy()
     assert np.any(theta != 0)
@@ -373,13 +374,13 @@ def on_side(tree: ContextualMemoryTree, root: int, side: int) -> np.ndarray:
     """Return which memories are below one side of the root."""
     state = tree._state
     result = np.zeros(tree.n_memories, bool)
-    stack = [int(state.nodes.child[0, root, side])]
+    stack = [int(state.nodes["child"][0, root, side])]
     while stack:
         place = stack.pop()
         if place >= 0:
-            stack += state.nodes.child[0, place].tolist()
+            stack += state.nodes["child"][0, place].tolist()
         else:
-            result[state.leaves.members[0, ~place, : state.leaves.size[0, ~place]]] = True
+            result[state.members[0, ~place, : state.leaves["size"][0, ~place]]] = True
     return result
 
 

@@ -9,8 +9,8 @@ from reference import Forest, Leaf, Node, Place, SplitMix64
 
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._random import draw_word
-from cmt_numba._routers import find_cell
 from cmt_numba._state import LEFT, NONE, RIGHT, ROOT
+from cmt_numba._tables import find_cell
 
 N_FEATURES = 6
 N_SPARSE_FEATURES = 40
@@ -53,7 +53,7 @@ def places_of(tree: ContextualMemoryTree, t: int) -> dict[str, int]:
         name, place = waiting.pop()
         places[name] = place
         if place >= 0:
-            waiting += [(name + SIDES[side], int(state.nodes.child[t, place, side])) for side in SIDES]
+            waiting += [(name + SIDES[side], int(state.nodes["child"][t, place, side])) for side in SIDES]
     return places
 
 
@@ -63,10 +63,10 @@ def shape_of(tree: ContextualMemoryTree, t: int) -> dict[str, tuple[int, ...]]:
     shape = {}
     for name, place in places_of(tree, t).items():
         if place >= 0:
-            below, nodes = state.nodes.below[t, place], state.nodes
-            shape[name] = (*map(int, below), int(nodes.examples[t, place]), int(nodes.mistakes[t, place]))
+            node = state.nodes[t, place]
+            shape[name] = (*map(int, node["below"]), int(node["examples"]), int(node["mistakes"]))
         else:
-            slots = state.leaves.members[t, ~place, : state.leaves.size[t, ~place]]
+            slots = state.members[t, ~place, : state.leaves["size"][t, ~place]]
             shape[name] = tuple(map(int, state.keys.ids[slots]))
     return shape
 
@@ -78,19 +78,16 @@ def routers_of(tree: ContextualMemoryTree, t: int) -> dict[str, np.ndarray]:
     for name, node in places_of(tree, t).items():
         if node < 0:
             continue
+        record = state.nodes[t, node]
         router = np.zeros((2, d + 1))
-        router[:, d] = state.routers.bias[t, node], state.routers.bias_squares[t, node]
+        router[:, d] = record["bias"], record["bias_square"]
         if not state.parameters.sparse:
-            router[0, :d] = state.routers.weights[t, node * d : (node + 1) * d]
-            router[1, :d] = state.routers.squares[t, node * d : (node + 1) * d]
-        elif state.routers.bits[t, node] > 0:
+            router[:, :d] = state.routers.weights[t, node * 2 * d : (node + 1) * 2 * d].reshape(2, d)
+        elif record["table_bits"] > 0:
             for feature in range(d):
-                cell = find_cell(state.routers, t, node, feature)
+                cell = find_cell(state, t, node, feature)
                 if cell >= 0:
-                    router[:, feature] = (
-                        state.routers.table[t, cell]["weight"],
-                        state.routers.table[t, cell]["square"],
-                    )
+                    router[:, feature] = state.routers.table[["weight", "square"]][t, cell].tolist()
         routers[name] = router
     return routers
 
@@ -199,7 +196,7 @@ class Pair:
                 assert node == NONE
             else:
                 assert names[t][node] == nodes[record.node]
-                assert explored.generation[row] == self.tree._state.nodes.generation[t, node]
+                assert explored.generation[row] == self.tree._state.nodes["generation"][t, node]
         self.check()
         return hits, answers
 
@@ -341,9 +338,9 @@ def test_growing_routers_find_all_their_features():
     for row in X:
         row[rng.choice(300, 12, replace=False)] = rng.normal(size=12)
     pair.insert(scipy.sparse.csr_array(X[:10]))
-    few = int(pair.tree._state.routers.used[0].max())
+    few = int(pair.tree._state.nodes["table_used"][0].max())
     pair.insert(scipy.sparse.csr_array(X[10:]))
-    assert int(pair.tree._state.routers.used[0].max()) > 2 * few
+    assert int(pair.tree._state.nodes["table_used"][0].max()) > 2 * few
     pair.remove(list(range(30)))
     pair.insert(scipy.sparse.csr_array(X[:20]))  # into freed tables
     pair.query(scipy.sparse.csr_array(X[::4]), k=2, n_probes=2)

@@ -87,9 +87,9 @@ def test_remove_all(dense_keys: np.ndarray, sparse: bool):
 def test_reroute_none(dense_keys: np.ndarray):
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(dense_keys[:50])
-    places, streams = tree._state.leaves.leaf_of.copy(), tree._state.streams.copy()
+    places, streams = tree._state.leaf_of.copy(), tree._state.streams.copy()
     tree.reroute(0)
-    np.testing.assert_array_equal(tree._state.leaves.leaf_of, places)
+    np.testing.assert_array_equal(tree._state.leaf_of, places)
     np.testing.assert_array_equal(tree._state.streams, streams)
     tree.check_invariants()
 
@@ -225,11 +225,8 @@ def drop_spare_room(tree: ContextualMemoryTree) -> None:
     cells, leaves = (int(state.counters[:, end].max()) for end in (TABLES_END, LEAVES_END))
     tree._state = state._replace(
         routers=state.routers._replace(table=resized(state.routers.table, cells, 1)),
-        leaves=state.leaves._replace(
-            members=resized(state.leaves.members, leaves, 1),
-            size=resized(state.leaves.size, leaves, 1),
-            parent=resized(state.leaves.parent, leaves, 1),
-        ),
+        leaves=resized(state.leaves, leaves, 1),
+        members=resized(state.members, leaves, 1),
     )
 
 
