@@ -189,6 +189,7 @@ def _with_tables(state: State, size: int) -> State:
         routers=state.routers._replace(table=table),
     )
     copy_tables(moved, state.routers.table)
+    moved.counters[:, CELLS_WANTED] = 0
     return moved
 
 
@@ -196,7 +197,7 @@ def _with_tables(state: State, size: int) -> State:
 def copy_tables(state, source):
     """Move the router tables from ``source`` into the state's own array, one behind the other."""
     for t in range(state.parameters.n_trees):
-        end = 0
+        end = np.int64(0)
         for node in range(state.counters[t, NODES_END]):
             record = state.nodes[t, node]
             if record["table_bits"] > 0:

@@ -93,9 +93,7 @@ def _check_keys(state: State) -> None:
         start, end = keys.spans[:n].T
         _require(np.all(start <= end), "a key ends before it starts")
         _require((end - start).sum() == totals[VALUES_LIVE], "the count of key cells is wrong")
-        _require(
-            n == 0 or (start.min() >= 0 and end.max() <= totals[VALUES_END]), "a key lies outside the key store"
-        )
+        _require(n == 0 or (start.min() >= 0 and end.max() <= totals[VALUES_END]), "a key lies outside the key store")
         order = np.lexsort((end, start))  # a key of no cells may start where the next one does
         _require(np.all(end[order][:-1] <= start[order][1:]), "two keys share a cell")
         _require(totals[VALUES_END] <= keys.values.size, "the key store has overflowed")
@@ -190,7 +188,7 @@ def _check_tables(state: State, t: int, internal: np.ndarray) -> None:
             _require(0 <= start < end and len(tables) <= end, f"tree {t}: a list of free tables is broken")
             tables.append((start, bits))
             link = int(table[start]["feature"])
-            start = NONE if link == NONE else link << SMALLEST_TABLE_BITS
+            start = link if link == NONE else link << SMALLEST_TABLE_BITS
     tables.sort()
     ends = [start + (1 << bits) for start, bits in tables]
     _require(ends[:-1] == [start for start, _ in tables[1:]], f"tree {t}: router tables overlap or leave a gap")

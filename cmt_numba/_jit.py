@@ -4,11 +4,12 @@
 without the global interpreter lock. The other three mark what kernels call; they are compiled into each kernel that
 uses them and need no cache entry of their own:
 
-- ``inner`` is inlined, because a call would have to hand over the hundred words that describe the state, which takes
-  longer than most of these functions. And it does without reference counts. Every array of the state outlives the call, yet numba would count each
-  array of each tuple it takes apart, with two atomic operations that together cost several times the work itself.
-  Such a function cannot allocate. What it returns is not counted either, so it may return an array (or a tuple that
-  holds one) to another ``inner`` function but never to a ``kernel``, which would count it down and free it.
+- ``inner`` is inlined: a call would have to hand over the hundred words that describe the state, which takes longer
+  than what most of these functions do. And it does without reference counts. Every array of the state outlives the
+  call, yet numba would count each array of each tuple it takes apart, with two atomic operations that together cost
+  several times the work itself. Such a function cannot allocate. What it returns is not counted either, so it may
+  return an array (or a tuple that holds one) to another ``inner`` function but never to a ``kernel``, which would
+  count it down and free it.
 - ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be rearranged into vector instructions;
   NaN and infinity keep their meaning.
 - ``inner_allocating`` is for what a kernel calls once to make room to work in.
@@ -23,10 +24,10 @@ from numba import njit
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_UNCOUNTED: dict[str, Any] = {"_nrt": False, "forceinline": True}
+_INLINED: dict[str, Any] = {"_nrt": False, "forceinline": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
 
 kernel = njit(**_OPTIONS, cache=_CACHE)
-inner = njit(**_OPTIONS, **_UNCOUNTED)
-inner_fastmath = njit(**_OPTIONS, **_UNCOUNTED, fastmath=_FASTMATH)
+inner = njit(**_OPTIONS, **_INLINED)
+inner_fastmath = njit(**_OPTIONS, **_INLINED, fastmath=_FASTMATH)
 inner_allocating = njit(**_OPTIONS)

@@ -179,9 +179,10 @@ def drop_key(state, slot):
 
 @kernel
 def drop_keys_from(state, first):
-    """Forget the keys in slots ``first`` and above."""
+    """Forget the keys in slots ``first`` and above, which were the last to come, and their ids."""
     while state.keys.totals[N_MEMORIES] > first:
         drop_key(state, state.keys.totals[N_MEMORIES] - 1)
+        state.keys.totals[NEXT_ID] -= 1
 
 
 @inner

@@ -76,9 +76,7 @@ def update_tree(state, t, rows, hits, rewards, stop):
         row = counters[t, NEXT_ROW]
         if status != DONE or row == stop:
             return status
-        if _explored(state, t, row, hits.exploration) and not _route_better(
-            state, t, rows, row, hits, rewards, work
-        ):
+        if _explored(state, t, row, hits.exploration) and not _route_better(state, t, rows, row, hits, rewards, work):
             return TABLES_FULL
         counters[t, REROUTES_LEFT] = state.parameters.n_reroutes
         counters[t, NEXT_ROW] += 1

@@ -31,7 +31,7 @@ def spans(n: int, length: int) -> list[tuple[int, int]]:
 
 def length_of_step(n: int, progress: bool) -> int:
     """Return how many of ``n`` rows to hand to a kernel at once."""
-    return max(1, -(-n // _STEPS_OF_PROGRESS)) if progress else n
+    return max(1, -(-n // _STEPS_OF_PROGRESS) if progress else n)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from ._hits import Exploration, Hits
 from ._keys import Rows, normalize_rows
-from ._state import NODES_END, State
+from ._state import LEFT, NODES_END, NONE, RIGHT, State
 
 MOST_FEATURES = 2**31 - 1
 """Feature indices are int32."""
@@ -38,11 +38,10 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
     TypeError
         If ``X`` does not hold real numbers.
     ValueError
-        If ``X`` has not two dimensions, is empty, has the wrong width, or holds a NaN, an infinity or a value too
-        large for float32.
+        If ``X`` has not two dimensions, is empty, has the wrong width, holds a NaN, an infinity or a value too large
+        for float32, or is a sparse matrix whose indices are broken.
     """
-    is_sparse = scipy.sparse.issparse(X)
-    if not is_sparse:
+    if not scipy.sparse.issparse(X):
         X = _as_dense(X)
     if X.ndim != 2:
         raise ValueError(
@@ -57,9 +56,10 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         raise ValueError(f"X must have at most {MOST_FEATURES} features, not {width}")
     if n_features is not None and width != n_features:
         raise ValueError(f"X must have {n_features} features like the keys inserted first, not {width}")
-    if is_sparse or sparse:
-        return _sparse_rows(X) if sparse in (None, True) else _dense_rows(X.toarray())
-    return _dense_rows(X)
+    if scipy.sparse.issparse(X):
+        X = _as_csr(X)
+        return _dense_rows(X.toarray()) if sparse is False else _sparse_rows(X)
+    return _sparse_rows(scipy.sparse.csr_array(_as_float32(X))) if sparse else _dense_rows(X)
 
 
 def _as_dense(X: Any) -> np.ndarray:
@@ -76,28 +76,33 @@ def _dense_rows(X: np.ndarray) -> Rows:
     return Rows(_normalized(values, offsets), _EMPTY_INDICES, offsets, width, False)
 
 
-def _sparse_rows(X: Any) -> Rows:
-    X = scipy.sparse.csr_array(X)
-    _check_csr(X)
-    canonical = X.has_canonical_format and np.count_nonzero(X.data) == X.nnz
-    if not canonical:
+def _sparse_rows(X: scipy.sparse.csr_array) -> Rows:
+    if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
+    values = _as_float32(X.data)
+    if np.count_nonzero(values) < values.size:
+        X = scipy.sparse.csr_array((values, X.indices, X.indptr), X.shape, copy=True)
         X.eliminate_zeros()
+        values = X.data
     offsets = X.indptr.astype(np.int64)
-    values = _as_float32(X.data)[: offsets[-1]]
-    indices = X.indices[: offsets[-1]].astype(np.int32)
-    return Rows(_normalized(values, offsets), indices, offsets, X.shape[1], True)
+    return Rows(_normalized(values, offsets), X.indices.astype(np.int32), offsets, X.shape[1], True)
 
 
-def _check_csr(X: Any) -> None:
-    """Refuse a CSR structure that its own checks let through and that would send kernels out of bounds."""
-    indptr, indices = X.indptr, X.indices
-    if indptr[0] != 0 or np.any(np.diff(indptr) < 0) or indptr[-1] > min(indices.size, X.data.size):
-        raise ValueError("X must be a valid sparse matrix: its row pointers are not in order")
-    used = indices[: indptr[-1]]
-    if used.size and (used.min() < 0 or used.max() >= X.shape[1]):
-        raise ValueError(f"X must be a valid sparse matrix: it has a column index outside 0 .. {X.shape[1] - 1}")
+def _as_csr(X: Any) -> scipy.sparse.csr_array:
+    """Return a sparse matrix of any format as CSR, refusing broken indices.
+
+    Scipy looks at indices only when asked to: converting broken ones, like using them, could go out of bounds.
+    """
+    try:
+        if X.format in ("csr", "csc", "bsr"):
+            X = type(X)(X)  # the check may tidy up the matrix, which shall not be the caller's
+            X.check_format(full_check=True)
+        elif X.format == "coo":
+            X = scipy.sparse.coo_array((X.data, X.coords), X.shape)  # checks
+        return scipy.sparse.csr_array(X)
+    except ValueError as error:
+        raise ValueError(f"X must be a valid sparse matrix: {error}") from error
 
 
 def _as_float32(values: np.ndarray) -> np.ndarray:
@@ -129,7 +134,10 @@ def check_ids(ids: Any) -> np.ndarray:
     ValueError
         If they have more than one dimension, are none at all, or one is named twice.
     """
-    given = np.atleast_1d(np.asarray(ids))
+    try:
+        given = np.atleast_1d(np.asarray(ids))
+    except ValueError as error:
+        raise ValueError(f"ids must have one dimension: {error}") from error
     if given.size == 0:
         raise ValueError("ids must name at least one memory")
     if given.dtype.kind not in "iu":
@@ -182,7 +190,7 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
     TypeError
         If they are not a query's answers.
     ValueError
-        If they are for another number of rows, or name a tree or node that the forest never had.
+        If they are for another number of rows, or hold a record that no query of the forest has made.
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be what query answered, not {type(hits).__name__}")
@@ -194,15 +202,24 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
     for name, column in exploration._asdict().items():
         if column.shape != (n_rows,):
             raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, not {column.shape}")
-    if state is not None and not _were_there(state, exploration.tree, exploration.node):
-        raise ValueError("hits.exploration must come from this forest: it names a tree or node that never was")
+    if state is not None and not _could_be(state, exploration):
+        raise ValueError("hits.exploration must come from this forest: it holds a record that no query has made")
     return Hits(ids, hits.scores, exploration)
 
 
-def _were_there(state: State, tree: np.ndarray, node: np.ndarray) -> bool:
-    if tree.max() >= state.parameters.n_trees:
+def _could_be(state: State, exploration: Exploration) -> bool:
+    """Return whether queries could have explored like this: kernels follow the trees, nodes and sides named."""
+    tree, node = exploration.tree, exploration.node
+    if tree.min() < NONE or tree.max() >= state.parameters.n_trees or node.min() < NONE:
         return False
-    return bool(np.all(node < np.where(tree >= 0, state.counters[np.maximum(tree, 0), NODES_END], 0)))
+    nodes_end = np.where(tree == NONE, 0, state.counters[tree, NODES_END])
+    explored = node != NONE
+    side, probability = exploration.side[explored], exploration.probability[explored]
+    return bool(
+        np.all(node < nodes_end)
+        and np.all((side == LEFT) | (side == RIGHT))
+        and np.all((probability > 0) & (probability <= 1))
+    )
 
 
 def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:

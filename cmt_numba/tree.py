@@ -201,20 +201,22 @@ class ContextualMemoryTree:
             If memory runs out; the memories stored before are still there, those of ``X`` are not.
         """
         rows = self._check_rows(X)
-        state = self._state
+        state = before = self._state
         if state is None:
             state = new_state(Parameters(n_features=rows.n_features, sparse=rows.sparse, **self._options), self._seed)
         first = int(state.keys.totals[N_MEMORIES])
         if first + rows.n_rows > MOST_MEMORIES:
             raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")
         self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
-        append_keys(self._state, rows)
         try:
+            append_keys(self._state, rows)
             self._in_steps(first, rows.n_rows, "insert", progress, insert_slots)
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
         except BaseException:
             self._take_back(first)
+            if before is None:
+                self._state = None
             raise
         return self._state.keys.ids[first : first + rows.n_rows].copy()
 
@@ -395,7 +397,7 @@ class ContextualMemoryTree:
             raise
 
     def _take_back(self, first: int) -> None:
-        """Forget the memories from slot ``first`` on."""
+        """Forget the memories from slot ``first`` on, as if they had never come."""
         state = self._allocated()
         for t in range(state.parameters.n_trees):
             remove_slots_from(state, t, first)

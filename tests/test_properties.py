@@ -42,8 +42,8 @@ def test_balance(kind: str, alpha: float):
     tree = grown(rows_of(kind, 8000), alpha=alpha, n_reroutes=0)
     state = tree._state
     end = state.counters[0, NODES_END]
-    below, examples = state.nodes.below[0, :end], state.nodes.examples[0, :end]
-    progressive_error = state.nodes.mistakes[0, :end] / examples
+    below, examples = state.nodes["below"][0, :end], state.nodes["examples"][0, :end]
+    progressive_error = state.nodes["mistakes"][0, :end] / examples
     numerator = 1 + math.exp((1 - alpha) / alpha)
     denominator = (1 - progressive_error) - numerator / examples
     # The examples count those that trained the router when it was made, a few hundred at most.
