@@ -1,8 +1,10 @@
 """What all tests share: where numba caches, how hypothesis draws, and small sets of keys."""
 
 import hashlib
+import importlib.util
 import os
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -34,6 +36,16 @@ needs_jit = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="takes too
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def load_script(path: str) -> ModuleType:
+    """Import a script that belongs to no package, named as seen from the project's root."""
+    specification = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture

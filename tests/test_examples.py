@@ -1,30 +1,19 @@
 """The example scripts, run on part of their data."""
 
-import importlib.util
 import random
 import re
-from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
-
-EXAMPLES = Path(__file__).parents[1] / "examples"
-
-
-def load_example(name: str) -> ModuleType:
-    """Import a script from the examples folder, which is not a package."""
-    specification = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+from conftest import ROOT, load_script, needs_jit
 
 
 @pytest.fixture(scope="module")
 def finder():
     pytest.importorskip("sklearn")
     pytest.importorskip("tabulate")
-    return load_example("find_character")
+    return load_script("examples/find_character.py")
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +160,14 @@ def test_command_line(finder, pictures, monkeypatch, capsys):
     for arguments in (["?!"], ["cat", "--count", "0"]):
         with pytest.raises(SystemExit):
             finder.main(arguments)
+
+
+@needs_jit
+def test_readme():
+    """The code in the README runs and does what its comments say."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 1
+    names: dict[str, Any] = {}
+    exec(blocks[0], names)
+    assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
+    assert len(names["tree"]) == 9900

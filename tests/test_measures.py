@@ -1,31 +1,20 @@
 """The measuring scripts run, on little data, and print what they promise."""
 
-import importlib.util
 import json
 import random
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from conftest import ROOT, needs_jit
+from conftest import load_script, needs_jit
 
 pytestmark = needs_jit
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "asv_benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, *arguments: str) -> str:
     """Run a script with arguments and return what it prints."""
     monkeypatch.setattr(sys, "argv", [name, *arguments])
-    load(name).main()
+    load_script(f"asv_benchmarks/{name}.py").main()
     return capsys.readouterr().out
 
 
@@ -72,7 +61,7 @@ def test_churn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
 
 def test_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    module = load("measure_start")
+    module = load_script("asv_benchmarks/measure_start.py")
     times = iter([9.0, 1.0, 1.5, 0.75])
     monkeypatch.setattr(module, "seconds", lambda *_: next(times))
     monkeypatch.setattr(sys, "argv", ["measure_start", "--repeats", "1"])
@@ -84,5 +73,5 @@ def test_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
 
 def test_start_times_a_new_process(tmp_path: Path):
-    slept = load("measure_start").seconds("time.sleep(0.05)", str(tmp_path), "import time")
+    slept = load_script("asv_benchmarks/measure_start.py").seconds("time.sleep(0.05)", str(tmp_path), "import time")
     assert 0.05 <= slept < 5
