@@ -8,6 +8,7 @@ insert does not end with half of its memory unused.
 import numpy as np
 
 from ._jit import kernel
+from ._keys import enter_slot
 from ._state import (
     CELLS_WANTED,
     FREE_TABLES,
@@ -82,12 +83,8 @@ def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
 @kernel
 def fill_slot_table(table, ids):
     """Enter slots ``0 ..`` under their ids into an empty table."""
-    mask = table.size - 1
     for slot in range(ids.size):
-        cell = ids[slot] & mask
-        while table[cell] != NONE:
-            cell = (cell + 1) & mask
-        table[cell] = slot
+        enter_slot(table, ids[slot], slot)
 
 
 def _with_room_for_cells(keys: Keys, n_cells: int) -> Keys:

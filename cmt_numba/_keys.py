@@ -80,10 +80,30 @@ def key_of(state, slot):
 
 
 @inner
+def _home_of(slot_table, memory_id):
+    """Return the cell of the slot table where the search for an id begins.
+
+    Ids are given out in order. Left as they are, they would fill the table without a gap, and to take one out would
+    mean to look at all that follow.
+    """
+    return (((memory_id * _HASH) & 0x7FFFFFFF) * slot_table.size) >> 31
+
+
+@inner
+def enter_slot(slot_table, memory_id, slot):
+    """Enter a memory's slot under its id; the caller has made room."""
+    mask = slot_table.size - 1
+    cell = _home_of(slot_table, memory_id)
+    while slot_table[cell] != NONE:
+        cell = (cell + 1) & mask
+    slot_table[cell] = slot
+
+
+@inner
 def find_slot(keys, memory_id):
     """Return the slot of a memory id, or NONE."""
     mask = keys.slot_table.size - 1
-    cell = memory_id & mask
+    cell = _home_of(keys.slot_table, memory_id)
     while keys.slot_table[cell] != NONE:
         slot = keys.slot_table[cell]
         if keys.ids[slot] == memory_id:
@@ -102,7 +122,7 @@ def find_slots(keys, ids, slots):
 @inner
 def _cell_of(keys, memory_id):
     mask = keys.slot_table.size - 1
-    cell = memory_id & mask
+    cell = _home_of(keys.slot_table, memory_id)
     while keys.ids[keys.slot_table[cell]] != memory_id:
         cell = (cell + 1) & mask
     return cell
@@ -118,7 +138,7 @@ def _erase_id(keys, memory_id):
         cell = (cell + 1) & mask
         if table[cell] == NONE:
             break
-        home = keys.ids[table[cell]] & mask
+        home = _home_of(table, keys.ids[table[cell]])
         if ((cell - home) & mask) >= ((cell - gap) & mask):
             table[gap] = table[cell]
             gap = cell
@@ -129,7 +149,6 @@ def _erase_id(keys, memory_id):
 def append_keys(state, rows):
     """Store unit-length rows in the next slots under the next ids; the caller has made room."""
     keys = state.keys
-    mask = keys.slot_table.size - 1
     for row in range(rows.offsets.size - 1):
         a, b = rows.offsets[row], rows.offsets[row + 1]
         slot = keys.totals[N_MEMORIES]
@@ -147,10 +166,7 @@ def append_keys(state, rows):
         for i in range(b - a):
             keys.values[start + i] = rows.values[a + i]
         keys.ids[slot] = memory_id
-        cell = memory_id & mask
-        while keys.slot_table[cell] != NONE:
-            cell = (cell + 1) & mask
-        keys.slot_table[cell] = slot
+        enter_slot(keys.slot_table, memory_id, slot)
         keys.totals[N_MEMORIES] += 1
         keys.totals[NEXT_ID] += 1
         keys.totals[LONGEST] = max(keys.totals[LONGEST], b - a)

@@ -13,7 +13,7 @@ from conftest import needs_jit, text_like
 import cmt_numba.tree
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._growth import resized
-from cmt_numba._state import LEAVES_END, TABLES_END
+from cmt_numba._state import LEAVES_END, NONE, TABLES_END
 
 EVERY_LEAF = 10**6
 
@@ -279,3 +279,13 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
         with pytest.raises(KeyboardInterrupt):
             tree.insert(keys[200:])
     assert_holds(tree, ids, keys[:200])
+
+
+def test_ids_in_order_leave_gaps():
+    """Taking an id out of the slot table looks at the entries up to the next gap, so no run may be long."""
+    tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
+    for n in (300, 3000, 30_000):
+        tree.insert(np.ones((n - len(tree), 1)))
+        gaps = np.flatnonzero(tree._state.keys.slot_table == NONE)
+        assert gaps.size > 0
+        assert np.diff(gaps).max() < 50
