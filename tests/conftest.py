@@ -13,6 +13,9 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
 
+EVERY_LEAF = 10**6
+"""More leaves than any tree here has: a search of so many is exact."""
+
 
 def _source_hash() -> str:
     """Return a hash of all sources of the package."""

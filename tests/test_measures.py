@@ -74,4 +74,4 @@ def test_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
 def test_start_times_a_new_process(tmp_path: Path):
     slept = load_script("asv_benchmarks/measure_start.py").seconds("time.sleep(0.05)", str(tmp_path), "import time")
-    assert 0.05 <= slept < 5
+    assert slept >= 0.05

@@ -4,14 +4,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from conftest import needs_jit
+from conftest import EVERY_LEAF, needs_jit
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cmt_numba import ContextualMemoryTree, Hits
-
-EVERY_LEAF = 10**6
 
 
 def key_values(n_features: int) -> st.SearchStrategy[list[int]]:

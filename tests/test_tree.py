@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import needs_jit, text_like
+from conftest import EVERY_LEAF, needs_jit, text_like
 
 import cmt_numba.tree
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._growth import resized
 from cmt_numba._state import LEAVES_END, NONE, TABLES_END
-
-EVERY_LEAF = 10**6
 
 
 def test_empty():
