@@ -80,20 +80,20 @@ def key_of(state, slot):
 
 
 @inner
-def _home_of(slot_table, memory_id):
-    """Return the cell of the slot table where the search for an id begins.
+def hash_number(number, size):
+    """Return a cell of a table of ``size`` cells, a power of two, for an id or a slot.
 
-    Ids are given out in order. Left as they are, they would fill the table without a gap, and to take one out would
+    These are given out in order. Left as they are, they would fill a table without a gap, and to take one out would
     mean to look at all that follow.
     """
-    return (((memory_id * _HASH) & 0x7FFFFFFF) * slot_table.size) >> 31
+    return (((number * _HASH) & 0x7FFFFFFF) * size) >> 31
 
 
 @inner
 def enter_slot(slot_table, memory_id, slot):
     """Enter a memory's slot under its id; the caller has made room."""
     mask = slot_table.size - 1
-    cell = _home_of(slot_table, memory_id)
+    cell = hash_number(memory_id, slot_table.size)
     while slot_table[cell] != NONE:
         cell = (cell + 1) & mask
     slot_table[cell] = slot
@@ -103,7 +103,7 @@ def enter_slot(slot_table, memory_id, slot):
 def find_slot(keys, memory_id):
     """Return the slot of a memory id, or NONE."""
     mask = keys.slot_table.size - 1
-    cell = _home_of(keys.slot_table, memory_id)
+    cell = hash_number(memory_id, keys.slot_table.size)
     while keys.slot_table[cell] != NONE:
         slot = keys.slot_table[cell]
         if keys.ids[slot] == memory_id:
@@ -122,7 +122,7 @@ def find_slots(keys, ids, slots):
 @inner
 def _cell_of(keys, memory_id):
     mask = keys.slot_table.size - 1
-    cell = _home_of(keys.slot_table, memory_id)
+    cell = hash_number(memory_id, keys.slot_table.size)
     while keys.ids[keys.slot_table[cell]] != memory_id:
         cell = (cell + 1) & mask
     return cell
@@ -138,7 +138,7 @@ def _erase_id(keys, memory_id):
         cell = (cell + 1) & mask
         if table[cell] == NONE:
             break
-        home = _home_of(table, keys.ids[table[cell]])
+        home = hash_number(keys.ids[table[cell]], table.size)
         if ((cell - home) & mask) >= ((cell - gap) & mask):
             table[gap] = table[cell]
             gap = cell

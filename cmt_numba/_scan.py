@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating
+from ._keys import hash_number
 from ._random import mix
 from ._scorer import score
 from ._state import N_MEMORIES, NONE
-
-_SLOT_HASH = 2654435769
 
 
 class Best(NamedTuple):
@@ -54,7 +53,7 @@ def _is_new(best, row, slot):
     seen = best.seen
     mask = seen.size - 1
     entry = (np.int64(row) << 32) | slot
-    cell = (slot * _SLOT_HASH) & mask
+    cell = hash_number(slot, seen.size)
     while (seen[cell] >> 32) == row:
         if seen[cell] == entry:
             return False
