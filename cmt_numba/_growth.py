@@ -11,6 +11,7 @@ from ._jit import kernel
 from ._keys import enter_slot
 from ._state import (
     CELLS_WANTED,
+    COUNT,
     FREE_TABLES,
     LEAVES_END,
     LEAVES_FULL,
@@ -44,9 +45,10 @@ def resized(array: np.ndarray, size: int, axis: int) -> np.ndarray:
     return grown
 
 
-def larger(capacity: int, needed: int, fraction_done: float) -> int:
-    """Return a new capacity for an array that is full with ``fraction_done`` of the rows in place."""
-    expected = capacity / max(fraction_done, 1e-9) * _SPARE
+def larger(state: State, capacity: int, needed: int) -> int:
+    """Return a new capacity for an array of the trees, given how many of the memories stored are in all of them."""
+    n_placed = max(1, int(state.counters[:, COUNT].min()))
+    expected = _SPARE * capacity * int(state.keys.totals[N_MEMORIES]) / n_placed
     return max(_SMALLEST, needed, int(_GENTLE * capacity), int(min(2 * capacity, expected)))
 
 
@@ -115,14 +117,14 @@ def copy_cells(target, source, n):
         target.spans[slot, 1] = end
 
 
-def with_more(state: State, status: int, fraction_done: float) -> State:
+def with_more(state: State, status: int) -> State:
     """Return a state with more of what a kernel's ``status`` says is full."""
     if status == NODES_FULL:
-        return _with_more_nodes(state, fraction_done)
+        return _with_more_nodes(state)
     if status == LEAVES_FULL:
-        return _with_more_leaves(state, fraction_done)
+        return _with_more_leaves(state)
     assert status == TABLES_FULL, status
-    return _with_more_tables(state, fraction_done)
+    return _with_more_tables(state)
 
 
 def trimmed(state: State) -> State:
@@ -142,33 +144,32 @@ def trimmed(state: State) -> State:
     return state
 
 
-def _with_more_nodes(state: State, fraction_done: float) -> State:
+def _with_more_nodes(state: State) -> State:
     size = state.nodes.shape[1]
-    return _with_nodes(state, larger(size, size + 1, fraction_done))
+    return _with_nodes(state, larger(state, size, size + 1))
 
 
 def _with_nodes(state: State, size: int) -> State:
     old = state.nodes.shape[1]
     nodes, routers = resized(state.nodes, size, 1), state.routers
-    nodes[:, old:]["generation"] = 0
-    nodes[:, old:]["table_bits"] = 0
+    nodes[:, old:] = 0  # in every field: never freed, and without a table
     if not state.parameters.sparse:
         routers = routers._replace(weights=resized(routers.weights, size * 2 * state.parameters.n_features, 1))
     return state._replace(nodes=nodes, routers=routers)
 
 
-def _with_more_leaves(state: State, fraction_done: float) -> State:
+def _with_more_leaves(state: State) -> State:
     size = state.leaves.shape[1]
-    return _with_leaves(state, larger(size, size + 1, fraction_done))
+    return _with_leaves(state, larger(state, size, size + 1))
 
 
 def _with_leaves(state: State, size: int) -> State:
     return state._replace(leaves=resized(state.leaves, size, 1), members=resized(state.members, size, 1))
 
 
-def _with_more_tables(state: State, fraction_done: float) -> State:
+def _with_more_tables(state: State) -> State:
     cells, wanted = _most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
-    return _with_tables(state, larger(cells, cells + wanted, fraction_done))
+    return _with_tables(state, larger(state, cells, cells + wanted))
 
 
 def _most_cells_in_use(state: State) -> int:

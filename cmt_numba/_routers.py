@@ -16,12 +16,12 @@ from ._topology import first_leaf, next_leaf
 SQUARED = 0
 LOGISTIC = 1
 
-_CLOSE_ENOUGH = 0.1  # a smaller error teaches a router nothing new: most visits end there, and cost no step
+_CLOSE_ENOUGH = 0.1  # a smaller error teaches a router nothing new, so it costs no step
 _TINY = np.float32(1e-20)  # keeps 0 / 0 away where a feature is absent
 
 
 class Workspace(NamedTuple):
-    """Room for what is worked out about one row at one node, or about the members of one leaf."""
+    """Room for what is worked out about one row at one node."""
 
     cells: np.ndarray  # int64: where the router's weight for each feature of the row lies (sparse)
     steps: np.ndarray  # float32: the AdaGrad step of each weight
@@ -42,13 +42,10 @@ def _dense_start(state, node):
 
 @inner
 def reset_router(state, t, node):
-    """Give ``node`` a router that answers 0 everywhere."""
+    """Give ``node``, which has no table, a router that answers 0 everywhere."""
     state.nodes[t, node]["bias"] = 0.0
     state.nodes[t, node]["bias_square"] = 0.0
-    if state.parameters.sparse:
-        state.nodes[t, node]["table_bits"] = 0
-        state.nodes[t, node]["table_used"] = 0
-    else:
+    if not state.parameters.sparse:
         start, d = _dense_start(state, node), state.parameters.n_features
         state.routers.weights[t, start : start + 2 * d] = 0.0
 

@@ -1,4 +1,4 @@
-"""The whole state of a forest as arrays, their allocation and growth.
+"""The whole state of a forest as arrays, and their meaning.
 
 Every array has one owner and one meaning, and all of them together are a :class:`State`, the one argument that
 kernels share. Arrays that belong to trees have the tree as their first axis, so each tree lives in a slab of its own
@@ -34,7 +34,7 @@ REROUTES_LEFT = 8  # the step under way, see ``_memory.py``
 MOVING_SLOT = 9
 MOVING_PLACE = 10
 MOVED_FROM = 11
-NEXT_ROW = 12  # of the update under way
+NEXT_ROW = 12  # of the update or reroutes under way
 FREE_TABLES = 13  # and the columns after it: heads of the lists of freed router tables of 1, 2, 4, ... cells
 N_TABLE_SIZES = 32
 N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
@@ -97,7 +97,7 @@ NODE = np.dtype(
         ("bias_square", np.float32),
         ("departed", np.int32),  # memories removed from below since the router last forgot
         ("table_start", np.int32),  # a sparse router's table, see ``_tables.py``
-        ("table_bits", np.int32),  # 0 where there is none yet
+        ("table_bits", np.int32),  # 0 where there is none, as in every row that is not in use
         ("table_used", np.int32),
     ],
     align=True,

@@ -19,7 +19,6 @@ from ._parallel import length_of_step, map_threads, progress_bar, spans
 from ._random import draw_word
 from ._search import query_rows
 from ._state import (
-    COUNT,
     DONE,
     N_MEMORIES,
     NEXT_ID,
@@ -214,9 +213,10 @@ class ContextualMemoryTree:
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
         except BaseException:
-            self._take_back(first)
             if before is None:
                 self._state = None
+            else:
+                self._take_back(first)
             raise
         return self._state.keys.ids[first : first + rows.n_rows].copy()
 
@@ -374,10 +374,10 @@ class ContextualMemoryTree:
         """Have every tree do ``work`` up to row ``first + n``, in one step or in as many as a progress bar wants."""
         with progress_bar(n, unit, progress) as report:
             for start, stop in spans(n, length_of_step(n, progress)):
-                self._on_each_tree(work, first + stop, self._threads_for(stop - start), first + n)
+                self._on_each_tree(work, first + stop, self._threads_for(stop - start))
                 report(stop - start)
 
-    def _on_each_tree(self, work: Callable[[State, int, int], int], stop: int, n_threads: int, end: int) -> None:
+    def _on_each_tree(self, work: Callable[[State, int, int], int], stop: int, n_threads: int) -> None:
         """Have every tree do ``work`` up to row ``stop``, giving it room as often as it runs out.
 
         Trees write to no memory but their own, so they work side by side; arrays grow while none does.
@@ -389,15 +389,14 @@ class ContextualMemoryTree:
                 statuses = map_threads(lambda t: work(state, t, stop), waiting, n_threads)  # noqa: B023
                 waiting = [t for t, status in zip(waiting, statuses, strict=True) if status != DONE]
                 for status in sorted(set(statuses) - {DONE}):
-                    fraction_done = int(state.counters[:, COUNT].min()) / max(end, 1)
-                    self._state = with_more(self._allocated(), status, fraction_done)
+                    self._state = with_more(self._allocated(), status)
         except BaseException:
             for t in range(self._allocated().parameters.n_trees):
                 undo_move(self._allocated(), t)
             raise
 
     def _take_back(self, first: int) -> None:
-        """Forget the memories from slot ``first`` on, as if they had never come."""
+        """Forget the memories from slot ``first`` on, and their ids; what routers learned from them stays."""
         state = self._allocated()
         for t in range(state.parameters.n_trees):
             remove_slots_from(state, t, first)
