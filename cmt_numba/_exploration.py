@@ -4,8 +4,8 @@ import numpy as np
 
 from ._jit import inner, inner_allocating, kernel
 from ._keys import longest_row, row_of
+from ._linear import margin_of
 from ._random import mix, random_below, unit_of
-from ._routers import router_margin
 from ._scan import answer, new_best, scan_leaf
 from ._scorer import aim_probe, new_probe, score
 from ._state import LEFT, RIGHT, ROOT
@@ -39,7 +39,7 @@ def _path(state, t, place, n_steps, x):
     """
     passed = 0
     while place >= 0 and passed < n_steps:
-        margin = router_margin(state, t, place, x)
+        margin = margin_of(state, t, place, x)
         place = child_of(state, t, place, RIGHT if margin > 0.0 else LEFT)
         passed += 1
     return place, passed

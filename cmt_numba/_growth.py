@@ -5,6 +5,8 @@ state with more room. Arrays double, but never past what the rows still to come 
 insert does not end with half of its memory unused.
 """
 
+from typing import Any
+
 import numpy as np
 
 from ._jit import kernel
@@ -135,21 +137,22 @@ def trimmed(state: State) -> State:
     """
     nodes_end, leaves_end = (int(state.counters[:, end].max()) for end in (NODES_END, LEAVES_END))
     if state.nodes.shape[1] > _SPARE * nodes_end + _SMALLEST:
-        state = _with_nodes(state, int(_SPARE * nodes_end))
+        state = with_nodes(state, int(_SPARE * nodes_end))
     if state.leaves.shape[1] > _SPARE * leaves_end + _SMALLEST:
         state = _with_leaves(state, int(_SPARE * leaves_end))
     cells = _most_cells_in_use(state)
     if state.routers.table.shape[1] > _SPARE * cells + _SMALLEST:
-        state = _with_tables(state, int(_SPARE * cells))
+        state = with_tables(state, int(_SPARE * cells))
     return state
 
 
 def _with_more_nodes(state: State) -> State:
     size = state.nodes.shape[1]
-    return _with_nodes(state, larger(state, size, size + 1))
+    return with_nodes(state, larger(state, size, size + 1))
 
 
-def _with_nodes(state: State, size: int) -> State:
+def with_nodes(state: Any, size: int) -> Any:
+    """Return a forest, or a head, with room for ``size`` nodes, or labels."""
     old = state.nodes.shape[1]
     nodes, routers = resized(state.nodes, size, 1), state.routers
     nodes[:, old:] = 0  # in every field: never freed, and without a table
@@ -169,7 +172,7 @@ def _with_leaves(state: State, size: int) -> State:
 
 def _with_more_tables(state: State) -> State:
     cells, wanted = _most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
-    return _with_tables(state, larger(state, cells, cells + wanted))
+    return with_tables(state, larger(state, cells, cells + wanted))
 
 
 def _most_cells_in_use(state: State) -> int:
@@ -178,8 +181,8 @@ def _most_cells_in_use(state: State) -> int:
     return int(np.where(bits > 0, 1 << bits, 0).sum(axis=1).max())
 
 
-def _with_tables(state: State, size: int) -> State:
-    """Return a state with room for ``size`` cells of router tables, where the tables lie together."""
+def with_tables(state: Any, size: int) -> Any:
+    """Return a forest, or a head, with room for ``size`` cells of tables, where the tables lie together."""
     table = np.empty((state.parameters.n_trees, size), state.routers.table.dtype)
     moved = state._replace(
         nodes=state.nodes.copy(),

@@ -202,6 +202,12 @@ def drop_keys_from(state, first):
 
 
 @inner
+def longest_key(state):
+    """Return the most cells that one key has taken."""
+    return state.keys.totals[LONGEST]
+
+
+@inner
 def longest_row(rows, first, stop):
     """Return the most cells in any of the rows ``first .. stop``."""
     longest = 0

@@ -3,9 +3,10 @@
 import numpy as np
 
 from ._jit import inner, kernel
-from ._keys import find_slot, longest_row, row_of
+from ._keys import find_slot, longest_key, longest_row, row_of
+from ._linear import locate, located_margin, new_workspace
 from ._memory import balance, finish_step
-from ._routers import locate, located_margin, new_workspace, train_router
+from ._routers import train_router
 from ._scorer import aim_probe, new_probe, train_scorer
 from ._state import DONE, LEFT, NEXT_ROW, NONE, REROUTES_LEFT, RIGHT, TABLES_FULL
 
@@ -70,7 +71,7 @@ def update_tree(state, t, rows, hits, rewards, stop):
     Goes on from the row in the tree's counters. Records of nodes that have gone are passed over.
     """
     counters = state.counters
-    work = new_workspace(state, longest_row(rows, 0, rows.offsets.size - 1))
+    work = new_workspace(max(longest_key(state), longest_row(rows, 0, rows.offsets.size - 1)))
     while True:
         status = finish_step(state, t, work)
         row = counters[t, NEXT_ROW]

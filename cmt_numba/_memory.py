@@ -9,18 +9,10 @@ on from there, so nothing is done twice and growth leaves no trace in the tree. 
 import numpy as np
 
 from ._jit import inner, kernel
-from ._keys import drop_key, find_slot, key_of
+from ._keys import drop_key, find_slot, key_of, longest_key
+from ._linear import locate, located_margin, margin_of, new_workspace, release_model, reset_model
 from ._random import random_below
-from ._routers import (
-    forget_absent,
-    locate,
-    located_margin,
-    new_workspace,
-    release_router,
-    reset_router,
-    router_margin,
-    train_router,
-)
+from ._routers import forget_absent, train_router
 from ._state import (
     COUNT,
     DONE,
@@ -118,7 +110,7 @@ def _split(state, t, leaf, work):
 def _take_node_above(state, t, left, right):
     """Return a new internal node that hangs where leaf ``left`` did, above the leaves ``left`` and ``right``."""
     node = take_node(state, t)
-    reset_router(state, t, node)
+    reset_model(state, t, node)
     put_in_place_of(state, t, ~left, node)
     state.nodes[t, node]["child"][LEFT] = ~left
     state.nodes[t, node]["child"][RIGHT] = ~right
@@ -153,7 +145,7 @@ def _share_out(state, t, node):
 
 @inner
 def _member_margin(state, t, node, leaf, i):
-    return router_margin(state, t, node, key_of(state, np.int64(state.members[t, leaf, i])))
+    return margin_of(state, t, node, key_of(state, np.int64(state.members[t, leaf, i])))
 
 
 @inner
@@ -214,7 +206,7 @@ def _collapse_if_empty(state, t, leaf):
         return
     sibling = child_of(state, t, node, RIGHT - side_of(state, t, node, ~leaf))
     put_in_place_of(state, t, node, sibling)
-    release_router(state, t, node)
+    release_model(state, t, node)
     free_node(state, t, node)
     free_leaf(state, t, leaf)
 
@@ -256,7 +248,7 @@ def finish_step(state, t, work):
 def insert_slots(state, t, stop):
     """INSERT the memories up to slot ``stop`` into tree ``t``, each followed by the reroutes due."""
     counters = state.counters
-    work = new_workspace(state, 0)
+    work = new_workspace(longest_key(state))
     while True:
         status = finish_step(state, t, work)
         if status != DONE or counters[t, COUNT] == stop:
@@ -271,7 +263,7 @@ def reroute_tree(state, t, stop):
     counters = state.counters
     counters[t, REROUTES_LEFT] += stop - counters[t, NEXT_ROW]
     counters[t, NEXT_ROW] = stop
-    return finish_step(state, t, new_workspace(state, 0))
+    return finish_step(state, t, new_workspace(longest_key(state)))
 
 
 @kernel

@@ -1,155 +1,23 @@
-"""Kernels: QUERY without exploration (Algorithm 2), generalised to several leaves of several trees.
-
-A search keeps a frontier of places ordered by cost and always goes on from the cheapest. The cost of a place is what
-its path fell short of: at each node a router that speaks for the side taken with a margin of ``_SURE`` or more adds
-nothing, one that is undecided adds ``_SURE``, one that speaks against it adds more. So a path of sure decisions beats
-one that began a little better and then met routers that do not know the query. With a single leaf of a single tree
-this is the plain descent of PATH (Algorithm 1).
-"""
-
-from typing import NamedTuple
+"""Kernels: QUERY without exploration (Algorithm 2), generalised to several leaves of several trees."""
 
 import numpy as np
 
 from ._exploration import explores
-from ._jit import inner, inner_allocating, kernel
+from ._frontier import count_leaves, new_frontier, reach_leaves
+from ._jit import inner, kernel
 from ._keys import longest_row, row_of
-from ._routers import router_margin
 from ._scan import answer, new_best, scan_leaf
 from ._scorer import aim_probe, new_probe
-from ._state import LEFT, NODES_END, RIGHT, ROOT
-from ._topology import child_of
-
-# Routers learn to answer with -1 and 1. Counting only what is missing from a little less forgives a query that shares
-# most, not all, of the features of the memories that a router has learned.
-_SURE = np.float32(0.75)
-
-
-class Frontier(NamedTuple):
-    """A binary heap of places to go on from, the cheapest first; entry ``i`` is a place of one tree."""
-
-    cost: np.ndarray  # float32
-    tree: np.ndarray  # int32
-    place: np.ndarray  # int32
-    span: np.ndarray  # int64 (2,): the entries that form the heap
-
-
-@inner_allocating
-def _new_frontier(state):
-    n_places = state.parameters.n_trees
-    for t in range(state.parameters.n_trees):
-        n_places += state.counters[t, NODES_END]
-    return Frontier(
-        np.empty(n_places, np.float32),
-        np.empty(n_places, np.int32),
-        np.empty(n_places, np.int32),
-        np.zeros(2, np.int64),
-    )
 
 
 @inner
-def _push(frontier, cost, tree, place):
-    first, i = frontier.span[0], frontier.span[1]
-    frontier.span[1] += 1
-    while i > first:
-        above = first + (i - first - 1) // 2
-        if frontier.cost[above] <= cost:
-            break
-        _move(frontier, above, i)
-        i = above
-    frontier.cost[i] = cost
-    frontier.tree[i] = tree
-    frontier.place[i] = place
-
-
-@inner
-def _move(frontier, source, target):
-    frontier.cost[target] = frontier.cost[source]
-    frontier.tree[target] = frontier.tree[source]
-    frontier.place[target] = frontier.place[source]
-
-
-@inner
-def _pop(frontier):
-    """Take the cheapest entry off the heap and return its cost, tree and place."""
-    first = frontier.span[0]
-    last = frontier.span[1] - 1
-    frontier.span[1] = last
-    answer = frontier.cost[first], np.int64(frontier.tree[first]), np.int64(frontier.place[first])
-    cost = frontier.cost[last]
-    i = first
-    while True:
-        below = first + 2 * (i - first) + 1
-        if below >= last:
-            break
-        if below + 1 < last and frontier.cost[below + 1] < frontier.cost[below]:
-            below += 1
-        if frontier.cost[below] >= cost:
-            break
-        _move(frontier, below, i)
-        i = below
-    _move(frontier, last, i)
-    return answer
-
-
-@inner
-def _next_leaf(state, frontier, x):
-    """Go on from the cheapest entry of the frontier until it is a leaf, and return its tree and the leaf.
-
-    Where no router is sure of anything, the cheapest places would keep changing between many half-way paths. So after
-    as many routers as a full leaf has memories, the path at hand is followed to its end: finding a leaf never costs
-    more than a small multiple of scanning it.
-    """
-    patience = state.members.shape[2]
-    cost, t, place = _pop(frontier)
-    while place >= 0:
-        margin = np.float32(router_margin(state, t, place, x))
-        side = RIGHT if margin > 0.0 else LEFT
-        _push(frontier, cost + (_SURE + np.abs(margin)), t, child_of(state, t, place, RIGHT - side))
-        cost += max(np.float32(0.0), _SURE - np.abs(margin))
-        place = child_of(state, t, place, side)
-        patience -= 1
-        if patience > 0 and frontier.cost[frontier.span[0]] < cost:
-            _push(frontier, cost, t, place)
-            cost, t, place = _pop(frontier)
-    return t, ~place
-
-
-@inner
-def _query_row(state, frontier, best, probe, rows, row, n_leaves):
-    """Fill in the best memories of ``n_leaves`` leaves for a row.
-
-    With at least a leaf for every tree, each tree gives its best leaf first: a second tree's opinion is worth more
-    than a second leaf of the first.
-    """
-    n_trees, span = state.parameters.n_trees, frontier.span
+def _query_row(state, frontier, best, probe, rows, row):
+    """Find the best memories of the leaves that a row reaches."""
     x = row_of(rows, row)
     aim_probe(state, probe, x, True)
     best.n_found[0] = 0
-    n_searched = 0
-    span[1] = 0
-    for t in range(n_trees):
-        span[0] = span[1]  # a heap of its own for each tree
-        _push(frontier, np.float32(0.0), t, state.counters[t, ROOT])
-        if n_leaves >= n_trees:
-            tree, leaf = _next_leaf(state, frontier, x)
-            scan_leaf(state, best, probe, tree, leaf, row)
-            n_searched += 1
-    if n_searched < n_leaves:
-        _merge_heaps(frontier)
-    while n_searched < n_leaves and span[1] > 0:
-        tree, leaf = _next_leaf(state, frontier, x)
-        scan_leaf(state, best, probe, tree, leaf, row)
-        n_searched += 1
-
-
-@inner
-def _merge_heaps(frontier):
-    """Make one heap of all entries."""
-    end = frontier.span[1]
-    frontier.span[:] = 0
-    for i in range(end):
-        _push(frontier, frontier.cost[i], np.int64(frontier.tree[i]), np.int64(frontier.place[i]))
+    for i in range(reach_leaves(state, frontier, x)):
+        scan_leaf(state, best, probe, np.int64(frontier.reached_tree[i]), np.int64(frontier.reached_leaf[i]), row)
 
 
 @kernel
@@ -159,9 +27,9 @@ def query_rows(state, rows, first, stop, n_leaves, epsilon, seed, hits):
     Rows do not depend on each other, nor on how they are divided among calls.
     """
     probe = new_probe(state, longest_row(rows, first, stop))
-    frontier = _new_frontier(state)
+    frontier = new_frontier(state, min(n_leaves, count_leaves(state)))
     best = new_best(state, hits.ids.shape[1], n_leaves)
     for row in range(first, stop):
         if not explores(seed, row, epsilon):
-            _query_row(state, frontier, best, probe, rows, row, n_leaves)
+            _query_row(state, frontier, best, probe, rows, row)
             answer(state, best, row, hits)

@@ -35,7 +35,8 @@ MOVING_SLOT = 9
 MOVING_PLACE = 10
 MOVED_FROM = 11
 NEXT_ROW = 12  # of the update or reroutes under way
-FREE_TABLES = 13  # and the columns after it: heads of the lists of freed router tables of 1, 2, 4, ... cells
+TAUGHT_FROM = 13  # of the row that the tree is being taught: the place up to which it has been
+FREE_TABLES = 14  # and the columns after it: heads of the lists of freed router tables of 1, 2, 4, ... cells
 N_TABLE_SIZES = 32
 N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
 

@@ -153,6 +153,15 @@ def locate_cells(state, t, node, x, cells):
 
 
 @inner
+def reset_cells(state, t, node):
+    """Empty the node's table, keeping its size."""
+    start = table_start(state, t, node)
+    for cell in range(start, start + (1 << np.int64(state.nodes[t, node]["table_bits"]))):
+        state.routers.table[t, cell]["feature"] = NONE
+    state.nodes[t, node]["table_used"] = 0
+
+
+@inner
 def drop_absent_cells(state, t, node):
     """Take the features that no memory below the node has out of its table.
 

@@ -134,6 +134,31 @@ def check_ids(ids: Any) -> np.ndarray:
     ValueError
         If they have more than one dimension, are none at all, or one is named twice.
     """
+    given = _as_ids(ids)
+    if given.size > 1:
+        unique, counts = np.unique(given, return_counts=True)
+        if unique.size < given.size:
+            raise ValueError(f"ids must be distinct: {unique[counts > 1][0]} is named twice")
+    return given
+
+
+def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
+    """Return one memory id for each of ``n_rows`` rows, as int64.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers.
+    ValueError
+        If they are not one for each row.
+    """
+    given = _as_ids(ids)
+    if given.size != n_rows:
+        raise ValueError(f"ids must be one for each of the {n_rows} rows of X, not {given.size}")
+    return given
+
+
+def _as_ids(ids: Any) -> np.ndarray:
     try:
         given = np.atleast_1d(np.asarray(ids))
     except ValueError as error:
@@ -146,10 +171,6 @@ def check_ids(ids: Any) -> np.ndarray:
         raise ValueError(f"ids must have one dimension, not {given.ndim}")
     if given.dtype == np.uint64 and given.max() > np.iinfo(np.int64).max:
         raise KeyError(f"ids must be ids of stored memories: there is no {given.max()}")
-    if given.size > 1:
-        unique, counts = np.unique(given, return_counts=True)
-        if unique.size < given.size:
-            raise ValueError(f"ids must be distinct: {unique[counts > 1][0]} is named twice")
     return _for_kernels(given, np.int64)
 
 

@@ -28,6 +28,7 @@ from ._state import (
     count_bytes,
     new_state,
 )
+from ._supervision import forget_routes, teach_tree
 from ._validation import (
     MOST_MEMORIES,
     check_choice,
@@ -35,6 +36,7 @@ from ._validation import (
     check_ids,
     check_integer,
     check_known,
+    check_memory_ids,
     check_real,
     check_rewards,
     check_rows,
@@ -313,6 +315,56 @@ class ContextualMemoryTree:
             return int(update_tree(state, t, rows, hits, rewards, stop))
 
         self._in_steps(0, rows.n_rows, "update", progress, learn)
+
+    def teach(
+        self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False
+    ) -> None:
+        """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
+
+        At every node above a row's memory the router learns to send the row to the memory's side, in every tree. So
+        a memory is found by what belongs to it even where it is little like its key.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Rows like the queries to come.
+        ids : array-like of int, shape (n,)
+            Ids of the stored memories that the rows belong to.
+        n_passes : int, default 1
+            How often to go through the rows, each time in another order.
+        afresh : bool, default False
+            Let routers first forget what they have learned, for rows that show where every memory belongs. Memories
+            stay where they are.
+        progress : bool, default False
+            Show a progress bar.
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has changed then.
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        MemoryError
+            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+        """
+        rows = self._check_rows(X)
+        ids = check_memory_ids(ids, rows.n_rows)
+        n_passes = check_integer("n_passes", n_passes, 1)
+        slots = self._slots(ids)
+        check_known(ids, slots)
+        state = self._allocated()
+        if afresh:
+            for t in range(state.parameters.n_trees):
+                forget_routes(state, t)
+        orders = np.random.Generator(np.random.PCG64(int(draw_word(state.streams, state.streams.size - 1))))
+        for _ in range(n_passes):
+            order = orders.permutation(rows.n_rows)
+            self._allocated().counters[:, NEXT_ROW] = 0
+
+            def learn(state: State, t: int, stop: int) -> int:
+                return int(teach_tree(state, t, rows, order, slots, stop))  # noqa: B023
+
+            self._in_steps(0, rows.n_rows, "teach", progress, learn)
 
     def remove(self, ids: Any) -> None:
         """Remove memories (REMOVE, Algorithm 6). Their room is used again, their ids are not.

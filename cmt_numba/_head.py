@@ -1,0 +1,93 @@
+"""The one-against-some head: a linear scorer for each label, trained against the labels that come into question.
+
+A label's scorer starts as the label's key, so the head begins as the cosine to that key, and learns from there.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ._growth import with_nodes, with_tables
+from ._jit import inner, kernel
+from ._keys import key_of, longest_key
+from ._linear import add_row, locate, new_workspace, reset_model
+from ._state import DONE, N_COUNTERS, N_MEMORIES, NODE, NONE, TABLES_END, TABLES_FULL, WEIGHT_CELL, CELLS_WANTED, NEXT_ROW, NODES_END, State, Routers
+
+SOFTMAX = 0
+LOGISTIC = 1
+SQUARED = 2
+MIRA = 3
+
+HEAD_LOSSES = ("softmax", "logistic", "squared", "mira")
+
+
+class HeadParameters(NamedTuple):
+    """What is fixed for a head's life."""
+
+    n_trees: int  # always 1: tables are kept a row for each tree
+    n_features: int
+    sparse: bool
+    loss: int
+    learning_rate: float
+    aggressiveness: float  # of MIRA: the most that one example adds, as a multiple of the margin
+
+
+class Head(NamedTuple):
+    """All labels' scorers, laid out like the routers of one tree whose node ``l`` is label ``l``."""
+
+    parameters: HeadParameters
+    nodes: np.ndarray  # NODE (1, labels)
+    routers: Routers
+    counters: np.ndarray  # int64 (1, N_COUNTERS)
+    gaps: np.ndarray  # float64 (2,): examples measured, and the sum of their gaps, see ``_rivalry.py``
+
+
+def new_head(parameters: HeadParameters) -> Head:
+    """Return a head without labels."""
+    counters = np.full((1, N_COUNTERS), NONE, np.int64)
+    counters[:, [NODES_END, TABLES_END, CELLS_WANTED]] = 0
+    return Head(
+        parameters=parameters,
+        nodes=np.zeros((1, 0), NODE),
+        routers=Routers(weights=np.empty((1, 0), np.float32), table=np.empty((1, 0), WEIGHT_CELL)),
+        counters=counters,
+        gaps=np.zeros(2),
+    )
+
+
+def with_labels(head: Head, state: State) -> Head:
+    """Return a head with a scorer for every memory of the forest, those that it had not yet starting as their keys."""
+    n_labels = int(state.keys.totals[N_MEMORIES])
+    if n_labels > head.nodes.shape[1]:
+        head = with_nodes(head, max(n_labels, 2 * head.nodes.shape[1]))
+    while start_labels(head, state, n_labels) != DONE:
+        head = with_more_cells(head)
+    return head
+
+
+def with_more_cells(head: Head) -> Head:
+    """Return a head with twice as many cells for sparse scorers, and as many as are wanted."""
+    used, wanted = int(head.counters[0, TABLES_END]), int(head.counters[0, CELLS_WANTED])
+    return with_tables(head, max(2 * used, used + wanted))
+
+
+@inner
+def _start_label(head, state, label, work):
+    x = key_of(state, label)
+    if not locate(head, 0, label, x, work):
+        return False
+    add_row(head, 0, label, x, work, 1.0)
+    return True
+
+
+@kernel
+def start_labels(head, state, stop):
+    """Start the scorers of the labels up to ``stop`` that have none."""
+    work = new_workspace(longest_key(state))
+    while head.counters[0, NODES_END] < stop:
+        label = head.counters[0, NODES_END]
+        reset_model(head, 0, label)
+        if not _start_label(head, state, label, work):
+            return TABLES_FULL
+        head.counters[0, NODES_END] += 1
+    return DONE

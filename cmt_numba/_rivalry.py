@@ -1,0 +1,248 @@
+"""Kernels: what the head learns from an example: to tell its right label from the labels reached with it.
+
+Scores start as cosines. How far apart the right label and its best rival lie then, the *gap*, depends on the data: 0.5
+for texts of many rare words, 0.1 for pictures. So the margin that the head is trained towards is a multiple of the
+mean gap of the first examples, and whatever has the dimension of a score is counted in margins.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ._candidates import best_of, find_candidates, new_candidates
+from ._frontier import count_leaves, new_frontier
+from ._head import LOGISTIC, MIRA, SOFTMAX, SQUARED
+from ._jit import inner, inner_allocating, kernel
+from ._keys import longest_row, row_of
+from ._linear import adagrad_step, add_row, locate, margin_of, new_workspace
+from ._state import DONE, NEXT_ROW, NONE, TABLES_FULL
+
+_GAPS_IN_A_MARGIN = 1.3
+_GAPS_MEASURED = 1000.0
+_STEEPNESS = 12.0  # logits per margin
+_NEGLIGIBLE = 0.01  # a smaller slope teaches a label nothing that would be worth the memory of its features
+_SWEEPS = 3  # MIRA's closed-form steps for one example at a time
+_CLOSE_ENOUGH = 0.001  # a smaller step of MIRA, in margins, is none
+
+N_RIVALS = 8
+"""So many rivals of an example can MIRA hold apart at once."""
+
+
+class Duals(NamedTuple):
+    """What MIRA has added for each example so far: the examples' dual variables.
+
+    A label's scorer is its key, plus the examples of the label, minus the examples that it was the rival of, each times
+    its weight. Remembering the weights lets later passes take back what has turned out to be too much.
+    """
+
+    rivals: np.ndarray  # int32 (rows, N_RIVALS)
+    weights: np.ndarray  # float32 (rows, N_RIVALS): 0 where there is no rival
+    settled: np.ndarray  # bool (rows,): nothing to learn from the row any more
+
+
+def new_duals(n_rows: int) -> Duals:
+    """Return the dual variables of examples that nothing has been learned from."""
+    return Duals(
+        np.full((n_rows, N_RIVALS), NONE, np.int32), np.zeros((n_rows, N_RIVALS), np.float32), np.zeros(n_rows, np.bool_)
+    )
+
+
+@inner
+def margin_wanted(head):
+    """Return how far the score of the right label shall lie above that of every other."""
+    return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
+
+
+@inner
+def _place_right(head, candidates, x, label):
+    """Return where the right label stands among the candidates, adding it if it was not reached."""
+    for i in range(candidates.n_found[0]):
+        if candidates.labels[i] == label:
+            return np.int64(i)
+    i = candidates.n_found[0]
+    candidates.labels[i] = label
+    candidates.scores[i] = margin_of(head, 0, label, x)
+    candidates.n_found[0] += 1
+    return np.int64(i)
+
+
+@inner
+def _measure_row(state, head, frontier, candidates, rows, row, search, label):
+    x = row_of(rows, row)
+    find_candidates(state, head, frontier, candidates, x, search)
+    right = _place_right(head, candidates, x, label)
+    rival = best_of(candidates, right)
+    if rival != NONE:
+        head.gaps[0] += 1.0
+        head.gaps[1] += np.abs(candidates.scores[right] - candidates.scores[rival])
+
+
+@kernel
+def measure_gaps(state, head, rows, order, labels, n_leaves, most):
+    """Measure the gaps of rows in the given order, until enough are known for good."""
+    frontier = new_frontier(state, min(n_leaves, count_leaves(state)))
+    candidates = new_candidates(state, n_leaves, most)
+    for search in range(order.size):
+        if head.gaps[0] >= _GAPS_MEASURED:
+            break
+        row = order[search]
+        _measure_row(state, head, frontier, candidates, rows, row, search, labels[row])
+
+
+@inner_allocating
+def _new_slopes(most):
+    return np.empty(most, np.float32)
+
+
+@inner
+def _find_slopes(head, candidates, right, slopes):
+    """Write the slope of the loss in each candidate's score."""
+    loss, n, scores = head.parameters.loss, candidates.n_found[0], candidates.scores
+    steepness = np.float32(_STEEPNESS / margin_wanted(head))
+    if loss == SOFTMAX:
+        highest = scores[best_of(candidates, NONE)]
+        total = np.float32(0.0)
+        for i in range(n):
+            slopes[i] = np.exp(steepness * (scores[i] - highest))
+            total += slopes[i]
+        for i in range(n):
+            slopes[i] /= total
+    elif loss == LOGISTIC:
+        for i in range(n):
+            slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
+    else:
+        for i in range(n):
+            slopes[i] = scores[i]
+    slopes[right] -= np.float32(1.0)
+
+
+@inner
+def _descend(head, candidates, x, right, slopes, work):
+    """Take an AdaGrad step for every candidate whose slope counts.
+
+    Returns False, with nothing learned, if the head's tables must grow and there is no room.
+    """
+    _find_slopes(head, candidates, right, slopes)
+    for i in range(candidates.n_found[0]):
+        if np.abs(slopes[i]) >= _NEGLIGIBLE and not locate(head, 0, candidates.labels[i], x, work):
+            return False
+    rate = head.parameters.learning_rate
+    if head.parameters.loss != SQUARED:
+        rate *= margin_wanted(head) / _STEEPNESS
+    for i in range(candidates.n_found[0]):
+        if np.abs(slopes[i]) >= _NEGLIGIBLE:
+            locate(head, 0, candidates.labels[i], x, work)
+            adagrad_step(head, 0, candidates.labels[i], x, work, slopes[i], rate, np.inf)
+    return True
+
+
+@inner
+def _entry_for(duals, row, label):
+    """Return where a row's weight for a rival stands or may be entered, NONE if there is no room."""
+    free = NONE
+    for j in range(N_RIVALS):
+        if duals.weights[row, j] == 0.0:
+            free = np.int64(j)
+        elif duals.rivals[row, j] == label:
+            return np.int64(j)
+    return free
+
+
+@inner
+def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work):
+    """Change the weight of one rival by the closed form that meets the margin with the least change; return by how much.
+
+    The weights of a row are never negative, and their sum is at most the aggressiveness. Returns NaN, with nothing
+    learned, if the head's tables must grow and there is no room.
+    """
+    margin = margin_wanted(head)
+    used = np.float32(0.0)
+    for j in range(N_RIVALS):
+        used += duals.weights[row, j]
+    short = margin - (candidates.scores[right] - candidates.scores[rival])
+    change = min(short / (2.0 * size), head.parameters.aggressiveness * margin - used)
+    change = np.float32(max(change, -duals.weights[row, entry]))
+    if np.abs(change) < _CLOSE_ENOUGH * margin:
+        return np.float32(0.0)
+    if not (
+        locate(head, 0, candidates.labels[right], x, work) and locate(head, 0, candidates.labels[rival], x, work)
+    ):
+        return np.float32(np.nan)
+    add_row(head, 0, candidates.labels[rival], x, work, -change)
+    locate(head, 0, candidates.labels[right], x, work)
+    add_row(head, 0, candidates.labels[right], x, work, change)
+    duals.rivals[row, entry] = candidates.labels[rival]
+    duals.weights[row, entry] = max(np.float32(0.0), duals.weights[row, entry] + change)
+    candidates.scores[right] += change * size
+    candidates.scores[rival] -= change * size
+    return change
+
+
+@inner
+def _ascend(head, candidates, x, right, row, duals, work):
+    """Crammer and Singer's dual, one row at a time: hold the right label apart from its rivals, no more than needed.
+
+    Returns False if the head's tables must grow and there is no room; the row can then be learned again.
+    """
+    size = np.float32(0.0)
+    for i in range(x.a, x.b):
+        size += x.values[i] * x.values[i]
+    duals.settled[row] = True
+    if size == 0.0:
+        return True
+    for _ in range(_SWEEPS):
+        farthest = np.float32(0.0)
+        rival = best_of(candidates, right)
+        if rival == NONE:
+            return True
+        entry = _entry_for(duals, row, candidates.labels[rival])
+        if entry != NONE:
+            change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
+            if np.isnan(change):
+                return False
+            farthest = np.abs(change)
+        for j in range(N_RIVALS):
+            if duals.weights[row, j] > 0.0:
+                duals.settled[row] = False
+                for i in range(candidates.n_found[0]):
+                    if candidates.labels[i] == duals.rivals[row, j] and i != rival:
+                        change = _hold_apart(head, candidates, x, right, np.int64(i), row, j, duals, size, work)
+                        if np.isnan(change):
+                            return False
+                        farthest = max(farthest, np.abs(change))
+        if farthest == 0.0:
+            break
+    return True
+
+
+@inner
+def _learn_rows(state, head, frontier, candidates, rows, order, labels, stop, duals, slopes, work):
+    while head.counters[0, NEXT_ROW] < stop:
+        search = head.counters[0, NEXT_ROW]
+        row = order[search]
+        if True:
+            x = row_of(rows, row)
+            find_candidates(state, head, frontier, candidates, x, search)
+            right = _place_right(head, candidates, x, labels[row])
+            if head.parameters.loss == MIRA:
+                has_room = _ascend(head, candidates, x, right, row, duals, work)
+            else:
+                has_room = _descend(head, candidates, x, right, slopes, work)
+            if not has_room:
+                duals.settled[row] = False
+                return TABLES_FULL
+        head.counters[0, NEXT_ROW] += 1
+    return DONE
+
+
+@kernel
+def learn_labels(state, head, rows, order, labels, stop, n_leaves, most, duals):
+    """Train the head that row ``order[i]`` has the label ``labels[order[i]]``, up to ``i = stop``.
+
+    Goes on from the row in the head's counters.
+    """
+    frontier = new_frontier(state, min(n_leaves, count_leaves(state)))
+    candidates = new_candidates(state, n_leaves, most)
+    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    slopes = _new_slopes(candidates.labels.size)
+    return _learn_rows(state, head, frontier, candidates, rows, order, labels, stop, duals, slopes, work)
