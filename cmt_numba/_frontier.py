@@ -18,7 +18,7 @@ from ._topology import child_of
 
 # Routers learn to answer with -1 and 1. Counting only what is missing from a little less forgives a query that shares
 # most, not all, of the features of the memories that a router has learned.
-_SURE = np.float32(0.35)
+_SURE = np.float32(0.2)
 
 
 class Frontier(NamedTuple):

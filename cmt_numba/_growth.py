@@ -56,7 +56,18 @@ def larger(state: State, capacity: int, needed: int) -> int:
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all."""
-    parameters, keys, leaf_of, members = state.parameters, state.keys, state.leaf_of, state.members
+    leaf_of, members = state.leaf_of, state.members
+    keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells)
+    if keys.ids.size > leaf_of.shape[1]:
+        leaf_of = resized(leaf_of, keys.ids.size, 1)
+    width = leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[N_MEMORIES]) + n_rows)
+    if width > members.shape[2]:
+        members = resized(members, width, 2)
+    return state._replace(keys=keys, leaf_of=leaf_of, members=members)
+
+
+def keys_with_room(parameters: Any, keys: Keys, n_rows: int, n_cells: int) -> Keys:
+    """Return a key store that can take ``n_rows`` more keys, which have ``n_cells`` cells in all if they are sparse."""
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
     if needed > capacity:
@@ -66,15 +77,11 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
             keys = keys._replace(spans=resized(keys.spans, capacity, 0))
         else:
             keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features, 0))
-        leaf_of = resized(leaf_of, capacity, 1)
     if 5 * needed > 4 * keys.slot_table.size:
         keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))
     if parameters.sparse and keys.totals[VALUES_END] + n_cells > keys.values.size:
         keys = _with_room_for_cells(keys, n_cells)
-    width = leaf_limit(parameters.leaf_multiplier, needed)
-    if width > members.shape[2]:
-        members = resized(members, width, 2)
-    return state._replace(keys=keys, leaf_of=leaf_of, members=members)
+    return keys
 
 
 def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:

@@ -9,9 +9,20 @@ import numpy as np
 
 from ._growth import with_nodes, with_tables
 from ._jit import inner, kernel
-from ._keys import key_of, longest_key
+from ._keys import Rows, longest_row, row_of
 from ._linear import add_row, locate, new_workspace, reset_model
-from ._state import DONE, N_COUNTERS, N_MEMORIES, NODE, NONE, TABLES_END, TABLES_FULL, WEIGHT_CELL, CELLS_WANTED, NEXT_ROW, NODES_END, State, Routers
+from ._state import (
+    CELLS_WANTED,
+    DONE,
+    N_COUNTERS,
+    NODE,
+    NODES_END,
+    NONE,
+    TABLES_END,
+    TABLES_FULL,
+    WEIGHT_CELL,
+    Routers,
+)
 
 SOFTMAX = 0
 LOGISTIC = 1
@@ -55,12 +66,13 @@ def new_head(parameters: HeadParameters) -> Head:
     )
 
 
-def with_labels(head: Head, state: State) -> Head:
-    """Return a head with a scorer for every memory of the forest, those that it had not yet starting as their keys."""
-    n_labels = int(state.keys.totals[N_MEMORIES])
+def with_labels(head: Head, rows: Rows) -> Head:
+    """Return a head with a scorer for one more label for each of the rows, which it starts as."""
+    first = int(head.counters[0, NODES_END])
+    n_labels = first + rows.n_rows
     if n_labels > head.nodes.shape[1]:
         head = with_nodes(head, max(n_labels, 2 * head.nodes.shape[1]))
-    while start_labels(head, state, n_labels) != DONE:
+    while start_labels(head, rows, first) != DONE:
         head = with_more_cells(head)
     return head
 
@@ -72,8 +84,8 @@ def with_more_cells(head: Head) -> Head:
 
 
 @inner
-def _start_label(head, state, label, work):
-    x = key_of(state, label)
+def _start_label(head, rows, row, label, work):
+    x = row_of(rows, row)
     if not locate(head, 0, label, x, work):
         return False
     add_row(head, 0, label, x, work, 1.0)
@@ -81,13 +93,14 @@ def _start_label(head, state, label, work):
 
 
 @kernel
-def start_labels(head, state, stop):
-    """Start the scorers of the labels up to ``stop`` that have none."""
-    work = new_workspace(longest_key(state))
-    while head.counters[0, NODES_END] < stop:
+def start_labels(head, rows, first):
+    """Start the scorers of the labels from ``first`` on, except those that have been."""
+    n_rows = rows.offsets.size - 1
+    work = new_workspace(longest_row(rows, 0, n_rows))
+    while head.counters[0, NODES_END] < first + n_rows:
         label = head.counters[0, NODES_END]
         reset_model(head, 0, label)
-        if not _start_label(head, state, label, work):
+        if not _start_label(head, rows, label - first, label, work):
             return TABLES_FULL
         head.counters[0, NODES_END] += 1
     return DONE

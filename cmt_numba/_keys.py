@@ -201,6 +201,26 @@ def drop_keys_from(state, first):
         state.keys.totals[NEXT_ID] -= 1
 
 
+@kernel
+def keep_heaviest(rows, n, values, indices, offsets):
+    """Copy the ``n`` heaviest cells of each sparse row, in their order; return how many cells there are in all."""
+    end = 0
+    for row in range(rows.offsets.size - 1):
+        a, b = rows.offsets[row], rows.offsets[row + 1]
+        lightest = np.float32(0.0)
+        if b - a > n:
+            lightest = np.sort(np.abs(rows.values[a:b]))[b - a - n]
+        kept = 0
+        for i in range(a, b):
+            if kept < n and np.abs(rows.values[i]) >= lightest:
+                values[end] = rows.values[i]
+                indices[end] = rows.indices[i]
+                end += 1
+                kept += 1
+        offsets[row + 1] = end
+    return end
+
+
 @inner
 def longest_key(state):
     """Return the most cells that one key has taken."""

@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating, inner_fastmath
-from ._keys import dot
-from ._tables import find_cell, locate_cells, release_table, reset_cells
+from ._keys import dot, hash_feature
+from ._state import NONE
+from ._tables import find_cell, locate_cells, release_table, reset_cells, table_start
 
+_CELLS_IN_A_LOOKUP = 24  # so many cells of a table can be gone through in the time of one look-up
 _TINY = np.float32(1e-20)  # keeps 0 / 0 away where a feature is absent
 
 
@@ -80,12 +82,62 @@ def margin_of(state, t, node, x):
         return state.nodes[t, node]["bias"] + dot(state.routers.weights[t], dense_start(state, node), x.values, x.a, d)
     margin = state.nodes[t, node]["bias"]
     if state.nodes[t, node]["table_bits"] > 0:
-        table = state.routers.table
-        for i in range(x.a, x.b):
+        for first in range(x.a, x.b, 64):
+            margin += _sparse_margin(state, t, node, x, first, min(first + 64, x.b))
+    return margin
+
+
+@inner
+def _sparse_margin(state, t, node, x, first, stop):
+    """Return the contribution of up to 64 cells of a sparse row.
+
+    Cells of a table seldom lie in a cache. So the first loop asks for one cell for each feature and decides nothing,
+    which lets the processor wait for all of them at once; the second looks further for those few that collided.
+    """
+    table = state.routers.table
+    bits, start = np.int64(state.nodes[t, node]["table_bits"]), table_start(state, t, node)
+    margin = np.float32(0.0)
+    collided = np.uint64(0)
+    for i in range(first, stop):
+        cell = start + hash_feature(x.indices[i], bits)
+        feature = table[t, cell]["feature"]
+        found = feature == x.indices[i]
+        margin += table[t, cell]["weight"] * x.values[i] * np.float32(found)
+        collided |= np.uint64(not found and feature != NONE) << np.uint64(i - first)
+    i = first
+    while collided != np.uint64(0):
+        if collided & np.uint64(1):
             cell = find_cell(state, t, node, x.indices[i])
             if cell >= 0:
                 margin += table[t, cell]["weight"] * x.values[i]
+        collided >>= np.uint64(1)
+        i += 1
     return margin
+
+
+@inner_fastmath
+def _sum_over_cells(table, by_feature):
+    """Return the dot product of a table with a row spread out by feature."""
+    total = np.float32(0.0)
+    for cell in range(table.size):
+        total += by_feature[max(np.int64(table[cell]["feature"]), 0)] * table[cell]["weight"]
+    return total
+
+
+@inner
+def probed_margin(state, t, node, probe, x):
+    """Return g(x) like :func:`margin_of`, for a row that ``probe`` has been aimed at.
+
+    Where the row has few features fewer than the table has cells, going through all cells in turn is faster: each
+    look-up in a table that is seldom used waits for memory.
+    """
+    bits = np.int64(state.nodes[t, node]["table_bits"])
+    if not state.parameters.sparse or probe.features.size > 0 or (1 << bits) > _CELLS_IN_A_LOOKUP * (x.b - x.a):
+        return margin_of(state, t, node, x)
+    start = table_start(state, t, node)
+    return state.nodes[t, node]["bias"] + _sum_over_cells(
+        state.routers.table[t, start : start + (1 << bits)], probe.values
+    )
 
 
 @inner

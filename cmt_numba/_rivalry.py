@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._candidates import best_of, find_candidates, new_candidates
-from ._frontier import count_leaves, new_frontier
-from ._head import LOGISTIC, MIRA, SOFTMAX, SQUARED
+from ._candidates import best_of, find_candidates, new_candidates, place_of
+from ._head import LOGISTIC, MIRA, SOFTMAX, SQUARED, Head
 from ._jit import inner, inner_allocating, kernel
 from ._keys import longest_row, row_of
-from ._linear import adagrad_step, add_row, locate, margin_of, new_workspace
+from ._linear import adagrad_step, add_row, locate, new_workspace
+from ._scorer import probed_dot
 from ._state import DONE, NEXT_ROW, NONE, TABLES_FULL
 
-_GAPS_IN_A_MARGIN = 1.3
+_GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
 _STEEPNESS = 12.0  # logits per margin
 _NEGLIGIBLE = 0.01  # a smaller slope teaches a label nothing that would be worth the memory of its features
@@ -37,13 +37,15 @@ class Duals(NamedTuple):
 
     rivals: np.ndarray  # int32 (rows, N_RIVALS)
     weights: np.ndarray  # float32 (rows, N_RIVALS): 0 where there is no rival
-    settled: np.ndarray  # bool (rows,): nothing to learn from the row any more
+    settled: np.ndarray  # bool (rows,): the last look at the row changed nothing
 
 
 def new_duals(n_rows: int) -> Duals:
     """Return the dual variables of examples that nothing has been learned from."""
     return Duals(
-        np.full((n_rows, N_RIVALS), NONE, np.int32), np.zeros((n_rows, N_RIVALS), np.float32), np.zeros(n_rows, np.bool_)
+        np.full((n_rows, N_RIVALS), NONE, np.int32),
+        np.zeros((n_rows, N_RIVALS), np.float32),
+        np.zeros(n_rows, np.bool_),
     )
 
 
@@ -53,24 +55,15 @@ def margin_wanted(head):
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
 
 
-@inner
-def _place_right(head, candidates, x, label):
-    """Return where the right label stands among the candidates, adding it if it was not reached."""
-    for i in range(candidates.n_found[0]):
-        if candidates.labels[i] == label:
-            return np.int64(i)
-    i = candidates.n_found[0]
-    candidates.labels[i] = label
-    candidates.scores[i] = margin_of(head, 0, label, x)
-    candidates.n_found[0] += 1
-    return np.int64(i)
+def margin_wanted_by(head: Head) -> float:
+    """Return what :func:`margin_wanted` does, for callers outside of kernels."""
+    return float(_GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0]) if head.gaps[1] > 0.0 else 1.0
 
 
 @inner
-def _measure_row(state, head, frontier, candidates, rows, row, search, label):
-    x = row_of(rows, row)
-    find_candidates(state, head, frontier, candidates, x, search)
-    right = _place_right(head, candidates, x, label)
+def _measure_row(state, head, candidates, questions, row, search, label):
+    find_candidates(state, head, candidates, questions, row, search)
+    right = place_of(head, candidates, questions, row, label)
     rival = best_of(candidates, right)
     if rival != NONE:
         head.gaps[0] += 1.0
@@ -78,15 +71,14 @@ def _measure_row(state, head, frontier, candidates, rows, row, search, label):
 
 
 @kernel
-def measure_gaps(state, head, rows, order, labels, n_leaves, most):
+def measure_gaps(state, head, questions, order, labels, n_leaves, most):
     """Measure the gaps of rows in the given order, until enough are known for good."""
-    frontier = new_frontier(state, min(n_leaves, count_leaves(state)))
-    candidates = new_candidates(state, n_leaves, most)
+    candidates = new_candidates(state, questions, n_leaves, most)
     for search in range(order.size):
         if head.gaps[0] >= _GAPS_MEASURED:
             break
         row = order[search]
-        _measure_row(state, head, frontier, candidates, rows, row, search, labels[row])
+        _measure_row(state, head, candidates, questions, row, search, labels[row])
 
 
 @inner_allocating
@@ -150,7 +142,7 @@ def _entry_for(duals, row, label):
 
 @inner
 def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work):
-    """Change the weight of one rival by the closed form that meets the margin with the least change; return by how much.
+    """Change the weight of one rival by what just meets the margin, in closed form; return the change.
 
     The weights of a row are never negative, and their sum is at most the aggressiveness. Returns NaN, with nothing
     learned, if the head's tables must grow and there is no room.
@@ -164,9 +156,7 @@ def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work
     change = np.float32(max(change, -duals.weights[row, entry]))
     if np.abs(change) < _CLOSE_ENOUGH * margin:
         return np.float32(0.0)
-    if not (
-        locate(head, 0, candidates.labels[right], x, work) and locate(head, 0, candidates.labels[rival], x, work)
-    ):
+    if not (locate(head, 0, candidates.labels[right], x, work) and locate(head, 0, candidates.labels[rival], x, work)):
         return np.float32(np.nan)
     add_row(head, 0, candidates.labels[rival], x, work, -change)
     locate(head, 0, candidates.labels[right], x, work)
@@ -184,9 +174,7 @@ def _ascend(head, candidates, x, right, row, duals, work):
 
     Returns False if the head's tables must grow and there is no room; the row can then be learned again.
     """
-    size = np.float32(0.0)
-    for i in range(x.a, x.b):
-        size += x.values[i] * x.values[i]
+    size = probed_dot(head, candidates.probe, x)
     duals.settled[row] = True
     if size == 0.0:
         return True
@@ -203,7 +191,6 @@ def _ascend(head, candidates, x, right, row, duals, work):
             farthest = np.abs(change)
         for j in range(N_RIVALS):
             if duals.weights[row, j] > 0.0:
-                duals.settled[row] = False
                 for i in range(candidates.n_found[0]):
                     if candidates.labels[i] == duals.rivals[row, j] and i != rival:
                         change = _hold_apart(head, candidates, x, right, np.int64(i), row, j, duals, size, work)
@@ -212,37 +199,34 @@ def _ascend(head, candidates, x, right, row, duals, work):
                         farthest = max(farthest, np.abs(change))
         if farthest == 0.0:
             break
+        duals.settled[row] = False
     return True
 
 
 @inner
-def _learn_rows(state, head, frontier, candidates, rows, order, labels, stop, duals, slopes, work):
-    while head.counters[0, NEXT_ROW] < stop:
-        search = head.counters[0, NEXT_ROW]
-        row = order[search]
-        if True:
-            x = row_of(rows, row)
-            find_candidates(state, head, frontier, candidates, x, search)
-            right = _place_right(head, candidates, x, labels[row])
-            if head.parameters.loss == MIRA:
-                has_room = _ascend(head, candidates, x, right, row, duals, work)
-            else:
-                has_room = _descend(head, candidates, x, right, slopes, work)
-            if not has_room:
-                duals.settled[row] = False
-                return TABLES_FULL
-        head.counters[0, NEXT_ROW] += 1
-    return DONE
+def _learn_row(state, head, candidates, questions, row, search, label, duals, slopes, work):
+    """Learn from a row; return False if the head's tables must grow and there is no room."""
+    find_candidates(state, head, candidates, questions, row, search)
+    right = place_of(head, candidates, questions, row, label)
+    x = row_of(questions.routed, row)
+    if head.parameters.loss == MIRA:
+        return _ascend(head, candidates, x, right, row, duals, work)
+    return _descend(head, candidates, x, right, slopes, work)
 
 
 @kernel
-def learn_labels(state, head, rows, order, labels, stop, n_leaves, most, duals):
+def learn_labels(state, head, questions, order, labels, stop, n_leaves, most, duals):
     """Train the head that row ``order[i]`` has the label ``labels[order[i]]``, up to ``i = stop``.
 
     Goes on from the row in the head's counters.
     """
-    frontier = new_frontier(state, min(n_leaves, count_leaves(state)))
-    candidates = new_candidates(state, n_leaves, most)
-    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    candidates = new_candidates(state, questions, n_leaves, most)
+    work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)
-    return _learn_rows(state, head, frontier, candidates, rows, order, labels, stop, duals, slopes, work)
+    while head.counters[0, NEXT_ROW] < stop:
+        search = head.counters[0, NEXT_ROW]
+        row = order[search]
+        if not _learn_row(state, head, candidates, questions, row, search, labels[row], duals, slopes, work):
+            return TABLES_FULL
+        head.counters[0, NEXT_ROW] += 1
+    return DONE

@@ -26,12 +26,19 @@ class Best(NamedTuple):
     seen: np.ndarray  # int64 (power of two,): row and slot of memories already scored; empty with one tree
 
 
+@inner
+def most_seen(state, n_leaves):
+    """Return how many memories of ``n_leaves`` leaves may have been seen in another tree: none in a single one."""
+    if state.parameters.n_trees == 1:
+        return 0
+    return min(n_leaves * state.members.shape[2], state.keys.totals[N_MEMORIES])
+
+
 @inner_allocating
-def new_best(state, k, n_leaves):
-    """Return room for the ``k`` best memories out of ``n_leaves`` leaves."""
+def new_best(k, most):
+    """Return room for the ``k`` best of up to ``most`` memories that may come more than once."""
     n_seen = 0
-    if state.parameters.n_trees > 1:
-        most = min(n_leaves * state.members.shape[2], state.keys.totals[N_MEMORIES])
+    if most > 0:
         n_seen = 1
         while n_seen < 2 * most:
             n_seen *= 2
@@ -63,7 +70,7 @@ def _is_new(best, row, slot):
 
 
 @inner
-def _offer(best, value, tie, slot):
+def offer(best, value, tie, slot):
     """Put a memory among the best if it belongs there."""
     scores, ties, slots = best.scores, best.ties, best.slots
     i = best.n_found[0]
@@ -93,7 +100,7 @@ def scan_leaf(state, best, probe, t, leaf, row):
         if best.seen.size == 0 or _is_new(best, row, slot):
             value = score(state, probe, slot)
             if best.n_found[0] < k or value >= best.scores[k - 1]:
-                _offer(best, value, mix(salt ^ np.uint64(state.keys.ids[slot])), slot)
+                offer(best, value, mix(salt ^ np.uint64(state.keys.ids[slot])), slot)
 
 
 @inner

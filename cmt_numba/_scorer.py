@@ -13,7 +13,7 @@ from ._keys import dot, hash_feature, key_of
 from ._state import NONE
 
 _TINY = np.float32(1e-20)  # keeps 0 / 0 away where query and key share nothing
-_WIDEST_DIRECT = 1 << 16  # features; as float32 they still fit the second-level cache of common processors
+_WIDEST_DIRECT = 1 << 18  # features; what is read of so many float32 still fits the second-level cache
 
 
 class Probe(NamedTuple):
@@ -95,6 +95,17 @@ def _gathered_dot(by_feature, indices, values):
     total = np.float32(0.0)
     for i in range(indices.size):
         total += by_feature[indices[i]] * values[i]
+    return total
+
+
+@inner
+def probed_dot(state, probe, x):
+    """Return the dot product of the probe's row with row ``x``."""
+    if not state.parameters.sparse:
+        return dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
+    total = np.float32(0.0)
+    for i in range(x.a, x.b):
+        total += _value_of(probe, np.int64(x.indices[i])) * x.values[i]
     return total
 
 

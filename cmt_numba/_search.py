@@ -6,7 +6,7 @@ from ._exploration import explores
 from ._frontier import count_leaves, new_frontier, reach_leaves
 from ._jit import inner, kernel
 from ._keys import longest_row, row_of
-from ._scan import answer, new_best, scan_leaf
+from ._scan import answer, most_seen, new_best, scan_leaf
 from ._scorer import aim_probe, new_probe
 
 
@@ -28,7 +28,7 @@ def query_rows(state, rows, first, stop, n_leaves, epsilon, seed, hits):
     """
     probe = new_probe(state, longest_row(rows, first, stop))
     frontier = new_frontier(state, min(n_leaves, count_leaves(state)))
-    best = new_best(state, hits.ids.shape[1], n_leaves)
+    best = new_best(hits.ids.shape[1], most_seen(state, n_leaves))
     for row in range(first, stop):
         if not explores(seed, row, epsilon):
             _query_row(state, frontier, best, probe, rows, row)

@@ -154,6 +154,23 @@ def leaf_limit(leaf_multiplier, n):
     return max(1, int(leaf_multiplier * np.log2(n)))
 
 
+def new_keys() -> Keys:
+    """Return an empty key store."""
+    return Keys(
+        values=np.empty(0, np.float32),
+        indices=np.empty(0, np.int32),
+        spans=np.empty((0, 2), np.int64),
+        ids=np.empty(0, np.int64),
+        slot_table=np.full(1, NONE, np.int32),
+        totals=np.zeros(N_TOTALS, np.int64),
+    )
+
+
+def new_scorer() -> Scorer:
+    """Return a scorer that has learned nothing: the cosine."""
+    return Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32))
+
+
 def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
     """Return the state of an empty forest: each tree is one empty leaf."""
     trees = parameters.n_trees
@@ -163,14 +180,7 @@ def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
     counters[:, LEAVES_END] = 1
     return State(
         parameters=parameters,
-        keys=Keys(
-            values=np.empty(0, np.float32),
-            indices=np.empty(0, np.int32),
-            spans=np.empty((0, 2), np.int64),
-            ids=np.empty(0, np.int64),
-            slot_table=np.full(1, NONE, np.int32),
-            totals=np.zeros(N_TOTALS, np.int64),
-        ),
+        keys=new_keys(),
         nodes=np.empty((trees, 0), NODE),
         leaves=np.array([[(0, NONE)]] * trees, LEAF),
         members=np.empty((trees, 1, 1), np.int32),
@@ -179,7 +189,7 @@ def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
             weights=np.empty((trees, 0), np.float32),
             table=np.empty((trees, 0), WEIGHT_CELL),
         ),
-        scorer=Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32)),
+        scorer=new_scorer(),
         counters=counters,
         streams=seed.generate_state(trees + 1, np.uint64),
     )

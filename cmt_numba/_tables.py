@@ -67,9 +67,16 @@ def _take_table(state, t, bits):
         state.counters[t, TABLES_END] += 1 << bits
     else:
         return NONE
+    _empty_cells(table, t, start, bits)
+    return start
+
+
+@inner
+def _empty_cells(table, t, start, bits):
+    """Empty cells. Their weights are 0, so that a sum over all cells of a table need not ask which are empty."""
     for cell in range(start, start + (1 << bits)):
         table[t, cell]["feature"] = NONE
-    return start
+        table[t, cell]["weight"] = 0.0
 
 
 @inner
@@ -155,9 +162,7 @@ def locate_cells(state, t, node, x, cells):
 @inner
 def reset_cells(state, t, node):
     """Empty the node's table, keeping its size."""
-    start = table_start(state, t, node)
-    for cell in range(start, start + (1 << np.int64(state.nodes[t, node]["table_bits"]))):
-        state.routers.table[t, cell]["feature"] = NONE
+    _empty_cells(state.routers.table, t, table_start(state, t, node), np.int64(state.nodes[t, node]["table_bits"]))
     state.nodes[t, node]["table_used"] = 0
 
 
@@ -205,3 +210,4 @@ def _erase_cell(state, t, node, gap):
             _copy_cell(table, t, start + cell, start + gap)
             gap = cell
     table[t, start + gap]["feature"] = NONE
+    table[t, start + gap]["weight"] = 0.0

@@ -316,9 +316,7 @@ class ContextualMemoryTree:
 
         self._in_steps(0, rows.n_rows, "update", progress, learn)
 
-    def teach(
-        self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False
-    ) -> None:
+    def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
         """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
 
         At every node above a row's memory the router learns to send the row to the memory's side, in every tree. So
@@ -350,9 +348,11 @@ class ContextualMemoryTree:
         rows = self._check_rows(X)
         ids = check_memory_ids(ids, rows.n_rows)
         n_passes = check_integer("n_passes", n_passes, 1)
-        slots = self._slots(ids)
-        check_known(ids, slots)
-        state = self._allocated()
+        check_known(ids, self._slots(ids))
+        self._teach_rows(rows, ids, n_passes, afresh, progress)
+
+    def _teach_rows(self, rows: Rows, ids: np.ndarray, n_passes: int, afresh: bool, progress: bool) -> None:
+        slots, state = self._slots(ids), self._allocated()
         if afresh:
             for t in range(state.parameters.n_trees):
                 forget_routes(state, t)
