@@ -1,0 +1,288 @@
+"""Compare classifiers over many classes: exact search, class means, linear one-against-all, Vowpal Wabbit, and ours.
+
+All run in this process and on one thread, one after the other, on the sets that ``labelled_sets.py`` describes::
+
+    python asv_benchmarks/compare_classifiers.py --data path/to/folder
+    python asv_benchmarks/compare_classifiers.py --data path/to/folder --sets clinc150 coil100 --learners exact ours
+
+For each set a table: error, seconds to train, microseconds a query (all queries in one batch), the share of the
+classes that were scored for a query, and the peak of the memory that came on top (Linux only). Then, for Vowpal
+Wabbit's Contextual Memory Tree, the fastest of our settings that errs no more than its best run, and how many times
+faster it trains and answers. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
+"""
+
+import os
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ[_variable] = "1"  # before any library reads them
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from labelled_sets import SETS, LabelledSet
+from sklearn.svm import LinearSVC
+from tabulate import tabulate
+
+from cmt_numba import CMTClassifier
+
+BATCH = 256
+
+CHEAPER: list[dict[str, Any]] = [
+    {"n_trees": 1, "n_probes": 1, "n_router_passes": 1, "n_head_passes": 0},
+    {"n_trees": 2, "n_probes": 2, "n_router_passes": 1, "n_head_passes": 0},
+    {"n_trees": 4, "n_probes": 4, "n_router_passes": 1, "n_head_passes": 0},
+    {"n_trees": 4, "n_probes": 4, "n_router_passes": 1, "n_head_passes": 1},
+    {"n_trees": 8, "n_probes": 8, "n_router_passes": 1, "n_head_passes": 1},
+    {},
+]
+"""Our settings, the cheapest first."""
+
+VW_CMT_GRID = [
+    "--alpha 0.1 --leaf_example_multiplier 4 --dream_repeats 1",
+    "--alpha 0.1 --leaf_example_multiplier 4 --dream_repeats 5",
+    "--alpha 0.1 --leaf_example_multiplier 10 --dream_repeats 3 --dream_at_update 1",
+    "--alpha 0.5 --leaf_example_multiplier 10 --dream_repeats 5 -l 1",
+]
+"""Of Vowpal Wabbit's Contextual Memory Tree; the first has the paper's alpha, in Vowpal Wabbit's convention."""
+
+
+class Outcome(NamedTuple):
+    """What one learner did on one set."""
+
+    learner: str
+    error: float
+    train_seconds: float
+    query_microseconds: float
+    share_touched: float  # of the classes, on average
+    megabytes: float
+    note: str = ""
+
+
+def _resident_peak() -> float:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return float("nan")
+    return float(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+
+def _forget_peak() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass
+
+
+def measured(
+    name: str,
+    data: LabelledSet,
+    train: Callable[[], Any],
+    predict: Callable[[Any], np.ndarray],
+    touched: Callable[[Any], float] = lambda learner: 1.0,
+    note: str = "",
+) -> tuple[Outcome, Any]:
+    """Return what a learner did, and the learner. Queries are timed twice, and the faster time counts."""
+    _forget_peak()
+    before = _resident_peak()
+    start = time.perf_counter()
+    learner = train()
+    trained = time.perf_counter() - start
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        answers = predict(learner)
+        times.append(time.perf_counter() - start)
+    n = data.answers.size
+    error = float(np.mean(answers != data.answers))
+    peak = _resident_peak() - before
+    return Outcome(name, error, trained, min(times) / n * 1e6, touched(learner), peak, note), learner
+
+
+def _best_rows(queries: Any, keys: Any) -> np.ndarray:
+    batches = [queries[first : first + BATCH] for first in range(0, queries.shape[0], BATCH)]
+    if scipy.sparse.issparse(keys):
+        return np.concatenate([(batch @ keys).toarray().argmax(axis=1) for batch in batches])
+    return np.concatenate([(batch @ keys).argmax(axis=1) for batch in batches])
+
+
+def _by_feature(keys: Any) -> Any:
+    return keys.T.tocsr() if scipy.sparse.issparse(keys) else np.ascontiguousarray(keys.T)
+
+
+def exact(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the nearest example's class by cosine, with a BLAS or sparse matrix product."""
+    yield measured(
+        "exact nearest neighbour",
+        data,
+        lambda: _by_feature(data.X),
+        lambda keys: data.y[_best_rows(data.queries, keys)],
+    )[0]
+
+
+def class_means(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the class of the nearest mean."""
+    classes, y = np.unique(data.y, return_inverse=True)
+
+    def train() -> Any:
+        ones = np.ones(y.size, np.float32)
+        sums = scipy.sparse.csr_array((ones, (y, np.arange(y.size))), (classes.size, y.size)) @ data.X
+        squares = sums.multiply(sums) if scipy.sparse.issparse(sums) else sums * sums
+        lengths = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        scale = scipy.sparse.diags_array((1 / np.maximum(lengths, 1e-9)).astype(np.float32))
+        return _by_feature(scale @ sums)
+
+    yield measured("class means", data, train, lambda means: classes[_best_rows(data.queries, means)])[0]
+
+
+def linear(data: LabelledSet) -> Iterator[Outcome]:
+    """Return scikit-learn's linear support vector machine, one against all; too slow beyond a few thousand classes."""
+    if np.unique(data.y).size > 5000:
+        return
+    yield measured(
+        "LinearSVC, one against all",
+        data,
+        lambda: LinearSVC().fit(data.X, data.y),
+        lambda learner: learner.predict(data.queries),
+    )[0]
+
+
+def ours(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the classifier of this package with its defaults, and how often its first memory is right."""
+    _compile(data)
+    outcome, classifier = measured(
+        "CMTClassifier",
+        data,
+        lambda: CMTClassifier(random_state=0).fit(data.X, data.y),
+        lambda learner: learner.predict(data.queries),
+        lambda learner: float(learner.count_candidates(data.queries).mean()) / learner.classes_.size,
+    )
+    yield outcome
+    start = time.perf_counter()
+    ids = classifier.kneighbors(data.queries, 1, return_distance=False)[:, 0]
+    microseconds = (time.perf_counter() - start) / data.answers.size * 1e6
+    error = float(np.mean(data.y[ids] != data.answers))
+    yield outcome._replace(learner="CMTClassifier, first memory", error=error, query_microseconds=microseconds)
+    yield measured(
+        "CMTClassifier, unsupervised",
+        data,
+        lambda: CMTClassifier(n_router_passes=0, n_head_passes=0, random_state=0).fit(data.X, data.y),
+        lambda learner: learner.predict(data.queries),
+        lambda learner: float(learner.count_candidates(data.queries).mean()) / learner.classes_.size,
+    )[0]
+
+
+def _compile(data: LabelledSet) -> None:
+    """Let numba compile, on a few examples, what will be timed."""
+    classifier = CMTClassifier(random_state=0).fit(data.X[:200], data.y[:200])
+    classifier.predict(data.queries[:10])
+    classifier.kneighbors(data.queries[:10], 1)
+
+
+def _vw_lines(X: Any, labels: np.ndarray) -> list[str]:
+    rows = scipy.sparse.csr_array(X)
+    return [
+        f"{label + 1} | " + " ".join(f"{i}:{v:.5g}" for i, v in zip(rows.indices[a:b], rows.data[a:b], strict=True))
+        for label, a, b in zip(labels, rows.indptr[:-1], rows.indptr[1:], strict=True)
+    ]
+
+
+def _vw(name: str, options: str, n_passes: int, data: LabelledSet) -> Outcome:
+    from vowpalwabbit import Workspace
+
+    classes, y = np.unique(data.y, return_inverse=True)
+    asked = _vw_lines(data.queries, np.zeros(data.answers.size, np.int64))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "examples.txt"
+        path.write_text("\n".join(_vw_lines(data.X, y)) + "\n")
+        filled = options.format(n_classes=classes.size, n_examples=y.size)
+        cache = f"--cache_file {path}.cache -k --passes {n_passes} --holdout_off" if n_passes > 1 else ""
+
+        def train() -> Any:
+            workspace = Workspace(f"{filled} -d {path} {cache} --quiet")
+            workspace.run_parser()
+            return workspace
+
+        def predict(workspace: Any) -> np.ndarray:
+            labels = np.array([workspace.predict(line) for line in asked]) - 1
+            return classes[np.clip(labels, 0, classes.size - 1)]
+
+        return measured(name, data, train, predict, note=options)[0]
+
+
+def vw_cmt(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the runs of Vowpal Wabbit's Contextual Memory Tree over a small grid, three passes each."""
+    for settings in VW_CMT_GRID:
+        options = f"--memory_tree {{n_examples}} --max_number_of_labels {{n_classes}} -b 22 {settings}"
+        yield _vw("Vowpal Wabbit, memory tree", options, 3, data)
+
+
+def vw_others(data: LabelledSet) -> Iterator[Outcome]:
+    """Return Vowpal Wabbit's one against all and recall tree."""
+    if np.unique(data.y).size <= 5000:
+        yield _vw("Vowpal Wabbit, one against all", "--oaa {n_classes} -b 24", 3, data)
+    yield _vw("Vowpal Wabbit, recall tree", "--recall_tree {n_classes} -b 24", 3, data)
+
+
+LEARNERS: dict[str, Callable[[LabelledSet], Iterator[Outcome]]] = {
+    "exact": exact,
+    "means": class_means,
+    "linear": linear,
+    "ours": ours,
+    "vw": vw_others,
+    "vw_cmt": vw_cmt,
+}
+
+
+def fastest_as_good(data: LabelledSet, bar: float) -> Outcome | None:
+    """Return the first of our cheaper settings that errs no more than ``bar``."""
+    for settings in CHEAPER:
+        outcome, _ = measured(
+            "CMTClassifier, fastest as good",
+            data,
+            lambda: CMTClassifier(**settings, random_state=0).fit(data.X, data.y),  # noqa: B023
+            lambda learner: learner.predict(data.queries),
+            lambda learner: float(learner.count_candidates(data.queries).mean()) / learner.classes_.size,
+            note=str(settings),
+        )
+        if outcome.error <= bar:
+            return outcome
+    return None
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Compare classifiers over many classes.")
+    parser.add_argument("--data", type=Path, required=True, help="folder of data")
+    parser.add_argument("--sets", nargs="+", default=[""], help="only sets whose names start with one of these")
+    parser.add_argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS))
+    parser.add_argument("--json", type=Path, help="file to write all outcomes to")
+    options = parser.parse_args()
+    everything: dict[str, list[dict[str, Any]]] = {}
+    for name in [name for name in SETS if name.startswith(tuple(options.sets))]:
+        data = SETS[name](options.data)
+        outcomes = [outcome for learner in options.learners for outcome in LEARNERS[learner](data)]
+        of_vw = [outcome for outcome in outcomes if outcome.learner == "Vowpal Wabbit, memory tree"]
+        if of_vw and "ours" in options.learners:
+            best = min(of_vw, key=lambda outcome: outcome.error)
+            ours_as_good = fastest_as_good(data, best.error)
+            if ours_as_good is not None:
+                outcomes.append(ours_as_good)
+                training = best.train_seconds / ours_as_good.train_seconds
+                query = best.query_microseconds / ours_as_good.query_microseconds
+                outcomes.append(Outcome("times faster than that memory tree", float("nan"), training, query, 0, 0))
+        print(f"\n{name}: {data.X.shape[0]} examples of {np.unique(data.y).size} classes, {data.X.shape[1]} features")
+        headers = ["learner", "error", "train s", "us a query", "share", "MB", "note"]
+        print(tabulate(outcomes, headers, floatfmt=("", ".4f", ".2f", ".1f", ".3f", ".0f")), flush=True)
+        everything[name] = [outcome._asdict() for outcome in outcomes]
+    if options.json:
+        options.json.write_text(json.dumps(everything, indent=2))
+
+
+if __name__ == "__main__":
+    main()
