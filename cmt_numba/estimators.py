@@ -28,9 +28,10 @@ VOTES = ("uniform", "score")
 _FEWEST_CANDIDATES = 16
 _SHARE_OF_LABELS = 0.2
 _WIDER_IN_TRAINING = 2
-_CELLS_ROUTED = 16
+_CELLS_ROUTED = 20
 _LEAF_MULTIPLIER = 3.0
 _SHARE_OF_A_LEAF = 1 / 25
+_MANY_CLASSES = 25
 _LABELS_SCANNED = 8
 _LOGITS_PER_MARGIN = 4.0
 
@@ -202,8 +203,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
         leaf_multiplier = self.leaf_multiplier
         if leaf_multiplier is None:
-            few = _SHARE_OF_A_LEAF * classes.size / np.log2(max(2, classes.size))
-            leaf_multiplier = min(_LEAF_MULTIPLIER, max(few, 1 / 8))
+            leaf_multiplier = _leaf_multiplier_for(classes.size)
         seed = check_random_state(self.random_state).randint(2**31)
         self.forest_ = ContextualMemoryTree(
             self.n_trees,
@@ -425,6 +425,13 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _leaf_multiplier_for(n_classes: int) -> float:
+    """Return ``c`` for trees over so many classes: leaves that hold a small share of them, but some."""
+    if n_classes < _MANY_CLASSES:
+        return _LEAF_MULTIPLIER
+    return min(_LEAF_MULTIPLIER, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
 
 
 def _check_classes(y: np.ndarray) -> None:

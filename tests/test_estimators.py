@@ -1,0 +1,231 @@
+"""The classifier as scikit-learn's users meet it."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit, text_like
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import cmt_numba
+from cmt_numba import CMTClassifier
+from cmt_numba._head import HEAD_LOSSES
+
+FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+
+FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "random_state": 0}
+"""Options for tests that also run without compiled kernels."""
+
+
+def classes_of_views(n_classes: int, n_views: int, noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return noisy views of random objects, and which object each shows."""
+    objects = np.random.default_rng(7).normal(size=(n_classes, 20))
+    y = np.repeat(np.arange(n_classes), n_views)
+    X = objects[y] + noise * np.random.default_rng(seed).normal(size=(y.size, 20))
+    order = np.random.default_rng(seed).permutation(y.size)
+    return X[order], y[order]
+
+
+@FORMS
+@pytest.mark.parametrize("loss", HEAD_LOSSES)
+def test_few_views_are_enough(form: Any, loss: str):
+    X, y = classes_of_views(30, 4, 0.3)
+    queries, answers = classes_of_views(30, 2, 0.3, seed=1)
+    classifier = CMTClassifier(loss=loss, **FEW).fit(form(X), y)
+    assert classifier.score(form(queries), answers) > 0.9
+    assert classifier.n_features_in_ == 20
+    np.testing.assert_array_equal(classifier.classes_, np.arange(30))
+    classifier.forest_.check_invariants()
+    assert len(classifier.forest_) == 30
+
+
+@needs_jit
+def test_it_learns_what_neighbours_cannot_know():
+    """Where examples are noisy in features that say nothing of their class, learning beats the nearest neighbour."""
+    rng = np.random.default_rng(0)
+    y = np.arange(2000) % 50
+    objects = rng.normal(size=(50, 20))
+
+    def views(n: int) -> np.ndarray:
+        return np.hstack([objects[y[:n]] + 0.3 * rng.normal(size=(n, 20)), 2 * rng.normal(size=(n, 20))])
+
+    X, queries = views(2000), views(500)
+    nearest = KNeighborsClassifier(1, metric="cosine").fit(X, y).score(queries, y[:500])
+    unsupervised = CMTClassifier(n_router_passes=0, n_head_passes=0, random_state=0).fit(X, y).score(queries, y[:500])
+    learned = CMTClassifier(random_state=0).fit(X, y)
+    assert learned.score(queries, y[:500]) > max(nearest, unsupervised) + 0.02
+    assert learned.count_candidates(queries).max() <= 16
+
+
+@needs_jit
+def test_few_classes_are_scored_where_there_are_many():
+    X, y = classes_of_views(1000, 3, 0.2)
+    classifier = CMTClassifier(random_state=0).fit(X, y)
+    queries, answers = classes_of_views(1000, 1, 0.2, seed=1)
+    assert classifier.score(queries, answers) > 0.95
+    assert classifier.count_candidates(queries).mean() <= 200
+
+
+def test_classes_of_any_type_come_at_any_time():
+    X, y = classes_of_views(12, 3, 0.1)
+    names = np.array([f"object {i:02}" for i in y], dtype=object)
+    classifier = CMTClassifier(**FEW)
+    for first in range(0, 36, 4):
+        classifier.partial_fit(X[first : first + 4], names[first : first + 4])
+        assert set(classifier.predict(X[: first + 4])) <= set(names[: first + 4])
+        assert list(classifier.classes_) == sorted(set(names[: first + 4]))
+    assert classifier.score(X, names) > 0.95
+    assert classifier.predict_proba(X).shape == (36, 12)
+    classifier.forest_.check_invariants()
+
+
+def test_classes_named_beforehand():
+    X, y = classes_of_views(4, 3, 0.1)
+    classifier = CMTClassifier(**FEW).partial_fit(X[y < 2], y[y < 2], classes=np.arange(4))
+    assert list(classifier.classes_) == [0, 1, 2, 3]
+    assert (classifier.predict_proba(X)[:, 2:] == 0).all()
+    assert classifier.partial_fit(X[y >= 2], y[y >= 2]).score(X, y) == 1.0
+    with pytest.raises(ValueError, match="y must hold only classes that are named in classes"):
+        CMTClassifier(**FEW).partial_fit(X, y, classes=[0, 1])
+
+
+def test_probabilities():
+    X, y = classes_of_views(30, 4, 0.5)
+    classifier = CMTClassifier(**FEW).fit(X, y)
+    proba = classifier.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    assert (proba >= 0).all()
+    np.testing.assert_array_equal(classifier.classes_[proba.argmax(axis=1)], classifier.predict(X))
+    assert ((proba > 0).sum(axis=1) == classifier.count_candidates(X)).all()
+
+
+@FORMS
+def test_neighbours_are_found_and_vote(form: Any):
+    X, y = classes_of_views(20, 5, 0.3)
+    classifier = CMTClassifier(n_neighbors=4, **FEW).partial_fit(form(X[:60]), y[:60]).partial_fit(form(X[60:]), y[60:])
+    distances, ids = classifier.kneighbors(form(X))
+    assert ids.shape == distances.shape == (100, 4)
+    assert (np.diff(distances, axis=1) >= 0).all()
+    assert np.mean(ids[:, 0] == np.arange(100)) > 0.9
+    np.testing.assert_array_equal(ids, classifier.kneighbors(form(X), return_distance=False))
+    voters = clone(classifier).set_params(method="neighbors").fit(form(X), y)
+    proba = voters.predict_proba(form(X))
+    votes = np.zeros((100, 20))
+    for row, found in enumerate(voters.kneighbors(form(X), return_distance=False)):
+        np.add.at(votes[row], y[found], 0.25)
+    np.testing.assert_allclose(proba, votes)
+    np.testing.assert_array_equal(voters.predict(form(X)), votes.argmax(axis=1))
+    weighted = voters.set_params(weights="score").predict_proba(form(X))
+    np.testing.assert_allclose(weighted.sum(axis=1), 1.0)
+    assert ((weighted > 0) == (votes > 0)).all()
+
+
+def test_more_neighbours_than_memories():
+    X, y = classes_of_views(3, 2, 0.1)
+    distances, ids = CMTClassifier(**FEW).fit(X, y).kneighbors(X, 10)
+    assert (np.sort(ids[:, :6], axis=1) == np.arange(6)).all()
+    assert (ids[:, 6:] == -1).all()
+    assert np.isinf(distances[:, 6:]).all()
+
+
+@needs_jit
+def test_answers_do_not_depend_on_threads_or_batches():
+    X, y = classes_of_views(300, 4, 0.3)
+    one = CMTClassifier(random_state=3).fit(X, y)
+    two = CMTClassifier(random_state=3, n_jobs=2).fit(X, y)
+    np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+    np.testing.assert_array_equal(one.predict(X), np.concatenate([one.predict(row[None]) for row in X]))
+    np.testing.assert_array_equal(one.kneighbors(X)[1], two.kneighbors(X)[1])
+
+
+@needs_jit
+def test_dense_and_sparse_queries_agree():
+    X, y = text_like(400, 50, 12, seed=5), np.arange(400) % 100
+    for fitted in (CMTClassifier(random_state=0).fit(X.toarray(), y), CMTClassifier(random_state=0).fit(X, y)):
+        np.testing.assert_array_equal(fitted.predict(X), fitted.predict(X.toarray()))
+
+
+def test_pickling_keeps_everything():
+    X, y = classes_of_views(10, 3, 0.3)
+    classifier = CMTClassifier(**FEW).fit(X[:20], y[:20])
+    copy = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(classifier.predict_proba(X), copy.predict_proba(X))
+    for each in (classifier, copy):
+        each.partial_fit(X[20:], y[20:])
+    np.testing.assert_array_equal(classifier.predict_proba(X), copy.predict_proba(X))
+
+
+@needs_jit
+def test_in_a_pipeline_and_a_grid():
+    X, y = text_like(300, 500, 15, seed=1), np.arange(300) % 20
+    grid = GridSearchCV(
+        make_pipeline(MaxAbsScaler(), CMTClassifier(random_state=0)), {"cmtclassifier__n_trees": [1, 4]}
+    )
+    assert grid.fit(X, y).best_params_.keys() == {"cmtclassifier__n_trees"}
+
+
+def test_the_estimator_is_found_by_name():
+    assert "CMTClassifier" in cmt_numba.__all__
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        cmt_numba.Nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_trees": 0}, "n_trees must be between"),
+        ({"n_probes": 0}, "n_probes must be between"),
+        ({"n_router_passes": -1}, "n_router_passes must be between"),
+        ({"n_head_passes": -1}, "n_head_passes must be between"),
+        ({"loss": "hinge"}, "loss must be one of"),
+        ({"aggressiveness": 0.0}, "aggressiveness must be above"),
+        ({"learning_rate": 0.0}, "learning_rate must be above"),
+        ({"method": "votes"}, "method must be one of"),
+        ({"weights": "distance"}, "weights must be one of"),
+        ({"n_neighbors": 0}, "n_neighbors must be between"),
+        ({"leaf_multiplier": 0.0}, "leaf_multiplier must be above"),
+    ],
+)
+def test_wrong_parameters_are_refused(options: dict[str, Any], message: str):
+    X, y = classes_of_views(3, 2, 0.1)
+    with pytest.raises(ValueError, match=message):
+        CMTClassifier(**options).fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        CMTClassifier(**options).partial_fit(X, y)
+
+
+def test_a_refused_batch_changes_nothing():
+    X, y = classes_of_views(6, 3, 0.1)
+    classifier = CMTClassifier(**FEW).fit(X, y)
+    before = classifier.predict_proba(X)
+    for rows in (np.full((2, 20), np.nan), np.ones((2, 19)), np.ones((0, 20))):
+        with pytest.raises(ValueError, match=r"X|sample"):
+            classifier.partial_fit(rows, np.arange(len(rows)) + 100)
+    with pytest.raises(ValueError, match="float32"):
+        classifier.partial_fit(np.full((1, 20), 1e300), [100])
+    np.testing.assert_array_equal(classifier.predict_proba(X), before)
+    assert list(classifier.classes_) == [0, 1, 2, 3, 4, 5]
+
+
+def test_nothing_is_answered_before_it_is_learned():
+    for ask in ("predict", "predict_proba", "kneighbors", "count_candidates"):
+        with pytest.raises(NotFittedError):
+            getattr(CMTClassifier(), ask)(np.ones((1, 3)))
+
+
+@needs_jit
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    [pytest.param(*pair, id=str(pair[1])) for pair in estimator_checks_generator(CMTClassifier())],
+)
+def test_conforms_to_scikit_learn(estimator: Any, check: Any):
+    check(estimator)

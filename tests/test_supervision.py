@@ -1,0 +1,304 @@
+"""Teaching routers and training the head: the kernels against plain Python, and what they are for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit, text_like
+
+from cmt_numba import ContextualMemoryTree
+from cmt_numba._candidates import Questions, score_labels
+from cmt_numba._examples import ExampleParameters, new_examples, with_examples
+from cmt_numba._head import HEAD_LOSSES, Head, HeadParameters, new_head, with_labels, with_more_cells
+from cmt_numba._rivalry import learn_labels, margin_wanted_by, measure_gaps, new_duals
+from cmt_numba._state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, ROOT, State
+from cmt_numba._topology import child_of
+from cmt_numba._validation import check_rows
+
+FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+EVERYTHING = 10**6
+
+
+def state_of(tree: ContextualMemoryTree) -> State:
+    assert tree._state is not None
+    return tree._state
+
+
+def weights_of(state: Any, t: int, node: int) -> np.ndarray:
+    """Return a model's weights by feature, read from the arrays alone."""
+    d = state.parameters.n_features
+    if not state.parameters.sparse:
+        return state.routers.weights[t, node * 2 * d : node * 2 * d + d].copy()
+    weights = np.zeros(d, np.float32)
+    start, bits = int(state.nodes[t, node]["table_start"]) << 4, int(state.nodes[t, node]["table_bits"])
+    if bits:
+        cells = state.routers.table[t, start : start + (1 << bits)]
+        cells = cells[cells["feature"] != NONE]
+        weights[cells["feature"]] = cells["weight"]
+    return weights
+
+
+def path_to(state: State, t: int, leaf: int) -> list[tuple[int, int]]:
+    """Return the nodes above a leaf, each with the side on which the leaf lies."""
+
+    def search(place: int) -> list[tuple[int, int]] | None:
+        if place < 0:
+            return [] if ~place == leaf else None
+        for side in (0, 1):
+            below = search(int(child_of(state, t, place, side)))
+            if below is not None:
+                return [(place, side), *below]
+        return None
+
+    path = search(int(state.counters[t, ROOT]))
+    assert path is not None
+    return path
+
+
+# Routers
+
+
+@FORMS
+def test_taught_routers_match_plain_python(form: Any, rng: np.random.Generator):
+    keys, row = rng.normal(size=(12, 6)), rng.normal(size=6)
+    row /= np.linalg.norm(row)
+    tree = ContextualMemoryTree(leaf_multiplier=0.5, n_reroutes=0, random_state=1)
+    tree.insert(form(keys))
+    state, rate = state_of(tree), 2.0 / (1.0 + np.abs(row).sum())
+    path = path_to(state, 0, int(state.leaf_of[0, 7]))
+    assert len(path) > 1
+    tree.teach(form(row[None]), [7], afresh=True)
+    for node, side in path:
+        # From 0 the first AdaGrad step moves every weight, and the bias, by the rate, but the margin by 1 at most.
+        label = 1.0 if side == RIGHT else -1.0
+        step = label * rate * np.sign(row)
+        move = step @ row + label * rate
+        shrink = min(1.0, 1.0 / abs(move))
+        np.testing.assert_allclose(weights_of(state_of(tree), 0, node), shrink * step, rtol=1e-4)
+        assert state_of(tree).nodes[0, node]["bias"] == pytest.approx(shrink * label * rate, rel=1e-4)
+    others = set(range(int(state.counters[0, NODES_END]))) - {node for node, _ in path}
+    assert all(not weights_of(state_of(tree), 0, node).any() for node in others)
+
+
+@FORMS
+def test_teaching_shows_the_way_to_unlike_keys(form: Any, rng: np.random.Generator):
+    """Rows that share nothing with the key of their memory are found once routers have been taught."""
+    keys, rows = np.zeros((40, 80)), np.zeros((40, 80))
+    keys[:, :40] = rows[:, 40:] = np.eye(40)
+    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
+    ids = tree.insert(form(keys))
+    before = np.mean([i in found for i, found in zip(ids, tree.query(form(rows), k=20).ids, strict=True)])
+    tree.teach(form(rows), ids, n_passes=5)
+    after = np.mean([i in found for i, found in zip(ids, tree.query(form(rows), k=20).ids, strict=True)])
+    assert before < 0.5
+    assert after == 1.0
+    tree.check_invariants()
+
+
+def test_teaching_goes_on_where_tables_were_full():
+    """A tree whose tables had to grow while it was taught is the tree that had room from the start."""
+    keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
+    ids = np.arange(200) % 60
+
+    def taught(room: int) -> ContextualMemoryTree:
+        tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
+        tree.insert(keys)
+        state = state_of(tree)
+        if room:
+            table = np.zeros((2, state.routers.table.shape[1] + room), state.routers.table.dtype)
+            table[:, : state.routers.table.shape[1]] = state.routers.table
+            tree._state = state._replace(routers=state.routers._replace(table=table))
+        tree.teach(rows, ids, n_passes=2)
+        tree.check_invariants()
+        return tree
+
+    grown, roomy = taught(0), taught(100_000)
+    for t in range(2):
+        for node in range(int(state_of(grown).counters[t, NODES_END])):
+            np.testing.assert_array_equal(weights_of(state_of(grown), t, node), weights_of(state_of(roomy), t, node))
+
+
+def test_teaching_forgets_only_when_asked_to(dense_keys: np.ndarray):
+    tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
+    ids = tree.insert(dense_keys)
+    consistent = np.mean(tree.query(dense_keys).ids[:, 0] == ids)
+    tree.teach(dense_keys[:1], ids[:1])
+    assert np.mean(tree.query(dense_keys).ids[:, 0] == ids) > consistent / 2
+    tree.teach(dense_keys[:1], ids[:1], afresh=True)
+    n_nodes = int(state_of(tree).counters[0, NODES_END])
+    forgotten = [node for node in range(n_nodes) if not weights_of(state_of(tree), 0, node).any()]
+    assert len(forgotten) > n_nodes / 2
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        ([0, 99], KeyError, "there is no 99"),
+        ([0], ValueError, "ids must be one for each of the 2 rows"),
+        ([0.0, 1.0], TypeError, "ids must be integers"),
+    ],
+)
+def test_wrong_ids_are_refused(ids: Any, error: type[Exception], message: str, rng: np.random.Generator):
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(rng.normal(size=(5, 3)))
+    with pytest.raises(error, match=message):
+        tree.teach(rng.normal(size=(2, 3)), ids)
+
+
+def test_the_same_row_may_be_taught_twice(rng: np.random.Generator):
+    tree = ContextualMemoryTree(random_state=0)
+    ids = tree.insert(rng.normal(size=(5, 3)))
+    tree.teach(rng.normal(size=(2, 3)), [ids[0], ids[0]])
+    tree.check_invariants()
+
+
+# Head
+
+
+def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes: int) -> tuple[Head, State, Questions]:
+    """Return a head over one leaf with as many labels as features, whose keys are the unit vectors."""
+    d = rows.shape[1]
+    tree = ContextualMemoryTree(leaf_multiplier=100.0, random_state=0)
+    tree.insert(form(np.eye(d)))
+    state, checked = state_of(tree), check_rows(form(rows))
+    parameters = HeadParameters(1, d, checked.sparse, HEAD_LOSSES.index(loss), 1.0, 1.0)
+    head = with_labels(new_head(parameters), check_rows(form(np.eye(d))))
+    questions, order, duals = Questions(checked, checked), np.arange(len(rows)), new_duals(len(rows))
+    measure_gaps(state, head, questions, order, labels, 1, EVERYTHING)
+    for _ in range(n_passes):
+        head.counters[0, NEXT_ROW] = 0
+        while learn_labels(state, head, questions, order, labels, order.size, 1, EVERYTHING, duals) != DONE:
+            head = with_more_cells(head)
+    return head, state, questions
+
+
+def examples_of(rng: np.random.Generator, n: int = 30, d: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.abs(rng.normal(size=(n, d)))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows.astype(np.float32), rng.integers(0, d, n)
+
+
+@FORMS
+def test_mira_matches_plain_python(form: Any, rng: np.random.Generator):
+    rows, labels = examples_of(rng)
+    head, *_ = trained(form, "mira", rows, labels, n_passes=3)
+    W = np.eye(5)
+    gaps = []
+    for x, right in zip(rows, labels, strict=True):
+        scores = W @ x
+        gaps.append(abs(scores[right] - np.delete(scores, right).max()))
+    margin = margin_wanted_by(head)
+    assert margin == pytest.approx(1.4 * np.mean(gaps), rel=1e-5)
+    held: list[dict[int, tuple[int, float]]] = [{} for _ in rows]  # by row and place: a rival and its weight
+    for _ in range(3):
+        for x, right, pairs in zip(rows, labels, held, strict=True):
+            for _ in range(3):
+                best = int(np.where(np.arange(5) == right, -np.inf, W @ x).argmax())
+                places = [place for place, (rival, _) in pairs.items() if rival == best]
+                first = places[0] if places else max(set(range(8)) - set(pairs))
+                changed = False
+                for at in [first, *(place for place in range(8) if place != first)]:
+                    if at != first and (at not in pairs or pairs[at][0] == best):
+                        continue
+                    rival = best if at == first else pairs[at][0]
+                    weight = pairs.get(at, (rival, 0.0))[1]
+                    short = margin - (W[right] @ x - W[rival] @ x)
+                    change = min(short / 2, margin - sum(weight for _, weight in pairs.values()))
+                    change = max(change, -weight)
+                    if abs(change) >= 0.001 * margin:
+                        W[right] += change * x
+                        W[rival] -= change * x
+                        pairs[at] = (rival, weight + change)
+                        if pairs[at][1] <= 1e-7:
+                            del pairs[at]
+                        changed = True
+                if not changed:
+                    break
+    for label in range(5):
+        np.testing.assert_allclose(weights_of(head, 0, label), W[label], atol=2e-3)
+
+
+@FORMS
+def test_softmax_matches_plain_python(form: Any, rng: np.random.Generator):
+    rows, labels = examples_of(rng)
+    head, *_ = trained(form, "softmax", rows, labels, n_passes=2)
+    steepness = 12.0 / margin_wanted_by(head)
+    W, bias = np.eye(5), np.zeros(5)
+    squares, bias_squares = np.zeros((5, 5)), np.zeros(5)
+    for _ in range(2):
+        for x, right in zip(rows, labels, strict=True):
+            logits = steepness * (W @ x + bias)
+            slopes = np.exp(logits - logits.max())
+            slopes /= slopes.sum()
+            slopes[right] -= 1
+            rate = 1.0 / steepness / (1.0 + np.abs(x).sum())
+            for label in np.flatnonzero(np.abs(slopes) >= 0.01):
+                gradient = slopes[label] * x
+                squares[label] += gradient**2
+                bias_squares[label] += slopes[label] ** 2
+                W[label] -= rate * gradient / np.sqrt(squares[label] + 1e-20)
+                bias[label] -= rate * slopes[label] / np.sqrt(bias_squares[label])
+    for label in range(5):
+        np.testing.assert_allclose(weights_of(head, 0, label), W[label], atol=2e-3)
+        assert head.nodes[0, label]["bias"] == pytest.approx(bias[label], abs=2e-3)
+
+
+@FORMS
+@pytest.mark.parametrize("loss", HEAD_LOSSES)
+def test_every_loss_learns(form: Any, loss: str, rng: np.random.Generator):
+    """Labels whose keys say nothing about their examples are told apart after some passes."""
+    labels = np.arange(60) % 5
+    rows = np.eye(5)[(labels + 2) % 5] + 0.1 * rng.normal(size=(60, 5))
+    head, state, questions = trained(form, loss, rows.astype(np.float32), labels, n_passes=10)
+    found, scores, touched = np.full((60, 5), -1), np.zeros((60, 5), np.float32), np.zeros(60, np.int64)
+    score_labels(state, head, questions, 0, 60, 1, EVERYTHING, found, scores, touched)
+    assert np.mean(found[:, 0] == labels) > 0.95
+    assert (touched == 5).all()
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert (np.sort(found, axis=1) == np.arange(5)).all()
+
+
+def test_a_budget_bounds_the_labels_scored(rng: np.random.Generator):
+    rows, labels = examples_of(rng)
+    head, state, questions = trained(np.asarray, "mira", rows, labels, n_passes=1)
+    found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
+    score_labels(state, head, questions, 0, 30, 1, 3, found, scores, touched)
+    assert (touched == 3).all()
+    assert (found[:, 3:] == -1).all()
+
+
+# Examples
+
+
+@FORMS
+def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
+    examples = new_examples(ExampleParameters(4, form is scipy.sparse.csr_array))
+    given: list[int] = []
+    for n in (3, 1, 20):
+        labels = rng.integers(0, 6, n)
+        examples = with_examples(examples, check_rows(form(rng.normal(size=(n, 4)))), labels, 6)
+        given.extend(labels)
+    for label in range(6):
+        listed, slot = [], int(examples.first_of[label])
+        while slot != NONE:
+            listed.append(slot)
+            slot = int(examples.next_of[slot])
+        assert sorted(listed) == [slot for slot, other in enumerate(given) if other == label]
+
+
+@needs_jit
+def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
+    from cmt_numba.estimators import _routed
+
+    X = scipy.sparse.random_array((50, 200), density=0.3, rng=rng, format="csr").astype(np.float32)
+    rows = check_rows(X)
+    routed = _routed(rows)
+    for i in range(50):
+        full = np.zeros(200, np.float32)
+        full[rows.indices[rows.offsets[i] : rows.offsets[i + 1]]] = rows.values[rows.offsets[i] : rows.offsets[i + 1]]
+        lightest = np.sort(np.abs(full))[-20]
+        kept = np.where(np.abs(full) >= lightest, full, 0)
+        a, b = routed.offsets[i], routed.offsets[i + 1]
+        np.testing.assert_array_equal(routed.indices[a:b], np.flatnonzero(kept))
+        np.testing.assert_allclose(routed.values[a:b], kept[kept != 0] / np.linalg.norm(kept), rtol=1e-5)
