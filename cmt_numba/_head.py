@@ -14,6 +14,7 @@ from ._linear import add_row, locate, new_workspace, reset_model
 from ._state import (
     CELLS_WANTED,
     DONE,
+    FREE_TABLES,
     N_COUNTERS,
     NODE,
     NODES_END,
@@ -23,11 +24,15 @@ from ._state import (
     WEIGHT_CELL,
     Routers,
 )
+from ._tables import copy_heavy_cells
 
 SOFTMAX = 0
 LOGISTIC = 1
 SQUARED = 2
 MIRA = 3
+
+_NEGLIGIBLE = 0.04  # of the largest weight of the same label
+_SPARE = 1.1
 
 HEAD_LOSSES = ("softmax", "logistic", "squared", "mira")
 
@@ -81,6 +86,33 @@ def with_more_cells(head: Head) -> Head:
     """Return a head with twice as many cells for sparse scorers, and as many as are wanted."""
     used, wanted = int(head.counters[0, TABLES_END]), int(head.counters[0, CELLS_WANTED])
     return with_tables(head, max(2 * used, used + wanted))
+
+
+def without_negligible_weights(head: Head) -> Head:
+    """Return a sparse head whose scorers have lost the weights that make no difference.
+
+    What a label has learned from its rivals is spread thinly over many features, which makes its table several times
+    larger, and slower to go through, than what decides.
+    """
+    size = int(head.counters[0, TABLES_END])
+    pruned = head._replace(
+        nodes=head.nodes.copy(),
+        counters=head.counters.copy(),
+        routers=head.routers._replace(table=np.empty((1, size), WEIGHT_CELL)),
+    )
+    pruned.nodes["table_bits"] = 0
+    pruned.counters[0, TABLES_END] = 0
+    pruned.counters[0, FREE_TABLES:] = NONE
+    copy_labels(pruned, head)
+    return with_tables(pruned, int(_SPARE * pruned.counters[0, TABLES_END]))
+
+
+@kernel
+def copy_labels(target, source):
+    """Copy all labels' scorers but for their negligible weights."""
+    for label in range(source.counters[0, NODES_END]):
+        if source.nodes[0, label]["table_bits"] > 0:
+            copy_heavy_cells(target, source, 0, label, np.float32(_NEGLIGIBLE))
 
 
 @inner

@@ -167,6 +167,38 @@ def reset_cells(state, t, node):
 
 
 @inner
+def _count_heavy_cells(table, t, start, size, lightest):
+    n_heavy = 0
+    for cell in range(start, start + size):
+        n_heavy += table[t, cell]["feature"] != NONE and np.abs(table[t, cell]["weight"]) >= lightest
+    return n_heavy
+
+
+@inner
+def copy_heavy_cells(target, source, t, node, share):
+    """Give a node of ``target``, which has none, the table that it has in ``source``, without its negligible weights.
+
+    These are smaller than ``share`` of the table's largest. There must be room.
+    """
+    record, old = target.nodes[t, node], source.routers.table
+    start, size = table_start(source, t, node), 1 << np.int64(source.nodes[t, node]["table_bits"])
+    heaviest = np.float32(0.0)
+    for cell in range(start, start + size):
+        if old[t, cell]["feature"] != NONE:
+            heaviest = max(heaviest, np.abs(old[t, cell]["weight"]))
+    n_heavy = _count_heavy_cells(old, t, start, size, share * heaviest)
+    bits = table_bits(n_heavy)
+    new_start = _take_table(target, t, bits)
+    for cell in range(start, start + size):
+        if old[t, cell]["feature"] != NONE and np.abs(old[t, cell]["weight"]) >= share * heaviest:
+            new = ~_find(target.routers.table, t, new_start, bits, np.int64(old[t, cell]["feature"]))
+            target.routers.table[t, new] = old[t, cell]
+    record["table_start"] = new_start >> SMALLEST_TABLE_BITS
+    record["table_bits"] = bits
+    record["table_used"] = n_heavy
+
+
+@inner
 def drop_absent_cells(state, t, node):
     """Take the features that no memory below the node has out of its table.
 

@@ -14,12 +14,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._candidates import Questions, score_labels
 from ._examples import ExampleParameters, nearest_rows, new_examples, with_examples
-from ._head import HEAD_LOSSES, HeadParameters, new_head, with_labels, with_more_cells
+from ._head import HEAD_LOSSES, HeadParameters, new_head, with_labels, with_more_cells, without_negligible_weights
 from ._hits import no_hits
 from ._keys import Rows, keep_heaviest, normalize_rows
 from ._parallel import map_threads, spans
 from ._rivalry import learn_labels, margin_wanted_by, measure_gaps, new_duals
-from ._state import DONE, NEXT_ROW, NONE
+from ._state import DONE, NEXT_ROW, NONE, TABLES_END
 from ._validation import check_choice, check_integer, check_real, check_rows
 from .tree import ContextualMemoryTree
 
@@ -225,6 +225,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
             )
         )
         self.examples_ = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
+        self._cells_pruned = 0
         self.classes_ = classes
         self._label_of_class = np.full(classes.size, NONE, np.int64)  # a label is a memory of the forest
         self._class_of_label = np.empty(0, np.int64)
@@ -289,6 +290,9 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
             self.head_.counters[0, NEXT_ROW] = 0
             while learn_labels(state, self.head_, questions, order, labels, order.size, n_leaves, most, duals) != DONE:
                 self.head_ = with_more_cells(self.head_)
+        if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
+            self.head_ = without_negligible_weights(self.head_)
+            self._cells_pruned = int(self.head_.counters[0, TABLES_END])
 
     # Answering
 
