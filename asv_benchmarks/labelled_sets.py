@@ -153,4 +153,10 @@ SETS: dict[str, Callable[[Path], LabelledSet]] = {
     "coil100, 4 views": lambda folder: coil(folder, 4),
     "coil100, 18 views": lambda folder: coil(folder, 18),
     "synthetic, 100 shots": lambda folder: synthetic(),
+    "curve, 100 classes": lambda folder: synthetic(100, 10),
+    "curve, 300 classes": lambda folder: synthetic(300, 10),
+    "curve, 1,000 classes": lambda folder: synthetic(1000, 10),
+    "curve, 3,000 classes": lambda folder: synthetic(3000, 10),
+    "curve, 10,000 classes": lambda folder: synthetic(10_000, 10),
+    "curve, 30,000 classes": lambda folder: synthetic(30_000, 10),
 }

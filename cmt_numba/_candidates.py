@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._frontier import Frontier, count_leaves, new_frontier, reach_leaves
+from ._frontier import Frontier, begin_search, new_frontier, reach_next
+from ._head import score_label
 from ._jit import inner, inner_allocating, kernel
 from ._keys import Rows, hash_number, longest_row, row_of
-from ._linear import probed_margin
 from ._scorer import Probe, aim_probe, new_probe
 from ._state import N_MEMORIES, NONE
 
@@ -26,6 +26,7 @@ class Candidates(NamedTuple):
     scores: np.ndarray  # float32 (most + 1,)
     n_found: np.ndarray  # int64 (1,)
     seen: np.ndarray  # int64 (power of two,): search and label of labels already found
+    n_leaves: int  # to reach at most
     frontier: Frontier
     probe: Probe  # aimed at the row
 
@@ -33,7 +34,6 @@ class Candidates(NamedTuple):
 @inner_allocating
 def new_candidates(state, questions, n_leaves, most):
     """Return room for up to ``most`` labels out of ``n_leaves`` leaves."""
-    n_leaves = min(n_leaves, count_leaves(state))
     most = min(most, min(n_leaves * state.members.shape[2], state.keys.totals[N_MEMORIES]))
     n_seen = 1
     while n_seen < 2 * (most + 1):
@@ -43,7 +43,8 @@ def new_candidates(state, questions, n_leaves, most):
         np.empty(most + 1, np.float32),
         np.zeros(1, np.int64),
         np.full(n_seen, NONE, np.int64),
-        new_frontier(state, n_leaves),
+        n_leaves,
+        new_frontier(state),
         new_probe(state, longest_row(questions.rows, 0, questions.rows.offsets.size - 1)),
     )
 
@@ -73,14 +74,17 @@ def find_candidates(state, head, candidates, questions, row, search):
     frontier, x = candidates.frontier, row_of(questions.rows, row)
     candidates.n_found[0] = 0
     most = candidates.labels.size - 1
-    for i in range(reach_leaves(state, frontier, row_of(questions.routed, row))):
-        t, leaf = np.int64(frontier.reached_tree[i]), np.int64(frontier.reached_leaf[i])
+    routed = row_of(questions.routed, row)
+    begin_search(frontier)
+    t, leaf = reach_next(state, frontier, routed, candidates.n_leaves)
+    while leaf != NONE and candidates.n_found[0] < most:
         for j in range(state.leaves[t, leaf]["size"]):
             if candidates.n_found[0] < most:
                 _add_if_new(candidates, search, np.int64(state.members[t, leaf, j]))
+        t, leaf = reach_next(state, frontier, routed, candidates.n_leaves)
     aim_probe(state, candidates.probe, x, False)
     for i in range(candidates.n_found[0]):
-        candidates.scores[i] = probed_margin(head, 0, candidates.labels[i], candidates.probe, x)
+        candidates.scores[i] = score_label(head, candidates.labels[i], candidates.probe, x)
 
 
 @inner
@@ -91,7 +95,7 @@ def place_of(head, candidates, questions, row, label):
             return np.int64(i)
     i = candidates.n_found[0]
     candidates.labels[i] = label
-    candidates.scores[i] = probed_margin(head, 0, label, candidates.probe, row_of(questions.rows, row))
+    candidates.scores[i] = score_label(head, label, candidates.probe, row_of(questions.rows, row))
     candidates.n_found[0] += 1
     return np.int64(i)
 

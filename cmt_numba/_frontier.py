@@ -1,10 +1,10 @@
 """Kernels: which leaves a row reaches, best-first in several trees.
 
 A search keeps a frontier of places ordered by cost and always goes on from the cheapest. The cost of a place is what
-its path fell short of: at each node a router that speaks for the side taken with a margin of ``_SURE`` or more adds
-nothing, one that is undecided adds ``_SURE``, one that speaks against it adds more. So a path of sure decisions beats
-one that began a little better and then met routers that do not know the query. With a single leaf of a single tree
-this is the plain descent of PATH (Algorithm 1).
+its path fell short of: at each node a router that speaks for the side taken with ``sure_margin`` or more adds nothing,
+one that is undecided adds ``sure_margin``, one that speaks against it adds more. So a path of sure decisions beats one
+that began a little better and then met routers that do not know the query. With a single leaf of a single tree this is
+the plain descent of PATH (Algorithm 1).
 """
 
 from typing import NamedTuple
@@ -13,12 +13,8 @@ import numpy as np
 
 from ._jit import inner, inner_allocating
 from ._linear import margin_of
-from ._state import LEAVES_END, LEFT, NODES_END, RIGHT, ROOT
+from ._state import LEFT, NODES_END, NONE, RIGHT, ROOT
 from ._topology import child_of
-
-# Routers learn to answer with -1 and 1. Counting only what is missing from a little less forgives a query that shares
-# most, not all, of the features of the memories that a router has learned.
-_SURE = np.float32(0.2)
 
 
 class Frontier(NamedTuple):
@@ -28,22 +24,12 @@ class Frontier(NamedTuple):
     tree: np.ndarray  # int32
     place: np.ndarray  # int32
     span: np.ndarray  # int64 (2,): the entries that form the heap
-    reached_tree: np.ndarray  # int32 (leaves to reach,): the leaves reached, in the order they were
-    reached_leaf: np.ndarray  # int32 (leaves to reach,)
-
-
-@inner
-def count_leaves(state):
-    """Return an upper bound of the number of leaves of all trees."""
-    n_leaves = 0
-    for t in range(state.parameters.n_trees):
-        n_leaves += state.counters[t, LEAVES_END]
-    return n_leaves
+    n_reached: np.ndarray  # int64 (1,): leaves reached so far
 
 
 @inner_allocating
-def new_frontier(state, n_leaves):
-    """Return a frontier for searches that reach up to ``n_leaves`` leaves."""
+def new_frontier(state):
+    """Return a frontier for searches of any number of leaves."""
     n_places = state.parameters.n_trees
     for t in range(state.parameters.n_trees):
         n_places += state.counters[t, NODES_END]
@@ -52,8 +38,7 @@ def new_frontier(state, n_leaves):
         np.empty(n_places, np.int32),
         np.empty(n_places, np.int32),
         np.zeros(2, np.int64),
-        np.empty(n_leaves, np.int32),
-        np.empty(n_leaves, np.int32),
+        np.zeros(1, np.int64),
     )
 
 
@@ -110,13 +95,13 @@ def _next_leaf(state, frontier, x):
     as many routers as a full leaf has memories, the path at hand is followed to its end: finding a leaf never costs
     more than a small multiple of scanning it.
     """
-    patience = state.members.shape[2]
+    patience, sure = state.members.shape[2], np.float32(state.parameters.sure_margin)
     cost, t, place = _pop(frontier)
     while place >= 0:
         margin = np.float32(margin_of(state, t, place, x))
         side = RIGHT if margin > 0.0 else LEFT
-        _push(frontier, cost + (_SURE + np.abs(margin)), t, child_of(state, t, place, RIGHT - side))
-        cost += max(np.float32(0.0), _SURE - np.abs(margin))
+        _push(frontier, cost + (sure + np.abs(margin)), t, child_of(state, t, place, RIGHT - side))
+        cost += max(np.float32(0.0), sure - np.abs(margin))
         place = child_of(state, t, place, side)
         patience -= 1
         if patience > 0 and frontier.cost[frontier.span[0]] < cost:
@@ -126,31 +111,33 @@ def _next_leaf(state, frontier, x):
 
 
 @inner
-def reach_leaves(state, frontier, x):
-    """Note the most promising leaves for a row, as many as the frontier has room for or there are; return how many.
+def begin_search(frontier):
+    """Make a frontier ready for another row."""
+    frontier.span[:] = 0
+    frontier.n_reached[0] = 0
+
+
+@inner
+def reach_next(state, frontier, x, n_leaves):
+    """Return the tree and the leaf that are the most promising of those not yet reached; NONE after ``n_leaves``.
 
     With at least a leaf for every tree, each tree gives its best leaf first: a second tree's opinion is worth more
     than a second leaf of the first.
     """
-    n_trees, span, n_leaves = state.parameters.n_trees, frontier.span, frontier.reached_leaf.size
-    n_reached = 0
-    span[1] = 0
-    for t in range(n_trees):
+    n_reached, n_trees, span = frontier.n_reached[0], state.parameters.n_trees, frontier.span
+    if n_leaves < n_trees:
+        if n_reached == 0:
+            for t in range(n_trees):
+                _push(frontier, np.float32(0.0), t, state.counters[t, ROOT])
+    elif n_reached < n_trees:
         span[0] = span[1]  # a heap of its own for each tree
-        _push(frontier, np.float32(0.0), t, state.counters[t, ROOT])
-        if n_leaves >= n_trees:
-            n_reached = _reach_next(state, frontier, x, n_reached)
-    if n_reached < n_leaves:
+        _push(frontier, np.float32(0.0), n_reached, state.counters[n_reached, ROOT])
+    elif n_reached == n_trees:
         _merge_heaps(frontier)
-    while n_reached < n_leaves and span[1] > 0:
-        n_reached = _reach_next(state, frontier, x, n_reached)
-    return n_reached
-
-
-@inner
-def _reach_next(state, frontier, x, n_reached):
-    frontier.reached_tree[n_reached], frontier.reached_leaf[n_reached] = _next_leaf(state, frontier, x)
-    return n_reached + 1
+    if n_reached == n_leaves or span[0] == span[1]:
+        return NONE, NONE
+    frontier.n_reached[0] += 1
+    return _next_leaf(state, frontier, x)
 
 
 @inner

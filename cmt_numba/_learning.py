@@ -6,8 +6,9 @@ from ._jit import inner, kernel
 from ._keys import find_slot, longest_key, longest_row, row_of
 from ._linear import locate, located_margin, new_workspace
 from ._memory import balance, finish_step
+from ._ranking import new_comparison, train_on_pair
 from ._routers import train_router
-from ._scorer import aim_probe, new_probe, train_scorer
+from ._scorer import REGRESSION, aim_probe, new_probe, train_scorer
 from ._state import DONE, LEFT, NEXT_ROW, NONE, REROUTES_LEFT, RIGHT, TABLES_FULL
 
 
@@ -19,13 +20,18 @@ def update_scorer(state, rows, hits, rewards):
     """
     n_rows = rows.offsets.size - 1
     probe = new_probe(state, longest_row(rows, 0, n_rows))
+    comparison = new_comparison(state, rewards.shape[1])
     for row in range(n_rows):
-        if hits.exploration.node[row] == NONE:
-            _score_better(state, probe, rows, row, hits, rewards)
+        if hits.exploration.node[row] != NONE:
+            continue
+        if state.parameters.scorer_loss == REGRESSION:
+            _train_on_each(state, probe, rows, row, hits, rewards)
+        else:
+            train_on_pair(state, probe, rows, row, hits, rewards, comparison)
 
 
 @inner
-def _score_better(state, probe, rows, row, hits, rewards):
+def _train_on_each(state, probe, rows, row, hits, rewards):
     aim_probe(state, probe, row_of(rows, row), False)
     for i in range(rewards.shape[1]):
         slot = find_slot(state.keys, hits.ids[row, i])

@@ -196,6 +196,30 @@ def add_row(state, t, node, x, work, amount):
             state.routers.weights[t, start + i] += amount * x.values[x.a + i]
 
 
+@inner_fastmath
+def _square_of(x):
+    """Return a row's squared length: 1, or 0 if it has no values."""
+    values = x.values[x.a : x.b]
+    total = np.float32(0.0)
+    for i in range(values.size):
+        total += values[i] * values[i]
+    return total
+
+
+@inner
+def passive_aggressive_step(state, t, node, x, work, label, error, most):
+    """Move the margin of a located row ``x`` by ``error`` towards ``label`` by the smallest change of the model.
+
+    The row is added to the weights, and ``label`` to the bias, at most ``most`` times. Returns by how much the margin
+    has become larger.
+    """
+    size = _square_of(x) + np.float32(1.0)
+    amount = np.float32(label * min(most, error / size))
+    add_row(state, t, node, x, work, amount)
+    state.nodes[t, node]["bias"] += amount
+    return amount * size
+
+
 @inner
 def adagrad_step(state, t, node, x, work, slope, rate, farthest):
     """Move a model that has located row ``x`` against ``slope``, the loss's slope in its margin, by an AdaGrad step.

@@ -4,13 +4,14 @@ import numpy as np
 
 from ._jit import inner
 from ._keys import key_of
-from ._linear import adagrad_step, dense_start
+from ._linear import adagrad_step, dense_start, passive_aggressive_step
 from ._state import NONE
 from ._tables import drop_absent_cells
 from ._topology import first_leaf, next_leaf
 
 SQUARED = 0
 LOGISTIC = 1
+MIRA = 2
 
 _CLOSE_ENOUGH = 0.1  # a smaller error teaches a router nothing new, so it costs no step
 
@@ -59,17 +60,20 @@ def _reset_absent_weights(state, t, node):
 
 @inner
 def train_router(state, t, node, x, work, margin, label, importance):
-    """Train the router on a located row towards ``label`` (-1 or 1) by an AdaGrad step; return the new margin.
+    """Train the router on a located row towards ``label`` (-1 or 1); return the new margin.
 
-    ``margin`` is the router's margin before. With the squared loss a step never takes the margin past the label, so
-    that a large importance or learning rate cannot overshoot.
+    ``margin`` is the router's margin before. With the squared loss and with MIRA a step never takes the margin past the
+    label, so that a large importance or learning rate cannot overshoot.
     """
-    squared = state.parameters.router_loss == SQUARED
-    slope = margin - label if squared else -label / (1.0 + np.exp(label * margin))
+    loss, rate = state.parameters.router_loss, state.parameters.router_learning_rate
+    if loss == MIRA:
+        error = 1.0 - label * margin  # of a margin past the label negative: nothing is wrong with it
+        if error < _CLOSE_ENOUGH or importance == 0.0:
+            return margin
+        return margin + passive_aggressive_step(state, t, node, x, work, label, min(importance, 1.0) * error, rate)
+    slope = margin - label if loss == SQUARED else -label / (1.0 + np.exp(label * margin))
     error = np.abs(slope)
     if error < _CLOSE_ENOUGH or importance == 0.0:
         return margin
-    farthest = error if squared else np.inf
-    return margin - adagrad_step(
-        state, t, node, x, work, slope * importance, state.parameters.router_learning_rate, farthest
-    )
+    farthest = error if loss == SQUARED else np.inf
+    return margin - adagrad_step(state, t, node, x, work, slope * importance, rate, farthest)

@@ -12,6 +12,10 @@ from ._jit import inner, inner_allocating, inner_fastmath
 from ._keys import dot, hash_feature, key_of
 from ._state import NONE
 
+RANKING = 0
+MIRA = 1
+REGRESSION = 2
+
 _TINY = np.float32(1e-20)  # keeps 0 / 0 away where query and key share nothing
 _WIDEST_DIRECT = 1 << 18  # features; what is read of so many float32 still fits the second-level cache
 
@@ -83,7 +87,8 @@ def _cell_for(probe, feature):
 
 
 @inner
-def _value_of(probe, feature):
+def value_of(probe, feature):
+    """Return what the probe holds for a feature."""
     if probe.features.size == 0:
         return probe.values[feature]
     cell = _cell_for(probe, feature)
@@ -91,7 +96,8 @@ def _value_of(probe, feature):
 
 
 @inner_fastmath
-def _gathered_dot(by_feature, indices, values):
+def gathered_dot(by_feature, indices, values):
+    """Return the dot product of a row spread out by feature and a sparse one."""
     total = np.float32(0.0)
     for i in range(indices.size):
         total += by_feature[indices[i]] * values[i]
@@ -105,7 +111,7 @@ def probed_dot(state, probe, x):
         return dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
     total = np.float32(0.0)
     for i in range(x.a, x.b):
-        total += _value_of(probe, np.int64(x.indices[i])) * x.values[i]
+        total += value_of(probe, np.int64(x.indices[i])) * x.values[i]
     return total
 
 
@@ -116,10 +122,10 @@ def score(state, probe, slot):
     if not state.parameters.sparse:
         return dot(probe.values, np.int64(0), z.values, z.a, z.b - z.a)
     if probe.features.size == 0:
-        return _gathered_dot(probe.values, z.indices[z.a : z.b], z.values[z.a : z.b])
+        return gathered_dot(probe.values, z.indices[z.a : z.b], z.values[z.a : z.b])
     total = np.float32(0.0)
     for i in range(z.a, z.b):
-        total += _value_of(probe, np.int64(z.indices[i])) * z.values[i]
+        total += value_of(probe, np.int64(z.indices[i])) * z.values[i]
     return total
 
 
@@ -131,10 +137,10 @@ def train_scorer(state, probe, slot, reward):
     value = np.float32(0.0)
     for i in range(z.a, z.b):
         feature = np.int64(z.indices[i]) if sparse else i - z.a
-        value += _value_of(probe, feature) * z.values[i] * (np.float32(1.0) + theta[feature])
+        value += value_of(probe, feature) * z.values[i] * (np.float32(1.0) + theta[feature])
     slope = value - reward
     for i in range(z.a, z.b):
         feature = np.int64(z.indices[i]) if sparse else i - z.a
-        gradient = slope * _value_of(probe, feature) * z.values[i]
+        gradient = slope * value_of(probe, feature) * z.values[i]
         squares[feature] += gradient * gradient
         theta[feature] -= rate * gradient / np.sqrt(squares[feature] + _TINY)

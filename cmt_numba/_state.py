@@ -68,6 +68,8 @@ class Parameters(NamedTuple):
     n_reroutes: int
     router_loss: int
     router_learning_rate: float
+    sure_margin: float
+    scorer_loss: int
     scorer_learning_rate: float
 
 

@@ -14,7 +14,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._candidates import Questions, score_labels
 from ._examples import ExampleParameters, nearest_rows, new_examples, with_examples
-from ._head import HEAD_LOSSES, HeadParameters, new_head, with_labels, with_more_cells, without_negligible_weights
+from ._head import (
+    HEAD_LOSSES,
+    HeadParameters,
+    new_head,
+    with_digest,
+    with_labels,
+    with_more_cells,
+    without_digest,
+    without_negligible_weights,
+)
 from ._hits import no_hits
 from ._keys import Rows, keep_heaviest, normalize_rows
 from ._parallel import map_threads, spans
@@ -29,6 +38,7 @@ _FEWEST_CANDIDATES = 16
 _SHARE_OF_LABELS = 0.2
 _WIDER_IN_TRAINING = 2
 _CELLS_ROUTED = 20
+_SURE_MARGIN = 0.2
 _LEAF_MULTIPLIER = 3.0
 _SHARE_OF_A_LEAF = 1 / 25
 _MANY_CLASSES = 25
@@ -210,6 +220,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
             self.alpha,
             leaf_multiplier,
             self.n_reroutes,
+            sure_margin=_SURE_MARGIN,
             n_threads=self._n_threads(),
             random_state=seed,
         )
@@ -250,6 +261,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
     def _learn(self, rows: Rows, y: np.ndarray, *, afresh: bool) -> CMTClassifier:
         """Insert the new classes among ``y``, positions in ``classes_``, then teach routers and head."""
         questions = Questions(_routed(rows), rows)
+        self.head_ = without_digest(self.head_)
         self._insert_classes(rows, y)
         labels = self._label_of_class[y]
         self.examples_ = with_examples(self.examples_, rows, labels, self.forest_.n_memories)
@@ -257,6 +269,8 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
             self.forest_._teach_rows(questions.routed, labels, self.n_router_passes, afresh, progress=False)
         if self.n_head_passes > 0:
             self._train_head(questions, labels)
+        if self.head_.parameters.sparse and rows.n_rows * self._most_candidates() >= self.forest_.n_memories:
+            self.head_ = with_digest(self.head_)  # of little use, and too much work, after a few rows
         return self
 
     def _insert_classes(self, rows: Rows, y: np.ndarray) -> None:

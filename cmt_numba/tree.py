@@ -43,7 +43,8 @@ from ._validation import (
     check_seed,
 )
 
-ROUTER_LOSSES = ("squared", "logistic")
+ROUTER_LOSSES = ("squared", "logistic", "mira")
+SCORER_LOSSES = ("ranking", "mira", "regression")
 
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
@@ -67,12 +68,28 @@ class ContextualMemoryTree:
         ``c``: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
     n_reroutes : int, default 5
         ``d``: how many memories each tree reroutes after each memory inserted and each row of an update.
-    router_loss : {"squared", "logistic"}, default "squared"
-        What routers minimise.
+    router_loss : {"squared", "logistic", "mira"}, default "squared"
+        What routers minimise, by AdaGrad steps; or "mira", where each row changes a router as little as gives the row
+        a margin of 1 on the right side (the passive-aggressive step).
     router_learning_rate : float, default 2.0
-        AdaGrad step of the routers, relative to the sum of a key's absolute values.
+        AdaGrad step of the routers, relative to the sum of a key's absolute values. With "mira" the cap on a step
+        (``C``): how often at most a row is added to a router.
+    sure_margin : float, default 0.75
+        From which margin on searches take a router at its word. Routers learn to answer -1 or 1 for keys, and less for
+        queries that share only most of a key's features. With a small value searches leave the path of the routers
+        seldom, which is faster; with a large one they look into more half-way paths, which finds more.
+    scorer_loss : {"ranking", "mira", "regression"}, default "ranking"
+        What the scorer learns from rewards. "ranking" and "mira" compare two memories of a row: the one with the
+        highest reward, and of those with a lower reward the one with the highest score. A row with a reward for a
+        single memory, or with equal rewards, teaches them nothing.
+
+        - "ranking" minimises a logistic loss of the difference of the two scores, times that of the rewards, by AdaGrad
+          steps.
+        - "mira" changes the scorer as little as puts the two in order by a small margin.
+        - "regression" is the paper's: scores shall be the rewards, by AdaGrad steps on the squared error. Where most
+          rewards are 0 it can do worse than not to learn.
     scorer_learning_rate : float, default 0.1
-        AdaGrad step of the scorer.
+        AdaGrad step of the scorer. With "mira" the cap on a step is proportional to it.
     n_threads : int, optional
         Threads for batches; by default as many as numba uses (``NUMBA_NUM_THREADS``, or one a processor). Answers
         and trees do not depend on it.
@@ -103,6 +120,8 @@ class ContextualMemoryTree:
         *,
         router_loss: str = "squared",
         router_learning_rate: float = 2.0,
+        sure_margin: float = 0.75,
+        scorer_loss: str = "ranking",
         scorer_learning_rate: float = 0.1,
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
@@ -114,6 +133,8 @@ class ContextualMemoryTree:
             "n_reroutes": check_integer("n_reroutes", n_reroutes, 0),
             "router_loss": check_choice("router_loss", router_loss, ROUTER_LOSSES),
             "router_learning_rate": check_real("router_learning_rate", router_learning_rate, 0.0, 1e6, above=True),
+            "sure_margin": check_real("sure_margin", sure_margin, 0.0, 1e6),
+            "scorer_loss": check_choice("scorer_loss", scorer_loss, SCORER_LOSSES),
             "scorer_learning_rate": check_real("scorer_learning_rate", scorer_learning_rate, 0.0, 1e6, above=True),
         }
         self._n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 2**15)
@@ -162,6 +183,7 @@ class ContextualMemoryTree:
     def __repr__(self) -> str:
         options = dict(self._options)
         options["router_loss"] = ROUTER_LOSSES[int(options["router_loss"])]
+        options["scorer_loss"] = SCORER_LOSSES[int(options["scorer_loss"])]
         shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
         return f"{type(self).__name__}({shown}) with {self.n_memories} memories"
 
@@ -277,8 +299,9 @@ class ContextualMemoryTree:
     def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
         """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
 
-        A row that explored an internal node teaches that node's router; any other teaches the scorer. After each row
-        every tree reroutes ``n_reroutes`` memories.
+        A row that explored an internal node teaches that node's router; any other teaches the scorer, which by default
+        learns from rows with rewards for several memories only. After each row every tree reroutes ``n_reroutes``
+        memories.
 
         Parameters
         ----------

@@ -18,6 +18,9 @@ SPLIT_PASSES = 5
 CLOSE_ENOUGH = 0.1
 SURE = 0.75
 TINY = 1e-20
+STEEPNESS = 4.0
+MARGIN = 0.2
+AGGRESSIVENESS = 10.0
 
 WORD = (1 << 64) - 1
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
@@ -61,6 +64,11 @@ def keys_of(X: object) -> list[Key]:
         length = np.linalg.norm(row) or 1.0
         keys.append({int(i): float(np.float32(row[i] / length)) for i in np.flatnonzero(row)})
     return keys
+
+
+def squared_length(key: Key) -> float:
+    """Return the sum of the squares of a key's values."""
+    return sum(x**2 for x in key.values())
 
 
 @dataclass(eq=False)
@@ -246,6 +254,8 @@ class Tree:
         A loss whose slope is below ``CLOSE_ENOUGH`` makes no step. The rate is divided by 1 plus the key's 1-norm,
         which is how far AdaGrad's first step would move the margin. With the squared loss no step goes past the label.
         """
+        if self.forest.router_loss == "mira":
+            return self.train_passively(node, key, label, importance)
         margin = node.margin(key)
         squared = self.forest.router_loss == "squared"
         slope = margin - label if squared else -label / (1 + math.exp(label * margin))
@@ -266,6 +276,21 @@ class Tree:
         for feature, step in steps.items():
             node.weights[feature] = node.weights.get(feature, 0.0) - share * step
         return margin - share * move
+
+    def train_passively(self, node: Node, key: Key, label: int, importance: float) -> float:
+        """Train a router by MIRA: as little as takes the margin to the label, or by the learning rate if that is less.
+
+        An importance below 1 takes it only so much of the way.
+        """
+        margin = node.margin(key)
+        hinge = 1 - label * margin
+        if hinge < CLOSE_ENOUGH or importance == 0.0:
+            return margin
+        amount = min(self.forest.router_learning_rate, min(importance, 1.0) * hinge / (squared_length(key) + 1))
+        node.bias += label * amount
+        for feature, x in key.items():
+            node.weights[feature] = node.weights.get(feature, 0.0) + label * amount * x
+        return node.margin(key)
 
     def split(self, leaf: Leaf) -> Node:
         """Put a node with two leaves in a full leaf's place (INSERTLEAF, Algorithm 5, lines 3 to 7).
@@ -375,6 +400,7 @@ class Forest:
         n_reroutes: int = 5,
         router_loss: str = "squared",
         router_learning_rate: float = 2.0,
+        scorer_loss: str = "ranking",
         scorer_learning_rate: float = 0.1,
         random_state: int = 0,
     ) -> None:
@@ -383,6 +409,7 @@ class Forest:
         self.n_reroutes = n_reroutes
         self.router_loss = router_loss
         self.router_learning_rate = router_learning_rate
+        self.scorer_loss = scorer_loss
         self.scorer_learning_rate = scorer_learning_rate
         seeds = np.random.SeedSequence(random_state).generate_state(n_trees + 1, np.uint64)
         *streams, self.query_stream = (SplitMix64(int(seed)) for seed in seeds)
@@ -501,15 +528,59 @@ class Forest:
         ]
         for key, record, rewarded in rows:
             if record.node is None:
-                for memory_id, reward in rewarded:
-                    if memory_id in self.by_id:
-                        self.learn_reward(key, self.by_id[memory_id], reward)
+                self.learn_rewards(key, [(self.by_id[i], reward) for i, reward in rewarded if i in self.by_id])
         for tree in self.trees:
             for key, record, rewarded in rows:
                 if record.tree is tree and record.node is not None and not record.node.gone:
                     for _, reward in rewarded:
                         tree.learn_side(key, record.node, record.side, record.probability, reward)
                 tree.reroute(self.n_reroutes)
+
+    def learn_rewards(self, query: Key, rewarded: list[tuple[Memory, float]]) -> None:
+        """Train the scorer on the rewards of the memories of one row.
+
+        By regression on each, or by ranking two: the one with the highest reward, and of those with a lower reward the
+        one with the highest score. Of equals the first counts.
+        """
+        if self.scorer_loss == "regression":
+            for memory, reward in rewarded:
+                self.learn_reward(query, memory, reward)
+            return
+        if not rewarded:
+            return
+        right, reward = max(rewarded, key=lambda pair: (pair[1], self.score(query, pair[0])))
+        lower = [pair for pair in rewarded if pair[1] < reward]
+        if not lower:
+            return
+        wrong, lower_reward = max(lower, key=lambda pair: self.score(query, pair[0]))
+        gap = self.score(query, right) - self.score(query, wrong)
+        gradient = {}
+        for feature in sorted(right.key.keys() | wrong.key.keys()):
+            slope = query.get(feature, 0.0) * (right.key.get(feature, 0.0) - wrong.key.get(feature, 0.0))
+            if slope != 0.0:
+                gradient[feature] = slope
+        if self.scorer_loss == "ranking":
+            self.rank_by_descent(gradient, gap, reward - lower_reward)
+        else:
+            self.rank_passively(gradient, gap, reward - lower_reward)
+
+    def rank_by_descent(self, gradient: dict[int, float], gap: float, worth: float) -> None:
+        """Take an AdaGrad step for the loss ``worth * log(1 + exp(-gap * STEEPNESS))``."""
+        slope = -worth * STEEPNESS / (1 + math.exp(gap * STEEPNESS))
+        for feature, part in gradient.items():
+            square = self.theta_squares.get(feature, 0.0) + (slope * part) ** 2
+            self.theta_squares[feature] = square
+            step = self.scorer_learning_rate * slope * part / math.sqrt(square + TINY)
+            self.theta[feature] = max(-1.0, self.theta.get(feature, 0.0) - step)
+
+    def rank_passively(self, gradient: dict[int, float], gap: float, worth: float) -> None:
+        """Widen the gap to ``MARGIN * worth`` by MIRA's step, or as far as the cap on it allows."""
+        total = squared_length(gradient)
+        if gap >= MARGIN * worth or total < TINY:
+            return
+        amount = min((MARGIN * worth - gap) / total, AGGRESSIVENESS * self.scorer_learning_rate)
+        for feature, part in gradient.items():
+            self.theta[feature] = max(-1.0, self.theta.get(feature, 0.0) + amount * part)
 
     def learn_reward(self, query: Key, memory: Memory, reward: float) -> None:
         """Train the scorer towards a reward: squared loss, AdaGrad."""

@@ -308,7 +308,7 @@ def test_stale_records_are_passed_over():
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
 def test_rewards_move_the_scorer(kind: Any):
     """Of two memories equally like a query, the one rewarded comes first from then on."""
-    tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
+    tree = ContextualMemoryTree(n_reroutes=0, scorer_loss="regression", random_state=0)
     tree.insert(kind([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]]))
     query = kind([[1.0, 1.05, 0.0]])
     assert tree.query(query, k=2).ids.tolist() == [[1, 0]]
@@ -321,10 +321,78 @@ def test_rewards_move_the_scorer(kind: Any):
     assert after.scores[0, 1] < 0.6
 
 
+def ranks_of_right(tree: ContextualMemoryTree, queries: Any) -> np.ndarray:
+    """Return how many memories come before that of the same number as each query."""
+    hits = tree.query(queries, k=tree.n_memories, n_probes=EVERY_LEAF)
+    return np.argmax(hits.ids == np.arange(tree.n_memories)[:, np.newaxis], axis=1)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("scorer_loss", ["ranking", "mira"])
+def test_rewards_raise_the_right_memory(scorer_loss: str, kind: Any):
+    """Where half of the features only distract the cosine, a scorer that has learned this errs less.
+
+    Also for queries that it has not been taught with, and memories that come after.
+    """
+    rng = np.random.default_rng(0)
+    own = rng.random((100, 20)) * (rng.random((100, 20)) < 0.3)
+
+    def seen(memories: slice) -> Any:
+        noise = rng.random(own[memories].shape) * (rng.random(own[memories].shape) < 0.3)
+        return kind(np.hstack([own[memories], noise]))
+
+    everything, first = slice(None), slice(50)
+    tree = grown(seen(first), n_reroutes=0, scorer_loss=scorer_loss)
+    keys, queries = seen(everything), seen(everything)
+    for _ in range(5):
+        taught = seen(first)
+        hits = tree.query(taught, k=20, n_probes=EVERY_LEAF)
+        tree.update(taught, hits, hits.ids == np.arange(50)[:, np.newaxis])
+    theta = tree._state.scorer.theta
+    assert theta.min() >= -1.0
+    assert theta[:20].mean() > theta[20:].mean() + 0.1
+    tree.insert(keys[50:])
+    ranks = ranks_of_right(tree, queries)
+    tree._state.scorer.theta[:] = 0.0
+    cosine_ranks = ranks_of_right(tree, queries)
+    for some in (first, slice(50, None)):
+        assert np.mean(cosine_ranks[some] > 0) > 0.2
+        assert np.mean(ranks[some] > 0) < 0.7 * np.mean(cosine_ranks[some] > 0)
+        assert ranks[some].mean() < 0.7 * cosine_ranks[some].mean()
+
+
+@pytest.mark.parametrize("scorer_loss", ["ranking", "mira"])
+def test_rewards_that_compare_nothing(scorer_loss: str):
+    """A single memory's reward, or equal ones, do not say what is better, so they teach nothing."""
+    X, queries = dense_rows(300), dense_rows(20, seed=9)
+    tree = grown(X, scorer_loss=scorer_loss)
+    for k, reward in ((1, 1.0), (5, 0.0), (5, 0.7)):
+        hits = tree.query(queries, k=k)
+        tree.update(queries, hits, np.full(hits.ids.shape, reward))
+    tree.update(queries, tree.query(queries, k=5), np.arange(20) % 2)  # of the first memories only
+    assert not np.any(tree._state.scorer.theta)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+def test_mira_puts_a_pair_in_order_at_once(kind: Any):
+    """MIRA's step, where nothing caps it, makes the gap between the scores just as wide as it wants it."""
+    tree = grown(kind([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]]), n_reroutes=0, scorer_loss="mira", scorer_learning_rate=10)
+    query = kind([[1.0, 1.05, 0.0]])
+    hits = tree.query(query, k=2)
+    assert hits.ids.tolist() == [[1, 0]]
+    tree.update(query, hits, [[0.0, 0.5]])
+    after = tree.query(query, k=2)
+    assert after.ids.tolist() == [[0, 1]]
+    assert after.scores[0, 0] - after.scores[0, 1] == pytest.approx(0.1, rel=1e-3)
+    theta = tree._state.scorer.theta.copy()
+    tree.update(query, after, [[0.5, 0.0]])
+    np.testing.assert_allclose(tree._state.scorer.theta, theta, atol=1e-5)
+
+
 def test_rewards_only_where_they_belong():
     """Rewards of a node's exploration leave the scorer alone, all others leave the routers alone."""
     X, queries = dense_rows(1000), dense_rows(300, seed=9)
-    tree = grown(X, n_reroutes=0)
+    tree = grown(X, n_reroutes=0, scorer_loss="regression")
     routers = tree._state.nodes["bias"].copy(), tree._state.routers.weights.copy()
     tree.update(queries, tree.query(queries), np.full(300, 0.5))
     np.testing.assert_array_equal(tree._state.nodes["bias"], routers[0])
@@ -339,12 +407,13 @@ def test_rewards_only_where_they_belong():
     assert np.any(tree._state.routers.weights != routers[1])
 
 
+@pytest.mark.parametrize("router_loss", ["squared", "mira"])
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
 @pytest.mark.parametrize("side", [0, 1])
-def test_rewards_move_routers(side: int, kind: Any):
+def test_rewards_move_routers(side: int, kind: Any, router_loss: str):
     """Rewarding one side of the root for a query sends that query there."""
     X = dense_rows(1000, 8)
-    tree = grown(kind(X), n_reroutes=0, alpha=0.5)
+    tree = grown(kind(X), n_reroutes=0, alpha=0.5, router_loss=router_loss)
     root = int(tree._state.counters[0, 0])
     # Which side a memory is on shows which side a query of its leaf was sent to.
     members = [set(np.flatnonzero(on_side(tree, root, s)).tolist()) for s in (0, 1)]

@@ -9,8 +9,10 @@ from reference import Forest, Leaf, Node, Place, SplitMix64
 
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._random import draw_word
+from cmt_numba._scorer import _WIDEST_DIRECT
 from cmt_numba._state import LEFT, NONE, RIGHT, ROOT
 from cmt_numba._tables import find_cell
+from cmt_numba.tree import ROUTER_LOSSES, SCORER_LOSSES
 
 N_FEATURES = 6
 N_SPARSE_FEATURES = 40
@@ -19,8 +21,18 @@ SIDES = {LEFT: "L", RIGHT: "R"}
 """A place is named by the sides on the way to it: the root is "", its left child "L", that one's right child "LR"."""
 
 OPTIONS = [
-    {"n_trees": n_trees, "router_loss": loss, "leaf_multiplier": multiplier, "n_reroutes": n_reroutes}
-    for n_trees, loss, multiplier, n_reroutes in itertools.product((1, 3), ("squared", "logistic"), (1.0, 4.0), (0, 3))
+    {
+        "n_trees": n_trees,
+        "router_loss": loss,
+        "scorer_loss": scorer_loss,
+        "leaf_multiplier": multiplier,
+        "n_reroutes": n_reroutes,
+    }
+    for (n_trees, loss, multiplier, n_reroutes), scorer_loss in zip(
+        itertools.product((1, 3), ROUTER_LOSSES, (1.0, 4.0), (0, 3)),
+        itertools.cycle(SCORER_LOSSES),  # in turn: routers and scorer do not meet
+        strict=False,
+    )
 ]
 
 
@@ -240,6 +252,54 @@ def test_life_of_a_forest(form, options):
     pair.query(rows(rng, 2), k=5)
 
 
+@pytest.mark.parametrize("rate", [0.02, 0.5])
+@pytest.mark.parametrize("form", MAKERS)
+@pytest.mark.parametrize("scorer_loss", SCORER_LOSSES)
+def test_rewards_of_many_memories(scorer_loss, form, rate):
+    """Rewards that differ, that are equal, that are too few to compare, and of memories that have gone."""
+    rng = np.random.default_rng(21)
+    rows, pair = MAKERS[form], Pair(scorer_loss=scorer_loss, scorer_learning_rate=rate, n_reroutes=0)
+    pair.insert(rows(rng, 40))
+    for rewards_of in (
+        lambda shape: rng.random(shape),
+        lambda shape: rng.integers(0, 3, shape) / 2,
+        lambda shape: rng.integers(0, 2, shape),
+        lambda shape: np.ones(shape),
+        lambda shape: np.eye(*shape),
+    ):
+        queries = rows(rng, 12)
+        hits, answers = pair.query(queries, k=6, n_probes=4)
+        pair.update(queries, hits, answers, rewards_of(hits.ids.shape))
+    pair.update(queries, hits, answers, np.arange(12) % 2)
+    pair.remove(hits.ids[::2, 0].tolist()[:1])
+    pair.update(queries, hits, answers, rewards_of(hits.ids.shape))
+    pair.remove(pair.tree.ids[:-1].tolist())
+    pair.update(queries, hits, answers, rewards_of(hits.ids.shape))
+    pair.query(rows(rng, 5), k=6)
+
+
+@pytest.mark.parametrize("scorer_loss", SCORER_LOSSES)
+def test_scorer_of_wide_keys(scorer_loss):
+    """Among so many features that queries are looked up in a table, the scorer learns what it learns among few."""
+    rng = np.random.default_rng(22)
+    X, queries = sparse_rows(rng, 40), sparse_rows(rng, 15)
+    rewards = rng.random((15, 4))
+    places = np.sort(rng.choice(_WIDEST_DIRECT + 1, N_SPARSE_FEATURES, replace=False))
+    learned = []
+    for features, width in ((np.arange(N_SPARSE_FEATURES), N_SPARSE_FEATURES), (places, _WIDEST_DIRECT + 1)):
+        keys, asked = (
+            scipy.sparse.csr_array((rows.data, features[rows.indices], rows.indptr), (rows.shape[0], width))
+            for rows in (X, queries)
+        )
+        tree = ContextualMemoryTree(scorer_loss=scorer_loss, leaf_multiplier=100.0, random_state=7)
+        tree.insert(keys)
+        for _ in range(3):
+            tree.update(asked, tree.query(asked, k=4), rewards)
+        learned.append(tree._state.scorer.theta[features])
+    assert np.count_nonzero(learned[0]) > N_SPARSE_FEATURES / 3
+    np.testing.assert_allclose(*learned, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("alpha", [0.1, 1.0])
 @pytest.mark.parametrize("form", MAKERS)
 def test_balance_and_rates(form, alpha):
@@ -254,7 +314,7 @@ def test_balance_and_rates(form, alpha):
     pair.query(queries, k=3, n_probes=3)
 
 
-@pytest.mark.parametrize("router_loss", ["squared", "logistic"])
+@pytest.mark.parametrize("router_loss", ROUTER_LOSSES)
 @pytest.mark.parametrize("form", MAKERS)
 def test_equal_keys(form, router_loss):
     """No router can part equal keys, so leaves of them are halved; their scores tie, so a hash orders them.

@@ -326,7 +326,7 @@ def test_bad_rewards(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits
 
 @pytest.mark.parametrize("rewards", [[0, 1, 0, 1, 0], [True] * 5, np.full((5, 2), 0.5, np.float16), [[0, 1]] * 5])
 def test_accepted_rewards(queries: np.ndarray, rewards: Any):
-    tree = grown_tree(sparse=False)
+    tree = grown_tree(sparse=False, scorer_loss="regression")
     tree.update(queries, tree.query(queries, k=2), rewards)
     tree.check_invariants()
     assert np.any(tree._state.scorer.theta != 0)
@@ -381,6 +381,7 @@ BAD_OPTIONS: dict[str, list[tuple[Any, type[Exception]]]] = {
     "leaf_multiplier": [*ABOVE_ZERO, (2**21, ValueError), (None, TypeError)],
     "n_reroutes": [(-1, ValueError), (2**31, ValueError), (1.5, TypeError), (None, TypeError)],
     "router_loss": [("hinge", ValueError), (1, ValueError), (None, ValueError)],
+    "scorer_loss": [("hinge", ValueError), ("squared", ValueError), (0, ValueError), (None, ValueError)],
     "router_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
     "scorer_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
     "n_threads": [*COUNTS, (2**15 + 1, ValueError)],
@@ -403,6 +404,7 @@ def test_accepted_options():
         np.uint8(0),
         router_loss="logistic",
         router_learning_rate=1,
+        scorer_loss="mira",
         scorer_learning_rate=np.float64(0.5),
         n_threads=1,
         random_state=np.random.SeedSequence(5),
@@ -457,7 +459,7 @@ def test_accepted_forms(what: str, sparse: bool):
     first = scipy.sparse.csr_array(first) if sparse else first
     results = []
     for form in ("csr_array" if sparse else "float32", what):
-        tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
+        tree = ContextualMemoryTree(leaf_multiplier=1.0, scorer_loss="regression", random_state=0)
         tree.insert(first)
         X = FORMS[form]()
         tree.insert(X)
