@@ -166,8 +166,12 @@ def test_command_line(finder, pictures, monkeypatch, capsys):
 def test_readme():
     """The code in the README runs and does what its comments say."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 1
+    assert len(blocks) == 2
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
     assert len(names["tree"]) == 9900
+    exec(blocks[1], names)
+    classifier = names["classifier"]
+    np.testing.assert_array_equal(classifier.predict(names["objects"][1:5]), [1, 2, 3, 4])
+    assert classifier.classes_.size == 2001

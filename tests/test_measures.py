@@ -1,12 +1,13 @@
 """The measuring scripts run, on little data, and print what they promise."""
 
+import gzip
 import json
 import random
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import load_script, needs_jit
+from conftest import ROOT, load_script, needs_jit
 
 pytestmark = needs_jit
 
@@ -75,3 +76,34 @@ def test_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 def test_start_times_a_new_process(tmp_path: Path):
     slept = load_script("asv_benchmarks/measure_start.py").seconds("time.sleep(0.05)", str(tmp_path), "import time")
     assert slept >= 0.05
+
+
+def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "clinc150").mkdir()
+    for part, ways in (("train", 6), ("test", 2)):
+        lines = []
+        for i in range(30):
+            lines += [{"text": f"intent{i} of all{way * ' please'}", "label": str(i)} for way in range(ways)]
+        with gzip.open(tmp_path / f"clinc150/{part}.jsonl.gz", "wt") as file:
+            file.write("\n".join(map(json.dumps, lines)))
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        monkeypatch.setenv(variable, "1")  # as the script does for good
+    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
+    arguments = ["--sets", "clinc150, 5", "--learners", "exact", "means", "linear", "ours"]
+    written = tmp_path / "outcomes.json"
+    printed = run(
+        monkeypatch, capsys, "compare_classifiers", "--data", str(tmp_path), *arguments, "--json", str(written)
+    )
+    assert "clinc150, 5 shots: 150 examples of 30 classes" in printed
+    (outcomes,) = json.loads(written.read_text()).values()
+    assert {outcome["learner"] for outcome in outcomes} >= {"exact nearest neighbour", "class means", "CMTClassifier"}
+    assert all(outcome["error"] == 0 for outcome in outcomes if outcome["learner"] != "CMTClassifier, unsupervised")
+    assert all(outcome["query_microseconds"] > 0 for outcome in outcomes)
+
+
+def test_synthetic_sets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
+    data = load_script("asv_benchmarks/labelled_sets.py").synthetic(20, 3)
+    assert data.X.shape == (60, 128)
+    assert data.queries.shape == (200, 128)
+    assert sorted(data.y) == sorted([*range(20)] * 3)
