@@ -65,8 +65,11 @@ def list_examples(examples, first, labels):
 
 @inner
 def _scan_label(examples, best, probe, label, label_score):
-    """Score the examples of a label: the mean of their cosine and of what the head says of the label."""
-    slot = np.int64(examples.first_of[label])
+    """Score the examples of a label, if there was memory for any.
+
+    The score is the mean of an example's cosine and of what the head says of the label.
+    """
+    slot = np.int64(examples.first_of[label]) if label < examples.first_of.size else NONE
     while slot != NONE:
         offer(best, (score(examples, probe, slot) + label_score) / np.float32(2.0), np.uint64(slot), slot)
         slot = np.int64(examples.next_of[slot])

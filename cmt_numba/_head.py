@@ -86,7 +86,11 @@ def new_head(parameters: HeadParameters) -> Head:
 
 
 def with_labels(head: Head, rows: Rows) -> Head:
-    """Return a head with a scorer for one more label for each of the rows, which it starts as."""
+    """Return a head with a scorer for one more label for each of the rows, which it starts as.
+
+    The head given stays as it is, should the new labels come to nothing.
+    """
+    head = head._replace(counters=head.counters.copy())
     first = int(head.counters[0, NODES_END])
     n_labels = first + rows.n_rows
     if n_labels > head.nodes.shape[1]:
@@ -176,6 +180,9 @@ def copy_labels(target, source):
 @inner
 def _start_label(head, rows, row, label, work):
     x = row_of(rows, row)
+    reset_model(head, 0, label)
+    head.nodes[0, label]["table_bits"] = 0  # whatever an attempt that was given up has left there
+    head.nodes[0, label]["table_used"] = 0
     if not locate(head, 0, label, x, work):
         return False
     add_row(head, 0, label, x, work, 1.0)
@@ -189,7 +196,6 @@ def start_labels(head, rows, first):
     work = new_workspace(longest_row(rows, 0, n_rows))
     while head.counters[0, NODES_END] < first + n_rows:
         label = head.counters[0, NODES_END]
-        reset_model(head, 0, label)
         if not _start_label(head, rows, label - first, label, work):
             return TABLES_FULL
         head.counters[0, NODES_END] += 1

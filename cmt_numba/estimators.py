@@ -183,6 +183,8 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         ------
         TypeError, ValueError
             If an argument or a parameter cannot be used; nothing has changed then.
+        MemoryError
+            If memory runs out. The classifier works on, but may not have learned all rows.
         """
         started = hasattr(self, "forest_")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], reset=not started)
@@ -285,8 +287,9 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         ones = np.ones(of_new.size, np.float32)
         members = scipy.sparse.csr_array((ones, (labels[y[of_new]], of_new)), (new.size, rows.n_rows))
         means = check_rows(members @ _matrix(rows), sparse=rows.sparse)
+        head = with_labels(self.head_, means)
         ids = self.forest_.insert(_matrix(_routed(means)))
-        self.head_ = with_labels(self.head_, means)
+        self.head_ = head
         self._label_of_class[new] = ids
         self._class_of_label = np.concatenate([self._class_of_label, new])
 

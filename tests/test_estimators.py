@@ -215,6 +215,30 @@ def test_a_refused_batch_changes_nothing():
     assert list(classifier.classes_) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("failing", ["with_labels", "insert", "with_examples"])
+def test_running_out_of_memory_part_way(form: Any, failing: str, monkeypatch: pytest.MonkeyPatch):
+    X, y = classes_of_views(40, 3, 0.1)
+    old = y < 10
+    classifier = CMTClassifier(**FEW).fit(form(X[old]), y[old])
+
+    def fail(*arguments: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        if failing == "insert":
+            patch.setattr(cmt_numba.ContextualMemoryTree, "insert", fail)
+        else:
+            patch.setattr(f"cmt_numba.estimators.{failing}", fail)
+        with pytest.raises(MemoryError):
+            classifier.partial_fit(form(X[~old]), y[~old])
+    assert classifier.score(form(X[old]), y[old]) > 0.9
+    assert classifier.kneighbors(form(X), 3)[1].max() < old.sum()
+    classifier.partial_fit(form(X[~old]), y[~old])
+    assert classifier.score(form(X), y) > 0.9
+    classifier.forest_.check_invariants()
+
+
 def test_nothing_is_answered_before_it_is_learned():
     for ask in ("predict", "predict_proba", "kneighbors", "count_candidates"):
         with pytest.raises(NotFittedError):
