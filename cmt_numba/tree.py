@@ -23,6 +23,8 @@ from ._state import (
     N_MEMORIES,
     NEXT_ID,
     NEXT_ROW,
+    NONE,
+    TAUGHT_FROM,
     Parameters,
     State,
     count_bytes,
@@ -382,7 +384,7 @@ class ContextualMemoryTree:
         orders = np.random.Generator(np.random.PCG64(int(draw_word(state.streams, state.streams.size - 1))))
         for _ in range(n_passes):
             order = orders.permutation(rows.n_rows)
-            self._allocated().counters[:, NEXT_ROW] = 0
+            self._allocated().counters[:, [NEXT_ROW, TAUGHT_FROM]] = 0, NONE  # whatever a broken-off call has left
 
             def learn(state: State, t: int, stop: int) -> int:
                 return int(teach_tree(state, t, rows, order, slots, stop))  # noqa: B023

@@ -11,8 +11,8 @@ from cmt_numba import ContextualMemoryTree
 from cmt_numba._candidates import Questions, score_labels
 from cmt_numba._examples import ExampleParameters, new_examples, with_examples
 from cmt_numba._head import HEAD_LOSSES, Head, HeadParameters, new_head, with_labels, with_more_cells
-from cmt_numba._rivalry import learn_labels, margin_wanted_by, measure_gaps, new_duals
-from cmt_numba._state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, ROOT, State
+from cmt_numba._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
+from cmt_numba._state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, ROOT, TAUGHT_FROM, State
 from cmt_numba._topology import child_of
 from cmt_numba._validation import check_rows
 
@@ -119,6 +119,27 @@ def test_teaching_goes_on_where_tables_were_full():
             np.testing.assert_array_equal(weights_of(state_of(grown), t, node), weights_of(state_of(roomy), t, node))
 
 
+def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
+    """A call broken off half-way up a path leaves nothing that the next one would go on from."""
+    keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
+    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
+    tree.insert(keys)
+
+    def fail(*arguments: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cmt_numba.tree.with_more", fail)
+        with pytest.raises(MemoryError):
+            tree.teach(rows, np.arange(200) % 60)
+    assert (state_of(tree).counters[:, TAUGHT_FROM] != NONE).any()
+    ids = tree.ids
+    tree.remove(ids[30:])
+    tree.teach(keys[:30], ids[:30])
+    assert (state_of(tree).counters[:, TAUGHT_FROM] == NONE).all()
+    tree.check_invariants()
+
+
 def test_teaching_forgets_only_when_asked_to(dense_keys: np.ndarray):
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     ids = tree.insert(dense_keys)
@@ -188,7 +209,7 @@ def test_mira_matches_plain_python(form: Any, rng: np.random.Generator):
     for x, right in zip(rows, labels, strict=True):
         scores = W @ x
         gaps.append(abs(scores[right] - np.delete(scores, right).max()))
-    margin = margin_wanted_by(head)
+    margin = margin_wanted(head)
     assert margin == pytest.approx(1.4 * np.mean(gaps), rel=1e-5)
     held: list[dict[int, tuple[int, float]]] = [{} for _ in rows]  # by row and place: a rival and its weight
     for _ in range(3):
@@ -223,7 +244,7 @@ def test_mira_matches_plain_python(form: Any, rng: np.random.Generator):
 def test_softmax_matches_plain_python(form: Any, rng: np.random.Generator):
     rows, labels = examples_of(rng)
     head, *_ = trained(form, "softmax", rows, labels, n_passes=2)
-    steepness = 12.0 / margin_wanted_by(head)
+    steepness = 12.0 / margin_wanted(head)
     W, bias = np.eye(5), np.zeros(5)
     squares, bias_squares = np.zeros((5, 5)), np.zeros(5)
     for _ in range(2):
