@@ -7,8 +7,9 @@ import numpy as np
 from ._frontier import Frontier, begin_search, new_frontier, reach_next
 from ._head import score_label
 from ._jit import inner, inner_allocating, kernel
-from ._keys import Rows, hash_number, longest_row, row_of
+from ._keys import Rows, longest_row, row_of
 from ._scorer import Probe, aim_probe, new_probe
+from ._seen import is_new, new_seen
 from ._state import N_MEMORIES, NONE
 
 
@@ -35,34 +36,15 @@ class Candidates(NamedTuple):
 def new_candidates(state, questions, n_leaves, most):
     """Return room for up to ``most`` labels out of ``n_leaves`` leaves."""
     most = min(most, min(n_leaves * state.members.shape[2], state.keys.totals[N_MEMORIES]))
-    n_seen = 1
-    while n_seen < 2 * (most + 1):
-        n_seen *= 2
     return Candidates(
         np.empty(most + 1, np.int64),
         np.empty(most + 1, np.float32),
         np.zeros(1, np.int64),
-        np.full(n_seen, NONE, np.int64),
+        new_seen(most + 1),
         n_leaves,
         new_frontier(state),
         new_probe(state, longest_row(questions.rows, 0, questions.rows.offsets.size - 1)),
     )
-
-
-@inner
-def _add_if_new(candidates, search, label):
-    """Add a label unless it is there already. Entries of earlier searches count as empty."""
-    seen = candidates.seen
-    mask = seen.size - 1
-    entry = (np.int64(search) << 32) | label
-    cell = hash_number(label, seen.size)
-    while (seen[cell] >> 32) == search:
-        if seen[cell] == entry:
-            return
-        cell = (cell + 1) & mask
-    seen[cell] = entry
-    candidates.labels[candidates.n_found[0]] = label
-    candidates.n_found[0] += 1
 
 
 @inner
@@ -79,8 +61,10 @@ def find_candidates(state, head, candidates, questions, row, search):
     t, leaf = reach_next(state, frontier, routed, candidates.n_leaves)
     while leaf != NONE and candidates.n_found[0] < most:
         for j in range(state.leaves[t, leaf]["size"]):
-            if candidates.n_found[0] < most:
-                _add_if_new(candidates, search, np.int64(state.members[t, leaf, j]))
+            label = np.int64(state.members[t, leaf, j])
+            if candidates.n_found[0] < most and is_new(candidates.seen, search, label):
+                candidates.labels[candidates.n_found[0]] = label
+                candidates.n_found[0] += 1
         t, leaf = reach_next(state, frontier, routed, candidates.n_leaves)
     aim_probe(state, candidates.probe, x, False)
     for i in range(candidates.n_found[0]):

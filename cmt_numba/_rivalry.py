@@ -49,15 +49,12 @@ def new_duals(n_rows: int) -> Duals:
     )
 
 
-@inner
-def margin_wanted(head):
+def margin_wanted(head: Head) -> float:
     """Return how far the score of the right label shall lie above that of every other."""
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
 
 
-def margin_wanted_by(head: Head) -> float:
-    """Return what :func:`margin_wanted` does, for callers outside of kernels."""
-    return float(_GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0]) if head.gaps[1] > 0.0 else 1.0
+_margin_wanted = inner(margin_wanted)
 
 
 @inner
@@ -90,7 +87,7 @@ def _new_slopes(most):
 def _find_slopes(head, candidates, right, slopes):
     """Write the slope of the loss in each candidate's score."""
     loss, n, scores = head.parameters.loss, candidates.n_found[0], candidates.scores
-    steepness = np.float32(_STEEPNESS / margin_wanted(head))
+    steepness = np.float32(_STEEPNESS / _margin_wanted(head))
     if loss == SOFTMAX:
         highest = scores[best_of(candidates, NONE)]
         total = np.float32(0.0)
@@ -120,7 +117,7 @@ def _descend(head, candidates, x, right, slopes, work):
             return False
     rate = head.parameters.learning_rate
     if head.parameters.loss != SQUARED:
-        rate *= margin_wanted(head) / _STEEPNESS
+        rate *= _margin_wanted(head) / _STEEPNESS
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
             locate(head, 0, candidates.labels[i], x, work)
@@ -147,7 +144,7 @@ def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work
     The weights of a row are never negative, and their sum is at most the aggressiveness. Returns NaN, with nothing
     learned, if the head's tables must grow and there is no room.
     """
-    margin = margin_wanted(head)
+    margin = _margin_wanted(head)
     used = np.float32(0.0)
     for j in range(N_RIVALS):
         used += duals.weights[row, j]

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating
-from ._keys import hash_number
 from ._random import mix
 from ._scorer import score
-from ._state import N_MEMORIES, NONE
+from ._seen import is_new, new_seen
+from ._state import N_MEMORIES
 
 
 class Best(NamedTuple):
@@ -37,36 +37,13 @@ def most_seen(state, n_leaves):
 @inner_allocating
 def new_best(k, most):
     """Return room for the ``k`` best of up to ``most`` memories that may come more than once."""
-    n_seen = 0
-    if most > 0:
-        n_seen = 1
-        while n_seen < 2 * most:
-            n_seen *= 2
     return Best(
         np.empty(k, np.float32),
         np.empty(k, np.uint64),
         np.empty(k, np.int64),
         np.zeros(1, np.int64),
-        np.full(n_seen, NONE, np.int64),
+        new_seen(most) if most > 0 else np.empty(0, np.int64),
     )
-
-
-@inner
-def _is_new(best, row, slot):
-    """Return whether this row has not met the memory yet, and remember it.
-
-    Entries of earlier rows count as empty, so the table is never cleared.
-    """
-    seen = best.seen
-    mask = seen.size - 1
-    entry = (np.int64(row) << 32) | slot
-    cell = hash_number(slot, seen.size)
-    while (seen[cell] >> 32) == row:
-        if seen[cell] == entry:
-            return False
-        cell = (cell + 1) & mask
-    seen[cell] = entry
-    return True
 
 
 @inner
@@ -97,7 +74,7 @@ def scan_leaf(state, best, probe, t, leaf, row):
     salt = mix(state.streams[0])
     for i in range(state.leaves[t, leaf]["size"]):
         slot = np.int64(state.members[t, leaf, i])
-        if best.seen.size == 0 or _is_new(best, row, slot):
+        if best.seen.size == 0 or is_new(best.seen, row, slot):
             value = score(state, probe, slot)
             if best.n_found[0] < k or value >= best.scores[k - 1]:
                 offer(best, value, mix(salt ^ np.uint64(state.keys.ids[slot])), slot)

@@ -27,23 +27,27 @@ from ._head import (
 from ._hits import no_hits
 from ._keys import Rows, keep_heaviest, normalize_rows
 from ._parallel import map_threads, spans
-from ._rivalry import learn_labels, margin_wanted_by, measure_gaps, new_duals
+from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from ._state import DONE, NEXT_ROW, NONE, TABLES_END
 from ._validation import check_choice, check_integer, check_real, check_rows
 from .tree import ContextualMemoryTree
 
 VOTES = ("uniform", "score")
 
-_FEWEST_CANDIDATES = 16
-_SHARE_OF_LABELS = 0.2
-_WIDER_IN_TRAINING = 2
-_CELLS_ROUTED = 20
-_SURE_MARGIN = 0.2
-_LEAF_MULTIPLIER = 3.0
-_SHARE_OF_A_LEAF = 1 / 25
-_MANY_CLASSES = 25
-_LABELS_SCANNED = 8
-_LOGITS_PER_MARGIN = 4.0
+# Labels that the head scores for a row.
+_FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
+_SHARE_OF_LABELS = 0.2  # at most, where there are many
+_WIDER_IN_TRAINING = 2  # leaves and labels, so that the head has been told of more rivals than it will be asked about
+
+_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
+_LOGITS_PER_MARGIN = 4.0  # a lead of a whole margin is worth odds of 55 to 1
+
+# Routers.
+_CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
+_SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
+_LEAF_MULTIPLIER = 3.0  # c, by default
+_MANY_CLASSES = 25  # from here on, a leaf
+_SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
 
 
 class CMTClassifier(ClassifierMixin, BaseEstimator):
@@ -61,9 +65,9 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
     n_probes : int, optional
         Leaves searched in all trees together; by default two for each tree.
     n_router_passes : int, default 2
-        How often ``fit`` teaches the routers each example. With 0 the trees are unsupervised.
+        How often each example teaches the routers. With 0 the trees are unsupervised.
     n_head_passes : int, default 5
-        How often ``fit`` trains the head with each example. With 0 classes are told apart by their mean examples.
+        How often each example trains the head. With 0 classes are told apart by their mean examples.
     loss : {"mira", "softmax", "logistic", "squared"}, default "mira"
         What the head learns by. "mira" is Crammer and Singer's multiclass support vector machine, solved in the dual
         one example at a time; the others are minimised by AdaGrad.
@@ -314,13 +318,15 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
     # Answering
 
     def _n_leaves(self) -> int:
-        return 2 * self.n_trees if self.n_probes is None else self.n_probes
+        n_trees = self.forest_._allocated().parameters.n_trees
+        return 2 * n_trees if self.n_probes is None else self.n_probes
 
     def _most_candidates(self) -> int:
         return max(_FEWEST_CANDIDATES, int(_SHARE_OF_LABELS * self.forest_.n_memories))
 
     def _checked(self, X: Any) -> Rows:
         check_is_fitted(self, "forest_")
+        self._check_parameters()  # they may have been set since
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
         return check_rows(X, sparse=self.head_.parameters.sparse)
 
@@ -388,7 +394,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
             votes = self._votes(rows)
             return votes / votes.sum(axis=1, keepdims=True)
         labels, scores, _ = self._best_labels(rows, self._most_candidates())
-        logits = scores.astype(np.float64) * (_LOGITS_PER_MARGIN / margin_wanted_by(self.head_))
+        logits = scores.astype(np.float64) * (_LOGITS_PER_MARGIN / margin_wanted(self.head_))
         odds = np.exp(logits - logits[:, :1])
         proba = np.zeros((rows.n_rows, self.classes_.size))
         row, rank = np.nonzero(labels != NONE)

@@ -202,6 +202,14 @@ def test_wrong_parameters_are_refused(options: dict[str, Any], message: str):
         CMTClassifier(**options).partial_fit(X, y)
 
 
+def test_parameters_set_after_fit_are_checked():
+    X, y = classes_of_views(3, 2, 0.1)
+    classifier = CMTClassifier(**FEW).fit(X, y)
+    for options in ({"n_probes": 0}, {"weights": "distance"}, {"method": "votes"}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            CMTClassifier.set_params(pickle.loads(pickle.dumps(classifier)), **options).predict(X)
+
+
 def test_a_refused_batch_changes_nothing():
     X, y = classes_of_views(6, 3, 0.1)
     classifier = CMTClassifier(**FEW).fit(X, y)
