@@ -384,7 +384,7 @@ BAD_OPTIONS: dict[str, list[tuple[Any, type[Exception]]]] = {
     "scorer_loss": [("hinge", ValueError), ("squared", ValueError), (0, ValueError), (None, ValueError)],
     "router_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
     "scorer_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
-    "sure_margin": [(-0.1, ValueError), (np.nan, ValueError), (np.inf, ValueError), ("1", TypeError), (None, TypeError)],
+    "sure_margin": [(-0.1, ValueError), (np.nan, ValueError), (np.inf, ValueError), (None, TypeError)],
     "n_threads": [*COUNTS, (2**15 + 1, ValueError)],
     "random_state": [(-1, ValueError), (2**64, ValueError), (1.5, TypeError), ("1", TypeError), ([1], TypeError)],
 }
