@@ -8,6 +8,7 @@ from ._frontier import Frontier, begin_search, new_frontier, reach_next
 from ._head import score_label
 from ._jit import inner, inner_allocating, kernel
 from ._keys import Rows, longest_row, row_of
+from ._postings import Walk, keep_best, meet_labels, new_walk
 from ._scorer import Probe, aim_probe, new_probe
 from ._seen import is_new, new_seen
 from ._state import N_MEMORIES, NONE
@@ -20,52 +21,82 @@ class Questions(NamedTuple):
     rows: Rows
 
 
+class Effort(NamedTuple):
+    """How far the search for a row's candidates may go."""
+
+    n_leaves: int  # to reach in all trees together
+    n_labels: int  # to look at
+    n_listed: int  # of those out of the head's index, to be scored in full
+
+
 class Candidates(NamedTuple):
-    """The labels reached for a row, each once, and what it takes to find them."""
+    """The labels that come into question for a row, each once, and what it takes to find them."""
 
     labels: np.ndarray  # int64 (most + 1,): one more, because the right label counts even where it was not reached
     scores: np.ndarray  # float32 (most + 1,)
     n_found: np.ndarray  # int64 (1,)
+    n_touched: np.ndarray  # int64 (1,): labels looked at, of which some were not worth a score
     seen: np.ndarray  # int64 (power of two,): search and label of labels already found
-    n_leaves: int  # to reach at most
+    effort: Effort
     frontier: Frontier
+    walk: Walk
     probe: Probe  # aimed at the row
 
 
 @inner_allocating
-def new_candidates(state, questions, n_leaves, most):
-    """Return room for up to ``most`` labels out of ``n_leaves`` leaves."""
-    most = min(most, min(n_leaves * state.members.shape[2], state.keys.totals[N_MEMORIES]))
+def new_candidates(state, head, questions, effort):
+    """Return room for the candidates of any of the questions."""
+    n_labels = state.keys.totals[N_MEMORIES]
+    longest = longest_row(questions.rows, 0, questions.rows.offsets.size - 1)
+    most, listed = min(effort.n_labels, n_labels), head.postings.n_labels > 0
+    if not listed:
+        most = min(most, effort.n_leaves * state.members.shape[2])
     return Candidates(
         np.empty(most + 1, np.int64),
         np.empty(most + 1, np.float32),
         np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
         new_seen(most + 1),
-        n_leaves,
+        effort,
         new_frontier(state),
-        new_probe(state, longest_row(questions.rows, 0, questions.rows.offsets.size - 1)),
+        new_walk(n_labels if listed else 0, longest if listed else 0, min(effort.n_listed, most) if listed else 0),
+        new_probe(state, longest),
     )
 
 
 @inner
-def find_candidates(state, head, candidates, questions, row, search):
-    """Find and score the labels that a row reaches, those of the surest leaves first, until there is no more room.
-
-    ``search`` is a number that no earlier search with these candidates had.
-    """
-    frontier, x = candidates.frontier, row_of(questions.rows, row)
-    candidates.n_found[0] = 0
+def _reach_labels(state, candidates, routed, search):
+    """Add the labels of the leaves that a row reaches, those of the surest leaves first."""
+    frontier, n_leaves = candidates.frontier, candidates.effort.n_leaves
     most = candidates.labels.size - 1
-    routed = row_of(questions.routed, row)
     begin_search(frontier)
-    t, leaf = reach_next(state, frontier, routed, candidates.n_leaves)
+    t, leaf = reach_next(state, frontier, routed, n_leaves)
     while leaf != NONE and candidates.n_found[0] < most:
         for j in range(state.leaves[t, leaf]["size"]):
             label = np.int64(state.members[t, leaf, j])
             if candidates.n_found[0] < most and is_new(candidates.seen, search, label):
                 candidates.labels[candidates.n_found[0]] = label
                 candidates.n_found[0] += 1
-        t, leaf = reach_next(state, frontier, routed, candidates.n_leaves)
+        t, leaf = reach_next(state, frontier, routed, n_leaves)
+
+
+@inner
+def find_candidates(state, head, candidates, questions, row, search):
+    """Find the labels that come into question for a row, and score them.
+
+    Those are the labels of the leaves that the row reaches, and the best of those that the head's index lists for it.
+    ``search`` is a number that no earlier search with these candidates had.
+    """
+    x = row_of(questions.rows, row)
+    candidates.n_found[0] = 0
+    _reach_labels(state, candidates, row_of(questions.routed, row), search)
+    n_reached = candidates.n_found[0]
+    candidates.n_touched[0] = n_reached
+    if candidates.walk.sums.size > 0:
+        labels = candidates.labels[: candidates.labels.size - 1]
+        n_met = meet_labels(head.postings, candidates.walk, x, candidates.seen, search, labels, n_reached)
+        candidates.n_touched[0] = n_met
+        candidates.n_found[0] = keep_best(candidates.walk, labels, n_reached, n_met)
     aim_probe(state, candidates.probe, x, False)
     for i in range(candidates.n_found[0]):
         candidates.scores[i] = score_label(head, candidates.labels[i], candidates.probe, x)
@@ -105,20 +136,19 @@ def drop_candidate(candidates, i):
 
 @inner
 def _answer_row(state, head, candidates, questions, row, labels, scores):
-    """Write the best labels of a row and their scores, the best first; return how many came into question."""
+    """Write the best labels of a row and their scores, the best first; return how many labels were looked at."""
     find_candidates(state, head, candidates, questions, row, row)
-    n_found = candidates.n_found[0]
-    for rank in range(min(labels.shape[1], n_found)):
+    for rank in range(min(labels.shape[1], candidates.n_found[0])):
         best = best_of(candidates, NONE)
         labels[row, rank] = candidates.labels[best]
         scores[row, rank] = candidates.scores[best]
         drop_candidate(candidates, best)
-    return n_found
+    return candidates.n_touched[0]
 
 
 @kernel
-def score_labels(state, head, questions, first, stop, n_leaves, most, labels, scores, n_touched):
-    """Write the best labels of the rows ``first .. stop``, their scores and how many labels the head scored."""
-    candidates = new_candidates(state, questions, n_leaves, most)
+def score_labels(state, head, questions, first, stop, effort, labels, scores, n_touched):
+    """Write the best labels of the rows ``first .. stop``, their scores and how many labels were looked at."""
+    candidates = new_candidates(state, head, questions, effort)
     for row in range(first, stop):
         n_touched[row] = _answer_row(state, head, candidates, questions, row, labels, scores)

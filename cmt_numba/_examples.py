@@ -88,12 +88,12 @@ def _nearest_row(state, head, examples, candidates, best, questions, row, n_labe
 
 
 @kernel
-def nearest_rows(state, head, examples, questions, first, stop, n_leaves, most, n_labels, hits):
+def nearest_rows(state, head, examples, questions, first, stop, effort, n_labels, hits):
     """Write the best examples of the best ``n_labels`` labels for the rows ``first .. stop`` into ``hits``.
 
     More labels are looked at where these have too few examples.
     """
-    candidates = new_candidates(state, questions, n_leaves, most)
+    candidates = new_candidates(state, head, questions, effort)
     best = new_best(hits.ids.shape[1], 0)
     for row in range(first, stop):
         _nearest_row(state, head, examples, candidates, best, questions, row, n_labels)

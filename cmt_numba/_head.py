@@ -11,6 +11,7 @@ from ._growth import with_nodes, with_tables
 from ._jit import inner, kernel
 from ._keys import Rows, longest_row, row_of
 from ._linear import add_row, locate, new_workspace, probed_margin, reset_model
+from ._postings import Postings, list_by_feature, no_postings
 from ._scorer import gathered_dot
 from ._state import (
     CELLS_WANTED,
@@ -68,6 +69,7 @@ class Head(NamedTuple):
     routers: Routers
     counters: np.ndarray  # int64 (1, N_COUNTERS)
     digest: Digest
+    postings: Postings
     gaps: np.ndarray  # float64 (2,): examples measured, and the sum of their gaps, see ``_rivalry.py``
 
 
@@ -81,6 +83,7 @@ def new_head(parameters: HeadParameters) -> Head:
         routers=Routers(weights=np.empty((1, 0), np.float32), table=np.empty((1, 0), WEIGHT_CELL)),
         counters=counters,
         digest=_no_digest(),
+        postings=no_postings(),
         gaps=np.zeros(2),
     )
 
@@ -142,6 +145,13 @@ def with_digest(head: Head) -> Head:
     digest = Digest(offsets, np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32))
     list_cells(head, digest)
     return head._replace(digest=digest)
+
+
+def with_postings(head: Head) -> Head:
+    """Return a sparse head whose index is up to date."""
+    digest = with_digest(head).digest
+    postings = list_by_feature(digest.offsets, digest.features, digest.weights, head.parameters.n_features)
+    return head._replace(postings=postings)
 
 
 @kernel

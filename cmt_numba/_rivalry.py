@@ -68,9 +68,9 @@ def _measure_row(state, head, candidates, questions, row, search, label):
 
 
 @kernel
-def measure_gaps(state, head, questions, order, labels, n_leaves, most):
+def measure_gaps(state, head, questions, order, labels, effort):
     """Measure the gaps of rows in the given order, until enough are known for good."""
-    candidates = new_candidates(state, questions, n_leaves, most)
+    candidates = new_candidates(state, head, questions, effort)
     for search in range(order.size):
         if head.gaps[0] >= _GAPS_MEASURED:
             break
@@ -212,12 +212,12 @@ def _learn_row(state, head, candidates, questions, row, search, label, duals, sl
 
 
 @kernel
-def learn_labels(state, head, questions, order, labels, stop, n_leaves, most, duals):
+def learn_labels(state, head, questions, order, labels, stop, effort, duals):
     """Train the head that row ``order[i]`` has the label ``labels[order[i]]``, up to ``i = stop``.
 
     Goes on from the row in the head's counters.
     """
-    candidates = new_candidates(state, questions, n_leaves, most)
+    candidates = new_candidates(state, head, questions, effort)
     work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)
     while head.counters[0, NEXT_ROW] < stop:

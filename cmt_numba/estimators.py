@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._candidates import Questions, score_labels
+from ._candidates import Effort, Questions, score_labels
 from ._examples import ExampleParameters, nearest_rows, new_examples, with_examples
 from ._head import (
     HEAD_LOSSES,
@@ -21,6 +21,7 @@ from ._head import (
     with_digest,
     with_labels,
     with_more_cells,
+    with_postings,
     without_digest,
     without_negligible_weights,
 )
@@ -34,18 +35,27 @@ from .tree import ContextualMemoryTree
 
 VOTES = ("uniform", "score")
 
-# Labels that the head scores for a row.
+# Labels that are looked at for a row.
 _FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
 _SHARE_OF_LABELS = 0.2  # at most, where there are many
-_WIDER_IN_TRAINING = 2  # leaves and labels, so that the head has been told of more rivals than it will be asked about
+_LABELS_PER_LEVEL = 256  # at most, for each level that a balanced tree of them would have, where there are very many
+_FEWEST_LISTED = 16  # of those from the head's index that are scored in full
+_SHARE_LISTED = 1 / 32  # of those looked at, if that is more
+_WIDER_IN_TRAINING = 2  # so that the head has been told of more rivals than it will be asked about
 
 _LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
 _LOGITS_PER_MARGIN = 4.0  # a lead of a whole margin is worth odds of 55 to 1
 
+# The head's index and digest.
+_GROWTH_LISTED = 1.25  # the head may have so many times the labels listed before it lists them anew
+_LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
+
 # Routers.
 _CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
 _SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
-_LEAF_MULTIPLIER = 3.0  # c, by default
+_DENSE_TREES, _SPARSE_TREES = 8, 4  # sparse rows have the head's index as well
+_DENSE_LEAVES, _SPARSE_LEAVES = 2, 1  # searched for each tree
+_DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 3.0, 1.0  # c
 _MANY_CLASSES = 25  # from here on, a leaf
 _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
 
@@ -60,10 +70,11 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_trees : int, default 8
-        Trees of the forest. More trees find the right class more often and take longer.
+    n_trees : int, optional
+        Trees of the forest. More trees find the right class more often and take longer. By default 8 for dense
+        examples, 4 for sparse ones, of which many are found by rare features.
     n_probes : int, optional
-        Leaves searched in all trees together; by default two for each tree.
+        Leaves searched in all trees together; by default two for each tree with dense examples, one with sparse ones.
     n_router_passes : int, default 2
         How often each example teaches the routers. With 0 the trees are unsupervised.
     n_head_passes : int, default 5
@@ -82,8 +93,8 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
     weights : {"uniform", "score"}, default "uniform"
         Whether each memory has one vote, or as much as its score.
     leaf_multiplier : float, optional
-        ``c``: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 3, less where ``fit`` sees
-        few classes.
+        ``c``: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 3 for dense examples and 1
+        for sparse ones, less where ``fit`` sees few classes.
     alpha : float in (0, 1], default 0.9
         How strongly routers keep the two sides of a node equal in number while classes are inserted.
     n_reroutes : int, default 5
@@ -105,7 +116,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_trees: int = 8,
+        n_trees: int | None = None,
         n_probes: int | None = None,
         *,
         n_router_passes: int = 2,
@@ -217,12 +228,14 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
             check_integer("n_probes", self.n_probes, 1)
 
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
-        leaf_multiplier = self.leaf_multiplier
+        n_trees, leaf_multiplier = self.n_trees, self.leaf_multiplier
+        if n_trees is None:
+            n_trees = _SPARSE_TREES if rows.sparse else _DENSE_TREES
         if leaf_multiplier is None:
-            leaf_multiplier = _leaf_multiplier_for(classes.size)
+            leaf_multiplier = _leaf_multiplier_for(classes.size, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
         seed = check_random_state(self.random_state).randint(2**31)
         self.forest_ = ContextualMemoryTree(
-            self.n_trees,
+            n_trees,
             self.alpha,
             leaf_multiplier,
             self.n_reroutes,
@@ -243,6 +256,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         )
         self.examples_ = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
         self._cells_pruned = 0
+        self._n_unlisted = 0
         self.classes_ = classes
         self._label_of_class = np.full(classes.size, NONE, np.int64)  # a label is a memory of the forest
         self._class_of_label = np.empty(0, np.int64)
@@ -273,10 +287,14 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         self.examples_ = with_examples(self.examples_, rows, labels, self.forest_.n_memories)
         if self.n_router_passes > 0:
             self.forest_._teach_rows(questions.routed, labels, self.n_router_passes, afresh, progress=False)
+        if self.head_.parameters.sparse and self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
+            self.head_ = with_postings(self.head_)
         if self.n_head_passes > 0:
             self._train_head(questions, labels)
-        if self.head_.parameters.sparse and rows.n_rows * self._most_candidates() >= self.forest_.n_memories:
-            self.head_ = with_digest(self.head_)  # of little use, and too much work, after a few rows
+        self._n_unlisted += rows.n_rows
+        if self.head_.parameters.sparse and self._n_unlisted * _LABELS_LISTED_A_ROW >= self.forest_.n_memories:
+            self.head_ = with_postings(with_digest(self.head_))  # too much work after every few rows
+            self._n_unlisted = 0
         return self
 
     def _insert_classes(self, rows: Rows, y: np.ndarray) -> None:
@@ -299,17 +317,16 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
 
     def _train_head(self, questions: Questions, labels: np.ndarray) -> None:
         state = self.forest_._allocated()
-        n_leaves = _WIDER_IN_TRAINING * self._n_leaves()
-        most = _WIDER_IN_TRAINING * self._most_candidates()
+        effort = self._effort(_WIDER_IN_TRAINING)
         n_rows = questions.rows.n_rows
-        measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, n_leaves, most)
+        measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
         duals = new_duals(n_rows)
         for n_pass in range(self.n_head_passes):
             # Rows that changed nothing the last time are looked at only every other time.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~duals.settled)
             self._orders.shuffle(order)
             self.head_.counters[0, NEXT_ROW] = 0
-            while learn_labels(state, self.head_, questions, order, labels, order.size, n_leaves, most, duals) != DONE:
+            while learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals) != DONE:
                 self.head_ = with_more_cells(self.head_)
         if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
             self.head_ = without_negligible_weights(self.head_)
@@ -317,12 +334,15 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
 
     # Answering
 
-    def _n_leaves(self) -> int:
-        n_trees = self.forest_._allocated().parameters.n_trees
-        return 2 * n_trees if self.n_probes is None else self.n_probes
-
-    def _most_candidates(self) -> int:
-        return max(_FEWEST_CANDIDATES, int(_SHARE_OF_LABELS * self.forest_.n_memories))
+    def _effort(self, width: int = 1) -> Effort:
+        """Return how far to search for candidates, or ``width`` times as far."""
+        parameters = self.forest_._allocated().parameters
+        n_leaves, n_labels = self.n_probes, self.forest_.n_memories
+        if n_leaves is None:
+            n_leaves = parameters.n_trees * (_SPARSE_LEAVES if parameters.sparse else _DENSE_LEAVES)
+        most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
+        listed = max(_FEWEST_LISTED, int(_SHARE_LISTED * most))
+        return Effort(width * n_leaves, width * most, width * listed)
 
     def _checked(self, X: Any) -> Rows:
         check_is_fitted(self, "forest_")
@@ -339,11 +359,11 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         touched = np.zeros(rows.n_rows, np.int64)
-        state, n_leaves, most = self.forest_._allocated(), self._n_leaves(), self._most_candidates()
+        state, effort = self.forest_._allocated(), self._effort()
         questions = Questions(_routed(rows), rows)
 
         def answer(first: int, stop: int) -> None:
-            score_labels(state, self.head_, questions, first, stop, n_leaves, most, labels, scores, touched)
+            score_labels(state, self.head_, questions, first, stop, effort, labels, scores, touched)
 
         self._in_threads(rows, answer)
         return labels, scores, touched
@@ -393,7 +413,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         if self.method == "neighbors":
             votes = self._votes(rows)
             return votes / votes.sum(axis=1, keepdims=True)
-        labels, scores, _ = self._best_labels(rows, self._most_candidates())
+        labels, scores, _ = self._best_labels(rows, self._effort().n_labels)
         logits = scores.astype(np.float64) * (_LOGITS_PER_MARGIN / margin_wanted(self.head_))
         odds = np.exp(logits - logits[:, :1])
         proba = np.zeros((rows.n_rows, self.classes_.size))
@@ -427,13 +447,11 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
 
     def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
         hits = no_hits(rows.n_rows, k)
-        state, n_leaves, most = self.forest_._allocated(), self._n_leaves(), self._most_candidates()
+        state, effort = self.forest_._allocated(), self._effort()
         questions = Questions(_routed(rows), rows)
 
         def answer(first: int, stop: int) -> None:
-            nearest_rows(
-                state, self.head_, self.examples_, questions, first, stop, n_leaves, most, _LABELS_SCANNED, hits
-            )
+            nearest_rows(state, self.head_, self.examples_, questions, first, stop, effort, _LABELS_SCANNED, hits)
 
         self._in_threads(rows, answer)
         return hits.ids, hits.scores
@@ -454,11 +472,11 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _leaf_multiplier_for(n_classes: int) -> float:
+def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
     """Return ``c`` for trees over so many classes: leaves that hold a small share of them, but some."""
     if n_classes < _MANY_CLASSES:
-        return _LEAF_MULTIPLIER
-    return min(_LEAF_MULTIPLIER, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
+        return usual
+    return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
 
 
 def _check_classes(y: np.ndarray) -> None:
