@@ -8,10 +8,11 @@ from ._frontier import Frontier, begin_search, new_frontier, reach_next
 from ._head import score_label
 from ._jit import inner, inner_allocating, kernel
 from ._keys import Rows, longest_row, row_of
-from ._postings import Walk, keep_best, meet_labels, new_walk
+from ._postings import keep_heaviest, meet_labels
 from ._scorer import Probe, aim_probe, new_probe
-from ._seen import is_new, new_seen
 from ._state import N_MEMORIES, NONE
+
+_FOUND = np.float32(-1e30)  # no list makes up for it
 
 
 class Questions(NamedTuple):
@@ -36,10 +37,10 @@ class Candidates(NamedTuple):
     scores: np.ndarray  # float32 (most + 1,)
     n_found: np.ndarray  # int64 (1,)
     n_touched: np.ndarray  # int64 (1,): labels looked at, of which some were not worth a score
-    seen: np.ndarray  # int64 (power of two,): search and label of labels already found
+    sums: np.ndarray  # float32 (labels,): what the index says of a label found, or _FOUND; 0 for labels not found
     effort: Effort
     frontier: Frontier
-    walk: Walk
+    priorities: np.ndarray  # float32 (longest row,): of the lists of the row's features
     probe: Probe  # aimed at the row
 
 
@@ -56,47 +57,48 @@ def new_candidates(state, head, questions, effort):
         np.empty(most + 1, np.float32),
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
-        new_seen(most + 1),
+        np.zeros(n_labels, np.float32),
         effort,
         new_frontier(state),
-        new_walk(n_labels if listed else 0, longest if listed else 0, min(effort.n_listed, most) if listed else 0),
+        np.empty(longest, np.float32),
         new_probe(state, longest),
     )
 
 
 @inner
-def _reach_labels(state, candidates, routed, search):
-    """Add the labels of the leaves that a row reaches, those of the surest leaves first."""
+def _reach_labels(state, candidates, routed, most):
+    """Add the labels of the leaves that a row reaches, those of the surest leaves first, until there are ``most``."""
     frontier, n_leaves = candidates.frontier, candidates.effort.n_leaves
-    most = candidates.labels.size - 1
     begin_search(frontier)
     t, leaf = reach_next(state, frontier, routed, n_leaves)
     while leaf != NONE and candidates.n_found[0] < most:
         for j in range(state.leaves[t, leaf]["size"]):
             label = np.int64(state.members[t, leaf, j])
-            if candidates.n_found[0] < most and is_new(candidates.seen, search, label):
+            if candidates.n_found[0] < most and candidates.sums[label] == 0.0:
+                candidates.sums[label] = _FOUND
                 candidates.labels[candidates.n_found[0]] = label
                 candidates.n_found[0] += 1
         t, leaf = reach_next(state, frontier, routed, n_leaves)
 
 
 @inner
-def find_candidates(state, head, candidates, questions, row, search):
+def find_candidates(state, head, candidates, questions, row):
     """Find the labels that come into question for a row, and score them.
 
     Those are the labels of the leaves that the row reaches, and the best of those that the head's index lists for it.
-    ``search`` is a number that no earlier search with these candidates had.
     """
-    x = row_of(questions.rows, row)
+    x, sums = row_of(questions.rows, row), candidates.sums
     candidates.n_found[0] = 0
-    _reach_labels(state, candidates, row_of(questions.routed, row), search)
-    n_reached = candidates.n_found[0]
-    candidates.n_touched[0] = n_reached
-    if candidates.walk.sums.size > 0:
-        labels = candidates.labels[: candidates.labels.size - 1]
-        n_met = meet_labels(head.postings, candidates.walk, x, candidates.seen, search, labels, n_reached)
-        candidates.n_touched[0] = n_met
-        candidates.n_found[0] = keep_best(candidates.walk, labels, n_reached, n_met)
+    most, listed = candidates.labels.size - 1, head.postings.n_labels > 0
+    _reach_labels(state, candidates, row_of(questions.routed, row), (most + 1) // 2 if listed else most)
+    n_reached = n_met = n_found = candidates.n_found[0]
+    labels = candidates.labels[:most]
+    if listed:
+        n_met = meet_labels(head.postings, candidates.priorities, x, sums, labels, n_reached)
+        n_found += keep_heaviest(labels[n_reached:n_met], sums, candidates.effort.n_listed)
+    for i in range(n_met):
+        sums[labels[i]] = 0.0
+    candidates.n_found[0], candidates.n_touched[0] = n_found, n_met
     aim_probe(state, candidates.probe, x, False)
     for i in range(candidates.n_found[0]):
         candidates.scores[i] = score_label(head, candidates.labels[i], candidates.probe, x)
@@ -137,7 +139,7 @@ def drop_candidate(candidates, i):
 @inner
 def _answer_row(state, head, candidates, questions, row, labels, scores):
     """Write the best labels of a row and their scores, the best first; return how many labels were looked at."""
-    find_candidates(state, head, candidates, questions, row, row)
+    find_candidates(state, head, candidates, questions, row)
     for rank in range(min(labels.shape[1], candidates.n_found[0])):
         best = best_of(candidates, NONE)
         labels[row, rank] = candidates.labels[best]

@@ -77,7 +77,7 @@ def _scan_label(examples, best, probe, label, label_score):
 
 @inner
 def _nearest_row(state, head, examples, candidates, best, questions, row, n_labels):
-    find_candidates(state, head, candidates, questions, row, row)
+    find_candidates(state, head, candidates, questions, row)
     best.n_found[0] = 0
     n_scanned = 0
     while candidates.n_found[0] > 0 and (n_scanned < n_labels or best.n_found[0] < best.scores.size):

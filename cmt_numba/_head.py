@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ._digest import Digest, digest_of, digested_margin, list_cells, new_digest, no_digest
 from ._growth import with_nodes, with_tables
 from ._jit import inner, kernel
 from ._keys import Rows, longest_row, row_of
-from ._linear import add_row, locate, new_workspace, probed_margin, reset_model
+from ._linear import add_row, dense_start, locate, new_workspace, probed_margin, reset_model
 from ._postings import Postings, list_by_feature, no_postings
-from ._scorer import gathered_dot
 from ._state import (
     CELLS_WANTED,
     DONE,
@@ -26,7 +26,7 @@ from ._state import (
     WEIGHT_CELL,
     Routers,
 )
-from ._tables import copy_heavy_cells, table_start
+from ._tables import copy_heavy_cells
 
 SOFTMAX = 0
 LOGISTIC = 1
@@ -47,18 +47,6 @@ class HeadParameters(NamedTuple):
     sparse: bool
     loss: int
     learning_rate: float
-    aggressiveness: float  # of MIRA: the most that one example adds, as a multiple of the margin
-
-
-class Digest(NamedTuple):
-    """The weights of sparse scorers once more, laid out to be gone through: tables are made to be changed.
-
-    Label ``l`` has the cells ``offsets[l] .. offsets[l + 1]``. Without cells at all where there is no digest.
-    """
-
-    offsets: np.ndarray  # int64 (labels + 1,)
-    features: np.ndarray  # int32
-    weights: np.ndarray  # float32
 
 
 class Head(NamedTuple):
@@ -82,7 +70,7 @@ def new_head(parameters: HeadParameters) -> Head:
         nodes=np.zeros((1, 0), NODE),
         routers=Routers(weights=np.empty((1, 0), np.float32), table=np.empty((1, 0), WEIGHT_CELL)),
         counters=counters,
-        digest=_no_digest(),
+        digest=no_digest(),
         postings=no_postings(),
         gaps=np.zeros(2),
     )
@@ -128,21 +116,18 @@ def without_negligible_weights(head: Head) -> Head:
     return with_tables(pruned, int(_SPARE * pruned.counters[0, TABLES_END]))
 
 
-def _no_digest() -> Digest:
-    return Digest(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-
-
 def without_digest(head: Head) -> Head:
     """Return a head that may learn."""
-    return head._replace(digest=_no_digest())
+    return head._replace(digest=no_digest())
 
 
 def with_digest(head: Head) -> Head:
     """Return a head with a digest, which holds until it learns again."""
-    n_labels = int(head.counters[0, NODES_END])
-    used = head.nodes[0, :n_labels]["table_used"].astype(np.int64)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(used)])
-    digest = Digest(offsets, np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32))
+    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    if not head.parameters.sparse:
+        weights = head.routers.weights[0, : dense_start(head, n_labels)].reshape(n_labels, 2 * d)
+        return head._replace(digest=digest_of(weights[:, :d]))
+    digest = new_digest(head.nodes[0, :n_labels]["table_used"])
     list_cells(head, digest)
     return head._replace(digest=digest)
 
@@ -154,29 +139,13 @@ def with_postings(head: Head) -> Head:
     return head._replace(postings=postings)
 
 
-@kernel
-def list_cells(head, digest):
-    """Fill in the features and weights of a digest."""
-    table = head.routers.table
-    for label in range(digest.offsets.size - 1):
-        end = digest.offsets[label]
-        if head.nodes[0, label]["table_bits"] > 0:
-            start = table_start(head, 0, label)
-            for cell in range(start, start + (1 << np.int64(head.nodes[0, label]["table_bits"]))):
-                if table[0, cell]["feature"] != NONE:
-                    digest.features[end] = table[0, cell]["feature"]
-                    digest.weights[end] = table[0, cell]["weight"]
-                    end += 1
-
-
 @inner
 def score_label(head, label, probe, x):
     """Return what the head says of a label for row ``x``, at which ``probe`` has been aimed."""
     digest = head.digest
-    if digest.features.size == 0 or probe.features.size > 0:
+    if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
         return probed_margin(head, 0, label, probe, x)
-    a, b = digest.offsets[label], digest.offsets[label + 1]
-    return head.nodes[0, label]["bias"] + gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])
+    return head.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
 
 
 @kernel

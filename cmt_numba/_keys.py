@@ -49,6 +49,14 @@ def hash_feature(feature, bits):
     return ((np.int64(feature) * _HASH) & 0xFFFFFFFF) >> (32 - bits)
 
 
+@inner_fastmath
+def _squared_length(values):
+    total = np.float64(0.0)
+    for i in range(values.size):
+        total += np.float64(values[i]) * np.float64(values[i])
+    return total
+
+
 @kernel
 def normalize_rows(values, offsets, unit):
     """Write the rows scaled to Euclidean length 1 (all-zero rows stay zero) into ``unit``.
@@ -58,14 +66,12 @@ def normalize_rows(values, offsets, unit):
     """
     for row in range(offsets.size - 1):
         a, b = offsets[row], offsets[row + 1]
-        total = 0.0
-        for i in range(a, b):
-            total += np.float64(values[i]) * np.float64(values[i])
+        total = _squared_length(values[a:b])
         if not np.isfinite(total):
             return row
-        length = np.sqrt(total) if total > 0.0 else 1.0
+        scale = 1.0 / np.sqrt(total) if total > 0.0 else 1.0
         for i in range(a, b):
-            unit[i] = values[i] / length
+            unit[i] = values[i] * scale
     return -1
 
 

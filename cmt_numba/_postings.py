@@ -12,9 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 
-from ._jit import inner, inner_allocating
-from ._scan import Best, new_best, offer
-from ._seen import is_new
+from ._jit import inner
 from ._state import NONE
 
 _MOST_LISTS = 32  # that a row goes through
@@ -32,14 +30,6 @@ class Postings(NamedTuple):
     n_labels: int  # that the head had
 
 
-class Walk(NamedTuple):
-    """Room for going through lists."""
-
-    priorities: np.ndarray  # float32 (longest row,): of a row's cells, 0 where done with
-    sums: np.ndarray  # float32 (labels,): what the lists say of a label so far; 0 between walks
-    best: Best
-
-
 def no_postings() -> Postings:
     """Return an index that lists nothing."""
     return Postings(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 0)
@@ -52,78 +42,101 @@ def list_by_feature(offsets: np.ndarray, features: np.ndarray, weights: np.ndarr
     kept = np.flatnonzero((weights != 0.0) & (upright[features] == (weights > 0.0)))
     kept = kept[np.argsort(-np.abs(weights[kept]), kind="stable")]
     labels = np.repeat(np.arange(n_labels, dtype=np.int32), np.diff(offsets))
-    # Conversion to rows by feature keeps the order of the entries within a row.
-    entries = scipy.sparse.coo_array((np.arange(kept.size), (features[kept], labels[kept])), (n_features, n_labels))
-    by_feature = entries.tocsr()
-    ranked = kept[by_feature.data]
-    return Postings(by_feature.indptr.astype(np.int64), labels[ranked], weights[ranked], n_labels)
-
-
-@inner_allocating
-def new_walk(n_labels, longest, n_best):
-    """Return room for walks of rows of up to ``longest`` cells, each of which may end with ``n_best`` labels."""
-    return Walk(np.empty(longest, np.float32), np.zeros(n_labels, np.float32), new_best(n_best, 0))
+    # One row for each entry, in order: conversion to columns sorts by feature and keeps the order within a feature.
+    one_each = np.arange(kept.size + 1)
+    ranked = scipy.sparse.csr_array((one_each[:-1], features[kept], one_each), (kept.size, n_features)).tocsc()
+    kept = kept[ranked.indices]
+    return Postings(ranked.indptr.astype(np.int64), labels[kept], weights[kept], n_labels)
 
 
 @inner
-def _set_priorities(postings, walk, x):
+def _set_priorities(postings, priorities, x):
     """Let heavy cells come before light ones, and short lists before long ones."""
     for i in range(x.b - x.a):
         feature, value = x.indices[x.a + i], x.values[x.a + i]
         first = postings.offsets[feature]
         length = postings.offsets[feature + 1] - first
         fits = length > 0 and value * postings.weights[first] > 0.0
-        walk.priorities[i] = value * value / np.float32(length) if fits else np.float32(0.0)
+        priorities[i] = value * value / np.float32(length) if fits else np.float32(0.0)
 
 
 @inner
-def _next_list(walk, n_cells):
+def _next_list(priorities, n_cells):
     """Return the cell whose list comes next, NONE after the last one."""
     next_cell, highest = NONE, np.float32(0.0)
     for i in range(n_cells):
-        if walk.priorities[i] > highest:
-            next_cell, highest = np.int64(i), walk.priorities[i]
+        if priorities[i] > highest:
+            next_cell, highest = np.int64(i), priorities[i]
     return next_cell
 
 
 @inner
-def meet_labels(postings, walk, x, seen, search, labels, n_found):
-    """Append the labels that row ``x`` meets to the ``n_found`` there are, until ``labels`` is full.
+def _go_through(postings, entry, end, value, sums, labels, n_found):
+    """Add ``value`` times the weights of a list's entries to the sums of their labels, and return how many are found.
 
-    Labels that this search has seen are left out. Returns how many labels there are then.
+    Stops where ``labels`` is full. There is always room for as many labels as there are entries in a run, so that the
+    loop over a run need not decide anything.
     """
-    _set_priorities(postings, walk, x)
-    most = labels.size
-    for _ in range(_MOST_LISTS):
-        i = _next_list(walk, x.b - x.a)
-        if i == NONE or n_found == most:
-            break
-        walk.priorities[i] = 0.0
-        feature, value = x.indices[x.a + i], x.values[x.a + i]
-        for entry in range(postings.offsets[feature], postings.offsets[feature + 1]):
-            label = np.int64(postings.labels[entry])
-            if walk.sums[label] == 0.0:
-                if n_found == most:
-                    break
-                if not is_new(seen, search, label):
-                    continue
-                labels[n_found] = label
-                n_found += 1
-            walk.sums[label] += value * postings.weights[entry]
+    while entry < end and n_found < labels.size:
+        run_end = min(end, entry + labels.size - n_found)
+        for i in range(entry, run_end):
+            label = np.int64(postings.labels[i])
+            total = sums[label]
+            labels[n_found] = label
+            n_found += np.int64(total == 0.0)
+            sums[label] = total + value * postings.weights[i]
+        entry = run_end
     return n_found
 
 
 @inner
-def keep_best(walk, labels, first, end):
-    """Keep those of the labels met, ``first .. end``, of which the lists say most; return where they end then."""
-    best = walk.best
-    best.n_found[0] = 0
-    for i in range(first, end):
+def meet_labels(postings, priorities, x, sums, labels, n_found):
+    """Append the labels that row ``x`` meets to the ``n_found`` there are, until ``labels`` is full.
+
+    Labels whose entry in ``sums`` is not 0 are known already. ``priorities`` is room for as many cells as the row has.
+    Returns how many labels there are then, and leaves what the lists say of each in ``sums``.
+    """
+    _set_priorities(postings, priorities, x)
+    for _ in range(_MOST_LISTS):
+        i = _next_list(priorities, x.b - x.a)
+        if i == NONE or n_found == labels.size:
+            break
+        priorities[i] = 0.0
+        feature, value = x.indices[x.a + i], x.values[x.a + i]
+        start, end = postings.offsets[feature], postings.offsets[feature + 1]
+        n_found = _go_through(postings, start, end, value, sums, labels, n_found)
+    return n_found
+
+
+@inner
+def _sift_down(heap, sums, i):
+    """Let the label at place ``i`` of a heap, the one of the smallest sum on top, sink to where it belongs."""
+    label = heap[i]
+    while True:
+        below = 2 * i + 1
+        if below >= heap.size:
+            break
+        if below + 1 < heap.size and sums[heap[below + 1]] < sums[heap[below]]:
+            below += 1
+        if sums[heap[below]] >= sums[label]:
+            break
+        heap[i] = heap[below]
+        i = below
+    heap[i] = label
+
+
+@inner
+def keep_heaviest(labels, sums, n_kept):
+    """Keep the labels of the greatest sums, put them first, and return how many they are."""
+    if labels.size <= n_kept:
+        return labels.size
+    heap = labels[:n_kept]
+    for i in range(n_kept // 2 - 1, -1, -1):
+        _sift_down(heap, sums, i)
+    for i in range(n_kept, labels.size):
         label = labels[i]
-        value = walk.sums[label]
-        walk.sums[label] = 0.0
-        if best.n_found[0] < best.scores.size or value >= best.scores[best.scores.size - 1]:
-            offer(best, value, ~np.uint64(label), label)
-    for i in range(best.n_found[0]):
-        labels[first + i] = best.slots[i]
-    return first + best.n_found[0]
+        if sums[label] > sums[heap[0]]:
+            labels[i] = heap[0]
+            heap[0] = label
+            _sift_down(heap, sums, 0)
+    return n_kept

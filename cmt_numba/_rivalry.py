@@ -21,6 +21,8 @@ _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
 _STEEPNESS = 12.0  # logits per margin
 _NEGLIGIBLE = 0.01  # a smaller slope teaches a label nothing that would be worth the memory of its features
+_PRIOR_EXAMPLES = 4.0  # are what a label's mean, where its scorer starts, is worth
+_HARDNESS = 3.0  # C, once a label has many examples
 _SWEEPS = 3  # MIRA's closed-form steps for one example at a time
 _CLOSE_ENOUGH = 0.001  # a smaller step of MIRA, in margins, is none
 
@@ -37,14 +39,22 @@ class Duals(NamedTuple):
 
     rivals: np.ndarray  # int32 (rows, N_RIVALS)
     weights: np.ndarray  # float32 (rows, N_RIVALS): 0 where there is no rival
+    softness: np.ndarray  # float32 (rows,): so much less than the margin is asked for, for each weight of the row
     settled: np.ndarray  # bool (rows,): the last look at the row changed nothing
 
 
-def new_duals(n_rows: int) -> Duals:
-    """Return the dual variables of examples that nothing has been learned from."""
+def new_duals(aggressiveness: float, n_of_label: np.ndarray) -> Duals:
+    """Return the dual variables of examples that nothing has been learned from.
+
+    ``n_of_label`` says for each how many examples its label has. The fewer they are, the more of each is in their mean,
+    where the label's scorer starts; so the less does the gap that it shows say of other rows, and the less it counts.
+    """
+    n_rows = n_of_label.size
+    hardness = aggressiveness * _HARDNESS * n_of_label / (n_of_label + _PRIOR_EXAMPLES)
     return Duals(
         np.full((n_rows, N_RIVALS), NONE, np.int32),
         np.zeros((n_rows, N_RIVALS), np.float32),
+        (1.0 / hardness).astype(np.float32),
         np.zeros(n_rows, np.bool_),
     )
 
@@ -58,8 +68,8 @@ _margin_wanted = inner(margin_wanted)
 
 
 @inner
-def _measure_row(state, head, candidates, questions, row, search, label):
-    find_candidates(state, head, candidates, questions, row, search)
+def _measure_row(state, head, candidates, questions, row, label):
+    find_candidates(state, head, candidates, questions, row)
     right = place_of(head, candidates, questions, row, label)
     rival = best_of(candidates, right)
     if rival != NONE:
@@ -71,11 +81,10 @@ def _measure_row(state, head, candidates, questions, row, search, label):
 def measure_gaps(state, head, questions, order, labels, effort):
     """Measure the gaps of rows in the given order, until enough are known for good."""
     candidates = new_candidates(state, head, questions, effort)
-    for search in range(order.size):
+    for row in order:
         if head.gaps[0] >= _GAPS_MEASURED:
             break
-        row = order[search]
-        _measure_row(state, head, candidates, questions, row, search, labels[row])
+        _measure_row(state, head, candidates, questions, row, labels[row])
 
 
 @inner_allocating
@@ -141,15 +150,16 @@ def _entry_for(duals, row, label):
 def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work):
     """Change the weight of one rival by what just meets the margin, in closed form; return the change.
 
-    The weights of a row are never negative, and their sum is at most the aggressiveness. Returns NaN, with nothing
-    learned, if the head's tables must grow and there is no room.
+    The more a row's weights, which are never negative, come to, the less of the margin is asked for: slack is squared.
+    Returns NaN, with nothing learned, if the head's tables must grow and there is no room.
     """
     margin = _margin_wanted(head)
     used = np.float32(0.0)
     for j in range(N_RIVALS):
         used += duals.weights[row, j]
-    short = margin - (candidates.scores[right] - candidates.scores[rival])
-    change = min(short / (2.0 * size), head.parameters.aggressiveness * margin - used)
+    softness = duals.softness[row]
+    short = margin - (candidates.scores[right] - candidates.scores[rival]) - softness * used
+    change = short / (2.0 * size + softness)
     change = np.float32(max(change, -duals.weights[row, entry]))
     if np.abs(change) < _CLOSE_ENOUGH * margin:
         return np.float32(0.0)
@@ -201,9 +211,9 @@ def _ascend(head, candidates, x, right, row, duals, work):
 
 
 @inner
-def _learn_row(state, head, candidates, questions, row, search, label, duals, slopes, work):
+def _learn_row(state, head, candidates, questions, row, label, duals, slopes, work):
     """Learn from a row; return False if the head's tables must grow and there is no room."""
-    find_candidates(state, head, candidates, questions, row, search)
+    find_candidates(state, head, candidates, questions, row)
     right = place_of(head, candidates, questions, row, label)
     x = row_of(questions.routed, row)
     if head.parameters.loss == MIRA:
@@ -221,9 +231,8 @@ def learn_labels(state, head, questions, order, labels, stop, effort, duals):
     work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)
     while head.counters[0, NEXT_ROW] < stop:
-        search = head.counters[0, NEXT_ROW]
-        row = order[search]
-        if not _learn_row(state, head, candidates, questions, row, search, labels[row], duals, slopes, work):
+        row = order[head.counters[0, NEXT_ROW]]
+        if not _learn_row(state, head, candidates, questions, row, labels[row], duals, slopes, work):
             return TABLES_FULL
         head.counters[0, NEXT_ROW] += 1
     return DONE

@@ -29,7 +29,7 @@ from ._hits import no_hits
 from ._keys import Rows, keep_heaviest, normalize_rows
 from ._parallel import map_threads, spans
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
-from ._state import DONE, NEXT_ROW, NONE, TABLES_END
+from ._state import DONE, N_MEMORIES, NEXT_ROW, NONE, TABLES_END
 from ._validation import check_choice, check_integer, check_real, check_rows
 from .tree import ContextualMemoryTree
 
@@ -38,10 +38,10 @@ VOTES = ("uniform", "score")
 # Labels that are looked at for a row.
 _FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
 _SHARE_OF_LABELS = 0.2  # at most, where there are many
-_LABELS_PER_LEVEL = 256  # at most, for each level that a balanced tree of them would have, where there are very many
+_LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
 _FEWEST_LISTED = 16  # of those from the head's index that are scored in full
-_SHARE_LISTED = 1 / 32  # of those looked at, if that is more
-_WIDER_IN_TRAINING = 2  # so that the head has been told of more rivals than it will be asked about
+_SHARE_LISTED = 1 / 64  # of those looked at, if that is more
+_WIDER_IN_TRAINING = 2  # leaves and listed labels, so that the head learns of more rivals than it will be asked about
 
 _LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
 _LOGITS_PER_MARGIN = 4.0  # a lead of a whole margin is worth odds of 55 to 1
@@ -53,9 +53,11 @@ _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
 # Routers.
 _CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
 _SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
-_DENSE_TREES, _SPARSE_TREES = 8, 4  # sparse rows have the head's index as well
-_DENSE_LEAVES, _SPARSE_LEAVES = 2, 1  # searched for each tree
-_DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 3.0, 1.0  # c
+_DENSE_TREES = 8
+_MORE_TREES, _MANY_EXAMPLES = 12, 16  # where classes have so many on average: routers and head are then worth more
+_SPARSE_TREES = 2  # sparse rows have the head's index as well
+_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1.0  # searched for each tree
+_DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
 _MANY_CLASSES = 25  # from here on, a leaf
 _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
 
@@ -71,19 +73,21 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     n_trees : int, optional
-        Trees of the forest. More trees find the right class more often and take longer. By default 8 for dense
-        examples, 4 for sparse ones, of which many are found by rare features.
+        Trees of the forest. More trees find the right class more often and take longer. By default 2 for sparse
+        examples, whose classes are also found by their rare features, 8 for dense ones, and 12 where the classes have
+        16 dense examples or more on average.
     n_probes : int, optional
-        Leaves searched in all trees together; by default two for each tree with dense examples, one with sparse ones.
+        Leaves searched in all trees together; by default one for each tree with sparse examples, three for
+        two trees with dense ones.
     n_router_passes : int, default 2
         How often each example teaches the routers. With 0 the trees are unsupervised.
     n_head_passes : int, default 5
         How often each example trains the head. With 0 classes are told apart by their mean examples.
     loss : {"mira", "softmax", "logistic", "squared"}, default "mira"
-        What the head learns by. "mira" is Crammer and Singer's multiclass support vector machine, solved in the dual
-        one example at a time; the others are minimised by AdaGrad.
+        What the head learns by. "mira" is Crammer and Singer's multiclass support vector machine with squared slack,
+        solved in the dual one example at a time; the others are minimised by AdaGrad.
     aggressiveness : float, default 1.0
-        Of "mira": the most that one example may add to its class's scorer, in margins (``C``).
+        Of "mira": how hard the margin is (``C``). The larger, the more an example that falls short of it counts.
     learning_rate : float, default 5.0
         AdaGrad step of the other losses, relative to the sum of an example's absolute values.
     method : {"head", "neighbors"}, default "head"
@@ -93,7 +97,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
     weights : {"uniform", "score"}, default "uniform"
         Whether each memory has one vote, or as much as its score.
     leaf_multiplier : float, optional
-        ``c``: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 3 for dense examples and 1
+        ``c``: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for dense examples and 1
         for sparse ones, less where ``fit`` sees few classes.
     alpha : float in (0, 1], default 0.9
         How strongly routers keep the two sides of a node equal in number while classes are inserted.
@@ -230,9 +234,11 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
         n_trees, leaf_multiplier = self.n_trees, self.leaf_multiplier
         if n_trees is None:
-            n_trees = _SPARSE_TREES if rows.sparse else _DENSE_TREES
+            many = rows.n_rows >= _MANY_EXAMPLES * classes.size
+            n_trees = _SPARSE_TREES if rows.sparse else _MORE_TREES if many else _DENSE_TREES
         if leaf_multiplier is None:
-            leaf_multiplier = _leaf_multiplier_for(classes.size, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
+            usual = _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER
+            leaf_multiplier = _leaf_multiplier_for(classes.size, usual)
         seed = check_random_state(self.random_state).randint(2**31)
         self.forest_ = ContextualMemoryTree(
             n_trees,
@@ -251,7 +257,6 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
                 sparse=rows.sparse,
                 loss=HEAD_LOSSES.index(self.loss),
                 learning_rate=float(self.learning_rate),
-                aggressiveness=float(self.aggressiveness),
             )
         )
         self.examples_ = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
@@ -292,8 +297,10 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         if self.n_head_passes > 0:
             self._train_head(questions, labels)
         self._n_unlisted += rows.n_rows
-        if self.head_.parameters.sparse and self._n_unlisted * _LABELS_LISTED_A_ROW >= self.forest_.n_memories:
-            self.head_ = with_postings(with_digest(self.head_))  # too much work after every few rows
+        if self._n_unlisted * _LABELS_LISTED_A_ROW >= self.forest_.n_memories:  # too much work after every few rows
+            self.head_ = with_digest(self.head_)
+            if self.head_.parameters.sparse:
+                self.head_ = with_postings(self.head_)
             self._n_unlisted = 0
         return self
 
@@ -320,7 +327,8 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         effort = self._effort(_WIDER_IN_TRAINING)
         n_rows = questions.rows.n_rows
         measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
-        duals = new_duals(n_rows)
+        n_examples = np.bincount(self.examples_.label_of[: self.examples_.keys.totals[N_MEMORIES]])
+        duals = new_duals(self.aggressiveness, n_examples[labels])
         for n_pass in range(self.n_head_passes):
             # Rows that changed nothing the last time are looked at only every other time.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~duals.settled)
@@ -339,10 +347,10 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         parameters = self.forest_._allocated().parameters
         n_leaves, n_labels = self.n_probes, self.forest_.n_memories
         if n_leaves is None:
-            n_leaves = parameters.n_trees * (_SPARSE_LEAVES if parameters.sparse else _DENSE_LEAVES)
+            n_leaves = int(parameters.n_trees * (_SPARSE_LEAVES if parameters.sparse else _DENSE_LEAVES))
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
         listed = max(_FEWEST_LISTED, int(_SHARE_LISTED * most))
-        return Effort(width * n_leaves, width * most, width * listed)
+        return Effort(width * n_leaves, most, width * listed)
 
     def _checked(self, X: Any) -> Rows:
         check_is_fitted(self, "forest_")

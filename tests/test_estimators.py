@@ -74,6 +74,34 @@ def test_few_classes_are_scored_where_there_are_many():
     assert classifier.count_candidates(queries).mean() <= 200
 
 
+@needs_jit
+@pytest.mark.parametrize("signed", [False, True], ids=["counts", "signed"])
+def test_rare_features_lead_to_their_classes(signed: bool):
+    """A class is known by two rare features; routers of 2,000 such classes can hardly have learned them."""
+    rng = np.random.default_rng(0)
+    common = scipy.sparse.random_array((6000, 50), density=0.2, rng=rng, format="csr")
+    y = np.repeat(np.arange(2000), 3)
+    rows, features = np.repeat(np.arange(6000), 2), np.repeat(2 * y, 2) + [0, 1] * 6000
+    rare = scipy.sparse.csr_array((np.full(12000, 0.7), (rows, features)))
+    X = scipy.sparse.hstack([common, rare]).tocsr()
+    if signed:
+        X = X @ scipy.sparse.diags_array(rng.choice([-1.0, 1.0], X.shape[1]))
+    seen = np.arange(6000) % 3 > 0
+    classifier = CMTClassifier(random_state=0).fit(X[seen], y[seen])
+    assert classifier.score(X[~seen], y[~seen]) > 0.99
+    assert classifier.count_candidates(X[~seen]).max() <= 400
+
+
+@needs_jit
+def test_new_classes_reach_the_index_in_time():
+    X = text_like(400, 600, 12, seed=0)
+    classifier = CMTClassifier(random_state=0)
+    for i in range(400):
+        classifier.partial_fit(X[i], [i])
+    assert classifier.head_.postings.n_labels >= 300
+    assert classifier.score(X[:400], np.arange(400)) > 0.95
+
+
 def test_classes_of_any_type_come_at_any_time():
     X, y = classes_of_views(12, 3, 0.1)
     names = np.array([f"object {i:02}" for i in y], dtype=object)

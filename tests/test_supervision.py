@@ -8,16 +8,28 @@ import scipy.sparse
 from conftest import needs_jit, text_like
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._candidates import Questions, score_labels
+from cmt_numba._candidates import Effort, Questions, score_labels
 from cmt_numba._examples import ExampleParameters, new_examples, with_examples
-from cmt_numba._head import HEAD_LOSSES, Head, HeadParameters, new_head, with_labels, with_more_cells
+from cmt_numba._head import (
+    HEAD_LOSSES,
+    Head,
+    HeadParameters,
+    new_head,
+    with_digest,
+    with_labels,
+    with_more_cells,
+    without_digest,
+)
+from cmt_numba._jit import kernel
+from cmt_numba._keys import row_of
+from cmt_numba._postings import Postings, keep_heaviest, list_by_feature, meet_labels
 from cmt_numba._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from cmt_numba._state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, ROOT, TAUGHT_FROM, State
 from cmt_numba._topology import child_of
 from cmt_numba._validation import check_rows
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
-EVERYTHING = 10**6
+ALL_LABELS = Effort(n_leaves=1, n_labels=10**6, n_listed=10**6)
 
 
 def state_of(tree: ContextualMemoryTree) -> State:
@@ -183,13 +195,14 @@ def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes
     tree = ContextualMemoryTree(leaf_multiplier=100.0, random_state=0)
     tree.insert(form(np.eye(d)))
     state, checked = state_of(tree), check_rows(form(rows))
-    parameters = HeadParameters(1, d, checked.sparse, HEAD_LOSSES.index(loss), 1.0, 1.0)
+    parameters = HeadParameters(1, d, checked.sparse, HEAD_LOSSES.index(loss), 1.0)
     head = with_labels(new_head(parameters), check_rows(form(np.eye(d))))
-    questions, order, duals = Questions(checked, checked), np.arange(len(rows)), new_duals(len(rows))
-    measure_gaps(state, head, questions, order, labels, 1, EVERYTHING)
+    questions, order = Questions(checked, checked), np.arange(len(rows))
+    duals = new_duals(1.0, np.bincount(labels, minlength=d)[labels])
+    measure_gaps(state, head, questions, order, labels, ALL_LABELS)
     for _ in range(n_passes):
         head.counters[0, NEXT_ROW] = 0
-        while learn_labels(state, head, questions, order, labels, order.size, 1, EVERYTHING, duals) != DONE:
+        while learn_labels(state, head, questions, order, labels, order.size, ALL_LABELS, duals) != DONE:
             head = with_more_cells(head)
     return head, state, questions
 
@@ -204,7 +217,7 @@ def examples_of(rng: np.random.Generator, n: int = 30, d: int = 5) -> tuple[np.n
 def test_mira_matches_plain_python(form: Any, rng: np.random.Generator):
     rows, labels = examples_of(rng)
     head, *_ = trained(form, "mira", rows, labels, n_passes=3)
-    W = np.eye(5)
+    W, n_of_label = np.eye(5), np.bincount(labels)
     gaps = []
     for x, right in zip(rows, labels, strict=True):
         scores = W @ x
@@ -225,8 +238,9 @@ def test_mira_matches_plain_python(form: Any, rng: np.random.Generator):
                     rival = best if at == first else pairs[at][0]
                     weight = pairs.get(at, (rival, 0.0))[1]
                     short = margin - (W[right] @ x - W[rival] @ x)
-                    change = min(short / 2, margin - sum(weight for _, weight in pairs.values()))
-                    change = max(change, -weight)
+                    softness = (n_of_label[right] + 4) / (3 * n_of_label[right])
+                    short -= softness * sum(weight for _, weight in pairs.values())
+                    change = max(short / (2 + softness), -weight)
                     if abs(change) >= 0.001 * margin:
                         W[right] += change * x
                         W[rival] -= change * x
@@ -273,7 +287,7 @@ def test_every_loss_learns(form: Any, loss: str, rng: np.random.Generator):
     rows = np.eye(5)[(labels + 2) % 5] + 0.1 * rng.normal(size=(60, 5))
     head, state, questions = trained(form, loss, rows.astype(np.float32), labels, n_passes=10)
     found, scores, touched = np.full((60, 5), -1), np.zeros((60, 5), np.float32), np.zeros(60, np.int64)
-    score_labels(state, head, questions, 0, 60, 1, EVERYTHING, found, scores, touched)
+    score_labels(state, head, questions, 0, 60, ALL_LABELS, found, scores, touched)
     assert np.mean(found[:, 0] == labels) > 0.95
     assert (touched == 5).all()
     assert (np.diff(scores, axis=1) <= 0).all()
@@ -284,9 +298,101 @@ def test_a_budget_bounds_the_labels_scored(rng: np.random.Generator):
     rows, labels = examples_of(rng)
     head, state, questions = trained(np.asarray, "mira", rows, labels, n_passes=1)
     found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
-    score_labels(state, head, questions, 0, 30, 1, 3, found, scores, touched)
+    score_labels(state, head, questions, 0, 30, Effort(1, 3, 3), found, scores, touched)
     assert (touched == 3).all()
     assert (found[:, 3:] == -1).all()
+
+
+# The head's index and digest
+
+
+def signed_scorers(rng: np.random.Generator) -> np.ndarray:
+    """Return sparse scorers of both signs: 30 labels over 12 features, some of which are negative on the whole."""
+    W = rng.normal(size=(30, 12)) * (rng.random((30, 12)) < 0.4) + 0.3 * (rng.random((30, 12)) < 0.5)
+    return (W * np.where(np.arange(12) % 3 == 0, -1, 1)).astype(np.float32)
+
+
+def index_of(W: np.ndarray) -> Postings:
+    cells = scipy.sparse.csr_array(W)
+    return list_by_feature(cells.indptr.astype(np.int64), cells.indices, cells.data, W.shape[1])
+
+
+def test_the_index_lists_the_heaviest_labels_first(rng: np.random.Generator):
+    W = signed_scorers(rng)
+    index = index_of(W)
+    assert index.n_labels == 30
+    for feature in range(12):
+        a, b = index.offsets[feature : feature + 2]
+        sign = 1 if W[:, feature].sum() >= 0 else -1
+        expected = np.flatnonzero(sign * W[:, feature] > 0)
+        assert set(index.labels[a:b]) == set(expected)
+        np.testing.assert_array_equal(index.weights[a:b], W[index.labels[a:b], feature])
+        assert (np.diff(np.abs(index.weights[a:b])) <= 0).all()
+
+
+@pytest.mark.parametrize("room", [3, 12, 30])
+def test_a_row_meets_the_labels_of_its_rarest_heavy_features(room: int, rng: np.random.Generator):
+    W = signed_scorers(rng)
+    index = index_of(W)
+    for _ in range(20):
+        x = (rng.normal(size=(1, 12)) * (rng.random((1, 12)) < 0.6)).astype(np.float32)
+        if not x.any():
+            continue
+        rows = check_rows(scipy.sparse.csr_array(x))
+        known = rng.choice(30, 2, replace=False)
+        sums, labels = np.zeros(30, np.float32), np.full(room, -1)
+        sums[known], labels[:2] = -1e30, known
+        n_met = met_by(index, rows, sums, labels, 2)
+        unit, expected, met = x[0] / np.linalg.norm(x), np.zeros(30), list(known)
+        lengths = np.diff(index.offsets)
+        speaking = [f for f in range(12) if lengths[f] and unit[f] * index.weights[index.offsets[f]] > 0]
+        for f in sorted(speaking, key=lambda f: -(unit[f] ** 2) / lengths[f]):
+            for entry in range(index.offsets[f], index.offsets[f + 1]):
+                if len(met) == room:
+                    break
+                label = index.labels[entry]
+                if label not in met:
+                    met.append(label)
+                expected[label] += unit[f] * index.weights[entry]
+        assert list(labels[:n_met]) == met
+        others = np.setdiff1d(np.arange(30), known)
+        np.testing.assert_allclose(sums[others], expected[others], atol=1e-6)
+
+
+@kernel
+def met_by(index, rows, sums, labels, n_found):
+    """Call what is only ever inlined into kernels."""
+    return meet_labels(index, np.empty(rows.values.size, np.float32), row_of(rows, 0), sums, labels, n_found)
+
+
+@kernel
+def kept_of(labels, sums, n_kept):
+    """Call what is only ever inlined into kernels."""
+    return keep_heaviest(labels, sums, n_kept)
+
+
+@pytest.mark.parametrize("n_kept", [1, 2, 7, 50, 80])
+def test_the_heaviest_labels_are_kept(n_kept: int, rng: np.random.Generator):
+    sums = rng.random(100).astype(np.float32)
+    labels = rng.permutation(100)[:50]
+    expected = set(labels[np.argsort(-sums[labels])][:n_kept])
+    kept = labels.copy()
+    assert kept_of(kept, sums, n_kept) == min(n_kept, 50)
+    assert set(kept[:n_kept]) == expected
+    assert sorted(kept) == sorted(labels)
+
+
+def test_a_digest_says_what_the_head_says(rng: np.random.Generator):
+    rows, labels = examples_of(rng)
+    for form, exactness in ((np.asarray, 0.005), (scipy.sparse.csr_array, 1e-6)):
+        head, state, questions = trained(form, "mira", rows, labels, n_passes=2)
+        answers = []
+        for asked in (head, with_digest(head), without_digest(with_digest(head))):
+            found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
+            score_labels(state, asked, questions, 0, 30, ALL_LABELS, found, scores, touched)
+            answers.append(np.take_along_axis(scores, found.argsort(axis=1), axis=1))
+        np.testing.assert_allclose(answers[1], answers[0], atol=exactness)
+        np.testing.assert_array_equal(answers[2], answers[0])
 
 
 # Examples

@@ -1,0 +1,77 @@
+"""Kernels: the head's scorers once more, laid out to be read: what holds them otherwise is made to be changed.
+
+Weights of sparse scorers become lists without gaps. Those of dense scorers keep the upper half of their bits
+(bfloat16), which is half of what has to be read and exact to a 500th of each weight.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ._jit import inner, inner_fastmath, kernel
+from ._scorer import gathered_dot
+from ._state import NONE
+from ._tables import table_start
+
+
+class Digest(NamedTuple):
+    """All scorers, of a sparse head or of a dense one; of no labels where there is no digest.
+
+    The weights of sparse label ``l`` are the entries ``offsets[l] .. offsets[l + 1]``.
+    """
+
+    offsets: np.ndarray  # int64 (labels + 1,)
+    features: np.ndarray  # int32
+    weights: np.ndarray  # float32
+    halves: np.ndarray  # uint16 (labels, features)
+
+
+def new_digest(n_cells: np.ndarray) -> Digest:
+    """Return a digest to be filled in of sparse scorers with so many cells."""
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(n_cells, dtype=np.int64)])
+    features, weights = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
+    return Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
+
+
+def digest_of(weights: np.ndarray) -> Digest:
+    """Return the digest of dense scorers: float32, shape (labels, features)."""
+    bits = np.ascontiguousarray(weights).view(np.uint32)
+    halves = ((bits + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint16)
+    return no_digest()._replace(halves=halves)
+
+
+def no_digest() -> Digest:
+    """Return what stands for no digest."""
+    return new_digest(np.empty(0, np.int64))
+
+
+@kernel
+def list_cells(head, digest):
+    """Fill in the digest of a sparse head."""
+    table = head.routers.table
+    for label in range(digest.offsets.size - 1):
+        end = digest.offsets[label]
+        if head.nodes[0, label]["table_bits"] > 0:
+            start = table_start(head, 0, label)
+            for cell in range(start, start + (1 << np.int64(head.nodes[0, label]["table_bits"]))):
+                if table[0, cell]["feature"] != NONE:
+                    digest.features[end] = table[0, cell]["feature"]
+                    digest.weights[end] = table[0, cell]["weight"]
+                    end += 1
+
+
+@inner_fastmath
+def _halved_dot(values, halves):
+    total = np.float32(0.0)
+    for i in range(values.size):
+        total += values[i] * np.uint32(np.uint32(halves[i]) << np.uint32(16)).view(np.float32)
+    return total
+
+
+@inner
+def digested_margin(digest, label, probe):
+    """Return a scorer's margin, but for its bias, of the row that a direct probe has been aimed at."""
+    if digest.halves.size > 0:
+        return _halved_dot(probe.values, digest.halves[label])
+    a, b = digest.offsets[label], digest.offsets[label + 1]
+    return gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])
