@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._candidates import best_of, find_candidates, new_candidates, place_of
-from ._head import LOGISTIC, MIRA, SOFTMAX, SQUARED, Head
+from ._head import LOGISTIC, MIRA, SOFTMAX, Head
 from ._jit import inner, inner_allocating, kernel
 from ._keys import longest_row, row_of
 from ._linear import adagrad_step, add_row, locate, new_workspace
@@ -124,9 +124,7 @@ def _descend(head, candidates, x, right, slopes, work):
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE and not locate(head, 0, candidates.labels[i], x, work):
             return False
-    rate = head.parameters.learning_rate
-    if head.parameters.loss != SQUARED:
-        rate *= _margin_wanted(head) / _STEEPNESS
+    rate = head.parameters.learning_rate * _margin_wanted(head) / _STEEPNESS
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
             locate(head, 0, candidates.labels[i], x, work)

@@ -82,7 +82,7 @@ def test_rare_features_lead_to_their_classes(signed: bool):
     common = scipy.sparse.random_array((6000, 50), density=0.2, rng=rng, format="csr")
     y = np.repeat(np.arange(2000), 3)
     rows, features = np.repeat(np.arange(6000), 2), np.repeat(2 * y, 2) + [0, 1] * 6000
-    rare = scipy.sparse.csr_array((np.full(12000, 0.7), (rows, features)))
+    rare = scipy.sparse.csr_array((np.full(12000, 1.5), (rows, features)))
     X = scipy.sparse.hstack([common, rare]).tocsr()
     if signed:
         X = X @ scipy.sparse.diags_array(rng.choice([-1.0, 1.0], X.shape[1]))
@@ -97,7 +97,7 @@ def test_new_classes_reach_the_index_in_time():
     X = text_like(400, 600, 12, seed=0)
     classifier = CMTClassifier(random_state=0)
     for i in range(400):
-        classifier.partial_fit(X[i], [i])
+        classifier.partial_fit(X[[i]], [i])
     assert classifier.head_.postings.n_labels >= 300
     assert classifier.score(X[:400], np.arange(400)) > 0.95
 

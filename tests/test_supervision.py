@@ -20,7 +20,7 @@ from cmt_numba._head import (
     with_more_cells,
     without_digest,
 )
-from cmt_numba._jit import kernel
+from cmt_numba._jit import inner, kernel
 from cmt_numba._keys import row_of
 from cmt_numba._postings import Postings, keep_heaviest, list_by_feature, meet_labels
 from cmt_numba._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
@@ -359,10 +359,15 @@ def test_a_row_meets_the_labels_of_its_rarest_heavy_features(room: int, rng: np.
         np.testing.assert_allclose(sums[others], expected[others], atol=1e-6)
 
 
+@inner
+def _met_by(index, priorities, rows, sums, labels, n_found):
+    return meet_labels(index, priorities, row_of(rows, 0), sums, labels, n_found)
+
+
 @kernel
 def met_by(index, rows, sums, labels, n_found):
     """Call what is only ever inlined into kernels."""
-    return meet_labels(index, np.empty(rows.values.size, np.float32), row_of(rows, 0), sums, labels, n_found)
+    return _met_by(index, np.empty(rows.values.size, np.float32), rows, sums, labels, n_found)
 
 
 @kernel
