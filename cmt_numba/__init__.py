@@ -1,5 +1,6 @@
 """Contextual Memory Trees: a learned, online key-value memory with logarithmic-time operations."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._hits import Exploration, Hits
@@ -9,13 +10,14 @@ from .tree import ContextualMemoryTree
 
 if TYPE_CHECKING:
     from .estimators import CMTClassifier
+    from .tuning import tune
 
-__all__ = ["CMTClassifier", "ContextualMemoryTree", "Exploration", "Hits", "InvariantError", "__version__"]
+__all__ = ["CMTClassifier", "ContextualMemoryTree", "Exploration", "Hits", "InvariantError", "__version__", "tune"]
+
+_NEEDING_SCIKIT_LEARN = {"CMTClassifier": "estimators", "tune": "tuning"}  # which takes long to import
 
 
 def __getattr__(name: str) -> Any:
-    if name == "CMTClassifier":  # scikit-learn takes long to import, and only estimators need it
-        from .estimators import CMTClassifier
-
-        return CMTClassifier
+    if name in _NEEDING_SCIKIT_LEARN:
+        return getattr(import_module(f".{_NEEDING_SCIKIT_LEARN[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

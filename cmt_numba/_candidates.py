@@ -8,7 +8,7 @@ from ._frontier import Frontier, begin_search, new_frontier, reach_next
 from ._head import score_label
 from ._jit import inner, inner_allocating, kernel
 from ._keys import Rows, longest_row, row_of
-from ._postings import keep_heaviest, meet_labels
+from ._postings import keep_best_labels, meet_labels
 from ._scorer import Probe, aim_probe, new_probe
 from ._state import N_MEMORIES, NONE
 
@@ -95,7 +95,7 @@ def find_candidates(state, head, candidates, questions, row):
     labels = candidates.labels[:most]
     if listed:
         n_met = meet_labels(head.postings, candidates.priorities, x, sums, labels, n_reached)
-        n_found += keep_heaviest(labels[n_reached:n_met], sums, candidates.effort.n_listed)
+        n_found += keep_best_labels(labels[n_reached:n_met], sums, candidates.effort.n_listed)
     for i in range(n_met):
         sums[labels[i]] = 0.0
     candidates.n_found[0], candidates.n_touched[0] = n_found, n_met

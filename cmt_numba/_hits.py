@@ -62,3 +62,11 @@ def no_hits(n: int, k: int) -> Hits:
             probability=np.full(n, np.nan, np.float32),
         ),
     )
+
+
+def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
+    """Return the first ``k`` answers to each row that are not the row's own memory."""
+    order = np.argsort(hits.ids == own_ids[:, None], axis=1, kind="stable")[:, :k]
+    ids, scores = np.take_along_axis(hits.ids, order, axis=1), np.take_along_axis(hits.scores, order, axis=1)
+    own = (ids == own_ids[:, None]) & (ids != NONE)
+    return hits._replace(ids=np.where(own, NONE, ids), scores=np.where(own, np.float32(-np.inf), scores))

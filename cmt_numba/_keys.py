@@ -1,8 +1,9 @@
 """Kernels: rows of keys, and the store that keeps them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from ._jit import inner, inner_fastmath, kernel
 from ._state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
@@ -23,6 +24,13 @@ class Rows(NamedTuple):
     def n_rows(self) -> int:
         """How many rows there are."""
         return self.offsets.size - 1
+
+
+def as_matrix(rows: Rows) -> Any:
+    """Return rows as a matrix: an array, or a sparse one in CSR form."""
+    if rows.sparse:
+        return scipy.sparse.csr_array((rows.values, rows.indices, rows.offsets), (rows.n_rows, rows.n_features))
+    return rows.values.reshape(rows.n_rows, rows.n_features)
 
 
 class Row(NamedTuple):

@@ -126,7 +126,7 @@ def _sift_down(heap, sums, i):
 
 
 @inner
-def keep_heaviest(labels, sums, n_kept):
+def keep_best_labels(labels, sums, n_kept):
     """Keep the labels of the greatest sums, put them first, and return how many they are."""
     if labels.size <= n_kept:
         return labels.size

@@ -26,7 +26,7 @@ from ._head import (
     without_negligible_weights,
 )
 from ._hits import no_hits
-from ._keys import Rows, keep_heaviest, normalize_rows
+from ._keys import Rows, as_matrix, keep_heaviest, normalize_rows
 from ._parallel import map_threads, spans
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from ._state import DONE, N_MEMORIES, NEXT_ROW, NONE, TABLES_END
@@ -315,9 +315,9 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         of_new = np.flatnonzero(labels[y] != NONE)
         ones = np.ones(of_new.size, np.float32)
         members = scipy.sparse.csr_array((ones, (labels[y[of_new]], of_new)), (new.size, rows.n_rows))
-        means = check_rows(members @ _matrix(rows), sparse=rows.sparse)
+        means = check_rows(members @ as_matrix(rows), sparse=rows.sparse)
         head = with_labels(self.head_, means)
-        ids = self.forest_.insert(_matrix(_routed(means)))
+        ids = self.forest_.insert(as_matrix(_routed(means)))
         self.head_ = head
         self._label_of_class[new] = ids
         self._class_of_label = np.concatenate([self._class_of_label, new])
@@ -505,10 +505,3 @@ def _routed(rows: Rows) -> Rows:
     unit = np.empty_like(values)
     normalize_rows(values, offsets, unit)
     return Rows(unit, indices[:end].copy(), offsets, rows.n_features, True)
-
-
-def _matrix(rows: Rows) -> Any:
-    """Return rows as a matrix of unit-length rows."""
-    if rows.sparse:
-        return scipy.sparse.csr_array((rows.values, rows.indices, rows.offsets), (rows.n_rows, rows.n_features))
-    return rows.values.reshape(rows.n_rows, rows.n_features)

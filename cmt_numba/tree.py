@@ -11,8 +11,8 @@ import numpy as np
 from . import _invariants
 from ._exploration import explore_rows
 from ._growth import trimmed, with_more, with_room_for_keys
-from ._hits import Hits, no_hits
-from ._keys import Rows, append_keys, drop_keys_from, find_slots
+from ._hits import Hits, no_hits, without_own
+from ._keys import Rows, append_keys, as_matrix, drop_keys_from, find_slots
 from ._learning import update_scorer, update_tree
 from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
 from ._parallel import length_of_step, map_threads, progress_bar, spans
@@ -44,10 +44,12 @@ from ._validation import (
     check_rows,
     check_seed,
 )
+from .rewards import Reward
 
 ROUTER_LOSSES = ("squared", "logistic", "mira")
 SCORER_LOSSES = ("ranking", "mira", "regression")
 
+_ROWS_IN_A_BLOCK = 256  # of ``learn``: they all see the trees as the block before has left them
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
 
@@ -341,6 +343,79 @@ class ContextualMemoryTree:
 
         self._in_steps(0, rows.n_rows, "update", progress, learn)
 
+    def learn(
+        self,
+        X: Any,
+        reward: Reward,
+        *,
+        own_ids: Any = None,
+        k: int = 10,
+        n_probes: int | None = None,
+        epsilon: float = 0.1,
+        n_passes: int = 1,
+        progress: bool = False,
+    ) -> float:
+        """Query, reward and update, over and over: the supervised protocol of the paper (section 4).
+
+        In each pass the rows come in another random order, in blocks: a block of rows is asked for, the memories found
+        are rewarded, and the trees and the scorer are updated, all of it compiled.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Rows like the queries to come; the stored keys themselves if there are no others.
+        reward : callable
+            One of :mod:`cmt_numba.rewards`, or a function of your own of the positions of some rows of ``X``, int64
+            (n,), and the ids found for them, int64 (n, k), -1 for none. It returns rewards in [0, 1], (n, k).
+        own_ids : array-like of int, shape (n,), optional
+            Where rows are stored themselves: their memories' ids, which are left out of their answers. Otherwise every
+            row would find itself, and learn nothing. Give -1 for a row that is not stored.
+        k : int, default 10
+            Memories rewarded for each row.
+        n_probes : int, optional
+            Leaves to search, as in :meth:`query`.
+        epsilon : float in [0, 1], default 0.1
+            Share of the rows that explore, and so teach routers.
+        n_passes : int, default 1
+            How often to go through the rows.
+        progress : bool, default False
+            Show a progress bar.
+
+        Returns
+        -------
+        float
+            The mean reward of the first memories of the last pass, before what they taught; 0.0 for a row without.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a reward cannot be used; the block at hand has changed nothing then.
+        MemoryError
+            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+        """
+        rows = self._check_rows(X)
+        k = check_integer("k", k, 1)
+        n_passes = check_integer("n_passes", n_passes, 1)
+        own = np.full(rows.n_rows, NONE, np.int64) if own_ids is None else check_memory_ids(own_ids, rows.n_rows)
+        if self.n_memories == 0:
+            return 0.0
+        matrix = as_matrix(rows)
+        orders = self._new_generator()
+        total = 0.0
+        with progress_bar(n_passes * rows.n_rows, "learn", progress) as report:
+            for _ in range(n_passes):
+                order, total = orders.permutation(rows.n_rows), 0.0
+                for first, stop in spans(rows.n_rows, _ROWS_IN_A_BLOCK):
+                    block = order[first:stop]
+                    asked = matrix[block]
+                    hits = self.query(asked, k + (own_ids is not None), n_probes, epsilon)
+                    hits = without_own(hits, own[block], k)
+                    rewards = check_rewards(reward(block, hits.ids), hits.ids)
+                    self.update(asked, hits, rewards)
+                    total += float(np.sum(rewards[:, 0], where=hits.ids[:, 0] != NONE))
+                    report(stop - first)
+        return total / rows.n_rows
+
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
         """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
 
@@ -381,7 +456,7 @@ class ContextualMemoryTree:
         if afresh:
             for t in range(state.parameters.n_trees):
                 forget_routes(state, t)
-        orders = np.random.Generator(np.random.PCG64(int(draw_word(state.streams, state.streams.size - 1))))
+        orders = self._new_generator()
         for _ in range(n_passes):
             order = orders.permutation(rows.n_rows)
             self._allocated().counters[:, [NEXT_ROW, TAUGHT_FROM]] = 0, NONE  # whatever a broken-off call has left
@@ -431,6 +506,11 @@ class ContextualMemoryTree:
     def _allocated(self) -> State:
         assert self._state is not None
         return self._state
+
+    def _new_generator(self) -> np.random.Generator:
+        """Return a generator of random numbers that goes on from the trees' own randomness."""
+        streams = self._allocated().streams
+        return np.random.Generator(np.random.PCG64(int(draw_word(streams, streams.size - 1))))
 
     def _check_rows(self, X: Any) -> Rows:
         if self._state is None:

@@ -22,7 +22,7 @@ from cmt_numba._head import (
 )
 from cmt_numba._jit import inner, kernel
 from cmt_numba._keys import row_of
-from cmt_numba._postings import Postings, keep_heaviest, list_by_feature, meet_labels
+from cmt_numba._postings import Postings, keep_best_labels, list_by_feature, meet_labels
 from cmt_numba._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from cmt_numba._state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, ROOT, TAUGHT_FROM, State
 from cmt_numba._topology import child_of
@@ -373,7 +373,7 @@ def met_by(index, rows, sums, labels, n_found):
 @kernel
 def kept_of(labels, sums, n_kept):
     """Call what is only ever inlined into kernels."""
-    return keep_heaviest(labels, sums, n_kept)
+    return keep_best_labels(labels, sums, n_kept)
 
 
 @pytest.mark.parametrize("n_kept", [1, 2, 7, 50, 80])
