@@ -56,7 +56,8 @@ _SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they we
 _DENSE_TREES = 8
 _MORE_TREES, _MANY_EXAMPLES = 12, 16  # where classes have so many on average: routers and head are then worth more
 _SPARSE_TREES = 2  # sparse rows have the head's index as well
-_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1.0  # searched for each tree
+_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
+_LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves again for each time that labels are twice as many
 _DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
 _MANY_CLASSES = 25  # from here on, a leaf
 _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
@@ -78,7 +79,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         16 dense examples or more on average.
     n_probes : int, optional
         Leaves searched in all trees together; by default one for each tree with sparse examples, three for
-        two trees with dense ones.
+        two trees with dense ones, and as many again for each time that there are twice as many classes as a thousand.
     n_router_passes : int, default 2
         How often each example teaches the routers. With 0 the trees are unsupervised.
     n_head_passes : int, default 5
@@ -324,7 +325,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
 
     def _train_head(self, questions: Questions, labels: np.ndarray) -> None:
         state = self.forest_._allocated()
-        effort = self._effort(_WIDER_IN_TRAINING)
+        effort = self._effort(training=True)
         n_rows = questions.rows.n_rows
         measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
         n_examples = np.bincount(self.examples_.label_of[: self.examples_.keys.totals[N_MEMORIES]])
@@ -342,15 +343,19 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
 
     # Answering
 
-    def _effort(self, width: int = 1) -> Effort:
-        """Return how far to search for candidates, or ``width`` times as far."""
-        parameters = self.forest_._allocated().parameters
-        n_leaves, n_labels = self.n_probes, self.forest_.n_memories
-        if n_leaves is None:
-            n_leaves = int(parameters.n_trees * (_SPARSE_LEAVES if parameters.sparse else _DENSE_LEAVES))
+    def _effort(self, *, training: bool = False) -> Effort:
+        """Return how far to search for candidates; for training farther than for answers."""
+        parameters, n_labels = self.forest_._allocated().parameters, self.forest_.n_memories
+        width = _WIDER_IN_TRAINING if training else 1
+        if self.n_probes is not None:
+            n_leaves = width * self.n_probes
+        elif parameters.sparse:
+            n_leaves = width * _SPARSE_LEAVES * parameters.n_trees
+        else:
+            growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
+            n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
-        listed = max(_FEWEST_LISTED, int(_SHARE_LISTED * most))
-        return Effort(width * n_leaves, most, width * listed)
+        return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
 
     def _checked(self, X: Any) -> Rows:
         check_is_fitted(self, "forest_")
