@@ -9,12 +9,25 @@ from ._version import __version__
 from .tree import ContextualMemoryTree
 
 if TYPE_CHECKING:
-    from .estimators import CMTClassifier
+    from .estimators import CMTClassifier, CMTMultilabelClassifier
     from .tuning import tune
 
-__all__ = ["CMTClassifier", "ContextualMemoryTree", "Exploration", "Hits", "InvariantError", "__version__", "tune"]
+__all__ = [
+    "CMTClassifier",
+    "CMTMultilabelClassifier",
+    "ContextualMemoryTree",
+    "Exploration",
+    "Hits",
+    "InvariantError",
+    "__version__",
+    "tune",
+]
 
-_NEEDING_SCIKIT_LEARN = {"CMTClassifier": "estimators", "tune": "tuning"}  # which takes long to import
+_NEEDING_SCIKIT_LEARN = {  # which takes long to import
+    "CMTClassifier": "estimators",
+    "CMTMultilabelClassifier": "estimators",
+    "tune": "tuning",
+}
 
 
 def __getattr__(name: str) -> Any:

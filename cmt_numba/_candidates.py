@@ -33,32 +33,34 @@ class Effort(NamedTuple):
 class Candidates(NamedTuple):
     """The labels that come into question for a row, each once, and what it takes to find them."""
 
-    labels: np.ndarray  # int64 (most + 1,): one more, because the right label counts even where it was not reached
-    scores: np.ndarray  # float32 (most + 1,)
+    labels: np.ndarray  # int64 (most + n_right,): right labels count even where they were not reached
+    scores: np.ndarray  # float32, of each
     n_found: np.ndarray  # int64 (1,)
     n_touched: np.ndarray  # int64 (1,): labels looked at, of which some were not worth a score
     sums: np.ndarray  # float32 (labels,): what the index says of a label found, or _FOUND; 0 for labels not found
     effort: Effort
+    most: int  # labels to look at
     frontier: Frontier
     priorities: np.ndarray  # float32 (longest row,): of the lists of the row's features
     probe: Probe  # aimed at the row
 
 
 @inner_allocating
-def new_candidates(state, head, questions, effort):
-    """Return room for the candidates of any of the questions."""
+def new_candidates(state, head, questions, effort, n_right):
+    """Return room for the candidates of any of the questions, and for ``n_right`` labels that were not reached."""
     n_labels = state.keys.totals[N_MEMORIES]
     longest = longest_row(questions.rows, 0, questions.rows.offsets.size - 1)
     most, listed = min(effort.n_labels, n_labels), head.postings.n_labels > 0
     if not listed:
-        most = min(most, effort.n_leaves * state.members.shape[2])
+        most = min(most, effort.n_leaves * state.members.shape[2] + head.common.size)
     return Candidates(
-        np.empty(most + 1, np.int64),
-        np.empty(most + 1, np.float32),
+        np.empty(most + n_right, np.int64),
+        np.empty(most + n_right, np.float32),
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
         np.zeros(n_labels, np.float32),
         effort,
+        most,
         new_frontier(state),
         np.empty(longest, np.float32),
         new_probe(state, longest),
@@ -82,6 +84,15 @@ def _reach_labels(state, candidates, routed, most):
 
 
 @inner
+def _add_common(head, candidates):
+    """Add the labels that come into question for every row."""
+    for i in range(min(head.common.size, candidates.most)):
+        candidates.labels[i] = head.common[i]
+        candidates.sums[head.common[i]] = _FOUND
+        candidates.n_found[0] += 1
+
+
+@inner
 def find_candidates(state, head, candidates, questions, row):
     """Find the labels that come into question for a row, and score them.
 
@@ -89,7 +100,8 @@ def find_candidates(state, head, candidates, questions, row):
     """
     x, sums = row_of(questions.rows, row), candidates.sums
     candidates.n_found[0] = 0
-    most, listed = candidates.labels.size - 1, head.postings.n_labels > 0
+    _add_common(head, candidates)
+    most, listed = candidates.most, head.postings.n_labels > 0
     _reach_labels(state, candidates, row_of(questions.routed, row), (most + 1) // 2 if listed else most)
     n_reached = n_met = n_found = candidates.n_found[0]
     labels = candidates.labels[:most]
@@ -151,6 +163,6 @@ def _answer_row(state, head, candidates, questions, row, labels, scores):
 @kernel
 def score_labels(state, head, questions, first, stop, effort, labels, scores, n_touched):
     """Write the best labels of the rows ``first .. stop``, their scores and how many labels were looked at."""
-    candidates = new_candidates(state, head, questions, effort)
+    candidates = new_candidates(state, head, questions, effort, 0)
     for row in range(first, stop):
         n_touched[row] = _answer_row(state, head, candidates, questions, row, labels, scores)

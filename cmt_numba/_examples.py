@@ -93,7 +93,7 @@ def nearest_rows(state, head, examples, questions, first, stop, effort, n_labels
 
     More labels are looked at where these have too few examples.
     """
-    candidates = new_candidates(state, head, questions, effort)
+    candidates = new_candidates(state, head, questions, effort, 0)
     best = new_best(hits.ids.shape[1], 0)
     for row in range(first, stop):
         _nearest_row(state, head, examples, candidates, best, questions, row, n_labels)

@@ -11,7 +11,7 @@ from ._digest import Digest, digest_of, digested_margin, list_cells, new_digest,
 from ._growth import with_nodes, with_tables
 from ._jit import inner, kernel
 from ._keys import Rows, longest_row, row_of
-from ._linear import add_row, dense_start, locate, new_workspace, probed_margin, reset_model
+from ._linear import add_row, dense_start, locate, new_workspace, probed_margin, reset_model, reset_weights
 from ._postings import Postings, list_by_feature, no_postings
 from ._state import (
     CELLS_WANTED,
@@ -58,6 +58,7 @@ class Head(NamedTuple):
     counters: np.ndarray  # int64 (1, N_COUNTERS)
     digest: Digest
     postings: Postings
+    common: np.ndarray  # int64: labels so frequent that they come into question for every row
     gaps: np.ndarray  # float64 (2,): examples measured, and the sum of their gaps, see ``_rivalry.py``
 
 
@@ -72,6 +73,7 @@ def new_head(parameters: HeadParameters) -> Head:
         counters=counters,
         digest=no_digest(),
         postings=no_postings(),
+        common=np.empty(0, np.int64),
         gaps=np.zeros(2),
     )
 
@@ -179,3 +181,10 @@ def start_labels(head, rows, first):
             return TABLES_FULL
         head.counters[0, NODES_END] += 1
     return DONE
+
+
+@kernel
+def forget_labels(head, first):
+    """Let the scorers of the labels from ``first`` on answer 0 everywhere."""
+    for label in range(first, head.counters[0, NODES_END]):
+        reset_weights(head, 0, label)

@@ -80,7 +80,7 @@ def _measure_row(state, head, candidates, questions, row, label):
 @kernel
 def measure_gaps(state, head, questions, order, labels, effort):
     """Measure the gaps of rows in the given order, until enough are known for good."""
-    candidates = new_candidates(state, head, questions, effort)
+    candidates = new_candidates(state, head, questions, effort, 1)
     for row in order:
         if head.gaps[0] >= _GAPS_MEASURED:
             break
@@ -133,10 +133,10 @@ def _descend(head, candidates, x, right, slopes, work):
 
 
 @inner
-def _entry_for(duals, row, label):
+def entry_for(duals, row, label):
     """Return where a row's weight for a rival stands or may be entered, NONE if there is no room."""
     free = NONE
-    for j in range(N_RIVALS):
+    for j in range(duals.weights.shape[1]):
         if duals.weights[row, j] == 0.0:
             free = np.int64(j)
         elif duals.rivals[row, j] == label:
@@ -188,7 +188,7 @@ def _ascend(head, candidates, x, right, row, duals, work):
         rival = best_of(candidates, right)
         if rival == NONE:
             return True
-        entry = _entry_for(duals, row, candidates.labels[rival])
+        entry = entry_for(duals, row, candidates.labels[rival])
         if entry != NONE:
             change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
             if np.isnan(change):
@@ -225,7 +225,7 @@ def learn_labels(state, head, questions, order, labels, stop, effort, duals):
 
     Goes on from the row in the head's counters.
     """
-    candidates = new_candidates(state, head, questions, effort)
+    candidates = new_candidates(state, head, questions, effort, 1)
     work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)
     while head.counters[0, NEXT_ROW] < stop:

@@ -7,63 +7,33 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from ._candidates import Effort, Questions, score_labels
+from ._candidates import Questions
 from ._examples import ExampleParameters, nearest_rows, new_examples, with_examples
-from ._head import (
-    HEAD_LOSSES,
-    HeadParameters,
-    new_head,
-    with_digest,
-    with_labels,
-    with_more_cells,
-    with_postings,
-    without_digest,
-    without_negligible_weights,
-)
+from ._head import HEAD_LOSSES, forget_labels
 from ._hits import no_hits
-from ._keys import Rows, as_matrix, keep_heaviest, normalize_rows
-from ._parallel import map_threads, spans
+from ._keys import Rows, as_matrix
+from ._label_forest import LabelForest, routed
+from ._membership import (
+    Answers,
+    learn_memberships,
+    new_memberships,
+)
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
-from ._state import DONE, N_MEMORIES, NEXT_ROW, NONE, TABLES_END
+from ._state import N_MEMORIES, NONE
 from ._validation import check_choice, check_integer, check_real, check_rows
-from .tree import ContextualMemoryTree
 
 VOTES = ("uniform", "score")
 
-# Labels that are looked at for a row.
-_FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
-_SHARE_OF_LABELS = 0.2  # at most, where there are many
-_LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
-_FEWEST_LISTED = 16  # of those from the head's index that are scored in full
-_SHARE_LISTED = 1 / 64  # of those looked at, if that is more
-_WIDER_IN_TRAINING = 2  # leaves and listed labels, so that the head learns of more rivals than it will be asked about
-
 _LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
+_MOST_COMMON = 16  # labels that come into question for every row of a multi-label classifier
 _LOGITS_PER_MARGIN = 4.0  # a lead of a whole margin is worth odds of 55 to 1
 
-# The head's index and digest.
-_GROWTH_LISTED = 1.25  # the head may have so many times the labels listed before it lists them anew
-_LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
 
-# Routers.
-_CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
-_SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
-_DENSE_TREES = 8
-_MORE_TREES, _MANY_EXAMPLES = 12, 16  # where classes have so many on average: routers and head are then worth more
-_SPARSE_TREES = 2  # sparse rows have the head's index as well
-_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
-_LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves again for each time that labels are twice as many
-_DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
-_MANY_CLASSES = 25  # from here on, a leaf
-_SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
-
-
-class CMTClassifier(ClassifierMixin, BaseEstimator):
+class CMTClassifier(ClassifierMixin, LabelForest):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
     The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
@@ -221,50 +191,18 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         return self._learn(rows, np.searchsorted(self.classes_, y), afresh=False)
 
     def _check_parameters(self) -> None:
-        check_integer("n_router_passes", self.n_router_passes, 0)
-        check_integer("n_head_passes", self.n_head_passes, 0)
+        self._check_shared_parameters()
         check_choice("loss", self.loss, HEAD_LOSSES)
-        check_real("aggressiveness", self.aggressiveness, 0.0, 1e6, above=True)
         check_real("learning_rate", self.learning_rate, 0.0, 1e6, above=True)
         check_choice("method", self.method, ("head", "neighbors"))
         check_choice("weights", self.weights, VOTES)
         check_integer("n_neighbors", self.n_neighbors, 1)
-        if self.n_probes is not None:
-            check_integer("n_probes", self.n_probes, 1)
 
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
-        n_trees, leaf_multiplier = self.n_trees, self.leaf_multiplier
-        if n_trees is None:
-            many = rows.n_rows >= _MANY_EXAMPLES * classes.size
-            n_trees = _SPARSE_TREES if rows.sparse else _MORE_TREES if many else _DENSE_TREES
-        if leaf_multiplier is None:
-            usual = _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER
-            leaf_multiplier = _leaf_multiplier_for(classes.size, usual)
-        seed = check_random_state(self.random_state).randint(2**31)
-        self.forest_ = ContextualMemoryTree(
-            n_trees,
-            self.alpha,
-            leaf_multiplier,
-            self.n_reroutes,
-            sure_margin=_SURE_MARGIN,
-            n_threads=self._n_threads(),
-            random_state=seed,
-        )
-        self._orders = np.random.default_rng(seed)
-        self.head_ = new_head(
-            HeadParameters(
-                n_trees=1,
-                n_features=rows.n_features,
-                sparse=rows.sparse,
-                loss=HEAD_LOSSES.index(self.loss),
-                learning_rate=float(self.learning_rate),
-            )
-        )
+        self._start_forest(rows, classes.size, HEAD_LOSSES.index(self.loss), float(self.learning_rate))
         self.examples_ = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
-        self._cells_pruned = 0
-        self._n_unlisted = 0
         self.classes_ = classes
-        self._label_of_class = np.full(classes.size, NONE, np.int64)  # a label is a memory of the forest
+        self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
 
     def _extend_classes(self, new: np.ndarray) -> None:
@@ -279,30 +217,17 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         self._label_of_class = labels[order]
         self._class_of_label = position[self._class_of_label]
 
-    def _n_threads(self) -> int | None:
-        if self.n_jobs is None:
-            return 1
-        return None if self.n_jobs == -1 else check_integer("n_jobs", self.n_jobs, 1)
-
     def _learn(self, rows: Rows, y: np.ndarray, *, afresh: bool) -> CMTClassifier:
         """Insert the new classes among ``y``, positions in ``classes_``, then teach routers and head."""
-        questions = Questions(_routed(rows), rows)
-        self.head_ = without_digest(self.head_)
         self._insert_classes(rows, y)
         labels = self._label_of_class[y]
         self.examples_ = with_examples(self.examples_, rows, labels, self.forest_.n_memories)
-        if self.n_router_passes > 0:
-            self.forest_._teach_rows(questions.routed, labels, self.n_router_passes, afresh, progress=False)
-        if self.head_.parameters.sparse and self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
-            self.head_ = with_postings(self.head_)
+        questions = Questions(routed(rows), rows)
+        self._begin_training()
+        self._teach_routers(questions.routed, labels, afresh=afresh)
         if self.n_head_passes > 0:
             self._train_head(questions, labels)
-        self._n_unlisted += rows.n_rows
-        if self._n_unlisted * _LABELS_LISTED_A_ROW >= self.forest_.n_memories:  # too much work after every few rows
-            self.head_ = with_digest(self.head_)
-            if self.head_.parameters.sparse:
-                self.head_ = with_postings(self.head_)
-            self._n_unlisted = 0
+        self._end_training(rows.n_rows)
         return self
 
     def _insert_classes(self, rows: Rows, y: np.ndarray) -> None:
@@ -311,75 +236,24 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         if new.size == 0:
             return
         self._orders.shuffle(new)
-        labels = np.full(self.classes_.size, NONE, np.int64)
-        labels[new] = np.arange(new.size)
-        of_new = np.flatnonzero(labels[y] != NONE)
-        ones = np.ones(of_new.size, np.float32)
-        members = scipy.sparse.csr_array((ones, (labels[y[of_new]], of_new)), (new.size, rows.n_rows))
-        means = check_rows(members @ as_matrix(rows), sparse=rows.sparse)
-        head = with_labels(self.head_, means)
-        ids = self.forest_.insert(as_matrix(_routed(means)))
-        self.head_ = head
-        self._label_of_class[new] = ids
+        place = np.full(self.classes_.size, NONE, np.int64)
+        place[new] = np.arange(new.size)
+        of_new = np.flatnonzero(place[y] != NONE)
+        self._label_of_class[new] = self._insert_labels(rows, place[y[of_new]], of_new, new.size)
         self._class_of_label = np.concatenate([self._class_of_label, new])
 
     def _train_head(self, questions: Questions, labels: np.ndarray) -> None:
-        state = self.forest_._allocated()
-        effort = self._effort(training=True)
-        n_rows = questions.rows.n_rows
+        state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
         measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
         n_examples = np.bincount(self.examples_.label_of[: self.examples_.keys.totals[N_MEMORIES]])
         duals = new_duals(self.aggressiveness, n_examples[labels])
-        for n_pass in range(self.n_head_passes):
-            # Rows that changed nothing the last time are looked at only every other time.
-            order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~duals.settled)
-            self._orders.shuffle(order)
-            self.head_.counters[0, NEXT_ROW] = 0
-            while learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals) != DONE:
-                self.head_ = with_more_cells(self.head_)
-        if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
-            self.head_ = without_negligible_weights(self.head_)
-            self._cells_pruned = int(self.head_.counters[0, TABLES_END])
+
+        def learn(order: np.ndarray) -> int:
+            return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals))
+
+        self._train_in_passes(n_rows, duals.settled, learn, renew_index=False)
 
     # Answering
-
-    def _effort(self, *, training: bool = False) -> Effort:
-        """Return how far to search for candidates; for training farther than for answers."""
-        parameters, n_labels = self.forest_._allocated().parameters, self.forest_.n_memories
-        width = _WIDER_IN_TRAINING if training else 1
-        if self.n_probes is not None:
-            n_leaves = width * self.n_probes
-        elif parameters.sparse:
-            n_leaves = width * _SPARSE_LEAVES * parameters.n_trees
-        else:
-            growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
-            n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
-        most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
-        return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
-
-    def _checked(self, X: Any) -> Rows:
-        check_is_fitted(self, "forest_")
-        self._check_parameters()  # they may have been set since
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
-        return check_rows(X, sparse=self.head_.parameters.sparse)
-
-    def _in_threads(self, rows: Rows, work: Any) -> None:
-        n_threads = self.forest_._threads_for(rows.n_rows)
-        map_threads(lambda span: work(*span), spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
-
-    def _best_labels(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the ``k`` best labels of each row, NONE where fewer were reached, their scores, and how many were."""
-        labels = np.full((rows.n_rows, k), NONE, np.int64)
-        scores = np.full((rows.n_rows, k), -np.inf, np.float32)
-        touched = np.zeros(rows.n_rows, np.int64)
-        state, effort = self.forest_._allocated(), self._effort()
-        questions = Questions(_routed(rows), rows)
-
-        def answer(first: int, stop: int) -> None:
-            score_labels(state, self.head_, questions, first, stop, effort, labels, scores, touched)
-
-        self._in_threads(rows, answer)
-        return labels, scores, touched
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of each row.
@@ -461,7 +335,7 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
     def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
         hits = no_hits(rows.n_rows, k)
         state, effort = self.forest_._allocated(), self._effort()
-        questions = Questions(_routed(rows), rows)
+        questions = Questions(routed(rows), rows)
 
         def answer(first: int, stop: int) -> None:
             nearest_rows(state, self.head_, self.examples_, questions, first, stop, effort, _LABELS_SCANNED, hits)
@@ -485,13 +359,6 @@ class CMTClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
-    """Return ``c`` for trees over so many classes: leaves that hold a small share of them, but some."""
-    if n_classes < _MANY_CLASSES:
-        return usual
-    return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
-
-
 def _check_classes(y: np.ndarray) -> None:
     """Raise ValueError unless ``y`` can be classes."""
     with warnings.catch_warnings():
@@ -499,14 +366,253 @@ def _check_classes(y: np.ndarray) -> None:
         check_classification_targets(y)
 
 
-def _routed(rows: Rows) -> Rows:
-    """Return rows as routers see them: the heaviest cells of each, scaled to length 1 again."""
-    if not rows.sparse:
-        return rows
-    values, indices = np.empty_like(rows.values), np.empty_like(rows.indices)
-    offsets = np.zeros_like(rows.offsets)
-    end = keep_heaviest(rows, _CELLS_ROUTED, values, indices, offsets)
-    values = values[:end].copy()
-    unit = np.empty_like(values)
-    normalize_rows(values, offsets, unit)
-    return Rows(unit, indices[:end].copy(), offsets, rows.n_features, True)
+class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
+    """A classifier that gives each example any number of very many labels, with the forest of :class:`CMTClassifier`.
+
+    For an example the labels come into question that it reaches in the trees, and for sparse examples those that the
+    head's index lists for its rare features. Of each a linear scorer says whether the example has it (one against
+    some, section 4.2 of the paper). Everything learns online: ``partial_fit`` takes new examples at any time, and new
+    labels as further columns.
+
+    Parameters
+    ----------
+    n_trees, n_probes, n_router_passes, n_head_passes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
+        As for :class:`CMTClassifier`.
+    aggressiveness : float, default 1.0
+        How hard the margin of the scorers is (``C``).
+
+    Notes
+    -----
+    The most frequent labels come into question for every example. With ``n_head_passes=0`` labels are ranked by their
+    cosine, and those of a positive one predicted.
+
+    Attributes
+    ----------
+    n_labels_ : int
+        Columns of the matrices of labels.
+    classes_ : ndarray of shape (n_labels,)
+        The numbers of the columns.
+    n_features_in_ : int
+        Width of the examples.
+    forest_ : ContextualMemoryTree
+        The trees over the labels.
+    """
+
+    def __init__(
+        self,
+        n_trees: int | None = None,
+        n_probes: int | None = None,
+        *,
+        n_router_passes: int = 2,
+        n_head_passes: int = 5,
+        aggressiveness: float = 1.0,
+        leaf_multiplier: float | None = None,
+        alpha: float = 0.9,
+        n_reroutes: int = 5,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_trees = n_trees
+        self.n_probes = n_probes
+        self.n_router_passes = n_router_passes
+        self.n_head_passes = n_head_passes
+        self.aggressiveness = aggressiveness
+        self.leaf_multiplier = leaf_multiplier
+        self.alpha = alpha
+        self.n_reroutes = n_reroutes
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    # Learning
+
+    def fit(self, X: Any, Y: Any) -> CMTMultilabelClassifier:
+        """Learn from examples, forgetting earlier ones.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples.
+        Y : array-like or sparse matrix, shape (n, n_labels)
+            Not 0 where an example has a label.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used.
+        """
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64])
+        answers = _label_lists(Y, X.shape[0])
+        self._check_parameters()
+        rows = check_rows(X)
+        self._start_forest(rows, max(1, np.unique(answers.indices).size), HEAD_LOSSES.index("mira"), 1.0)
+        self.n_labels_ = 0
+        self._sparse_output = scipy.sparse.issparse(Y)
+        self._label_of_column = np.empty(0, np.int64)
+        self._column_of_label = np.empty(0, np.int64)
+        self._n_of_label = np.empty(0, np.int64)
+        return self._learn(rows, answers, afresh=True)
+
+    def partial_fit(self, X: Any, Y: Any) -> CMTMultilabelClassifier:
+        """Learn from further examples, whose labels may have more columns than those before.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples.
+        Y : array-like or sparse matrix, shape (n, n_labels)
+            Not 0 where an example has a label; at least as many columns as before.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        MemoryError
+            If memory runs out. The classifier works on, but may not have learned all rows.
+        """
+        if not hasattr(self, "forest_"):
+            return self.fit(X, Y)
+        rows = self._checked(X)
+        answers = _label_lists(Y, rows.n_rows)
+        if answers.shape[1] < self.n_labels_:
+            raise ValueError(f"Y must have at least the {self.n_labels_} columns of before, not {answers.shape[1]}")
+        return self._learn(rows, answers, afresh=False)
+
+    def _check_parameters(self) -> None:
+        self._check_shared_parameters()
+
+    def _learn(self, rows: Rows, answers: scipy.sparse.csr_array, *, afresh: bool) -> CMTMultilabelClassifier:
+        n_new, n_known = answers.shape[1] - self.n_labels_, self.forest_.n_memories
+        self._label_of_column = np.concatenate([self._label_of_column, np.full(n_new, NONE, np.int64)])
+        self.n_labels_, self.classes_ = answers.shape[1], np.arange(answers.shape[1])
+        of_rows = np.repeat(np.arange(rows.n_rows), np.diff(answers.indptr))
+        new = np.unique(answers.indices[self._label_of_column[answers.indices] == NONE])
+        if new.size > 0:
+            self._orders.shuffle(new)
+            place = np.full(self.n_labels_, NONE, np.int64)
+            place[new] = np.arange(new.size)
+            members = place[answers.indices]
+            known = members == NONE
+            self._label_of_column[new] = self._insert_labels(rows, members[~known], of_rows[~known], new.size)
+            self._column_of_label = np.concatenate([self._column_of_label, new])
+        if self.forest_.n_memories == 0:
+            return self  # no example has a label yet
+        labels = self._label_of_column[answers.indices]
+        self._n_of_label = np.concatenate([self._n_of_label, np.zeros(new.size, np.int64)])
+        np.add.at(self._n_of_label, labels, 1)
+        common = np.argsort(-self._n_of_label, kind="stable")[: min(_MOST_COMMON, self._effort().n_labels // 2)]
+        self.head_ = self.head_._replace(common=common)
+        questions = Questions(routed(rows), rows)
+        self._begin_training()
+        if labels.size > 0:
+            self._teach_routers(check_rows(as_matrix(questions.routed)[of_rows]), labels, afresh=afresh)
+        if self.n_head_passes > 0:
+            self._train_head(questions, Answers(answers.indptr.astype(np.int64), labels), n_known)
+        self._end_training(rows.n_rows)
+        return self
+
+    def _train_head(self, questions: Questions, answers: Answers, n_known: int) -> None:
+        forget_labels(self.head_, n_known)  # they started as their means, which the index lists
+        state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), questions.rows.n_rows
+        duals = new_memberships(self.aggressiveness, answers)
+
+        def learn(order: np.ndarray) -> int:
+            return int(learn_memberships(state, self.head_, questions, order, answers, order.size, effort, duals))
+
+        self._train_in_passes(n_rows, duals.settled, learn, renew_index=True)
+
+    # Answering
+
+    def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ``k`` labels that fit each row best.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        k : int, default 5
+            Labels wanted.
+
+        Returns
+        -------
+        labels : ndarray of int64, shape (n, k)
+            Columns, the best first; -1 where fewer came into question.
+        decisions : ndarray of float32, shape (n, k)
+            Their scores, positive where the row should have the label; minus infinity for none.
+        """
+        k = check_integer("k", k, 1)
+        return self._scored_labels(self._checked(X), k)
+
+    def _scored_labels(self, rows: Rows, k: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the columns and the scores of the ``k`` best labels of each row, or of all that were scored."""
+        if self.forest_.n_memories == 0:
+            return np.full((rows.n_rows, k or 1), NONE, np.int64), np.full((rows.n_rows, k or 1), -np.inf, np.float32)
+        labels, scores, _ = self._best_labels(rows, self._effort().n_labels if k is None else k)
+        return np.where(labels == NONE, NONE, self._column_of_label[labels]), scores
+
+    def predict(self, X: Any) -> Any:
+        """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them."""
+        columns, decisions = self._scored_labels(self._checked(X))
+        row, rank = np.nonzero(decisions > 0.0)
+        ones = np.ones(row.size, np.int64)
+        shape = (columns.shape[0], self.n_labels_)
+        indicator = scipy.sparse.csr_array((ones, (row, columns[row, rank])), shape)
+        return indicator if self._sparse_output else indicator.toarray()
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the score of each label for each row, positive where the row should have it: float64, (n, n_labels).
+
+        Labels that did not come into question are given 1 less than the lowest score of any that did.
+        """
+        columns, decisions = self._scored_labels(self._checked(X))
+        found = columns != NONE
+        lowest = decisions[found].min() if found.any() else 0.0
+        values = np.full((columns.shape[0], self.n_labels_), min(float(lowest), 0.0) - 1.0)
+        row, rank = np.nonzero(found)
+        values[row, columns[row, rank]] = decisions[row, rank]
+        return values
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each label for each row by itself: float64, shape (n, n_labels)."""
+        return 1.0 / (1.0 + np.exp(-_LOGITS_PER_MARGIN * self.decision_function(X)))
+
+    def count_candidates(self, X: Any) -> np.ndarray:
+        """Return how many labels are looked at for each row: int64, shape (n,)."""
+        rows = self._checked(X)
+        return self._best_labels(rows, 1)[2] if self.forest_.n_memories > 0 else np.zeros(rows.n_rows, np.int64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.two_d_labels = True
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+def _label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
+    """Return an indicator matrix of labels in CSR form, checked."""
+    try:
+        lists = scipy.sparse.csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"Y must be an indicator matrix of labels: {error}") from error
+    if lists.ndim != 2 or lists.dtype.kind not in "fiub":
+        raise ValueError("Y must be an indicator matrix of labels, of two dimensions, not 0 where a row has a label")
+    if lists.shape[0] != n_rows:
+        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, not {lists.shape[0]}")
+    if not np.isfinite(lists.data).all():
+        raise ValueError("Y must be finite")
+    lists = lists.copy()
+    lists.sum_duplicates()
+    lists.eliminate_zeros()
+    return lists

@@ -421,16 +421,16 @@ def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
 
 @needs_jit
 def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
-    from cmt_numba.estimators import _routed
+    from cmt_numba._label_forest import routed
 
     X = scipy.sparse.random_array((50, 200), density=0.3, rng=rng, format="csr").astype(np.float32)
     rows = check_rows(X)
-    routed = _routed(rows)
+    light = routed(rows)
     for i in range(50):
         full = np.zeros(200, np.float32)
         full[rows.indices[rows.offsets[i] : rows.offsets[i + 1]]] = rows.values[rows.offsets[i] : rows.offsets[i + 1]]
         lightest = np.sort(np.abs(full))[-20]
         kept = np.where(np.abs(full) >= lightest, full, 0)
-        a, b = routed.offsets[i], routed.offsets[i + 1]
-        np.testing.assert_array_equal(routed.indices[a:b], np.flatnonzero(kept))
-        np.testing.assert_allclose(routed.values[a:b], kept[kept != 0] / np.linalg.norm(kept), rtol=1e-5)
+        a, b = light.offsets[i], light.offsets[i + 1]
+        np.testing.assert_array_equal(light.indices[a:b], np.flatnonzero(kept))
+        np.testing.assert_allclose(light.values[a:b], kept[kept != 0] / np.linalg.norm(kept), rtol=1e-5)

@@ -1,0 +1,211 @@
+"""A forest over labels, one memory for each, and a one-against-some head: what the classifiers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ._candidates import Effort, Questions, score_labels
+from ._head import (
+    HeadParameters,
+    new_head,
+    with_digest,
+    with_labels,
+    with_more_cells,
+    with_postings,
+    without_digest,
+    without_negligible_weights,
+)
+from ._keys import Rows, as_matrix, keep_heaviest, normalize_rows
+from ._parallel import map_threads, spans
+from ._state import DONE, NEXT_ROW, NONE, TABLES_END
+from ._validation import check_integer, check_real, check_rows
+from .tree import ContextualMemoryTree
+
+# Labels that are looked at for a row.
+_FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
+_SHARE_OF_LABELS = 0.2  # at most, where there are many
+_LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
+_FEWEST_LISTED = 16  # of those from the head's index that are scored in full
+_SHARE_LISTED = 1 / 64  # of those looked at, if that is more
+_WIDER_IN_TRAINING = 2  # leaves and listed labels, so that the head learns of more rivals than it will be asked about
+
+# The head's index and digest.
+_GROWTH_LISTED = 1.25  # the head may have so many times the labels listed before it lists them anew
+_LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
+
+# Routers.
+_CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
+_SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
+_DENSE_TREES = 8
+_MORE_TREES, _MANY_EXAMPLES = 12, 16  # where classes have so many on average: routers and head are then worth more
+_SPARSE_TREES = 2  # sparse rows have the head's index as well
+_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
+_LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves again for each time that labels are twice as many
+_DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
+_MANY_CLASSES = 25  # from here on, a leaf
+_SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
+
+
+class LabelForest(BaseEstimator):
+    """What estimators over many labels have in common. Labels are numbers, in the order of their insertion.
+
+    An estimator has the parameters ``n_trees``, ``n_probes``, ``n_router_passes``, ``n_head_passes``,
+    ``aggressiveness``, ``leaf_multiplier``, ``alpha``, ``n_reroutes``, ``n_jobs`` and ``random_state``. Once started it
+    has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each.
+    """
+
+    def _check_shared_parameters(self) -> None:
+        check_integer("n_router_passes", self.n_router_passes, 0)
+        check_integer("n_head_passes", self.n_head_passes, 0)
+        check_real("aggressiveness", self.aggressiveness, 0.0, 1e6, above=True)
+        if self.n_probes is not None:
+            check_integer("n_probes", self.n_probes, 1)
+
+    def _start_forest(self, rows: Rows, n_labels: int, loss: int, learning_rate: float) -> None:
+        """Make an empty forest and head for rows like these, of so many labels."""
+        n_trees, leaf_multiplier = self.n_trees, self.leaf_multiplier
+        if n_trees is None:
+            many = rows.n_rows >= _MANY_EXAMPLES * n_labels
+            n_trees = _SPARSE_TREES if rows.sparse else _MORE_TREES if many else _DENSE_TREES
+        if leaf_multiplier is None:
+            leaf_multiplier = _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
+        seed = check_random_state(self.random_state).randint(2**31)
+        self.forest_ = ContextualMemoryTree(
+            n_trees,
+            self.alpha,
+            leaf_multiplier,
+            self.n_reroutes,
+            sure_margin=_SURE_MARGIN,
+            n_threads=self._n_threads(),
+            random_state=seed,
+        )
+        self.head_ = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
+        self._orders = np.random.default_rng(seed)
+        self._cells_pruned = 0
+        self._n_unlisted = 0
+
+    def _n_threads(self) -> int | None:
+        if self.n_jobs is None:
+            return 1
+        return None if self.n_jobs == -1 else check_integer("n_jobs", self.n_jobs, 1)
+
+    # Learning
+
+    def _insert_labels(self, rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int) -> np.ndarray:
+        """Insert ``n_new`` labels, each under the mean of its rows, and return them.
+
+        The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels.
+        """
+        ones = np.ones(of_rows.size, np.float32)
+        members = scipy.sparse.csr_array((ones, (of_labels, of_rows)), (n_new, rows.n_rows))
+        means = check_rows(members @ as_matrix(rows), sparse=rows.sparse)
+        head = with_labels(without_digest(self.head_), means)
+        labels = self.forest_.insert(as_matrix(routed(means)))
+        self.head_ = head
+        return labels
+
+    def _teach_routers(self, routed_rows: Rows, labels: np.ndarray, *, afresh: bool) -> None:
+        if self.n_router_passes > 0:
+            self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh, progress=False)
+
+    def _train_in_passes(
+        self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray], int], *, renew_index: bool
+    ) -> None:
+        """Have ``learn`` train the head on rows in random order, giving it room as often as it runs out.
+
+        With ``renew_index`` the labels that a pass has wrongly made strong are rivals in the next.
+        """
+        for n_pass in range(self.n_head_passes):
+            # Rows that changed nothing the last time are looked at only every other time.
+            order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
+            self._orders.shuffle(order)
+            self.head_.counters[0, NEXT_ROW] = 0
+            while learn(order) != DONE:
+                self.head_ = with_more_cells(self.head_)
+            if renew_index and self.head_.parameters.sparse:
+                self.head_ = with_postings(self.head_)
+        if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
+            self.head_ = without_negligible_weights(self.head_)
+            self._cells_pruned = int(self.head_.counters[0, TABLES_END])
+
+    def _begin_training(self) -> None:
+        """Make the head ready to learn, and its index fit for finding rivals."""
+        self.head_ = without_digest(self.head_)
+        if self.head_.parameters.sparse and self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
+            self.head_ = with_postings(self.head_)
+
+    def _end_training(self, n_rows: int) -> None:
+        """Make the head ready to be read, unless this is too much work for so few rows."""
+        self._n_unlisted += n_rows
+        if self._n_unlisted * _LABELS_LISTED_A_ROW >= self.forest_.n_memories:
+            self.head_ = with_digest(self.head_)
+            if self.head_.parameters.sparse:
+                self.head_ = with_postings(self.head_)
+            self._n_unlisted = 0
+
+    # Answering
+
+    def _effort(self, *, training: bool = False) -> Effort:
+        """Return how far to search for candidates; for training farther than for answers."""
+        parameters, n_labels = self.forest_._allocated().parameters, self.forest_.n_memories
+        width = _WIDER_IN_TRAINING if training else 1
+        if self.n_probes is not None:
+            n_leaves = width * self.n_probes
+        elif parameters.sparse:
+            n_leaves = width * _SPARSE_LEAVES * parameters.n_trees
+        else:
+            growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
+            n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
+        most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
+        return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
+
+    def _checked(self, X: Any) -> Rows:
+        check_is_fitted(self, "forest_")
+        self._check_parameters()  # they may have been set since
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
+        return check_rows(X, sparse=self.head_.parameters.sparse)
+
+    def _in_threads(self, rows: Rows, work: Any) -> None:
+        n_threads = self.forest_._threads_for(rows.n_rows)
+        map_threads(lambda span: work(*span), spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+
+    def _best_labels(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the ``k`` best labels of each row, NONE where fewer were reached, their scores, and how many were."""
+        labels = np.full((rows.n_rows, k), NONE, np.int64)
+        scores = np.full((rows.n_rows, k), -np.inf, np.float32)
+        touched = np.zeros(rows.n_rows, np.int64)
+        state, effort = self.forest_._allocated(), self._effort()
+        questions = Questions(routed(rows), rows)
+
+        def answer(first: int, stop: int) -> None:
+            score_labels(state, self.head_, questions, first, stop, effort, labels, scores, touched)
+
+        self._in_threads(rows, answer)
+        return labels, scores, touched
+
+
+def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
+    """Return ``c`` for trees over so many classes: leaves that hold a small share of them, but some."""
+    if n_classes < _MANY_CLASSES:
+        return usual
+    return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
+
+
+def routed(rows: Rows) -> Rows:
+    """Return rows as routers see them: the heaviest cells of each, scaled to length 1 again."""
+    if not rows.sparse:
+        return rows
+    values, indices = np.empty_like(rows.values), np.empty_like(rows.indices)
+    offsets = np.zeros_like(rows.offsets)
+    end = keep_heaviest(rows, _CELLS_ROUTED, values, indices, offsets)
+    values = values[:end].copy()
+    unit = np.empty_like(values)
+    normalize_rows(values, offsets, unit)
+    return Rows(unit, indices[:end].copy(), offsets, rows.n_features, True)
