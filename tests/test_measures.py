@@ -6,7 +6,9 @@ import random
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.sparse
 from conftest import ROOT, load_script, needs_jit
 
 pytestmark = needs_jit
@@ -99,6 +101,26 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert {outcome["learner"] for outcome in outcomes} >= {"exact nearest neighbour", "class means", "CMTClassifier"}
     assert all(outcome["error"] == 0 for outcome in outcomes if outcome["learner"] != "CMTClassifier, unsupervised")
     assert all(outcome["query_microseconds"] > 0 for outcome in outcomes)
+
+
+def test_multilabel_comparison(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
+):
+    (tmp_path / "few").mkdir()
+    Y = rng.random((300, 6)) < 0.3
+    X = scipy.sparse.csr_array(Y @ np.eye(6, 20) + 0.05 * rng.random((300, 20)))
+    for part, rows in (("train", slice(0, 250)), ("test", slice(250, 300))):
+        scipy.sparse.save_npz(tmp_path / f"few/X_{part}.npz", X[rows])
+        scipy.sparse.save_npz(tmp_path / f"few/Y_{part}.npz", scipy.sparse.csr_array(Y[rows].astype(float)))
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        monkeypatch.setenv(variable, "1")  # as the script does for good
+    printed = run(monkeypatch, capsys, "compare_multilabel", "--data", str(tmp_path), "--sets", "few")
+    lines = [line.split() for line in printed.splitlines() if line.startswith(("CMT", "LinearSVC"))]
+    assert len(lines) == 2
+    for line in lines:
+        wrong, first = float(line[-6]), float(line[-5])
+        assert wrong < 0.5
+        assert first > 0.8
 
 
 def test_synthetic_sets(monkeypatch: pytest.MonkeyPatch):
