@@ -213,7 +213,7 @@ def _learn_row(state, head, candidates, questions, row, label, duals, slopes, wo
     """Learn from a row; return False if the head's tables must grow and there is no room."""
     find_candidates(state, head, candidates, questions, row)
     right = place_of(head, candidates, questions, row, label)
-    x = row_of(questions.routed, row)
+    x = row_of(questions.rows, row)
     if head.parameters.loss == MIRA:
         return _ascend(head, candidates, x, right, row, duals, work)
     return _descend(head, candidates, x, right, slopes, work)
