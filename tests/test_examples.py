@@ -166,7 +166,7 @@ def test_command_line(finder, pictures, monkeypatch, capsys):
 def test_readme():
     """The code in the README runs and does what its comments say."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
@@ -175,3 +175,6 @@ def test_readme():
     classifier = names["classifier"]
     np.testing.assert_array_equal(classifier.predict(names["objects"][1:5]), [1, 2, 3, 4])
     assert classifier.classes_.size == 2001
+    exec(blocks[2], names)
+    has = names["objects"] > 1
+    assert np.mean((names["tagger"].predict(names["objects"]) > 0) != has) < 0.8 * has.mean()
