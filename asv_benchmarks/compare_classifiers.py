@@ -6,7 +6,7 @@ All run in this process and on one thread, one after the other, on the sets that
     python asv_benchmarks/compare_classifiers.py --data path/to/folder --sets clinc150 coil100 --learners exact ours
 
 For each set a table: error, seconds to train, microseconds a query (all queries in one batch), the share of the
-classes that were scored for a query, and the peak of the memory that came on top (Linux only). Then, for Vowpal
+classes that were looked at for a query, and the peak of the memory that came on top (Linux only). Then, for Vowpal
 Wabbit's Contextual Memory Tree, the fastest of our settings that errs no more than its best run, and how many times
 faster it trains and answers. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
 """

@@ -96,13 +96,16 @@ def _add_common(head, candidates):
 def find_candidates(state, head, candidates, questions, row):
     """Find the labels that come into question for a row, and score them.
 
-    Those are the labels of the leaves that the row reaches, and the best of those that the head's index lists for it.
+    Those are the common labels, those of the leaves that the row reaches, and the best of those that the head's index
+    lists for it.
     """
     x, sums = row_of(questions.rows, row), candidates.sums
     candidates.n_found[0] = 0
     _add_common(head, candidates)
     most, listed = candidates.most, head.postings.n_labels > 0
-    _reach_labels(state, candidates, row_of(questions.routed, row), (most + 1) // 2 if listed else most)
+    n_common = candidates.n_found[0]
+    half_way = n_common + (most - n_common + 1) // 2  # what is left goes to leaves and index in equal parts
+    _reach_labels(state, candidates, row_of(questions.routed, row), half_way if listed else most)
     n_reached = n_met = n_found = candidates.n_found[0]
     labels = candidates.labels[:most]
     if listed:

@@ -134,9 +134,11 @@ def with_digest(head: Head) -> Head:
     return head._replace(digest=digest)
 
 
-def with_postings(head: Head) -> Head:
-    """Return a sparse head whose index is up to date."""
-    digest = with_digest(head).digest
+def with_index(head: Head) -> Head:
+    """Return a head whose index is up to date; dense heads have none."""
+    if not head.parameters.sparse:
+        return head
+    digest = head.digest if head.digest.features.size > 0 else with_digest(head).digest
     postings = list_by_feature(digest.offsets, digest.features, digest.weights, head.parameters.n_features)
     return head._replace(postings=postings)
 

@@ -16,9 +16,9 @@ from ._head import (
     HeadParameters,
     new_head,
     with_digest,
+    with_index,
     with_labels,
     with_more_cells,
-    with_postings,
     without_digest,
     without_negligible_weights,
 )
@@ -35,6 +35,9 @@ _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them 
 _FEWEST_LISTED = 16  # of those from the head's index that are scored in full
 _SHARE_LISTED = 1 / 64  # of those looked at, if that is more
 _WIDER_IN_TRAINING = 2  # leaves and listed labels, so that the head learns of more rivals than it will be asked about
+
+LOGITS_PER_MARGIN = 4.0
+"""A lead of a whole margin is worth odds of 55 to 1."""
 
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # the head may have so many times the labels listed before it lists them anew
@@ -56,12 +59,35 @@ _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: s
 class LabelForest(BaseEstimator):
     """What estimators over many labels have in common. Labels are numbers, in the order of their insertion.
 
-    An estimator has the parameters ``n_trees``, ``n_probes``, ``n_router_passes``, ``n_head_passes``,
-    ``aggressiveness``, ``leaf_multiplier``, ``alpha``, ``n_reroutes``, ``n_jobs`` and ``random_state``. Once started it
-    has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each.
+    Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each.
     """
 
-    def _check_shared_parameters(self) -> None:
+    def __init__(
+        self,
+        n_trees: int | None = None,
+        n_probes: int | None = None,
+        *,
+        n_router_passes: int = 2,
+        n_head_passes: int = 5,
+        aggressiveness: float = 1.0,
+        leaf_multiplier: float | None = None,
+        alpha: float = 0.9,
+        n_reroutes: int = 5,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_trees = n_trees
+        self.n_probes = n_probes
+        self.n_router_passes = n_router_passes
+        self.n_head_passes = n_head_passes
+        self.aggressiveness = aggressiveness
+        self.leaf_multiplier = leaf_multiplier
+        self.alpha = alpha
+        self.n_reroutes = n_reroutes
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
         check_integer("n_router_passes", self.n_router_passes, 0)
         check_integer("n_head_passes", self.n_head_passes, 0)
         check_real("aggressiveness", self.aggressiveness, 0.0, 1e6, above=True)
@@ -129,8 +155,8 @@ class LabelForest(BaseEstimator):
             self.head_.counters[0, NEXT_ROW] = 0
             while learn(order) != DONE:
                 self.head_ = with_more_cells(self.head_)
-            if renew_index and self.head_.parameters.sparse:
-                self.head_ = with_postings(self.head_)
+            if renew_index and self._worth_listing(n_rows):
+                self.head_ = with_index(self.head_)
         if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
             self.head_ = without_negligible_weights(self.head_)
             self._cells_pruned = int(self.head_.counters[0, TABLES_END])
@@ -138,17 +164,19 @@ class LabelForest(BaseEstimator):
     def _begin_training(self) -> None:
         """Make the head ready to learn, and its index fit for finding rivals."""
         self.head_ = without_digest(self.head_)
-        if self.head_.parameters.sparse and self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
-            self.head_ = with_postings(self.head_)
+        if self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
+            self.head_ = with_index(self.head_)
 
     def _end_training(self, n_rows: int) -> None:
         """Make the head ready to be read, unless this is too much work for so few rows."""
         self._n_unlisted += n_rows
-        if self._n_unlisted * _LABELS_LISTED_A_ROW >= self.forest_.n_memories:
-            self.head_ = with_digest(self.head_)
-            if self.head_.parameters.sparse:
-                self.head_ = with_postings(self.head_)
+        if self._worth_listing(self._n_unlisted):
+            self.head_ = with_index(with_digest(self.head_))
             self._n_unlisted = 0
+
+    def _worth_listing(self, n_rows: int) -> bool:
+        """Return whether learning so many rows takes as long as going through all scorers once."""
+        return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
 
     # Answering
 

@@ -66,16 +66,16 @@ class LabelF1:
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
-        self.of_memories = _vectors("of_memories", of_memories, sparse=True)
-        self.of_rows = _vectors("of_rows", of_rows, sparse=True)
+        self.of_memories = _indicators("of_memories", of_memories)
+        self.of_rows = _indicators("of_rows", of_rows)
         _check_widths(self.of_memories, self.of_rows)
 
     def __call__(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the rewards of the memories ``ids``, shape (n, k), for the rows at these positions, shape (n,)."""
-        _check_reach(rows, ids, self.of_rows.n_rows, self.of_memories.n_rows)
-        rewards = np.zeros(ids.shape, np.float32)
-        score_sets(self.of_memories, self.of_rows, rows, ids, rewards)
-        return rewards
+        n_common = _products(self.of_memories, self.of_rows, rows, ids)
+        n_labels = np.diff(self.of_memories.offsets)[ids] + np.diff(self.of_rows.offsets)[rows][:, None]
+        scores = np.where(n_labels > 0, 2.0 * n_common / np.maximum(n_labels, 1), 1.0)  # two empty sets are equal
+        return np.where(ids == NONE, 0.0, scores)
 
 
 class ValueCosine:
@@ -101,10 +101,7 @@ class ValueCosine:
 
     def __call__(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the rewards of the memories ``ids``, shape (n, k), for the rows at these positions, shape (n,)."""
-        _check_reach(rows, ids, self.of_rows.n_rows, self.of_memories.n_rows)
-        rewards = np.zeros(ids.shape, np.float32)
-        score_values(self.of_memories, self.of_rows, rows, ids, rewards)
-        return np.clip(rewards, 0.0, 1.0)
+        return np.clip(_products(self.of_memories, self.of_rows, rows, ids), 0.0, 1.0)
 
 
 def _vectors(name: str, vectors: Any, sparse: bool | None) -> Rows:
@@ -113,6 +110,12 @@ def _vectors(name: str, vectors: Any, sparse: bool | None) -> Rows:
         return check_rows(vectors, sparse=sparse)
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("X", name, 1)) from error
+
+
+def _indicators(name: str, labels: Any) -> Rows:
+    """Return sets of labels as sparse rows of ones."""
+    rows = _vectors(name, labels, sparse=True)
+    return rows._replace(values=np.ones_like(rows.values))
 
 
 def _check_widths(of_memories: Rows, of_rows: Rows) -> None:
@@ -129,28 +132,17 @@ def _check_reach(rows: np.ndarray, ids: np.ndarray, n_rows: int, n_ids: int) -> 
         raise ValueError(f"of_memories must have an entry for the memory of id {ids.max()}, but has {n_ids}")
 
 
-@kernel
-def score_sets(of_memories, of_rows, rows, ids, rewards):
-    """Write the F1 scores of sets of labels, given as sorted sparse rows."""
-    for i in range(rows.size):
-        a, b = of_rows.offsets[rows[i]], of_rows.offsets[rows[i] + 1]
-        for j in range(ids.shape[1]):
-            if ids[i, j] == NONE:
-                continue
-            c, d = of_memories.offsets[ids[i, j]], of_memories.offsets[ids[i, j] + 1]
-            n_labels = (b - a) + (d - c)
-            left, right, n_common = a, c, 0
-            while left < b and right < d:
-                difference = np.int64(of_rows.indices[left]) - np.int64(of_memories.indices[right])
-                n_common += difference == 0
-                left += difference <= 0
-                right += difference >= 0
-            rewards[i, j] = 2.0 * n_common / n_labels if n_labels > 0 else 1.0
+def _products(of_memories: Rows, of_rows: Rows, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return the dot products of what the memories and the rows have, 0 where there is no memory."""
+    _check_reach(rows, ids, of_rows.n_rows, of_memories.n_rows)
+    products = np.zeros(ids.shape, np.float32)
+    multiply_rows(of_memories, of_rows, rows, ids, products)
+    return products
 
 
 @kernel
-def score_values(of_memories, of_rows, rows, ids, rewards):
-    """Write the cosines of values, given as unit rows, dense or sorted and sparse."""
+def multiply_rows(of_memories, of_rows, rows, ids, products):
+    """Write the dot products of pairs of rows, dense or sorted and sparse."""
     for i in range(rows.size):
         a, b = of_rows.offsets[rows[i]], of_rows.offsets[rows[i] + 1]
         for j in range(ids.shape[1]):
@@ -169,4 +161,4 @@ def score_values(of_memories, of_rows, rows, ids, rewards):
             else:
                 for k in range(b - a):
                     total += of_rows.values[a + k] * of_memories.values[c + k]
-            rewards[i, j] = total
+            products[i, j] = total

@@ -1,0 +1,360 @@
+"""The classifier: one class for each example."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from ._candidates import Questions
+from ._examples import ExampleParameters, nearest_rows, new_examples, with_examples
+from ._head import HEAD_LOSSES
+from ._hits import no_hits
+from ._keys import Rows
+from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
+from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
+from ._state import N_MEMORIES, NONE
+from ._validation import check_choice, check_integer, check_real, check_rows
+
+VOTES = ("uniform", "score")
+
+_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
+
+
+class CMTClassifier(ClassifierMixin, LabelForest):
+    """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
+
+    The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
+    each example's class, so that a new example reaches, in time logarithmic in the number of classes, a few leaves
+    with the classes that come into question; among these a linear scorer for each class decides. Both learn online:
+    ``partial_fit`` takes new examples, and new classes, at any time.
+
+    Parameters
+    ----------
+    n_trees : int, optional
+        Trees of the forest. More trees find the right class more often and take longer. By default 2 for sparse
+        examples, whose classes are also found by their rare features, 8 for dense ones, and 12 where the classes have
+        16 dense examples or more on average.
+    n_probes : int, optional
+        Leaves searched in all trees together; by default one for each tree with sparse examples, three for
+        two trees with dense ones, and as many again for each time that there are twice as many classes as a thousand.
+    n_router_passes : int, default 2
+        How often each example teaches the routers. With 0 the trees are unsupervised.
+    n_head_passes : int, default 5
+        How often each example trains the head. With 0 classes are told apart by their mean examples.
+    loss : {"mira", "softmax", "logistic", "squared"}, default "mira"
+        What the head learns by. "mira" is Crammer and Singer's multiclass support vector machine with squared slack,
+        solved in the dual one example at a time; the others are minimised by AdaGrad.
+    aggressiveness : float, default 1.0
+        Of "mira": how hard the margin is (``C``). The larger, the more an example that falls short of it counts.
+    learning_rate : float, default 5.0
+        AdaGrad step of the other losses, relative to the sum of an example's absolute values.
+    method : {"head", "neighbors"}, default "head"
+        Whether ``predict`` answers with the head's best class, or lets the nearest memories vote.
+    n_neighbors : int, default 5
+        How many memories vote.
+    weights : {"uniform", "score"}, default "uniform"
+        Whether each memory has one vote, or as much as its score.
+    leaf_multiplier : float, optional
+        ``c``: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for dense examples and 1
+        for sparse ones, less where ``fit`` sees few classes.
+    alpha : float in (0, 1], default 0.9
+        How strongly routers keep the two sides of a node equal in number while classes are inserted.
+    n_reroutes : int, default 5
+        How many classes each tree reroutes after each class inserted.
+    n_jobs : int, optional
+        Threads; by default one, with -1 as many as numba uses. Answers do not depend on it.
+    random_state : int, numpy.random.RandomState or None
+        Seed.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes known, sorted.
+    n_features_in_ : int
+        Width of the examples.
+    forest_ : ContextualMemoryTree
+        The trees over the classes.
+    """
+
+    def __init__(
+        self,
+        n_trees: int | None = None,
+        n_probes: int | None = None,
+        *,
+        n_router_passes: int = 2,
+        n_head_passes: int = 5,
+        loss: str = "mira",
+        aggressiveness: float = 1.0,
+        learning_rate: float = 5.0,
+        method: str = "head",
+        n_neighbors: int = 5,
+        weights: str = "uniform",
+        leaf_multiplier: float | None = None,
+        alpha: float = 0.9,
+        n_reroutes: int = 5,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            n_trees,
+            n_probes,
+            n_router_passes=n_router_passes,
+            n_head_passes=n_head_passes,
+            aggressiveness=aggressiveness,
+            leaf_multiplier=leaf_multiplier,
+            alpha=alpha,
+            n_reroutes=n_reroutes,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.loss = loss
+        self.learning_rate = learning_rate
+        self.method = method
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+
+    # Learning
+
+    def fit(self, X: Any, y: Any) -> CMTClassifier:
+        """Learn from examples, forgetting earlier ones.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples.
+        y : array-like, shape (n,)
+            Their classes, of any type that sorts.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used.
+        """
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
+        _check_classes(y)
+        self._check_parameters()
+        classes, y = np.unique(y, return_inverse=True)
+        rows = check_rows(X)
+        self._start(rows, classes)
+        return self._learn(rows, y, afresh=True)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> CMTClassifier:
+        """Learn from further examples, of known classes or new ones.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples.
+        y : array-like, shape (n,)
+            Their classes.
+        classes : array-like, optional
+            Classes that may come. Not needed, because new ones may come at any time.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        MemoryError
+            If memory runs out. The classifier works on, but may not have learned all rows.
+        """
+        started = hasattr(self, "forest_")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], reset=not started)
+        _check_classes(y)
+        self._check_parameters()
+        expected = np.asarray(y if classes is None else classes)
+        if classes is not None and not np.all(np.isin(y, expected)):
+            raise ValueError("y must hold only classes that are named in classes")
+        rows = check_rows(X, sparse=self.head_.parameters.sparse) if started else check_rows(X)
+        if started:
+            self._extend_classes(np.setdiff1d(expected, self.classes_))
+        else:
+            self._start(rows, np.unique(expected))
+        return self._learn(rows, np.searchsorted(self.classes_, y), afresh=False)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice("loss", self.loss, HEAD_LOSSES)
+        check_real("learning_rate", self.learning_rate, 0.0, 1e6, above=True)
+        check_choice("method", self.method, ("head", "neighbors"))
+        check_choice("weights", self.weights, VOTES)
+        check_integer("n_neighbors", self.n_neighbors, 1)
+
+    def _start(self, rows: Rows, classes: np.ndarray) -> None:
+        self._start_forest(rows, classes.size, HEAD_LOSSES.index(self.loss), float(self.learning_rate))
+        self.examples_ = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
+        self.classes_ = classes
+        self._label_of_class = np.full(classes.size, NONE, np.int64)
+        self._class_of_label = np.empty(0, np.int64)
+
+    def _extend_classes(self, new: np.ndarray) -> None:
+        if new.size == 0:
+            return
+        classes = np.concatenate([self.classes_, new])
+        order = np.argsort(classes, kind="stable")
+        position = np.empty(order.size, np.int64)
+        position[order] = np.arange(order.size)
+        labels = np.concatenate([self._label_of_class, np.full(new.size, NONE, np.int64)])
+        self.classes_ = classes[order]
+        self._label_of_class = labels[order]
+        self._class_of_label = position[self._class_of_label]
+
+    def _learn(self, rows: Rows, y: np.ndarray, *, afresh: bool) -> CMTClassifier:
+        """Insert the new classes among ``y``, positions in ``classes_``, then teach routers and head."""
+        self._insert_classes(rows, y)
+        labels = self._label_of_class[y]
+        self.examples_ = with_examples(self.examples_, rows, labels, self.forest_.n_memories)
+        questions = Questions(routed(rows), rows)
+        self._begin_training()
+        self._teach_routers(questions.routed, labels, afresh=afresh)
+        if self.n_head_passes > 0:
+            self._train_head(questions, labels)
+        self._end_training(rows.n_rows)
+        return self
+
+    def _insert_classes(self, rows: Rows, y: np.ndarray) -> None:
+        """Insert the classes among ``y`` that have no memory yet, in random order, each under its mean example."""
+        new = np.unique(y[self._label_of_class[y] == NONE])
+        if new.size == 0:
+            return
+        self._orders.shuffle(new)
+        place = np.full(self.classes_.size, NONE, np.int64)
+        place[new] = np.arange(new.size)
+        of_new = np.flatnonzero(place[y] != NONE)
+        self._label_of_class[new] = self._insert_labels(rows, place[y[of_new]], of_new, new.size)
+        self._class_of_label = np.concatenate([self._class_of_label, new])
+
+    def _train_head(self, questions: Questions, labels: np.ndarray) -> None:
+        state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
+        measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
+        n_examples = np.bincount(self.examples_.label_of[: self.examples_.keys.totals[N_MEMORIES]])
+        duals = new_duals(self.aggressiveness, n_examples[labels])
+
+        def learn(order: np.ndarray) -> int:
+            return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals))
+
+        self._train_in_passes(n_rows, duals.settled, learn, renew_index=False)
+
+    # Answering
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class of each row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            One of ``classes_`` for each row.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If ``X`` cannot be used.
+        """
+        rows = self._checked(X)
+        if self.method == "neighbors":
+            return self.classes_[self._votes(rows).argmax(axis=1)]
+        labels, _, _ = self._best_labels(rows, 1)
+        return self.classes_[self._class_of_label[labels[:, 0]]]
+
+    def count_candidates(self, X: Any) -> np.ndarray:
+        """Return how many classes the head scores for each row: int64, shape (n,)."""
+        return self._best_labels(self._checked(X), 1)[2]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class for each row.
+
+        With ``method="head"`` the softmax of the scores of the classes reached, with ``method="neighbors"`` the share
+        of the votes. Classes not reached have probability 0.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            Rows sum to 1.
+        """
+        rows = self._checked(X)
+        if self.method == "neighbors":
+            votes = self._votes(rows)
+            return votes / votes.sum(axis=1, keepdims=True)
+        labels, scores, _ = self._best_labels(rows, self._effort().n_labels)
+        logits = scores.astype(np.float64) * (LOGITS_PER_MARGIN / margin_wanted(self.head_))
+        odds = np.exp(logits - logits[:, :1])
+        proba = np.zeros((rows.n_rows, self.classes_.size))
+        row, rank = np.nonzero(labels != NONE)
+        proba[row, self._class_of_label[labels[row, rank]]] = odds[row, rank]
+        return proba / proba.sum(axis=1, keepdims=True)
+
+    def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
+        """Return the nearest memories of each row, by their cosine and by what the head says of their class.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        n_neighbors : int, optional
+            Memories wanted for each row; by default the parameter of this name.
+        return_distance : bool, default True
+            Whether to return distances too.
+
+        Returns
+        -------
+        neigh_dist : ndarray of float32, shape (n, n_neighbors)
+            Learned distances: 1 minus the mean of the cosine and the score of the memory's class. Infinite where
+            fewer memories were reached. Only with ``return_distance``.
+        neigh_ind : ndarray of int64, shape (n, n_neighbors)
+            The memories' positions among all examples ever given to ``fit`` and ``partial_fit``, -1 for none.
+        """
+        k = check_integer("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 1)
+        ids, scores = self._neighbors(self._checked(X), k)
+        return (1.0 - scores, ids) if return_distance else ids
+
+    def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+        hits = no_hits(rows.n_rows, k)
+        state, effort = self.forest_._allocated(), self._effort()
+        questions = Questions(routed(rows), rows)
+
+        def answer(first: int, stop: int) -> None:
+            nearest_rows(state, self.head_, self.examples_, questions, first, stop, effort, _LABELS_SCANNED, hits)
+
+        self._in_threads(rows, answer)
+        return hits.ids, hits.scores
+
+    def _votes(self, rows: Rows) -> np.ndarray:
+        ids, scores = self._neighbors(rows, self.n_neighbors)
+        votes = np.zeros((rows.n_rows, self.classes_.size))
+        row, rank = np.nonzero(ids != NONE)
+        classes = self._class_of_label[self.examples_.label_of[ids[row, rank]]]
+        weight = np.maximum(scores[row, rank], 1e-6) if self.weights == "score" else 1.0
+        np.add.at(votes, (row, classes), weight)
+        return votes
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+def _check_classes(y: np.ndarray) -> None:
+    """Raise ValueError unless ``y`` can be classes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # many classes of few examples each are what this is for
+        check_classification_targets(y)
