@@ -9,12 +9,13 @@ from ._version import __version__
 from .tree import ContextualMemoryTree
 
 if TYPE_CHECKING:
-    from .estimators import CMTClassifier, CMTMultilabelClassifier
+    from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
     from .tuning import tune
 
 __all__ = [
     "CMTClassifier",
     "CMTMultilabelClassifier",
+    "CMTRetriever",
     "ContextualMemoryTree",
     "Exploration",
     "Hits",
@@ -26,6 +27,7 @@ __all__ = [
 _NEEDING_SCIKIT_LEARN = {  # which takes long to import
     "CMTClassifier": "estimators",
     "CMTMultilabelClassifier": "estimators",
+    "CMTRetriever": "estimators",
     "tune": "tuning",
 }
 

@@ -23,9 +23,9 @@ from ._head import (
     without_negligible_weights,
 )
 from ._keys import Rows, as_matrix, keep_heaviest, normalize_rows
-from ._parallel import map_threads, spans
+from ._parallel import share_rows
 from ._state import DONE, NEXT_ROW, NONE, TABLES_END
-from ._validation import check_integer, check_real, check_rows
+from ._validation import check_integer, check_jobs, check_real, check_rows
 from .tree import ContextualMemoryTree
 
 # Labels that are looked at for a row.
@@ -109,18 +109,13 @@ class LabelForest(BaseEstimator):
             leaf_multiplier,
             self.n_reroutes,
             sure_margin=_SURE_MARGIN,
-            n_threads=self._n_threads(),
+            n_threads=check_jobs(self.n_jobs),
             random_state=seed,
         )
         self.head_ = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
         self._orders = np.random.default_rng(seed)
         self._cells_pruned = 0
         self._n_unlisted = 0
-
-    def _n_threads(self) -> int | None:
-        if self.n_jobs is None:
-            return 1
-        return None if self.n_jobs == -1 else check_integer("n_jobs", self.n_jobs, 1)
 
     # Learning
 
@@ -201,8 +196,7 @@ class LabelForest(BaseEstimator):
         return check_rows(X, sparse=self.head_.parameters.sparse)
 
     def _in_threads(self, rows: Rows, work: Any) -> None:
-        n_threads = self.forest_._threads_for(rows.n_rows)
-        map_threads(lambda span: work(*span), spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+        share_rows(work, rows.n_rows, self.forest_._threads_for(rows.n_rows))
 
     def _best_labels(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the ``k`` best labels of each row, NONE where fewer were reached, their scores, and how many were."""

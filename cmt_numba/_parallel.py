@@ -29,6 +29,11 @@ def spans(n: int, length: int) -> list[tuple[int, int]]:
     return [(first, min(first + length, n)) for first in range(0, n, length)]
 
 
+def share_rows(work: Callable[[int, int], Any], n_rows: int, n_threads: int) -> None:
+    """Have ``work`` done on all rows, in equal spans ``first .. stop``, one for each thread."""
+    map_threads(lambda span: work(*span), spans(n_rows, -(-n_rows // n_threads)), n_threads)
+
+
 def length_of_step(n: int, progress: bool) -> int:
     """Return how many of ``n`` rows to hand to a kernel at once."""
     return max(1, -(-n // _STEPS_OF_PROGRESS) if progress else n)

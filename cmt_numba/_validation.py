@@ -269,6 +269,13 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> int:
     return choices.index(value)
 
 
+def check_jobs(n_jobs: Any) -> int | None:
+    """Return the number of threads that scikit-learn's ``n_jobs`` asks for; None means as many as numba uses."""
+    if n_jobs is None:
+        return 1
+    return None if n_jobs == -1 else check_integer("n_jobs", n_jobs, 1)
+
+
 def check_seed(random_state: Any) -> np.random.SeedSequence:
     """Return the seed sequence of a ``random_state``: None, a non-negative integer or a numpy SeedSequence."""
     if isinstance(random_state, np.random.SeedSequence):

@@ -2,5 +2,6 @@
 
 from ._classifier import CMTClassifier
 from ._multilabel import CMTMultilabelClassifier
+from ._retriever import CMTRetriever
 
-__all__ = ["CMTClassifier", "CMTMultilabelClassifier"]
+__all__ = ["CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever"]

@@ -1,0 +1,370 @@
+"""The retriever, and its kernels against plain Python."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from test_supervision import FORMS
+
+from cmt_numba import CMTRetriever
+from cmt_numba._expectation import (
+    ExpectationParameters,
+    expect_rows,
+    learn_expectations,
+    learn_rewards,
+    new_expectation,
+    with_features,
+)
+from cmt_numba._validation import check_rows
+from cmt_numba._values import Components, cosines
+
+EXACT = {"n_trees": 2, "n_probes": 1000, "random_state": 0}  # all leaves
+
+
+def pictures(n: int = 300, width: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return keys that are a few words each, and values that are noisy sums of the words' vectors."""
+    rng = np.random.default_rng(seed)
+    keys = (rng.random((n, 25)) < 0.15) * rng.random((n, 25))
+    keys[:, 0] += 0.2
+    meanings = np.random.default_rng(7).normal(size=(25, width))
+    return keys, keys @ meanings + 0.1 * rng.normal(size=(n, width))
+
+
+def mean_cosine(found: np.ndarray, right: np.ndarray) -> float:
+    return float(np.mean(np.clip(np.sum(normalize(found) * normalize(right), axis=1), 0, 1)))
+
+
+# Kernels
+
+
+@FORMS
+def test_expectations_are_those_of_ridge_regression(form: Any, rng: np.random.Generator):
+    keys, values = pictures()
+    rows = check_rows(form(keys))
+    targets = values.astype(np.float32)
+    expectation = new_expectation(ExpectationParameters(25, rows.sparse), 40)
+    expectation = with_features(expectation, rows)
+    duals = np.zeros_like(targets)
+    for _ in range(50):
+        learn_expectations(expectation, rows, rng.permutation(300), targets, duals, 0.5)
+    expected = np.zeros_like(targets)
+    expect_rows(expectation, rows, 0, 300, expected)
+    with_bias = np.hstack([normalize(keys), np.ones((300, 1))])
+    ridge = Ridge(alpha=0.5, fit_intercept=False).fit(with_bias, targets)
+    np.testing.assert_allclose(expected, ridge.predict(with_bias), atol=2e-3)
+
+
+@FORMS
+def test_rewards_teach_as_in_plain_python(form: Any, rng: np.random.Generator):
+    keys, _ = pictures(20)
+    rows = check_rows(form(keys))
+    expectation = with_features(new_expectation(ExpectationParameters(25, rows.sparse), 6), rows)
+    pairs = rng.integers(0, 20, 50)
+    vectors, rewards = rng.normal(size=(50, 6)).astype(np.float32), rng.random(50).astype(np.float32)
+    learn_rewards(expectation, rows, pairs, vectors, rewards, 2.0)
+    X, W = np.hstack([normalize(keys), np.ones((20, 1))]), np.zeros((26, 6))
+    for i, vector, reward in zip(pairs, vectors, rewards, strict=True):
+        size = (X[i] @ X[i]) * (vector @ vector)
+        W += (reward - X[i] @ W @ vector) / (size + 2.0) * np.outer(X[i], vector)
+    expected = np.zeros((20, 6), np.float32)
+    expect_rows(expectation, rows, 0, 20, expected)
+    np.testing.assert_allclose(expected, X @ W, atol=1e-4)
+
+
+def test_features_find_their_places_as_they_come(rng: np.random.Generator):
+    expectation = new_expectation(ExpectationParameters(10**6, True), 2)
+    weights: dict[int, np.ndarray] = {}
+    for _ in range(30):
+        features = rng.integers(0, 10**6, 40)
+        row = check_rows(scipy.sparse.csr_array((np.ones(40), ([0] * 40, features)), (1, 10**6)))
+        expectation = with_features(expectation, row)
+        used = int(expectation.n_places[0])
+        for place in range(used):
+            feature = int(expectation.features[place])
+            known = weights.setdefault(feature, np.array([feature, -feature], np.float32))
+            expectation.weights[place] = known
+        expected = np.zeros((1, 2), np.float32)
+        expect_rows(expectation, row, 0, 1, expected)
+        wanted = sum(value * weights[int(f)] for f, value in zip(row.indices, row.values, strict=True))
+        np.testing.assert_allclose(expected[0], wanted, rtol=1e-4)
+    assert used == len(weights)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_components_keep_lengths_and_products(sparse: bool, rng: np.random.Generator):
+    values = rng.normal(size=(50, 8)) @ rng.normal(size=(8, 30))
+    given = scipy.sparse.csr_array(values) if sparse else values
+    reduced = Components(given, 8, 0).reduced(given)
+    unit = normalize(values)
+    np.testing.assert_allclose(reduced @ reduced.T, unit @ unit.T, atol=1e-3)  # of rank 8: nothing is left out
+    rough = Components(given, 3, 0).reduced(given)
+    np.testing.assert_allclose(np.linalg.norm(rough, axis=1), 1.0, atol=1e-5)
+    assert rough.shape == (50, 4)
+    assert rough[:, -1].max() > 0.1
+    few = Components(given[:2], 5, 0)  # completed by random directions
+    np.testing.assert_allclose(few.basis.T @ few.basis, np.eye(5), atol=1e-5)
+
+
+# Searching
+
+
+@FORMS
+def test_by_key_finds_what_exact_search_finds(form: Any):
+    keys, values = pictures()
+    queries, _ = pictures(80, seed=1)
+    retriever = CMTRetriever("key", **EXACT).fit(form(keys), values)
+    distances, ids = retriever.kneighbors(form(queries), 3)
+    exact, nearest = NearestNeighbors(n_neighbors=3, metric="cosine").fit(keys).kneighbors(queries)
+    np.testing.assert_allclose(distances, exact, atol=1e-5)
+    assert np.mean(ids == nearest) > 0.99  # but for ties
+    np.testing.assert_array_equal(retriever.predict(form(queries)), values[ids[:, 0]])
+
+
+@FORMS
+def test_by_value_finds_the_value_most_like_the_expected_one(form: Any):
+    keys, values = pictures()
+    queries, right = pictures(80, seed=1)
+    retriever = CMTRetriever(n_components=40, n_value_passes=200, **EXACT).fit(form(keys), values)
+    assert retriever.search_ == "value"
+    unit = normalize(values)
+    features, asked = (np.hstack([normalize(rows), np.ones((len(rows), 1))]) for rows in (keys, queries))
+    expected = Ridge(alpha=3.0, fit_intercept=False).fit(features, unit).predict(asked)
+    hits = retriever.query(form(queries), 2)
+    best = np.argsort(-expected @ unit.T, axis=1)[:, :2]
+    assert np.mean(hits.ids == best) > 0.97  # but for near ties
+    np.testing.assert_allclose(hits.scores, np.clip(np.sort(expected @ unit.T)[:, ::-1][:, :2], 0, 1), atol=5e-3)
+    by_key = CMTRetriever("key", **EXACT).fit(form(keys), values)
+    assert retriever.score(form(queries), right) > by_key.score(form(queries), right) + 0.02
+    assert retriever.score(form(queries), right) == pytest.approx(
+        mean_cosine(retriever.predict(form(queries)), right), abs=1e-6
+    )
+
+
+def test_a_few_leaves_are_nearly_as_good_as_all():
+    keys, values = pictures(3000)
+    queries, right = pictures(200, seed=1)
+    few = CMTRetriever(random_state=0).fit(keys, values).score(queries, right)
+    every = CMTRetriever(random_state=0, n_probes=10_000).fit(keys, values).score(queries, right)
+    chance = mean_cosine(values[np.random.default_rng(0).integers(0, 3000, 200)], right)
+    assert few > every - 0.03
+    assert few > chance + 0.3
+
+
+def test_equal_values_are_one_memory_of_the_forest():
+    keys, values = pictures(60)
+    retriever = CMTRetriever(random_state=0).fit(np.vstack([keys, keys[::-1]]), np.vstack([values, values[::-1]]))
+    assert retriever.forest_.n_memories == 60
+    assert retriever.n_memories_ == 120
+    assert np.all(retriever.query(keys).ids < 60)
+
+
+def test_sparse_vectors_are_values_like_dense_ones():
+    keys, values = pictures(100)
+    values[np.abs(values) < 0.5] = 0.0
+    dense = CMTRetriever(random_state=0).fit(keys, values)
+    sparse = CMTRetriever(random_state=0).fit(keys, scipy.sparse.csr_array(values))
+    assert np.mean(dense.query(keys).ids == sparse.query(keys).ids) > 0.97
+    assert scipy.sparse.issparse(sparse.predict(keys))
+    assert sparse.score(keys, scipy.sparse.csr_array(values)) == pytest.approx(dense.score(keys, values), abs=0.02)
+    sparse.partial_fit(keys[:5], values[:5])
+    assert sparse.values([100, 3]).shape == (2, 40)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        ["red", "green", "blue"],
+        [{"a": 1}, None, (1, 2)],
+        [(1, 2), (3, 4), (5, 6)],
+        [[1], [1, 2], []],
+        np.array(["x", "yy", "zzz"]),
+        [1.5, 2.5, 3.5],
+    ],
+)
+def test_values_may_be_objects_of_any_kind(objects: Any):
+    if isinstance(objects, list) and objects[0] == (1, 2):
+        boxed = np.empty(3, object)
+        boxed[:] = objects
+        objects = boxed
+    retriever = CMTRetriever(random_state=0).fit(np.eye(3), objects)
+    assert retriever.search_ == "key"
+    found = retriever.predict(np.eye(3)[[2, 0]])
+    assert [found[0], found[1]] == [objects[2], objects[0]]
+    assert retriever.score(np.eye(3), objects) == 1.0
+    retriever.partial_fit(-np.eye(3)[:1], [objects[1]])
+    assert retriever.predict(-np.eye(3)[:1])[0] == objects[1]
+
+
+def test_longer_strings_are_kept_whole():
+    retriever = CMTRetriever(random_state=0).fit(np.eye(2), np.array(["a", "b"])).partial_fit([[-1.0, 0.0]], ["longer"])
+    assert retriever.predict([[-1.0, 0.0], [1.0, 0.0]]).tolist() == ["longer", "a"]
+
+
+def test_without_values_positions_are_answers():
+    retriever = CMTRetriever(random_state=0).fit(np.eye(3)).partial_fit(-np.eye(3))
+    np.testing.assert_array_equal(retriever.predict(np.vstack([np.eye(3), -np.eye(3)])), np.arange(6))
+
+
+# Learning
+
+
+@pytest.mark.parametrize("search", ["key", "value"])
+def test_memories_may_come_one_by_one(search: str):
+    keys, values = pictures(120)
+    retriever = CMTRetriever(search, **EXACT)
+    for i in range(0, 120, 7):
+        retriever.partial_fit(keys[i : i + 7], values[i : i + 7])
+        retriever.forest_.check_invariants()
+    queries, right = pictures(50, seed=1)
+    whole = CMTRetriever(search, **EXACT).fit(keys, values)
+    assert retriever.n_memories_ == 120
+    assert retriever.score(queries, right) > whole.score(queries, right) - 0.1
+    np.testing.assert_array_equal(retriever.values(np.arange(120)), values)
+
+
+def test_feedback_by_key_makes_a_rewarded_query_find_its_memory():
+    rng = np.random.default_rng(0)
+    keys = rng.normal(size=(50, 20))
+    retriever = CMTRetriever("key", **EXACT).fit(keys, list(range(50)))
+    asked = rng.normal(size=(30, 20))  # unlike any key
+    wanted = rng.integers(0, 50, 30)
+    assert np.mean(retriever.predict(asked) == wanted) < 0.3
+    retriever.feedback(asked, wanted, np.ones(30))
+    near = asked + 0.1 * rng.normal(size=asked.shape)
+    assert np.mean(retriever.predict(near) == wanted) == 1.0
+    ids = retriever.kneighbors(near, 5, return_distance=False)
+    assert all(np.unique(row).size == 5 for row in ids)  # each memory once, though it has two keys
+    assert retriever.n_memories_ == 50
+
+
+def test_feedback_by_value_moves_what_is_expected():
+    keys, values = pictures(200)
+    values = values[::-1].copy()  # what was stored is wrong for the queries to come
+    retriever = CMTRetriever(**EXACT).fit(keys, values)
+    queries, right = pictures(400, seed=1)
+    before = retriever.score(queries[200:], right[200:])
+    for start in range(0, 200, 20):
+        asked, answers = queries[start : start + 20], right[start : start + 20]
+        ids = np.tile(np.random.default_rng(start).integers(0, 200, 10), (20, 1))
+        rewards = [[mean_cosine(values[[i]], answers[[row]]) for i in ids[row]] for row in range(20)]
+        retriever.feedback(asked, ids, rewards)
+    assert retriever.score(queries[200:], right[200:]) > before + 0.1
+
+
+def test_reward_passes_teach_the_search_by_key():
+    keys, values = pictures(300)
+    queries, right = pictures(200, seed=1)
+    plain = CMTRetriever("key", **EXACT).fit(keys, values).score(queries, right)
+    learned = CMTRetriever("key", n_reward_passes=5, **EXACT).fit(keys, values).score(queries, right)
+    assert learned > plain
+
+
+@pytest.mark.parametrize("search", ["key", "value"])
+def test_removed_memories_are_not_found(search: str):
+    keys, values = pictures(60)
+    retriever = CMTRetriever(search, **EXACT).fit(np.vstack([keys, keys]), np.vstack([values, values]))
+    retriever.remove(np.arange(60))
+    assert retriever.n_memories_ == 60
+    assert np.all(retriever.query(keys, 3).ids >= 60)  # their equals are still there
+    retriever.remove(np.arange(60, 90))
+    assert np.all(retriever.query(keys, 3).ids >= 90)
+    with pytest.raises(KeyError, match="there is no 5"):
+        retriever.remove([100, 5])
+    assert retriever.n_memories_ == 30
+    retriever.partial_fit(keys[:1], values[:1])  # a value that had gone
+    assert 120 in retriever.query(keys[:1], 30).ids
+    retriever.remove(np.arange(90, 121))
+    retriever.forest_.check_invariants()
+    with pytest.raises(LookupError, match="all have been removed"):
+        retriever.predict(keys[:1])
+    assert np.all(retriever.kneighbors(keys[:2], 2, return_distance=False) == -1)
+
+
+def test_a_failed_insertion_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+    keys, values = pictures(60)
+    retriever = CMTRetriever(random_state=0).fit(keys[:30], values[:30])
+    before = retriever.query(keys, 3)
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(retriever.forest_), "insert", fail)
+        with pytest.raises(MemoryError):
+            retriever.partial_fit(keys[30:], values[30:])
+    np.testing.assert_array_equal(retriever.query(keys, 3).ids, before.ids)
+    retriever.partial_fit(keys[30:], values[30:])
+    assert retriever.n_memories_ == 60
+    assert retriever.forest_.n_memories == 60
+
+
+# Surface
+
+
+def test_answers_depend_on_the_seed_only():
+    keys, values = pictures()
+    one, other = (CMTRetriever(random_state=5, n_jobs=jobs).fit(keys, values) for jobs in (None, 2))
+    np.testing.assert_array_equal(one.query(keys, 4).ids, other.query(keys, 4).ids)
+    np.testing.assert_array_equal(one.query(keys, 4).scores, pickle.loads(pickle.dumps(one)).query(keys, 4).scores)
+    assert clone(one).get_params() == one.get_params()
+
+
+def test_inside_a_pipeline_and_a_grid_search():
+    texts = [f"{colour} {shape}" for colour in ("red", "green", "blue") for shape in ("ball", "cube", "cone")] * 4
+    values = np.array([[len(text), text.count("e"), text.count("b")] for text in texts], float)
+    pipeline = make_pipeline(TfidfVectorizer(), CMTRetriever(random_state=0))
+    search = GridSearchCV(pipeline, {"cmtretriever__regularization": [0.3, 3.0]}, cv=3).fit(texts, values)
+    assert search.best_score_ > 0.99
+    assert search.predict(["red ball"]).shape == (1, 3)
+
+
+def test_bad_input_raises_before_anything_changes():
+    keys, values = pictures(20)
+    retriever = CMTRetriever(random_state=0).fit(keys, values)
+    with pytest.raises(ValueError, match="y must hold one value for each of the 20 rows"):
+        retriever.partial_fit(keys, values[:5])
+    with pytest.raises(ValueError, match="y must hold vectors of 40 numbers"):
+        retriever.partial_fit(keys, values[:, :3])
+    with pytest.raises(ValueError, match="y must be finite"):
+        retriever.partial_fit(keys, np.full((20, 40), np.nan))
+    with pytest.raises(ValueError, match="y must hold vectors of 40 numbers"):
+        retriever.partial_fit(keys, ["a"] * 20)
+    with pytest.raises(KeyError, match="there is no 99"):
+        retriever.feedback(keys, np.full(20, 99), np.ones(20))
+    with pytest.raises(ValueError, match="rewards must lie in"):
+        retriever.feedback(keys, np.zeros(20, int), np.full(20, 1.5))
+    with pytest.raises(ValueError, match="rewards must have shape"):
+        retriever.feedback(keys, np.zeros(20, int), np.ones(19))
+    with pytest.raises(ValueError, match="ids must hold one row for each"):
+        retriever.feedback(keys, np.zeros((5, 4), int), np.ones(20))
+    with pytest.raises(KeyError, match="there is no -1"):
+        retriever.values([-1])
+    assert retriever.n_memories_ == 20
+    with pytest.raises(ValueError, match="y must hold vectors to be searched by value"):
+        CMTRetriever("value").fit(keys, list(range(20)))
+    with pytest.raises(ValueError, match="search must be one of"):
+        CMTRetriever("nearest").fit(keys)
+    with pytest.raises(ValueError, match="regularization"):
+        CMTRetriever(regularization=0.0).fit(keys)
+    with pytest.raises(NotFittedError):
+        CMTRetriever().predict(keys)
+
+
+def test_cosines_of_zero_vectors_are_zero():
+    np.testing.assert_array_equal(cosines(np.zeros((1, 3)), np.ones((1, 3))), [0.0])
+
+
+@parametrize_with_checks([CMTRetriever("key", random_state=0), CMTRetriever(random_state=0)])
+def test_manners_of_scikit_learn(estimator: Any, check: Any):
+    check(estimator)
