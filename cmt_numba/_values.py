@@ -120,6 +120,9 @@ def _as_floats(values: Any) -> Any:
     return values.astype(np.float64 if values.dtype == np.float64 else np.float32)
 
 
+_VALUES_LOOKED_AT = 5000  # for a basis
+
+
 class Components:
     """An orthonormal basis of the space that values lie in, and values in its terms.
 
@@ -129,7 +132,8 @@ class Components:
     Parameters
     ----------
     values : ndarray or sparse matrix, shape (n, width)
-        The basis is made of their first singular vectors, and of random ones where these are too few.
+        The basis is made of the first singular vectors of some thousands of them, drawn at random, and of random
+        vectors where these are too few.
     n_components : int
         Vectors wanted; as many as ``width`` at most.
     seed : int
@@ -141,9 +145,12 @@ class Components:
         self.basis: np.ndarray | None = None  # of all space
         self.n_components = min(width, n_components)
         if width > n_components:
+            generator = np.random.default_rng(seed)
+            if values.shape[0] > _VALUES_LOOKED_AT:
+                values = values[generator.choice(values.shape[0], _VALUES_LOOKED_AT, replace=False)]
             n_known = min(n_components, max(1, min(values.shape) - 1))
             _, _, vectors = randomized_svd(normalize(_as_floats(values)), n_known, random_state=seed)
-            others = np.random.default_rng(seed).normal(size=(width, n_components - n_known))
+            others = generator.normal(size=(width, n_components - n_known))
             self.basis = np.linalg.qr(np.hstack([vectors.T, others]))[0].astype(np.float32)
 
     def reduced(self, values: Any) -> np.ndarray:
