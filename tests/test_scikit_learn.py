@@ -60,8 +60,8 @@ def texts() -> tuple[list[str], np.ndarray, np.ndarray]:
     topics = {"weather": "rain sun cloud wind", "music": "song play album band", "travel": "train ticket flight hotel"}
     rng = np.random.default_rng(0)
     requests, classes = [], []
-    for topic, words in topics.items():
-        for _ in range(12):
+    for _ in range(12):
+        for topic, words in topics.items():
             about = " ".join(rng.choice(words.split(), 2))
             polite = rng.choice(["please", "now"])
             requests.append(f"{polite} tell me about {about}")
@@ -141,14 +141,15 @@ def test_copies_answer_alike(estimator: Any, sparse: bool):
         np.array(["b", "a", "zz", "d", "e", "f"], dtype=object),
         np.array([-7, 3, 0, -1, 10**12, 5]),
         np.array([-7.0, 3.0, 0.0, -1.0, 2.0, 5.0]),
-        np.array([True, False, True, False, True, False]),
+        np.array([True, False]),
     ],
     ids=["str", "object", "int", "whole floats", "bool"],
 )
 def test_classes_of_any_type(names: np.ndarray):
     X, y = views()
-    classifier = CMTClassifier(**FEW).partial_fit(X[:30][y[:30] < 4], names[y[:30][y[:30] < 4]])
-    classifier.partial_fit(X, names[y])
+    X, y = X[y < names.size], y[y < names.size]
+    early = np.flatnonzero(y < 4)[:15]
+    classifier = CMTClassifier(**FEW).partial_fit(X[early], names[y[early]]).partial_fit(X, names[y])
     np.testing.assert_array_equal(classifier.classes_, np.unique(names))
     predicted = classifier.predict(X)
     assert predicted.dtype == classifier.classes_.dtype == names.dtype
