@@ -3,11 +3,10 @@
     python examples/feedback_search.py
     python examples/feedback_search.py --data path/to/folder
 
-Users look for the characters that emoji are, by what the Unicode Consortium calls them nowadays, among the names of all
-31,879 characters: U+1F63F is stored as CRYING CAT FACE and asked for as "crying cat", U+1F3ED is a FACTORY stored, U+1F3E9
-a LOVE HOTEL. With ``--data`` they look for Bible verses instead, stored in the King James Version and remembered in one
-of four other translations (``folder/bible/verses.jsonl.gz``: a line ``{"text": {"KJV": ..., "ASV": ..., ...}}`` for
-each verse). Texts are real; users are simulated:
+Users look for emoji by what the Unicode Consortium calls them nowadays, among the names of 31,879 characters: U+1F63F
+is stored as CRYING CAT FACE and asked for as "crying cat". With ``--data`` they look for Bible verses instead, stored
+in the King James Version and remembered in one of four other translations (``folder/bible/verses.jsonl.gz``: a line
+``{"text": {"KJV": ..., "ASV": ..., ...}}`` for each verse). Texts are real; users are simulated:
 
 - What is looked for is drawn from ``--popular`` things, the n-th most popular one 1 / n times as often as the first.
 - Users write down what they remember: words are lost, misspelt and swapped at random.
@@ -24,6 +23,7 @@ Needs scikit-learn, tabulate, matplotlib and the emoji package.
 
 import argparse
 import gzip
+import itertools
 import json
 import random
 from collections.abc import Sequence
@@ -191,7 +191,7 @@ def table(result: Run) -> str:
     """Return the mean rewards over the parts of the stream, and of the queries held out, as a table to print."""
     rows: list[list[object]] = []
     edges = np.linspace(0, result.static.size, 6).astype(int)
-    for first, stop in zip(edges[:-1], edges[1:], strict=True):
+    for first, stop in itertools.pairwise(edges):
         part = slice(first, stop)
         rows.append([f"queries {first + 1:,} to {stop:,}", result.static[part].mean(), result.learning[part].mean()])
     rows.append([f"{result.n_held_out:,} queries held out", result.static_held_out, result.learning_held_out])

@@ -70,7 +70,11 @@ def inconsistency(tree: ContextualMemoryTree, X: Any, ids: np.ndarray, unique: n
 
 
 def error_by_reroutes(
-    X: Any, router: dict[str, Any], reroutes: Sequence[int] = REROUTES, n_passes: int = 4, seeds: Sequence[int] = (0, 1, 2)
+    X: Any,
+    router: dict[str, Any],
+    reroutes: Sequence[int] = REROUTES,
+    n_passes: int = 4,
+    seeds: Sequence[int] = (0, 1, 2),
 ) -> list[float]:
     """Return the self-consistency error for each ``d``, a mean over seeds (panel a)."""
     unique = unique_rows(X)
@@ -87,7 +91,11 @@ def error_by_reroutes(
 
 
 def error_by_passes(
-    data: LabelledSet, router: dict[str, Any], n_passes: int = UPDATE_PASSES, n_reroutes: int = 1, seeds: Sequence[int] = (0, 1, 2)
+    data: LabelledSet,
+    router: dict[str, Any],
+    n_passes: int = UPDATE_PASSES,
+    n_reroutes: int = 1,
+    seeds: Sequence[int] = (0, 1, 2),
 ) -> list[float]:
     """Return the training error after inserting, and after each update pass, a mean over seeds (panel b)."""
     errors = np.zeros((len(seeds), n_passes + 1))
@@ -158,12 +166,8 @@ def print_a(errors: dict[str, list[float]], reroutes: Sequence[int], name: str) 
     print("\nPaper: falls rapidly with d, asymptoting at 10.")
     for router, of_router in errors.items():
         at_ten = of_router[max(i for i, d in enumerate(reroutes) if d <= 10)]
-        fell = of_router[-1] < of_router[0]
-        print(f"Ours, {router}: {at_ten:.4f} by d = 10, below 0.01 {verdict(at_ten < 0.01)}; falls with d: {_fall(of_router, fell)}")
-
-
-def _fall(errors: Sequence[float], fell: bool) -> str:
-    return "it is 0 without any" if errors[0] == 0.0 else "yes" if fell else "no"
+        falls = "it is 0 without any" if of_router[0] == 0.0 else "yes" if of_router[-1] < of_router[0] else "no"
+        print(f"Ours, {router}: {at_ten:.4f} by d = 10, below 0.01 {verdict(at_ten < 0.01)}; falls with d: {falls}")
 
 
 def print_b(errors: dict[str, list[float]], name: str) -> None:

@@ -44,7 +44,9 @@ class Outcome(NamedTuple):
     paper: float | None = None  # the paper's speedup over its linear scan
 
 
-def _measured(name: str, data: CaptionedImages, build: Callable[[], Any], search: Callable[[Any], np.ndarray]) -> Outcome:
+def _measured(
+    name: str, data: CaptionedImages, build: Callable[[], Any], search: Callable[[Any], np.ndarray]
+) -> Outcome:
     """Return how a search did that answers with positions of stored captions; the faster of two runs counts."""
     building, index = seconds(build)
     runs = [seconds(lambda: search(index)) for _ in range(2)]
@@ -145,7 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> list[Outcome]:
     title = f"Flickr8k: {n} captions stored as {width} words, {data.queries.shape[0]} asked"
     headers = ["search", "reward", "build s", "us a query", "times a scan", "times the KD-tree", "paper: times a scan"]
     print_table(title, outcomes, headers, ("", ".4f", ".2f", ".1f", ".1f", ".1f", ".1f"))
-    print("\nPaper: rewards differ by the order of 0.001 from the scan's; 26.0 (6.0 supervised) times as fast as a scan,")
+    print(
+        "\nPaper: rewards differ by the order of 0.001 from the scan's; 26.0 (6.0 supervised) times as fast as a scan,"
+    )
     print("33,000 (7,700) times as fast as a KD-tree of all features.")
     plot(outcomes, options.output)
     return outcomes

@@ -16,8 +16,8 @@
 The Extreme Classification Repository keeps its own files where no script can get at them. Unpack one by hand as
 ``folder/eurlex/{train,test}.txt`` (or another of the three names) and it is read instead.
 
-WikiPara and the features that the paper made of ImageNet, of Pascal and of MS COCO are not hosted anywhere that we know
-of; ``stand_ins.py`` says what takes their place. A file that was downloaded before is not downloaded again, and one that
+WikiPara and the features that the paper made of ImageNet, of Pascal and of MS COCO are hosted nowhere that we know of;
+``stand_ins.py`` says what takes their place. A file that was downloaded before is not downloaded again, and one that
 was put into its place by hand is as good.
 """
 
@@ -106,7 +106,9 @@ def multilabel(folder: Path, name: str, base: str = LIBSVM) -> tuple[Any, Any, A
     else:
         parts = [_load(download(f"{base}/{path}", folder / name), multilabel=True) for path in MULTILABEL[name]]
     width = max(X.shape[1] for X, _ in parts)
-    numbers = {label: i for i, label in enumerate(sorted({label for _, lists in parts for one in lists for label in one}))}
+    numbers = {
+        label: i for i, label in enumerate(sorted({label for _, lists in parts for one in lists for label in one}))
+    }
     binarizer = MultiLabelBinarizer(classes=list(numbers), sparse_output=True)
     matrices = []
     for X, lists in parts:
@@ -152,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"{name}: {X.shape[0]} examples of {np.unique(y).size} classes, {X.shape[1]} features")
             else:
                 X, Y, queries, _ = multilabel(options.data, name, options.base)
-                print(f"{name}: {X.shape[0]} and {queries.shape[0]} examples of {Y.shape[1]} labels, {X.shape[1]} features")
+                sizes = f"{X.shape[0]} and {queries.shape[0]} examples of {Y.shape[1]} labels"
+                print(f"{name}: {sizes}, {X.shape[1]} features")
         except (OSError, ValueError) as error:
             parser.error(str(error))
 

@@ -31,7 +31,9 @@ def make_parser(description: str, sets: dict[str, Any] | Sequence[str] = (), def
     parser.add_argument("--data", type=Path, help="folder of data; stand_ins.py says what it holds")
     parser.add_argument("--output", type=Path, default=Path(), help="folder for the plot (default: the current one)")
     if sets:
-        parser.add_argument("--sets", nargs="+", choices=list(sets), default=list(default), metavar="NAME", help=", ".join(sets))
+        parser.add_argument(
+            "--sets", nargs="+", choices=list(sets), default=list(default), metavar="NAME", help=", ".join(sets)
+        )
     return parser
 
 
@@ -46,10 +48,13 @@ def measuring(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return how long something took, and what it returned."""
-    start = time.perf_counter()
+    """Return how many seconds of a processor something took, and what it returned.
+
+    On one thread that is how long it takes, less what other programs take away.
+    """
+    start = time.process_time()
     result = work()
-    return time.perf_counter() - start, result
+    return time.process_time() - start, result
 
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:

@@ -159,7 +159,9 @@ def multilabel(folder: Path, name: str) -> LabelledSet:
     """Return a multi-label set: matrices of features and of labels, saved by scipy or downloaded."""
     if name in public_data.MULTILABEL:
         return LabelledSet(*public_data.multilabel(folder, name))
-    parts = (scipy.sparse.load_npz(folder / name / f"{part}.npz") for part in ("X_train", "Y_train", "X_test", "Y_test"))
+    parts = (
+        scipy.sparse.load_npz(folder / name / f"{part}.npz") for part in ("X_train", "Y_train", "X_test", "Y_test")
+    )
     X, Y, queries, answers = (scipy.sparse.csr_array(part) for part in parts)
     unit = [normalize(part.astype(np.float32)) for part in (X, queries)]
     return LabelledSet(unit[0], Y != 0, unit[1], answers != 0)
