@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from learners import MemoryTreeClassifier
 from reporting import Line, fit_line, make_parser, measuring, new_figure, print_table, save, seconds, verdict
-from stand_ins import LabelledSet, few_of_each, labelled, synthetic
+from stand_ins import SETS, LabelledSet, few_of_each, labelled, synthetic
 
 from cmt_numba import ContextualMemoryTree
 
@@ -221,17 +221,18 @@ def plot(panels: dict[str, Any], folder: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the command line; return the results by panel."""
-    one_shot = ["wikipara1k, 1 shot", "bible, 1 shot"]
-    parser = make_parser(__doc__, one_shot, one_shot[:1])
+    parser = make_parser(__doc__)
     parser.add_argument("--panels", nargs="+", choices=list("abcd"), default=list("abcd"), help="default: all")
-    parser.add_argument("--many-shots", default="synthetic, 100 shots", help="set of panels c and d")
+    parser.add_argument("--one-shot", default="wikipara1k, 1 shot", choices=SETS, help="set of panels a and b")
+    parser.add_argument("--many-shots", default="synthetic, 100 shots", choices=SETS, help="set of panels c and d")
     parser.add_argument("--classes", type=int, default=1000, help="of the synthetic set (default: 1000)")
     parser.add_argument("--shots", type=int, default=100, help="of the synthetic set (default: 100)")
     parser.add_argument("--seeds", type=int, default=3, help="of panels a and b (default: 3)")
     options = parser.parse_args(arguments)
     seeds, results = range(options.seeds), dict[str, Any]()
     with measuring(parser):
-        for name in options.sets if {"a", "b"} & set(options.panels) else []:
+        if {"a", "b"} & set(options.panels):
+            name = options.one_shot
             data = labelled(options.data, name)
             if "a" in options.panels:
                 errors = {kind: error_by_reroutes(data.X, router, seeds=seeds) for kind, router in ROUTERS.items()}
