@@ -12,11 +12,19 @@ in the King James Version and remembered in one of four other translations (``fo
 - Users write down what they remember: words are lost, misspelt and swapped at random.
 - They see five answers, mark as right those that are what they look for, and all others as wrong.
 
-The same forest answers the same stream twice, once as it is and once learning from the marks after each block of
-queries: now and then it explores (``epsilon``); ``update`` takes all marks as rewards; for queries with an answer that
-was marked as right ``teach`` shows the routers the way to it, and ``insert`` stores the query as one more key of it. In
-the end both are asked queries that are like those of the stream but were in none of them. A plot shows the mean reward
-of the first answer over time.
+The same forest answers the same stream three times:
+
+static
+    as it is;
+marks
+    learning from the marks after each block of queries: now and then it explores (``epsilon``), ``update`` takes all
+    marks as rewards, and ``teach`` shows the routers the way to the answers that were marked as right;
+marks and queries
+    learning from the marks, and storing each query with an answer that was marked as right as one more key of what it
+    found (``insert``).
+
+In the end each is asked queries that are like those of the stream, but were not among them. A plot shows the mean
+reward of the first answer over time.
 
 Needs scikit-learn, tabulate, matplotlib and the emoji package.
 """
@@ -32,12 +40,17 @@ from typing import NamedTuple
 
 import numpy as np
 from find_character import emoji_queries, feature_rows, misspell, named_characters, normalize
+from scipy.sparse import csr_matrix
 from tabulate import tabulate
 
 from cmt_numba import ContextualMemoryTree
 
 N_SHOWN = 5
 """Answers that a user sees."""
+
+STATIC, MARKS, ALL = "static", "marks", "marks and queries"
+MODES = (STATIC, MARKS, ALL)
+"""What a search learns from."""
 
 STORED, ASKED = "KJV", ("ASV", "YLT", "Darby", "BBE")
 MOST_WORDS = 10
@@ -60,14 +73,14 @@ class Stream(NamedTuple):
 
 
 class FeedbackSearch:
-    """A forest over texts that learns from marks, if it is to.
+    """A forest over texts that learns from its users.
 
     Parameters
     ----------
     texts : list of str
         What can be found.
-    learning : bool
-        Whether marks change anything.
+    mode : {"static", "marks", "marks and queries"}
+        What it learns from.
     n_probes : int, default 16
         Leaves to search.
     epsilon : float, default 0.05
@@ -77,9 +90,9 @@ class FeedbackSearch:
     """
 
     def __init__(
-        self, texts: Sequence[str], learning: bool, n_probes: int = 16, epsilon: float = 0.05, seed: int = 0
+        self, texts: Sequence[str], mode: str, n_probes: int = 16, epsilon: float = 0.05, seed: int = 0
     ) -> None:
-        self.learning, self.n_probes, self.epsilon = learning, n_probes, epsilon
+        self.mode, self.n_probes, self.epsilon = mode, n_probes, 0.0 if mode == STATIC else epsilon
         self.tree = ContextualMemoryTree(n_trees=4, n_threads=1, random_state=seed)
         self.tree.insert(feature_rows(texts))
         self.text_of = np.arange(len(texts))  # the position of the text that each memory is a key of
@@ -92,27 +105,29 @@ class FeedbackSearch:
     def serve(self, queries: Sequence[str], wanted: np.ndarray) -> np.ndarray:
         """Answer queries, learn from the marks, and return the reward of each first answer: 1 if it is right."""
         rows = feature_rows(queries)
-        hits = self.tree.query(rows, k=N_SHOWN, n_probes=self.n_probes, epsilon=self.epsilon if self.learning else 0.0)
+        hits = self.tree.query(rows, k=N_SHOWN, n_probes=self.n_probes, epsilon=self.epsilon)
         marks = np.where(hits.ids >= 0, self.text_of[hits.ids] == wanted[:, None], False)
-        if self.learning:
+        if self.mode != STATIC:
             self.tree.update(rows, hits, marks.astype(float))
             found = np.flatnonzero(marks.any(axis=1))
-            if found.size:
-                right = hits.ids[found, marks[found].argmax(axis=1)]
-                self.tree.teach(rows[found], right)
-                self.tree.insert(rows[found])
-                self.text_of = np.concatenate([self.text_of, self.text_of[right]])
+            self._learn_right_answers(rows[found], hits.ids[found, marks[found].argmax(axis=1)])
         rewards: np.ndarray = marks[:, 0].astype(float)
         return rewards
 
+    def _learn_right_answers(self, rows: csr_matrix, ids: np.ndarray) -> None:
+        if ids.size == 0:
+            return
+        self.tree.teach(rows, ids)
+        if self.mode == ALL:
+            self.tree.insert(rows)
+            self.text_of = np.concatenate([self.text_of, self.text_of[ids]])
+
 
 class Run(NamedTuple):
-    """What the static and the learning forest earned."""
+    """What the forests earned, by mode."""
 
-    static: np.ndarray  # reward of each query of the stream
-    learning: np.ndarray
-    static_held_out: float  # mean reward of queries that were not in the stream
-    learning_held_out: float
+    rewards: dict[str, np.ndarray]  # of each query of the stream
+    held_out: dict[str, float]  # mean reward of queries that were not in the stream
     n_held_out: int
 
 
@@ -175,27 +190,27 @@ def unlike(held_out: Stream, stream: Stream) -> Stream:
 
 
 def run(collection: Collection, n_queries: int, n_held_out: int, block: int = 50, seed: int = 0) -> Run:
-    """Let a static and a learning forest answer the same stream, then queries that were not in it."""
+    """Let a forest of each mode answer the same stream, then queries that were not in it."""
     stream = draw_stream(collection, n_queries, seed + 1)
     held_out = unlike(draw_stream(collection, n_held_out, seed + 2), stream)
-    rewards, on_held_out = [], []
-    for learning in (False, True):
-        search = FeedbackSearch(collection.texts, learning, seed=seed)
+    rewards, on_held_out = {}, {}
+    for mode in MODES:
+        search = FeedbackSearch(collection.texts, mode, seed=seed)
         blocks = [slice(first, first + block) for first in range(0, n_queries, block)]
-        rewards.append(np.concatenate([search.serve(stream.queries[part], stream.wanted[part]) for part in blocks]))
-        on_held_out.append(float(np.mean(search.first_answers(held_out.queries) == held_out.wanted)))
-    return Run(rewards[0], rewards[1], on_held_out[0], on_held_out[1], len(held_out.queries))
+        rewards[mode] = np.concatenate([search.serve(stream.queries[part], stream.wanted[part]) for part in blocks])
+        on_held_out[mode] = float(np.mean(search.first_answers(held_out.queries) == held_out.wanted))
+    return Run(rewards, on_held_out, len(held_out.queries))
 
 
 def table(result: Run) -> str:
     """Return the mean rewards over the parts of the stream, and of the queries held out, as a table to print."""
     rows: list[list[object]] = []
-    edges = np.linspace(0, result.static.size, 6).astype(int)
+    edges = np.linspace(0, result.rewards[STATIC].size, 6).astype(int)
     for first, stop in itertools.pairwise(edges):
-        part = slice(first, stop)
-        rows.append([f"queries {first + 1:,} to {stop:,}", result.static[part].mean(), result.learning[part].mean()])
-    rows.append([f"{result.n_held_out:,} queries held out", result.static_held_out, result.learning_held_out])
-    return tabulate(rows, ["mean reward of the first answer", "static", "learning"], floatfmt=".3f")
+        means = (rewards[first:stop].mean() for rewards in result.rewards.values())
+        rows.append([f"queries {first + 1:,} to {stop:,}", *means])
+    rows.append([f"{result.n_held_out:,} queries held out", *result.held_out.values()])
+    return tabulate(rows, ["mean reward of the first answer", *result.rewards], floatfmt=".3f")
 
 
 def plot(result: Run, path: Path) -> None:
@@ -204,8 +219,8 @@ def plot(result: Run, path: Path) -> None:
 
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
-    window = max(1, result.static.size // 10)
-    for rewards, name in ((result.static, "static"), (result.learning, "learning")):
+    window = max(1, result.rewards[STATIC].size // 10)
+    for name, rewards in result.rewards.items():
         means = np.convolve(rewards, np.full(window, 1 / window), mode="valid")
         axes.plot(np.arange(window, rewards.size + 1), means, label=name)
     axes.set_xlabel("queries answered")

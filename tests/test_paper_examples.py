@@ -431,28 +431,32 @@ def test_feedback_teaches(script: Script):
     texts = [everything.texts[i] for i in (*everything.positions, *others)]
     collection = search.Collection(texts, everything.wordings[:60], np.arange(60))
     result = search.run(collection, n_queries=600, n_held_out=400)
-    assert result.static.shape == result.learning.shape == (600,)
-    assert set(np.unique(result.learning)) <= {0.0, 1.0}
+    assert list(result.rewards) == list(result.held_out) == list(search.MODES)
+    assert all(rewards.shape == (600,) and set(rewards) <= {0.0, 1.0} for rewards in result.rewards.values())
     assert result.n_held_out > 50
-    assert result.learning_held_out > result.static_held_out + 0.1
-    assert result.learning[-200:].mean() > result.static[-200:].mean() + 0.1
+    assert result.held_out[search.MARKS] > result.held_out[search.STATIC]
+    assert result.held_out[search.ALL] > result.held_out[search.STATIC] + 0.1
+    late = {mode: rewards[-200:].mean() for mode, rewards in result.rewards.items()}
+    assert late[search.ALL] > late[search.STATIC] + 0.1
     assert "queries 481 to 600" in search.table(result)
     assert f"{result.n_held_out:,} queries held out" in search.table(result)
 
 
-def test_static_search_does_not_change(script: Script):
+def test_what_a_search_learns_from(script: Script):
     search = script("feedback_search")
     texts = [f"thing number {i} of all" for i in range(200)]
-    static = search.FeedbackSearch(texts, learning=False)
+    static = search.FeedbackSearch(texts, search.STATIC)
     before = static.first_answers(texts)
     static.serve(texts[:50], np.arange(50)[::-1])
     np.testing.assert_array_equal(static.first_answers(texts), before)
     assert static.tree.n_memories == 200
-    learning = search.FeedbackSearch(texts, learning=True)
-    rewards = learning.serve(texts, np.arange(200))
-    assert rewards.mean() > 0.5
-    assert learning.tree.n_memories > 300
-    np.testing.assert_array_equal(learning.text_of[:200], np.arange(200))
+    marks = search.FeedbackSearch(texts, search.MARKS)
+    marks.serve(texts, np.arange(200))
+    assert marks.tree.n_memories == 200
+    learning = search.FeedbackSearch(texts, search.ALL)
+    assert learning.serve(texts, np.arange(200)).mean() > 0.5
+    assert learning.tree.n_memories == learning.text_of.size > 300
+    assert np.mean(learning.first_answers(texts) == np.arange(200)) > 0.5
 
 
 def test_what_users_remember(script: Script):
@@ -474,7 +478,7 @@ def test_feedback_command_line(script: Script, data: Path, tmp_path: Path, capsy
     result = search.main(["--data", str(data), *small])
     printed = capsys.readouterr().out
     assert "250 texts, of which 30 are looked for" in printed
-    assert f"{result.learning_held_out:.3f}" in printed
+    assert f"{result.held_out[search.ALL]:.3f}" in printed
     assert (tmp_path / "feedback_search.png").stat().st_size > 5000
     for arguments in (["--data", str(tmp_path)], ["--queries", "0"]):
         with pytest.raises(SystemExit):
