@@ -59,7 +59,7 @@ def download(url: str, folder: Path) -> Path:
     name = url.rsplit("/", 1)[-1]
     pooch.get_logger().setLevel(logging.WARNING)  # its advice on checksums is for those who publish data
     try:
-        return Path(pooch.retrieve(url, known_hash=None, fname=name, path=folder, progressbar=False))
+        return Path(pooch.retrieve(url, known_hash=None, fname=name, path=folder, progressbar=True))
     except (OSError, ValueError) as error:  # requests' errors are OSErrors
         raise OSError(f"cannot download {url} ({error}); put the file into {folder} by hand") from error
 
