@@ -1,0 +1,159 @@
+"""Table 2: find an image by a caption that nobody has stored.
+
+    python examples/paper/image_retrieval.py --data path/to/folder
+
+Stored are the captions of the train images as tf-idf words, each with the features of its image as value; asked are
+captions of the test images. The reward of an answer is the cosine of the image found and the image meant (section 4.4).
+
+The paper's figures for Flickr8k: its tree answers 26.0 times as fast as a linear scan and 33,000 times as fast as
+scikit-learn's KD-tree if unsupervised, 6.0 and 7,700 times if supervised, with rewards that differ by some thousandths.
+The factors for the KD-tree come from features as wide as 2^20: it takes dense keys only. So here it is given the keys'
+``--components`` principal components by truncated SVD (the linear scan and the trees have all features), and its factor
+is smaller. The linear scan is a sparse matrix product of 256 queries at a time, which is faster than a scan for each.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from learners import ExactNeighbour
+from reporting import make_parser, measuring, new_figure, print_table, save, seconds
+from sklearn.decomposition import TruncatedSVD
+from sklearn.neighbors import KDTree
+from sklearn.preprocessing import normalize
+from stand_ins import CaptionedImages, flickr
+
+from cmt_numba import ContextualMemoryTree
+from cmt_numba.rewards import ValueCosine
+
+SCAN, RANDOM = "linear scan", "random memory"
+PAPER = {"1 tree, unsupervised": 26.0, "1 tree, supervised": 6.0}
+"""How many times faster than a linear scan the paper's tree was on Flickr8k."""
+
+
+class Outcome(NamedTuple):
+    """How one way of searching did."""
+
+    search: str
+    reward: float  # mean cosine of the image found and the image meant
+    build_seconds: float
+    query_microseconds: float
+    speedup: float = 1.0  # over the linear scan
+    speedup_over_kd_tree: float = 1.0
+    paper: float | None = None  # the paper's speedup over its linear scan
+
+
+def _measured(
+    name: str, data: CaptionedImages, build: Callable[[], Any], search: Callable[[Any], np.ndarray]
+) -> Outcome:
+    """Return how a search did that answers with positions of stored captions; the faster of two runs counts."""
+    building, index = seconds(build)
+    runs = [seconds(lambda: search(index)) for _ in range(2)]
+    reward = ValueCosine(data.images, data.answers)
+    found = runs[0][1].astype(np.int64)[:, None]
+    mean = float(reward(np.arange(found.size), found).mean())
+    return Outcome(name, mean, building, min(took for took, _ in runs) / found.size * 1e6)
+
+
+def _tree(data: CaptionedImages, n_trees: int, n_passes: int) -> ContextualMemoryTree:
+    """Return a tree with all captions, taught by asking it for each of them, itself left out, in so many passes."""
+    tree = ContextualMemoryTree(n_trees=n_trees, n_threads=1, random_state=0)
+    ids = tree.insert(data.captions)
+    if n_passes > 0:
+        tree.learn(data.captions, ValueCosine(data.images, data.images), own_ids=ids, n_passes=n_passes)
+    return tree
+
+
+def compare(data: CaptionedImages, n_components: int = 64, n_passes: int = 2) -> list[Outcome]:
+    """Return how every way of searching does."""
+    some = CaptionedImages(data.captions[:200], data.images[:200], data.queries[:50], data.answers[:50])
+    _tree(some, 1, 1).query(some.queries)  # compiles what will be timed
+    drawn = np.random.default_rng(0).integers(data.captions.shape[0], size=data.queries.shape[0])
+    outcomes = [
+        _measured(
+            SCAN,
+            data,
+            lambda: ExactNeighbour().fit(data.captions, np.arange(data.captions.shape[0])),
+            lambda scan: scan.predict(data.queries),
+        ),
+        _kd_tree(data, n_components),
+        _measured(RANDOM, data, lambda: None, lambda _: drawn)._replace(query_microseconds=np.nan),
+    ]
+    for n_trees, n_probes in ((1, 1), (8, 8), (8, 32)):
+        leaves = f", {n_probes} leaves" if n_probes > n_trees else ""
+        for kind, passes in (("unsupervised", 0), ("supervised", n_passes)):
+            name = f"{n_trees} tree{'s' if n_trees > 1 else ''}{leaves}, {kind}"
+            outcomes.append(
+                _measured(
+                    name,
+                    data,
+                    lambda: _tree(data, n_trees, passes),  # noqa: B023
+                    lambda tree: tree.query(data.queries, n_probes=n_probes).ids[:, 0],  # noqa: B023
+                )
+            )
+    scan, kd_tree = (outcome.query_microseconds for outcome in outcomes[:2])
+    return [
+        outcome._replace(
+            speedup=scan / outcome.query_microseconds,
+            speedup_over_kd_tree=kd_tree / outcome.query_microseconds,
+            paper=PAPER.get(outcome.search),
+        )
+        for outcome in outcomes
+    ]
+
+
+def _kd_tree(data: CaptionedImages, n_components: int) -> Outcome:
+    """Return how scikit-learn's KD-tree does on a few components of the keys, of unit length like they are."""
+    n_components = min(n_components, min(data.captions.shape) - 1)
+    svd = TruncatedSVD(n_components, random_state=0).fit(data.captions)
+    keys, queries = (normalize(svd.transform(X)) for X in (data.captions, data.queries))
+    return _measured(
+        f"KD-tree, {n_components} components",
+        data,
+        lambda: KDTree(keys),
+        lambda tree: tree.query(queries, k=1, return_distance=False)[:, 0],
+    )
+
+
+def plot(outcomes: Sequence[Outcome], folder: Path) -> Path:
+    """Save the rewards against the times."""
+    figure, (ax,) = new_figure()
+    for outcome in outcomes:
+        if outcome.search == RANDOM:
+            ax.axhline(outcome.reward, color="gray", linestyle=":", label=RANDOM)
+        else:
+            ax.plot(outcome.query_microseconds, outcome.reward, "o", label=outcome.search)
+    ax.set_xscale("log")
+    ax.set_xlabel("microseconds a query")
+    ax.set_ylabel("mean reward")
+    ax.set_title("Caption to image (the paper's Table 2)")
+    ax.legend(fontsize="x-small")
+    return save(figure, folder, "image_retrieval")
+
+
+def main(arguments: Sequence[str] | None = None) -> list[Outcome]:
+    """Run the command line; return the outcomes."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--images", type=int, help="use no more than so many images of each part")
+    parser.add_argument("--components", type=int, default=64, help="of the KD-tree's keys (default: 64)")
+    options = parser.parse_args(arguments)
+    if options.data is None:
+        parser.error("--data is needed")
+    with measuring(parser):
+        data = flickr(options.data, options.images)
+        outcomes = compare(data, options.components)
+    n, width = data.captions.shape
+    title = f"Flickr8k: {n} captions stored as {width} words, {data.queries.shape[0]} asked"
+    headers = ["search", "reward", "build s", "us a query", "times a scan", "times the KD-tree", "paper: times a scan"]
+    print_table(title, outcomes, headers, ("", ".4f", ".2f", ".1f", ".1f", ".1f", ".1f"))
+    print(
+        "\nPaper: rewards differ by the order of 0.001 from the scan's; 26.0 (6.0 supervised) times as fast as a scan,"
+    )
+    print("33,000 (7,700) times as fast as a KD-tree of all features.")
+    plot(outcomes, options.output)
+    return outcomes
+
+
+if __name__ == "__main__":
+    main()
