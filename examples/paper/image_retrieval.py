@@ -10,6 +10,9 @@ scikit-learn's KD-tree if unsupervised, 6.0 and 7,700 times if supervised, with 
 The factors for the KD-tree come from features as wide as 2^20: it takes dense keys only. So here it is given the keys'
 ``--components`` principal components by truncated SVD (the linear scan and the trees have all features), and its factor
 is smaller. The linear scan is a sparse matrix product of 256 queries at a time, which is faster than a scan for each.
+
+The last rows are ``CMTRetriever`` with the search by value: it learns from the stored captions what image to expect of
+a caption, and its trees hold the images, each once.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +27,7 @@ from sklearn.neighbors import KDTree
 from sklearn.preprocessing import normalize
 from stand_ins import CaptionedImages, flickr
 
-from cmt_numba import ContextualMemoryTree
+from cmt_numba import CMTRetriever, ContextualMemoryTree
 from cmt_numba.rewards import ValueCosine
 
 SCAN, RANDOM = "linear scan", "random memory"
@@ -69,6 +72,7 @@ def compare(data: CaptionedImages, n_components: int = 64, n_passes: int = 2) ->
     """Return how every way of searching does."""
     some = CaptionedImages(data.captions[:200], data.images[:200], data.queries[:50], data.answers[:50])
     _tree(some, 1, 1).query(some.queries)  # compiles what will be timed
+    CMTRetriever().fit(some.captions, some.images).query(some.queries)
     drawn = np.random.default_rng(0).integers(data.captions.shape[0], size=data.queries.shape[0])
     outcomes = [
         _measured(
@@ -92,6 +96,16 @@ def compare(data: CaptionedImages, n_components: int = 64, n_passes: int = 2) ->
                     lambda tree: tree.query(data.queries, n_probes=n_probes).ids[:, 0],  # noqa: B023
                 )
             )
+    for n_probes in (1, 4, 16):
+        retriever = CMTRetriever(n_probes=n_probes, random_state=0)
+        outcomes.append(
+            _measured(
+                f"CMTRetriever by value, {n_probes} {'leaves' if n_probes > 1 else 'leaf'}",
+                data,
+                lambda: retriever.fit(data.captions, data.images),  # noqa: B023
+                lambda fitted: fitted.query(data.queries).ids[:, 0],
+            )
+        )
     scan, kd_tree = (outcome.query_microseconds for outcome in outcomes[:2])
     return [
         outcome._replace(
