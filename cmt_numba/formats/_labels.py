@@ -1,0 +1,54 @@
+"""Labels as they are written in files: whole numbers or names, one or several for a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+import scipy.sparse
+
+MOST_LABELS = 2**31 - 1
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a text stands for, such as "7" or "7.0"; None if it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else None
+
+
+def label_list(text: str) -> list[int] | None:
+    """Return the labels of a text such as "3,1,4"; None if it is not a list of whole numbers."""
+    if not text.strip():
+        return []
+    numbers = [whole_number(part) for part in text.split(",")]
+    return None if None in numbers else [number for number in numbers if number is not None]
+
+
+def complaint_about_labels(labels: Sequence[int], n_labels: int | None) -> str | None:
+    """Return what is wrong with a row's labels, or None."""
+    end = MOST_LABELS if n_labels is None else n_labels
+    for label in labels:
+        if label < 0:
+            return f"label {label} is negative: rows of several labels number them from 0"
+        if label >= end:
+            return f"label {label} is too large: there are labels 0 to {end - 1}"
+    return None
+
+
+def indicator(lists: Sequence[Sequence[int]], n_labels: int) -> scipy.sparse.csr_array:
+    """Return the indicator matrix of lists of labels: int8, at least ``n_labels`` columns."""
+    indices = np.fromiter(chain.from_iterable(lists), np.int64)
+    offsets = np.concatenate([[0], np.cumsum([len(labels) for labels in lists], dtype=np.int64)])
+    width = max(n_labels, int(indices.max()) + 1 if indices.size > 0 else 0)
+    matrix = scipy.sparse.csr_array((np.ones(indices.size, np.int8), indices, offsets), (len(lists), width))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1  # a label that is named twice
+    return matrix
