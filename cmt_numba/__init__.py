@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._hits import Exploration, Hits
-from ._invariants import InvariantError
+from ._invariants import InvariantError, Leaves
 from ._version import __version__
 from .tree import ContextualMemoryTree
 
@@ -19,6 +19,7 @@ __all__ = [
     "Exploration",
     "Hits",
     "InvariantError",
+    "Leaves",
     "__version__",
     "tune",
 ]

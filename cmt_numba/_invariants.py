@@ -1,5 +1,7 @@
 """Everything that must hold of a state between two calls, and the shape of its trees."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ._keys import find_slots
@@ -66,6 +68,39 @@ def levels(state: State, t: int) -> list[np.ndarray]:
 def depth(state: State) -> int:
     """Return the most internal nodes between a root and a leaf of the forest."""
     return max(len(levels(state, t)) - 1 for t in range(state.parameters.n_trees))
+
+
+class Leaves(NamedTuple):
+    """All leaves of a forest, tree by tree and those nearest to the root first.
+
+    Attributes
+    ----------
+    tree : ndarray of int64, shape (n_leaves,)
+        The number of the leaf's tree.
+    depth : ndarray of int64, shape (n_leaves,)
+        Internal nodes above the leaf.
+    size : ndarray of int64, shape (n_leaves,)
+        Memories in the leaf.
+    """
+
+    tree: np.ndarray
+    depth: np.ndarray
+    size: np.ndarray
+
+
+def leaves(state: State) -> Leaves:
+    """Return all leaves of the forest."""
+    parts = [
+        (t, depth, state.leaves["size"][t, ~level[level < 0]])
+        for t in range(state.parameters.n_trees)
+        for depth, level in enumerate(levels(state, t))
+    ]
+    n_each = [sizes.size for _, _, sizes in parts]
+    return Leaves(
+        tree=np.repeat(np.array([t for t, _, _ in parts], np.int64), n_each),
+        depth=np.repeat(np.array([depth for _, depth, _ in parts], np.int64), n_each),
+        size=np.concatenate([sizes for _, _, sizes in parts]).astype(np.int64),
+    )
 
 
 def check(state: State) -> None:

@@ -35,8 +35,8 @@ def length_of_step(n: int, progress: bool) -> int:
 
 
 @contextmanager
-def progress_bar(n: int, unit: str, shown: bool) -> Iterator[Callable[[int], Any]]:
-    """Give a function that reports work done, shown as a tqdm bar or not at all."""
+def progress_bar(n: int | None, unit: str, shown: bool) -> Iterator[Callable[[int], Any]]:
+    """Give a function that reports work done, shown as a tqdm bar or not at all; ``n`` is None if nobody knows it."""
     if not shown:
         yield lambda amount: None
         return

@@ -12,6 +12,7 @@ from . import _invariants
 from ._exploration import explore_rows
 from ._growth import trimmed, with_more, with_room_for_keys
 from ._hits import Hits, no_hits, without_own
+from ._invariants import Leaves
 from ._keys import Rows, append_keys, as_matrix, drop_keys_from, find_slots
 from ._learning import update_scorer, update_tree
 from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
@@ -190,6 +191,19 @@ class ContextualMemoryTree:
         options["scorer_loss"] = SCORER_LOSSES[int(options["scorer_loss"])]
         shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
         return f"{type(self).__name__}({shown}) with {self.n_memories} memories"
+
+    def leaves(self) -> Leaves:
+        """Return the tree, the depth and the size of every leaf; an empty tree is a single leaf.
+
+        Returns
+        -------
+        Leaves
+            ``tree``, ``depth`` and ``size``: int64, one entry for each leaf.
+        """
+        if self._state is None:
+            n_trees = int(self._options["n_trees"])
+            return Leaves(np.arange(n_trees, dtype=np.int64), np.zeros(n_trees, np.int64), np.zeros(n_trees, np.int64))
+        return _invariants.leaves(self._state)
 
     def check_invariants(self) -> None:
         """Check everything that must hold of the trees and the key store.

@@ -1,0 +1,196 @@
+"""The three tasks that estimators are evaluated on: how each is asked, and what its answers are worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from . import metrics
+from ._state import NONE
+
+RANKED = (1, 3, 5)
+"""So many of the best labels count in the measures of rankings."""
+
+MAIN_METRIC = {"multiclass": "error", "multilabel": "hamming", "retrieval": "reward"}
+
+
+def task_of(estimator: Any, y: Any) -> str:
+    """Return which task an estimator and what it is to learn belong to."""
+    if hasattr(estimator, "reward"):
+        return "retrieval"
+    return "multilabel" if scipy.sparse.issparse(y) or np.ndim(y) == 2 else "multiclass"
+
+
+def n_rows_of(X: Any) -> int:
+    """Return how many rows a matrix, a data frame or a list has."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def slice_rows(X: Any, first: int, stop: int) -> Any:
+    """Return the rows ``first .. stop`` of a matrix, a data frame or a list."""
+    return X.iloc[first:stop] if hasattr(X, "iloc") else X[first:stop]
+
+
+def answer(task: str, estimator: Any, X: Any, y: Any) -> Any:
+    """Return what the estimator says of rows: classes, an indicator matrix, or, in retrieval, what its answers earn."""
+    return estimator.reward(X, y) if task == "retrieval" else estimator.predict(X)
+
+
+def rank_labels(estimator: Any, X: Any, predicted: Any) -> np.ndarray:
+    """Return each row's best labels, the best first, -1 for none: int64, (n, the largest of ``RANKED``).
+
+    Asks an estimator for a ranking if it makes one, else for scores, else takes the labels predicted as they come.
+    """
+    k = max(RANKED)
+    if hasattr(estimator, "top_labels"):
+        return np.asarray(estimator.top_labels(X, k)[0])
+    scores: Any = None
+    for method in ("decision_function", "predict_proba"):
+        if scores is None and hasattr(estimator, method):
+            scores = getattr(estimator, method)(X)
+    if not isinstance(scores, np.ndarray) or scores.ndim != 2:  # some give a list with an array for each label
+        scores = metrics.indicators("predicted", predicted).toarray().astype(np.float64)
+        scores[scores == 0] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    order = np.where(np.take_along_axis(scores, order, axis=1) == -np.inf, NONE, order)
+    return np.pad(order, ((0, 0), (0, k - order.shape[1])), constant_values=NONE)
+
+
+def label_metrics(Y: Any, predicted: Any, ranked: np.ndarray, inverse_propensities: Any = None) -> dict[str, float]:
+    """Return the measures of sets and of rankings of labels that are means over rows."""
+    result = {"hamming": metrics.hamming(Y, predicted)}
+    for k in RANKED:
+        result[f"precision@{k}"] = metrics.precision_at(Y, ranked, k)
+        result[f"ndcg@{k}"] = metrics.ndcg_at(Y, ranked, k)
+    if inverse_propensities is not None:
+        for k in RANKED:
+            result[f"psp@{k}"] = metrics.precision_at(Y, ranked, k, inverse_propensities=inverse_propensities)
+    result["f1_samples"] = metrics.f1(Y, predicted, "samples")
+    return result
+
+
+def alike(Y: Any, predicted: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
+    """Return two indicator matrices with as many columns as the wider of them: labels not known then are not there."""
+    Y, predicted = metrics.indicators("Y", Y), metrics.indicators("predicted", predicted)
+    width = max(Y.shape[1], predicted.shape[1])
+    for lists in (Y, predicted):
+        lists.resize((lists.shape[0], width))
+    return Y, predicted
+
+
+def held_out_metrics(task: str, estimator: Any, X: Any, y: Any, answers: Any, y_train: Any) -> dict[str, float]:
+    """Return all measures of answers to rows that were held out."""
+    if task == "retrieval":
+        return {"reward": float(np.mean(answers))}
+    if task == "multilabel":
+        Y, predicted = alike(y, answers)
+        worth = metrics.inverse_propensities(alike(y_train, Y)[0])
+        result = label_metrics(Y, predicted, rank_labels(estimator, X, answers), worth)
+        return {**result, "f1": metrics.f1(Y, predicted)}
+    accuracy = float(np.mean(np.asarray(answers) == np.asarray(y)))
+    constant = metrics.constant_accuracy(y)
+    return {
+        "error": 1.0 - accuracy,
+        "accuracy": accuracy,
+        "entropy_reduction": metrics.entropy_reduction(accuracy, constant),
+        "constant_accuracy": constant,
+    }
+
+
+class MulticlassTally:
+    """What a classifier has got right so far, class by class and compared with constant answers."""
+
+    def __init__(self) -> None:
+        self._number_of: dict[Any, int] = {}  # of each class seen
+        self._n_of = np.zeros(0, np.int64)  # examples of each
+        self._n_by_shots = np.zeros(0, np.int64)
+        self._errors_by_shots = np.zeros(0)
+
+    def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
+        """Count a batch: examples, right answers, and right answers of the most frequent class before the batch."""
+        y = np.asarray(y)
+        right = np.zeros(y.size, np.bool_) if answers is None else np.asarray(answers) == y
+        names, place = np.unique(y, return_inverse=True)
+        numbers = np.array([self._number_of.setdefault(name, len(self._number_of)) for name in names.tolist()])[place]
+        n_before = self._n_of
+        self._n_of = np.pad(n_before, (0, len(self._number_of) - n_before.size))
+        shots = self._n_of[numbers]
+        self._count_shots(shots, right)
+        n_majority = np.count_nonzero(numbers == n_before.argmax()) if n_before.size else 0
+        self._n_of += np.bincount(numbers, minlength=self._n_of.size)
+        return np.array([y.size, right.sum(), n_majority], np.float64)
+
+    def _count_shots(self, shots: np.ndarray, right: np.ndarray) -> None:
+        n_longer = max(0, int(shots.max()) + 1 - self._n_by_shots.size)
+        self._n_by_shots = np.pad(self._n_by_shots, (0, n_longer))
+        self._errors_by_shots = np.pad(self._errors_by_shots, (0, n_longer))
+        np.add.at(self._n_by_shots, shots, 1)
+        np.add.at(self._errors_by_shots, shots, ~right)
+
+    def by_shots(self) -> dict[str, list[float]]:
+        """Return the mean error by how many examples of its class came in batches before an example's."""
+        came = np.flatnonzero(self._n_by_shots)
+        n = self._n_by_shots[came]
+        return {"n_shots": came.tolist(), "error": (self._errors_by_shots[came] / n).tolist(), "n_examples": n.tolist()}
+
+    def metrics(self, sums: np.ndarray) -> dict[str, float]:
+        """Return the measures of examples with these sums, against the class most frequent among all seen so far."""
+        n, n_right, n_majority = sums
+        constant = float(self._n_of.max() / self._n_of.sum())
+        accuracy, majority = float(n_right / n), float(n_majority / n)
+        return {
+            "error": 1.0 - accuracy,
+            "accuracy": accuracy,
+            "entropy_reduction": metrics.entropy_reduction(accuracy, constant),
+            "constant_accuracy": constant,
+            "entropy_reduction_over_majority": metrics.entropy_reduction(accuracy, majority),
+            "majority_accuracy": majority,
+        }
+
+
+class MultilabelTally:
+    """How good the sets and the rankings of labels have been so far."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
+        """Add up a batch: rows, the measures that are means over rows, and what the F1 of all labels consists of."""
+        known = answers is not None
+        Y, predicted = alike(y, answers if known else scipy.sparse.csr_array(np.shape(y), dtype=np.int64))
+        ranked = rank_labels(estimator, X, answers) if known else np.full((Y.shape[0], max(RANKED)), NONE)
+        values = label_metrics(Y, predicted, ranked)
+        self._names = list(values)
+        n = Y.shape[0]
+        return np.array(
+            [n, *(n * value for value in values.values()), 2 * Y.multiply(predicted).nnz, Y.nnz + predicted.nnz]
+        )
+
+    def metrics(self, sums: np.ndarray) -> dict[str, float]:
+        """Return the measures of rows with these sums."""
+        n, *means, common, either = (float(value) for value in sums)
+        result = {name: value / n for name, value in zip(self._names, means, strict=True)}
+        return {**result, "f1": common / either if either > 0.0 else 1.0}
+
+
+class RetrievalTally:
+    """What the memories retrieved were worth so far."""
+
+    def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
+        """Add up a batch: rows and rewards."""
+        return np.array([n_rows_of(X), 0.0 if answers is None else np.sum(answers)], np.float64)
+
+    def metrics(self, sums: np.ndarray) -> dict[str, float]:
+        """Return the mean reward."""
+        return {"reward": float(sums[1] / sums[0])}
+
+
+Tally = MulticlassTally | MultilabelTally | RetrievalTally
+
+TALLIES: dict[str, type[Tally]] = {
+    "multiclass": MulticlassTally,
+    "multilabel": MultilabelTally,
+    "retrieval": RetrievalTally,
+}
