@@ -128,15 +128,16 @@ def _contents(path: Path) -> Any:
     """Return an array, a dictionary of arrays, or a sparse matrix; never anything that would have to be unpickled."""
     check_file(path)
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            if {"format", "shape", "data"} <= set(loaded.files):
-                matrix = scipy.sparse.load_npz(path)
-                if matrix.format in ("csr", "csc", "bsr"):
-                    matrix.check_format(full_check=True)
-                return scipy.sparse.csr_array(matrix)
-            return {name: loaded[name] for name in loaded.files}
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
+            with loaded:
+                if not {"format", "shape", "data"} <= set(loaded.files):
+                    return {name: loaded[name] for name in loaded.files}
+        matrix = scipy.sparse.load_npz(path)
+        if matrix.format in ("csr", "csc", "bsr"):
+            matrix.check_format(full_check=True)
+        return scipy.sparse.csr_array(matrix)
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise FormatError(path, f"is no file of arrays: {' '.join(str(error).split())}") from error

@@ -10,18 +10,19 @@ import scipy.sparse
 
 MOST_LABELS = 2**31 - 1
 
+_END_OF_CLASSES = 2**53  # up to here a number is the same however it is read
+
 
 def whole_number(text: str) -> int | None:
-    """Return the whole number that a text stands for, such as "7" or "7.0"; None if it is none."""
+    """Return the whole number that a text stands for, such as "7" or "7.0"; None if it is none below 2**53."""
     try:
-        return int(text)
+        number: float = int(text)
     except ValueError:
-        pass
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return int(number) if number.is_integer() else None
+        try:
+            number = float(text)
+        except ValueError:
+            return None
+    return int(number) if number % 1 == 0 and abs(number) < _END_OF_CLASSES else None
 
 
 def label_list(text: str) -> list[int] | None:

@@ -97,7 +97,7 @@ def format_of(path: Path) -> str:
     named = _FORMAT_OF_SUFFIX.get(suffixes[-1]) if suffixes else None
     if named is not None:
         return named
-    line = first_line(path)
+    line = first_line(path, comments=True)
     if re.fullmatch(rb"\s*\d+\s+\d+\s+\d+\s*", line):
         return "xc"
     if b"|" in line:

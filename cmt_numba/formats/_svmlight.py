@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
-from math import inf, isfinite
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from sklearn.datasets import load_svmlight_file
 
 from .._validation import MOST_FEATURES
 from ._errors import FormatError
-from ._labels import complaint_about_labels, indicator, label_list
+from ._labels import MOST_LABELS, complaint_about_labels, indicator, label_list
 from ._source import Batch, ReadOptions, Source
 from ._text import Block, first_line, read_blocks
 
@@ -207,13 +207,15 @@ def _parsed_line(line: bytes, rules: _Rules) -> _Row | None:
     features: dict[int, float] = {}
     last = -1
     for pair in pairs:
-        index, value = _parsed_pair(pair, rules)
+        index, value = _parsed_pair(pair)
         if index in features:
             raise ValueError(f"feature {index} comes twice")
         if rules.ascending and index < last:
             raise ValueError(f"feature {index} comes after feature {last}: features must be in ascending order")
         features[index] = value
         last = index
+    if features and max(features) >= rules.n_features:
+        raise ValueError(f"feature {max(features)} is too large: there are features 0 to {rules.n_features - 1}")
     return _Row(labels, features)
 
 
@@ -231,7 +233,7 @@ def _parsed_labels(text: str, rules: _Rules) -> list[int]:
     return labels
 
 
-def _parsed_pair(pair: str, rules: _Rules) -> tuple[int, float]:
+def _parsed_pair(pair: str) -> tuple[int, float]:
     name, _, number = pair.partition(":")
     try:
         index = int(name)
@@ -240,8 +242,6 @@ def _parsed_pair(pair: str, rules: _Rules) -> tuple[int, float]:
         raise ValueError(f"{pair!r} is not feature:value, a whole number and a number") from None
     if index < 0:
         raise ValueError(f"feature {index} is negative")
-    if index >= rules.n_features:
-        raise ValueError(f"feature {index} is too large: there are features 0 to {rules.n_features - 1}")
     if not isfinite(value) or not abs(value) <= _FLOAT32_MOST:
         raise ValueError(f"{pair!r} is not finite in float32")
     return index, value
@@ -261,7 +261,7 @@ def _as_y(labels: Sequence[Any], rules: _Rules) -> Any:
         return whole
     lowest = min((min(row, default=0) for row in labels), default=0)
     highest = max((max(row, default=0) for row in labels), default=0)
-    if not 0 <= lowest <= highest < inf or any(label % 1 for row in labels for label in row):
+    if not 0 <= lowest <= highest < MOST_LABELS or any(label % 1 for row in labels for label in row):
         raise ValueError("labels must be whole numbers from 0 on")
     return indicator(labels, rules.least_labels)
 

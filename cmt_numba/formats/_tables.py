@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,16 +25,18 @@ class TableSource(Source):
     """A table of named columns: one of labels, and either numbers, or text whose words are the features."""
 
     def _scanned(self) -> ReadOptions:
-        options = replace(self.options, n_features=None)
         names = self._names()
-        columns = self._feature_columns(names)
-        if options.text:
-            options = replace(options, n_features=2**options.n_bits)
-        if not options.with_labels or (options.task is not None and options.named_labels is not None):
-            return replace(options, columns=columns)
+        options = replace(
+            self.options,
+            columns=self._feature_columns(names),
+            n_features=2**self.options.n_bits if self.options.text else None,
+        )
+        if not options.with_labels:
+            return options
         if options.label not in names:
-            reason = f"has no column {options.label!r} for the labels, but {_listed(names)}"
-            raise FormatError(self.path, reason)
+            raise FormatError(self.path, f"has no column {options.label!r} for the labels, but {_listed(names)}")
+        if options.task is not None and options.named_labels is not None:
+            return options
         several, named = options.task == "multilabel", False
         for frame, _ in self._frames([options.label], _ROWS_OF_LABELS):
             for label in frame[options.label].unique() if _is_flat(frame[options.label]) else [[]]:
@@ -43,7 +46,7 @@ class TableSource(Source):
                 several = several or ("," in label and label_list(label) is not None)
                 named = named or whole_number(label) is None
         task = options.task or ("multilabel" if several else "multiclass")
-        return replace(options, columns=columns, task=task, named_labels=named and task == "multiclass")
+        return replace(options, task=task, named_labels=named and task == "multiclass")
 
     @abstractmethod
     def _names(self) -> list[str]:
@@ -170,19 +173,22 @@ class CsvSource(TableSource):
                 frames = pandas.read_csv(
                     file.lines,
                     sep=self._separator(),
-                    usecols=columns,
-                    dtype={self.options.label: "object"} if columns is None or self.options.label in columns else None,
+                    dtype={self.options.label: "object"},
                     keep_default_na=False,  # "NA" and "None" may be words and classes
                     na_values=[""],
                     chunksize=n_rows,
                     index_col=False,
+                    low_memory=False,
                 )
-                for frame in frames:
-                    yield frame, file.stored.tell()
-            except (pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
+                while True:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("error", pandas.errors.ParserWarning)  # of rows that are too long
+                        frame = next(frames, None)
+                    if frame is None:
+                        break
+                    yield frame if columns is None else frame[columns], file.stored.tell()
+            except (ValueError, pandas.errors.ParserWarning) as error:  # pandas' own errors are ValueErrors
                 raise FormatError(self.path, f"is no table: {_one_line(error)}") from error
-            except UnicodeDecodeError as error:
-                raise FormatError(self.path, f"is not in UTF-8: {error.reason}") from error
 
 
 class ParquetSource(TableSource):

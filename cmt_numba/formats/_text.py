@@ -93,10 +93,13 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
             yield Block(b"".join(unfinished), first_line, file.stored.tell())
 
 
-def first_line(path: Path) -> bytes:
-    """Return the first line of a file that is not blank, or as much of it as fits a block."""
+def first_line(path: Path, *, comments: bool = False) -> bytes:
+    """Return the first line of a file that is not blank nor, with ``comments``, begins with ``#``.
+
+    Of a line that is longer than a block only the beginning is returned.
+    """
     with open_text(path) as file:
         while line := file.lines.readline(BLOCK_BYTES):
-            if line.strip():
+            if line.strip() and not (comments and line.lstrip().startswith(b"#")):
                 return line
     return b""
