@@ -97,16 +97,24 @@ class Source(ABC):
     """
 
     format: ClassVar[str]
-    extent: int
     unit: str = "B"
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.path = path
         self.options = options
+        self.extent = path.stat().st_size
         self._resolved: ReadOptions | None = None
+        self._watch: Callable[[int], Any] = lambda position: None
 
-    def resolved(self) -> ReadOptions:
+    def resolved(self, watch: Callable[[int], Any] | None = None) -> ReadOptions:
         """Return the options with everything found out: what another file must be read with to get alike rows.
+
+        This may take a pass over the file, the first time.
+
+        Parameters
+        ----------
+        watch : callable, optional
+            Called now and then with how much of the file has been looked through, in the units of ``extent``.
 
         Raises
         ------
@@ -114,6 +122,8 @@ class Source(ABC):
             If the file cannot be read.
         """
         if self._resolved is None:
+            if watch is not None:
+                self._watch = watch
             self._resolved = replace(self._scanned(), format=self.format)
         return self._resolved
 

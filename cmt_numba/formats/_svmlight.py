@@ -38,6 +38,7 @@ class SvmlightSource(Source):
         shape = _Shape(0, False)
         for block in self._blocks():
             shape = shape.of_block(self, block)
+            self._watch(block.position)
         return replace(
             options,
             n_features=options.n_features or max(1, shape.n_features),
@@ -45,7 +46,6 @@ class SvmlightSource(Source):
         )
 
     def _blocks(self) -> Iterator[Block]:
-        self.extent = self.path.stat().st_size
         return read_blocks(self.path)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:

@@ -38,7 +38,8 @@ class TableSource(Source):
         if options.task is not None and options.named_labels is not None:
             return options
         several, named = options.task == "multilabel", False
-        for frame, _ in self._frames([options.label], _ROWS_OF_LABELS):
+        for frame, position in self._frames([options.label], _ROWS_OF_LABELS):
+            self._watch(position)
             for label in frame[options.label].unique() if _is_flat(frame[options.label]) else [[]]:
                 if not isinstance(label, str):
                     several = several or isinstance(label, Sequence | np.ndarray)
@@ -167,7 +168,6 @@ class CsvSource(TableSource):
 
     def _frames(self, columns: list[str] | None, n_rows: int) -> Iterator[tuple[Any, int]]:
         pandas = _pandas()
-        self.extent = self.path.stat().st_size
         with open_text(self.path) as file:
             try:
                 frames = pandas.read_csv(

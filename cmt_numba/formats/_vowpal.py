@@ -32,6 +32,7 @@ class VowpalSource(Source):
             return options
         several, named = options.task == "multilabel", False
         for block in self._blocks():
+            self._watch(block.position)
             for line in block.data.splitlines():
                 label = line.partition(b"|")[0].split()[:1]
                 if label and not label[0].startswith(b"'"):
@@ -42,7 +43,6 @@ class VowpalSource(Source):
         return replace(options, task=task, named_labels=named and task == "multiclass")
 
     def _blocks(self) -> Iterator[Block]:
-        self.extent = self.path.stat().st_size
         return read_blocks(self.path)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:

@@ -1,0 +1,108 @@
+"""Results as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
+
+METRICS = {
+    "error": "error",
+    "accuracy": "accuracy",
+    "constant_accuracy": "accuracy of always the most frequent class",
+    "entropy_reduction": "entropy reduction over that, bits",
+    "majority_accuracy": "accuracy of the most frequent class so far",
+    "entropy_reduction_over_majority": "entropy reduction over that, bits",
+    "hamming": "wrong labels a row",
+    "f1": "F1 of all labels",
+    "f1_samples": "mean F1 of the rows",
+    "reward": "reward",
+}
+"""What the names of measures mean, for those that do not say it themselves."""
+
+
+def show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, Any]]) -> None:
+    """Print a table of names and values."""
+    table = Table("", "", title=title, show_header=False, title_justify="left")
+    for name, value in pairs:
+        table.add_row(name, format_value(value))
+    console.print(table)
+
+
+def format_value(value: Any) -> str:
+    """Return a value as people read it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
+    """Return the measures of a result by what they are called, those over seeds with their spread."""
+    pairs = []
+    for name, value in result.metrics.items():
+        text = f"{value[0]:.4f} ± {value[1]:.4f}" if isinstance(value, tuple) else f"{value:.4f}"
+        pairs.append((METRICS.get(name, name), text))
+    return pairs
+
+
+def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]]:
+    """Return what a result says of numbers of examples and of time."""
+    if isinstance(result, BatchResult):
+        return [
+            ("examples learned", result.n_train),
+            ("examples asked about", result.n_test),
+            ("runs, each with its own seed", len(result.per_seed)),
+            ("seconds to learn", result.seconds_fit),
+            ("microseconds a query", result.us_per_query),
+        ]
+    return [
+        ("examples", result.n_examples),
+        ("seconds to learn", result.seconds["learn"]),
+        ("seconds to predict", result.seconds["predict"]),
+        ("microseconds a query", result.us_per_query),
+    ]
+
+
+def profile_pairs(profile: TreeProfile) -> list[tuple[str, Any]]:
+    """Return what there is to say of trees."""
+    return [
+        ("memories", profile.n_memories),
+        ("trees", profile.n_trees),
+        ("depth", profile.depth),
+        ("balance (1 is perfect)", profile.balance),
+        ("bytes of the trees", profile.nbytes),
+        ("largest leaf", len(profile.leaf_sizes) - 1),
+    ]
+
+
+def show_result(console: Console, result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> None:
+    """Print the tables of an evaluation."""
+    show_pairs(console, "Answers", metric_pairs(result))
+    show_pairs(console, "Work", result_pairs(result))
+    if isinstance(result, BatchResult) and result.by_probes:
+        table = Table(*result.by_probes, title="As more leaves are searched", title_justify="left")
+        for row in zip(*result.by_probes.values(), strict=True):
+            table.add_row(*map(format_value, row))
+        console.print(table)
+    if isinstance(result, ProgressiveResult):
+        _show_curve(console, result)
+    if profile is not None:
+        show_pairs(console, "Trees", profile_pairs(profile))
+
+
+def _show_curve(console: Console, result: ProgressiveResult) -> None:
+    name = next(iter(result.metrics))
+    table = Table("examples", f"{name} so far", f"{name} lately", title="As it learned", title_justify="left")
+    points = list(
+        zip(result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"], strict=True)
+    )
+    step = max(1, len(points) // 8)
+    for n, so_far, recent in points[::-1][::step][::-1]:
+        table.add_row(f"{n:,}", f"{so_far:.4f}", f"{recent:.4f}")
+    console.print(table)
