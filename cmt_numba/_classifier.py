@@ -17,7 +17,7 @@ from ._hits import no_hits
 from ._keys import Rows
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
-from ._state import N_MEMORIES, NONE
+from ._state import NONE
 from ._validation import check_choice, check_integer, check_real, check_rows
 
 VOTES = ("uniform", "score")
@@ -66,6 +66,10 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         How strongly routers keep the two sides of a node equal in number while classes are inserted.
     n_reroutes : int, default 5
         How many classes each tree reroutes after each class inserted.
+    store_examples : bool, default True
+        Whether to keep all examples, which only ``kneighbors`` and ``method="neighbors"`` need. Without them memory
+        grows with the classes and their features, but not with the number of examples, and a stream may be of any
+        length. What counts is the value at ``fit`` or the first ``partial_fit``.
     n_jobs : int, optional
         Threads; by default one, with -1 as many as numba uses. Answers do not depend on it.
     random_state : int, numpy.random.RandomState or None
@@ -97,6 +101,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         leaf_multiplier: float | None = None,
         alpha: float = 0.9,
         n_reroutes: int = 5,
+        store_examples: bool = True,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -117,6 +122,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self.method = method
         self.n_neighbors = n_neighbors
         self.weights = weights
+        self.store_examples = store_examples
 
     # Learning
 
@@ -191,11 +197,17 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         check_choice("method", self.method, ("head", "neighbors"))
         check_choice("weights", self.weights, VOTES)
         check_integer("n_neighbors", self.n_neighbors, 1)
+        if not isinstance(self.store_examples, bool | np.bool_):
+            raise TypeError(f"store_examples must be True or False, not {self.store_examples!r}")
+        if self.method == "neighbors" and not self.store_examples:
+            raise ValueError('method must be "head" with store_examples=False, because neighbours are stored examples')
 
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
         self._start_forest(rows, classes.size, HEAD_LOSSES.index(self.loss), float(self.learning_rate))
-        self.examples_ = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
+        parameters = ExampleParameters(n_features=rows.n_features, sparse=rows.sparse)
+        self.examples_ = new_examples(parameters) if self.store_examples else None
         self.classes_ = classes
+        self._n_of_label = np.empty(0, np.int64)
         self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
 
@@ -215,7 +227,11 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         """Insert the new classes among ``y``, positions in ``classes_``, then teach routers and head."""
         self._insert_classes(rows, y)
         labels = self._label_of_class[y]
-        self.examples_ = with_examples(self.examples_, rows, labels, self.forest_.n_memories)
+        if self.examples_ is not None:
+            self.examples_ = with_examples(self.examples_, rows, labels, self.forest_.n_memories)
+        n_of_label = np.bincount(labels, minlength=self.forest_.n_memories)
+        n_of_label[: self._n_of_label.size] += self._n_of_label
+        self._n_of_label = n_of_label
         questions = Questions(routed(rows), rows)
         self._begin_training()
         self._teach_routers(questions.routed, labels, afresh=afresh)
@@ -239,8 +255,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     def _train_head(self, questions: Questions, labels: np.ndarray) -> None:
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
         measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
-        n_examples = np.bincount(self.examples_.label_of[: self.examples_.keys.totals[N_MEMORIES]])
-        duals = new_duals(self.aggressiveness, n_examples[labels])
+        duals = new_duals(self.aggressiveness, self._n_of_label[labels])
 
         def learn(order: np.ndarray) -> int:
             return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals))
@@ -321,12 +336,21 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             fewer memories were reached. Only with ``return_distance``.
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
             The memories' positions among all examples ever given to ``fit`` and ``partial_fit``, -1 for none.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If an argument cannot be used, or examples were not stored.
         """
         k = check_integer("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 1)
         ids, scores = self._neighbors(self._checked(X), k)
         return (1.0 - scores, ids) if return_distance else ids
 
     def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.examples_ is None:
+            raise ValueError("store_examples must be True when examples are learned that shall be found as neighbours")
         hits = no_hits(rows.n_rows, k)
         state, effort = self.forest_._allocated(), self._effort()
         questions = Questions(routed(rows), rows)
