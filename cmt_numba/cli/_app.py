@@ -27,9 +27,15 @@ from ._query import answers, write_csv, write_json, write_lines
 from ._show import format_value, profile_pairs, show_pairs, show_result
 from ._streams import growing, look_through, stream
 
+_WORDS = "cmt_numba.words"
+
 
 class _Commands(TyperGroup):
     """Commands whose errors about what users have given are one line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_WORDS] = list(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -67,7 +73,7 @@ def commands(
     ] = False,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show the whole of an error.")] = False,
 ) -> None:
-    """Contextual Memory Trees: learn to find the right one among very many classes or labels.
+    r"""Contextual Memory Trees: learn to find the right one among very many classes or labels.
 
     [bold]A first try[/bold], with a file of lines such as [cyan]7 12:1 40:0.5[/cyan] (class, then feature:value):
 
@@ -82,7 +88,7 @@ def commands(
 @app.command()
 def fit(
     data: given.Data,
-    model: Annotated[Path, typer.Option("--model", "-m", help="File to write the model to.")],
+    model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="File to write the model to.")],
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,
     features: given.Features = None,
@@ -103,7 +109,7 @@ def fit(
     batch_size: given.BatchRows = 10_000,
     progress: given.Progress = None,
 ) -> None:
-    """Learn from a data file and write a model.
+    r"""Learn from a data file and write a model.
 
     Models are pickles: whoever wrote one can run code on the machine that loads it, so load only those you trust.
 
@@ -138,10 +144,16 @@ def fit(
 
 @app.command()
 def evaluate(
+    ctx: typer.Context,
     data: given.Data,
-    test: Annotated[Path | None, typer.Option("--test", help="File with the rows to ask about.")] = None,
+    test: Annotated[
+        Path | None, typer.Option("--test", metavar="FILE", help="File with the rows to ask about.")
+    ] = None,
     test_labels: Annotated[
-        Path | None, typer.Option("--test-labels", help="File with the labels of a scipy.sparse matrix to ask about.")
+        Path | None,
+        typer.Option(
+            "--test-labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix to ask about."
+        ),
     ] = None,
     progressive: Annotated[
         bool,
@@ -151,8 +163,10 @@ def evaluate(
             "some rows and ask about others.",
         ),
     ] = False,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of --batch.")] = 3,
-    holdout: Annotated[float, typer.Option("--holdout", help="Share of rows to ask about, without --test.")] = 0.2,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of --batch.")] = 3,
+    holdout: Annotated[
+        float, typer.Option("--holdout", metavar="SHARE", help="Share of rows to ask about, without --test.")
+    ] = 0.2,
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,
     features: given.Features = None,
@@ -169,10 +183,12 @@ def evaluate(
     seed: given.Seed = 0,
     batch_size: given.BatchRows = 1000,
     json_file: given.JsonFile = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page with plots (HTML).")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots (HTML).")
+    ] = None,
     progress: given.Progress = None,
 ) -> None:
-    """Measure how good the answers are: error, time, and the shape of the trees.
+    r"""Measure how good the answers are: error, time, and the shape of the trees.
 
     With --progressive rows come in the order of the file, and batches grow to --batch-size: shuffle a file that is
     sorted by class.
@@ -217,7 +233,7 @@ def evaluate(
     if report is not None:
         from ..report import write_report
 
-        command = shlex.join(["cmt-numba", *sys.argv[1:]])
+        command = shlex.join(["cmt-numba", *ctx.meta[_WORDS]])
         write_report(report, result, title=f"{data.name}", command=command, profile=profile)
     if json_file is not None:
         contents = {"data": str(data), "version": __version__, "result": result.as_dict(), "profile": profile}
@@ -233,16 +249,21 @@ def query(
     model: Annotated[Path, typer.Option("--model", "-m", help="File of a model that you trust.")],
     k: Annotated[
         int | None,
-        typer.Option("-k", min=1, help="Labels wanted; by default one class, or all labels that the row should have."),
+        typer.Option(
+            "-k",
+            metavar="K",
+            min=1,
+            help="Labels wanted; by default one class, or all labels that the row should have.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write an object of JSON for each row.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Write a table: row, rank, label, score.")] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write to.")] = Path("-"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write to.")] = Path("-"),
     data_format: given.FormatOption = None,
     batch_size: given.BatchRows = 1000,
     progress: given.Progress = None,
 ) -> None:
-    """Answer each row of a data file with the best labels and their scores.
+    r"""Answer each row of a data file with the best labels and their scores.
 
     The data is read like that which the model has learned from; its labels are read over. Rows count from 0.
 
@@ -255,6 +276,7 @@ def query(
     learned = load_model(model)
     source = open_data(data, replace(learned.options, format=data_format, with_labels=False, labels_file=None))
     write = write_json if as_json else write_csv if as_csv else write_lines
+    look_through(source, progress)
     with stream(source, batch_size, "asking", progress) as batches, _output(output) as file:
         write(answers(learned, batches, k), file)
 
@@ -273,7 +295,7 @@ def info(
     labels: given.Labels = None,
     progress: given.Progress = None,
 ) -> None:
-    """Tell what is in a model, or what the rows and labels of a data file are like.
+    r"""Tell what is in a model, or what the rows and labels of a data file are like.
 
     \b
     cmt-numba info train.svm
@@ -283,8 +305,8 @@ def info(
         described = describe_model(load_model(path))
     else:
         source = open_data(path, read_options(data_format, task, features, bits, label, text, ignore, labels))
+        options = look_through(source, progress)
         with stream(source, 1000, "reading", progress) as batches:
-            options = source.resolved()
             described = {"data": {"format": options.format, **describe_data(batches, options.task)}}
     if as_json:
         print(json.dumps(as_plain(described), indent=2))
@@ -313,7 +335,9 @@ def _train_and_test(
     if width is None or known.n_features is None:
         return read(), asked.read()
     width = max(width, known.n_features)
-    return open_data(data, replace(known, n_features=width)).read(), open_data(test, replace(alike, n_features=width)).read()
+    return open_data(data, replace(known, n_features=width)).read(), open_data(
+        test, replace(alike, n_features=width)
+    ).read()
 
 
 @contextmanager

@@ -45,6 +45,7 @@ Features = Annotated[
     int | None,
     typer.Option(
         "--features",
+        metavar="N",
         min=1,
         help="Width of sparse data; saves a pass over the file that finds it out.",
         rich_help_panel=_READING,
@@ -53,36 +54,56 @@ Features = Annotated[
 Bits = Annotated[
     int,
     typer.Option(
-        "--bits", min=1, max=30, help="Hash words and names of features into 2**BITS features.", rich_help_panel=_READING
+        "--bits",
+        metavar="BITS",
+        min=1,
+        max=30,
+        help="Hash words and names of features into 2**BITS features.",
+        rich_help_panel=_READING,
     ),
 ]
-Label = Annotated[str, typer.Option("--label", help="Column of a table with the labels.", rich_help_panel=_READING)]
+Label = Annotated[
+    str, typer.Option("--label", metavar="COLUMN", help="Column of a table with the labels.", rich_help_panel=_READING)
+]
 Text = Annotated[
     list[str] | None,
     typer.Option(
-        "--text", help="Column of a table whose words are the features; may be repeated.", rich_help_panel=_READING
+        "--text",
+        metavar="COLUMN",
+        help="Column of a table whose words are the features; may be repeated.",
+        rich_help_panel=_READING,
     ),
 ]
 Ignore = Annotated[
     list[str] | None,
-    typer.Option("--ignore", help="Column of a table to leave out; may be repeated.", rich_help_panel=_READING),
+    typer.Option(
+        "--ignore", metavar="COLUMN", help="Column of a table to leave out; may be repeated.", rich_help_panel=_READING
+    ),
 ]
 Labels = Annotated[
     Path | None,
-    typer.Option("--labels", help="File with the labels of a scipy.sparse matrix.", rich_help_panel=_READING),
+    typer.Option(
+        "--labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix.", rich_help_panel=_READING
+    ),
 ]
 Trees = Annotated[
     int | None,
-    typer.Option("--trees", min=1, help="Trees; by default as suits the data.", rich_help_panel=_LEARNING),
+    typer.Option("--trees", metavar="N", min=1, help="Trees; by default as suits the data.", rich_help_panel=_LEARNING),
 ]
 Probes = Annotated[
     int | None,
-    typer.Option("--probes", min=1, help="Leaves searched; by default as suits the data.", rich_help_panel=_LEARNING),
+    typer.Option(
+        "--probes", metavar="N", min=1, help="Leaves searched; by default as suits the data.", rich_help_panel=_LEARNING
+    ),
 ]
 Passes = Annotated[
     int | None,
     typer.Option(
-        "--passes", min=1, help="How often to go through the examples, in place of 2 and 5.", rich_help_panel=_LEARNING
+        "--passes",
+        metavar="N",
+        min=1,
+        help="How often to go through the examples, in place of 2 and 5.",
+        rich_help_panel=_LEARNING,
     ),
 ]
 Settings = Annotated[
@@ -95,15 +116,16 @@ Settings = Annotated[
         rich_help_panel=_LEARNING,
     ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", help="Threads; -1 for all.", rich_help_panel=_LEARNING)]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed.", rich_help_panel=_LEARNING)]
+Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Threads; -1 for all.", rich_help_panel=_LEARNING)]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed.", rich_help_panel=_LEARNING)]
 Progress = Annotated[
     bool | None,
     typer.Option("--progress/--no-progress", help="Show a progress bar; by default only on a terminal."),
 ]
-BatchRows = Annotated[int, typer.Option("--batch-size", min=1, help="Most rows to hold at a time.")]
+BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Most rows to hold at a time.")]
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", help="Write the result as JSON to a file, or to the output with -.")
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON to a file, or to the output with -."),
 ]
 
 

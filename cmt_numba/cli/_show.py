@@ -13,10 +13,10 @@ from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 METRICS = {
     "error": "error",
     "accuracy": "accuracy",
-    "constant_accuracy": "accuracy of always the most frequent class",
-    "entropy_reduction": "entropy reduction over that, bits",
-    "majority_accuracy": "accuracy of the most frequent class so far",
-    "entropy_reduction_over_majority": "entropy reduction over that, bits",
+    "constant_accuracy": "accuracy of answering always the most frequent class",
+    "entropy_reduction": "entropy reduction over answering always that class, bits",
+    "majority_accuracy": "accuracy of answering the most frequent class so far",
+    "entropy_reduction_over_majority": "entropy reduction over answering that class, bits",
     "hamming": "wrong labels a row",
     "f1": "F1 of all labels",
     "f1_samples": "mean F1 of the rows",
@@ -45,7 +45,9 @@ def format_value(value: Any) -> str:
 def metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
     """Return the measures of a result by what they are called, those over seeds with their spread."""
     pairs = []
-    for name, value in result.metrics.items():
+    order = [name for name in METRICS if name in result.metrics]
+    for name in [*order, *(name for name in result.metrics if name not in METRICS)]:
+        value = result.metrics[name]
         text = f"{value[0]:.4f} ± {value[1]:.4f}" if isinstance(value, tuple) else f"{value:.4f}"
         pairs.append((METRICS.get(name, name), text))
     return pairs
@@ -99,9 +101,7 @@ def show_result(console: Console, result: ProgressiveResult | BatchResult, profi
 def _show_curve(console: Console, result: ProgressiveResult) -> None:
     name = next(iter(result.metrics))
     table = Table("examples", f"{name} so far", f"{name} lately", title="As it learned", title_justify="left")
-    points = list(
-        zip(result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"], strict=True)
-    )
+    points = list(zip(result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"], strict=True))
     step = max(1, len(points) // 8)
     for n, so_far, recent in points[::-1][::step][::-1]:
         table.add_row(f"{n:,}", f"{so_far:.4f}", f"{recent:.4f}")

@@ -36,6 +36,7 @@ class Stream:
     def __init__(self, source: Source, size: int | Callable[[int], int], bar: Any) -> None:
         self._source, self._size, self._bar = source, size, bar
         self.n_rows = 0
+        self._measures: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batches. A batch counts as done when the next is asked for."""
@@ -43,13 +44,15 @@ class Stream:
             yield batch
             self.n_rows += batch.X.shape[0]
             self._bar.total = self._source.extent
-            self._bar.set_postfix(self.notes(), refresh=False)
+            seconds = max(self._bar.format_dict["elapsed"], 1e-9)
+            rows = {"rows": f"{self.n_rows:,}", "rows/s": f"{self.n_rows / seconds:,.0f}"}
+            self._bar.set_postfix({**self._measures, **rows}, refresh=False)
             self._bar.update(batch.position - self._bar.n)
 
-    def notes(self) -> dict[str, Any]:
-        """Return what the bar tells besides."""
-        seconds = self._bar.format_dict["elapsed"]
-        return {"rows": f"{self.n_rows:,}", "rows/s": f"{self.n_rows / max(seconds, 1e-9):,.0f}"}
+    def note(self, metrics: dict[str, float]) -> None:
+        """Show the first measure of these beside the bar."""
+        name = next(name for name in metrics if name != "n_examples")
+        self._measures = {name: f"{metrics[name]:.4f}"}
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
         """Yield the rows and labels of each batch."""
@@ -58,11 +61,8 @@ class Stream:
 
 
 @contextmanager
-def stream(
-    source: Source, size: int | Callable[[int], int], name: str, progress: bool | None
-) -> Iterator[Stream]:
+def stream(source: Source, size: int | Callable[[int], int], name: str, progress: bool | None) -> Iterator[Stream]:
     """Give the batches of a file, with a progress bar if wanted, or on a terminal if it is not said."""
-    look_through(source, progress)
     with _bar(source, name, progress) as bar:
         yield Stream(source, size, bar)
 

@@ -196,27 +196,31 @@ def widened(Y: scipy.sparse.csr_array, n_labels: int) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], n_labels))
 
 
-def _rows(batch: Batch, first: int, stop: int) -> Batch:
-    if first == 0 and stop == batch.X.shape[0]:
+def _rows(batch: Batch, first: int, stop: int, start: int) -> Batch:
+    """Return some rows of a batch that begins at the position ``start``; where they end is taken from their number."""
+    n_rows = batch.X.shape[0]
+    if first == 0 and stop == n_rows:
         return batch
-    return Batch(batch.X[first:stop], None if batch.y is None else batch.y[first:stop], batch.position)
+    position = start + (batch.position - start) * stop // n_rows
+    return Batch(batch.X[first:stop], None if batch.y is None else batch.y[first:stop], position)
 
 
 def _in_sizes(chunks: Iterator[Batch], size_of: Callable[[int], int]) -> Iterator[Batch]:
     """Yield the rows of chunks in batches of the sizes wanted; the last may be smaller."""
     held: list[Batch] = []
-    n_held = seen = 0
+    n_held = seen = start = 0
     wanted = size_of(0)
     for chunk in chunks:
         first, n_rows = 0, chunk.X.shape[0]
         while n_held + n_rows - first >= wanted:
             stop = first + wanted - n_held
-            yield joined([*held, _rows(chunk, first, stop)])
+            yield joined([*held, _rows(chunk, first, stop, start)])
             held, n_held, first = [], 0, stop
             seen += wanted
             wanted = size_of(seen)
         if first < n_rows:
-            held.append(_rows(chunk, first, n_rows))
+            held.append(_rows(chunk, first, n_rows, start))
             n_held += n_rows - first
+        start = chunk.position
     if held:
         yield joined(held)
