@@ -19,12 +19,13 @@ from .. import evaluation
 from .._model_files import Model, is_model, load_model, save_model
 from .._plain import as_plain
 from .._version import __version__
+from .._wording import format_value, profile_pairs
 from ..formats import Batch, ReadOptions, open_data
 from . import _options as given
 from ._describe import describe_data, describe_model
 from ._options import new_estimator, read_options
 from ._query import answers, write_csv, write_json, write_lines
-from ._show import format_value, profile_pairs, show_pairs, show_result
+from ._show import show_pairs, show_result
 from ._streams import growing, look_through, stream
 
 _WORDS = "cmt_numba.words"
