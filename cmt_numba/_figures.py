@@ -113,11 +113,11 @@ def error_by_time(result: BatchResult) -> Drawing:
         _logarithmic_if_wide(axes, us)
         axes.set(xlabel="microseconds a query", ylabel=measure)
         axes.set_ylim(0.0, 1.15 * values.max() or 1.0)
-        labelled = -np.inf
+        labelled: list[float] = []
         for n_probes, place, x, y in zip(probes, _places(axes, us), us, values, strict=True):
-            if abs(place - labelled) > _NEAR:  # or numbers would be written over each other
+            if all(abs(place - other) > _NEAR for other in labelled):  # or numbers would lie over each other
                 axes.annotate(f"{n_probes:.0f}", (x, y), (3, 5), textcoords="offset points", color=_INK, fontsize=9)
-                labelled = place
+                labelled.append(place)
 
     caption = (
         f"{_sentence(measure)} against time as more leaves are searched (numbers at the points): from {values[0]:.4f} "
@@ -157,8 +157,9 @@ def _histogram(name: str, title: str, caption: str, counts: Any, xlabel: str) ->
     def draw(axes: Any) -> None:
         axes.bar(starts + (width - 1) / 2, heights, width=0.85 * width, color=_FIRST)
         axes.set(xlabel=xlabel, ylabel="leaves")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlim(starts[0] - width, starts[-1] + 2 * width - 1)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.grid(visible=False, axis="x")
 
     return _drawing(name, title, caption, draw)
