@@ -12,9 +12,9 @@ from sklearn.utils.validation import validate_data
 
 from ._candidates import Questions
 from ._examples import ExampleParameters, nearest_rows, new_examples, with_examples
-from ._head import HEAD_LOSSES
+from ._head import HEAD_LOSSES, with_examples_in_means
 from ._hits import no_hits
-from ._keys import Rows
+from ._keys import Rows, as_matrix
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from ._state import NONE
@@ -225,6 +225,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     def _learn(self, rows: Rows, y: np.ndarray, *, afresh: bool) -> CMTClassifier:
         """Insert the new classes among ``y``, positions in ``classes_``, then teach routers and head."""
+        known = self._label_of_class[y] != NONE
         self._insert_classes(rows, y)
         labels = self._label_of_class[y]
         if self.examples_ is not None:
@@ -234,6 +235,9 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self._n_of_label = n_of_label
         questions = Questions(routed(rows), rows)
         self._begin_training()
+        if self.loss == "mira" and known.any():
+            further = check_rows(as_matrix(rows)[known])
+            self.head_ = with_examples_in_means(self.head_, further, labels[known])
         self._teach_routers(questions.routed, labels, afresh=afresh)
         if self.n_head_passes > 0:
             self._train_head(questions, labels)

@@ -1,6 +1,8 @@
 """The one-against-some head: a linear scorer for each label, trained against the labels that come into question.
 
-A label's scorer starts as the label's key, so the head begins as the cosine to that key, and learns from there.
+A label's scorer starts as the mean of its examples, scaled to length 1, so the head begins as the cosine to that mean,
+and learns from there. With MIRA, which needs no accumulators, their place is taken by the sums of the labels' examples:
+so as further examples come the mean in a scorer can follow them, whatever else the scorer has learned.
 """
 
 from typing import NamedTuple
@@ -11,13 +13,26 @@ from ._digest import Digest, digest_of, digested_margin, list_cells, new_digest,
 from ._growth import with_nodes, with_tables
 from ._jit import inner, kernel
 from ._keys import Rows, longest_row, row_of
-from ._linear import add_row, dense_start, locate, new_workspace, probed_margin, reset_model, reset_weights
+from ._linear import (
+    add_row,
+    add_sum,
+    add_to_sum,
+    dense_start,
+    locate,
+    located_sum,
+    new_workspace,
+    probed_margin,
+    reset_model,
+    reset_weights,
+    square_of,
+)
 from ._postings import Postings, list_by_feature, no_postings
 from ._state import (
     CELLS_WANTED,
     DONE,
     FREE_TABLES,
     N_COUNTERS,
+    NEXT_ROW,
     NODE,
     NODES_END,
     NONE,
@@ -35,6 +50,7 @@ MIRA = 3
 
 _NEGLIGIBLE = 0.04  # of the largest weight of the same label
 _SPARE = 1.1
+_SHORTEST = np.float32(1e-6)  # squared: a shorter sum of examples has no direction
 
 HEAD_LOSSES = ("softmax", "logistic", "squared", "mira")
 
@@ -78,17 +94,19 @@ def new_head(parameters: HeadParameters) -> Head:
     )
 
 
-def with_labels(head: Head, rows: Rows) -> Head:
+def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> Head:
     """Return a head with a scorer for one more label for each of the rows, which it starts as.
 
-    The head given stays as it is, should the new labels come to nothing.
+    The rows are means, scaled to length 1; ``lengths``, float32, are those of the sums of examples that they came from,
+    by default of single ones. The head given stays as it is, should the new labels come to nothing.
     """
     head = head._replace(counters=head.counters.copy())
+    lengths = np.ones(rows.n_rows, np.float32) if lengths is None else lengths
     first = int(head.counters[0, NODES_END])
     n_labels = first + rows.n_rows
     if n_labels > head.nodes.shape[1]:
         head = with_nodes(head, max(n_labels, 2 * head.nodes.shape[1]))
-    while start_labels(head, rows, first) != DONE:
+    while start_labels(head, rows, lengths, first) != DONE:
         head = with_more_cells(head)
     return head
 
@@ -97,6 +115,17 @@ def with_more_cells(head: Head) -> Head:
     """Return a head with twice as many cells for sparse scorers, and as many as are wanted."""
     used, wanted = int(head.counters[0, TABLES_END]), int(head.counters[0, CELLS_WANTED])
     return with_tables(head, max(2 * used, used + wanted))
+
+
+def with_examples_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
+    """Return a head whose scorers start from means that count these rows, of these labels, among their examples.
+
+    Only with MIRA.
+    """
+    head.counters[0, NEXT_ROW] = 0
+    while move_means(head, rows, labels) != DONE:
+        head = with_more_cells(head)
+    return head
 
 
 def without_negligible_weights(head: Head) -> Head:
@@ -161,7 +190,7 @@ def copy_labels(target, source):
 
 
 @inner
-def _start_label(head, rows, row, label, work):
+def _start_label(head, rows, lengths, row, label, work):
     x = row_of(rows, row)
     reset_model(head, 0, label)
     head.nodes[0, label]["table_bits"] = 0  # whatever an attempt that was given up has left there
@@ -169,19 +198,58 @@ def _start_label(head, rows, row, label, work):
     if not locate(head, 0, label, x, work):
         return False
     add_row(head, 0, label, x, work, 1.0)
+    if head.parameters.loss == MIRA:
+        add_to_sum(head, 0, label, x, work, lengths[row])
+        head.nodes[0, label]["bias_square"] = lengths[row] * lengths[row]
     return True
 
 
 @kernel
-def start_labels(head, rows, first):
+def start_labels(head, rows, lengths, first):
     """Start the scorers of the labels from ``first`` on, except those that have been."""
     n_rows = rows.offsets.size - 1
     work = new_workspace(longest_row(rows, 0, n_rows))
     while head.counters[0, NODES_END] < first + n_rows:
         label = head.counters[0, NODES_END]
-        if not _start_label(head, rows, label - first, label, work):
+        if not _start_label(head, rows, lengths, label - first, label, work):
             return TABLES_FULL
         head.counters[0, NODES_END] += 1
+    return DONE
+
+
+@inner
+def _move_mean(head, rows, row, label, work):
+    """Count one more example in the mean that a scorer starts from; return False if there is no room for its features.
+
+    The squared length of the sum of examples is kept where an accumulator of the bias would be.
+    """
+    x = row_of(rows, row)
+    if not locate(head, 0, label, x, work):
+        return False
+    old = head.nodes[0, label]["bias_square"]
+    new = old + np.float32(2.0) * located_sum(head, 0, label, x, work) + square_of(x)
+    if new > _SHORTEST:
+        scale = np.float32(1.0) / np.sqrt(new)
+        shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > _SHORTEST else scale
+        add_sum(head, 0, label, shrunk)
+        add_row(head, 0, label, x, work, scale)
+    elif old > _SHORTEST:
+        add_sum(head, 0, label, np.float32(-1.0) / np.sqrt(old))  # examples that cancel out have no mean
+    add_to_sum(head, 0, label, x, work, np.float32(1.0))
+    head.nodes[0, label]["bias_square"] = max(np.float32(0.0), new)
+    return True
+
+
+@kernel
+def move_means(head, rows, labels):
+    """Count the rows in the means of their labels, going on from the row in the head's counters."""
+    n_rows = rows.offsets.size - 1
+    work = new_workspace(longest_row(rows, 0, n_rows))
+    while head.counters[0, NEXT_ROW] < n_rows:
+        row = head.counters[0, NEXT_ROW]
+        if not _move_mean(head, rows, row, labels[row], work):
+            return TABLES_FULL
+        head.counters[0, NEXT_ROW] += 1
     return DONE
 
 

@@ -131,8 +131,10 @@ class LabelForest(BaseEstimator):
         """
         ones = np.ones(of_rows.size, np.float32)
         members = scipy.sparse.csr_array((ones, (of_labels, of_rows)), (n_new, rows.n_rows))
-        means = check_rows(members @ as_matrix(rows), sparse=rows.sparse)
-        head = with_labels(without_digest(self.head_), means)
+        sums = members @ as_matrix(rows)
+        lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
+        means = check_rows(sums, sparse=rows.sparse)
+        head = with_labels(without_digest(self.head_), means, lengths)
         labels = self.forest_.insert(as_matrix(routed(means)))
         self.head_ = head
         return labels

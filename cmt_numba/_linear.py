@@ -197,7 +197,7 @@ def add_row(state, t, node, x, work, amount):
 
 
 @inner_fastmath
-def _square_of(x):
+def square_of(x):
     """Return a row's squared length: 1, or 0 if it has no values."""
     values = x.values[x.a : x.b]
     total = np.float32(0.0)
@@ -207,13 +207,54 @@ def _square_of(x):
 
 
 @inner
+def add_to_sum(state, t, node, x, work, amount):
+    """Add ``amount`` times row ``x``, which the model has located, to the sum in the place of its accumulators."""
+    amount = np.float32(amount)
+    if state.parameters.sparse:
+        table = state.routers.table[t]
+        for i in range(x.b - x.a):
+            table[work.cells[i]]["square"] += amount * x.values[x.a + i]
+    else:
+        start, d = dense_start(state, node), state.parameters.n_features
+        for i in range(d):
+            state.routers.weights[t, start + d + i] += amount * x.values[x.a + i]
+
+
+@inner
+def located_sum(state, t, node, x, work):
+    """Return the dot product of the sum in the place of a model's accumulators with row ``x``, which it has located."""
+    if not state.parameters.sparse:
+        d = state.parameters.n_features
+        return dot(state.routers.weights[t], dense_start(state, node) + d, x.values, x.a, d)
+    total = np.float32(0.0)
+    for i in range(x.b - x.a):
+        total += state.routers.table[t, work.cells[i]]["square"] * x.values[x.a + i]
+    return total
+
+
+@inner
+def add_sum(state, t, node, amount):
+    """Add ``amount`` times the sum in the place of a model's accumulators to its weights."""
+    if state.parameters.sparse:
+        table, bits = state.routers.table, np.int64(state.nodes[t, node]["table_bits"])
+        start = table_start(state, t, node)
+        for cell in range(start, start + (1 << bits) if bits > 0 else start):
+            if table[t, cell]["feature"] != NONE:
+                table[t, cell]["weight"] += amount * table[t, cell]["square"]
+    else:
+        start, d = dense_start(state, node), state.parameters.n_features
+        for i in range(start, start + d):
+            state.routers.weights[t, i] += amount * state.routers.weights[t, i + d]
+
+
+@inner
 def passive_aggressive_step(state, t, node, x, work, label, error, most):
     """Move the margin of a located row ``x`` by ``error`` towards ``label`` by the smallest change of the model.
 
     The row is added to the weights, and ``label`` to the bias, at most ``most`` times. Returns by how much the margin
     has become larger.
     """
-    size = _square_of(x) + np.float32(1.0)
+    size = square_of(x) + np.float32(1.0)
     amount = np.float32(label * min(most, error / size))
     add_row(state, t, node, x, work, amount)
     state.nodes[t, node]["bias"] += amount

@@ -85,7 +85,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._n_of_label = np.empty(0, np.int64)
         return self._learn(rows, answers, afresh=True)
 
-    def partial_fit(self, X: Any, Y: Any) -> CMTMultilabelClassifier:
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> CMTMultilabelClassifier:
         """Learn from further examples, whose labels may have more columns than those before.
 
         Parameters
@@ -94,6 +94,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
             Not 0 where an example has a label; at least as many columns as before.
+        classes : ignored
+            Taken because whatever calls classifiers of scikit-learn may give it. New columns may come at any time.
 
         Returns
         -------
@@ -228,13 +230,22 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
 
 def _label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
-    """Return an indicator matrix of labels in CSR form, checked."""
+    """Return an indicator matrix of labels in CSR form, checked.
+
+    The errors contain the words by which scikit-learn's checks of estimators know them.
+    """
+    if Y is None:
+        raise ValueError("Y must be given: a classifier requires y to be passed, but the target y is None")
     try:
-        lists = scipy.sparse.csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y))
+        Y = Y if scipy.sparse.issparse(Y) else np.asarray(Y)
+        lists = scipy.sparse.csr_array(Y)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"Y must be an indicator matrix of labels: {error}") from error
-    if lists.ndim != 2 or lists.dtype.kind not in "fiub":
-        raise ValueError("Y must be an indicator matrix of labels, of two dimensions, not 0 where a row has a label")
+        raise TypeError(f"Unknown label type: Y must be an indicator matrix of labels: {error}") from error
+    if Y.ndim != 2 or lists.dtype.kind not in "fiub":
+        raise ValueError(
+            "Unknown label type: Y must be an indicator matrix of labels, of two dimensions, not 0 where a row has a "
+            "label. Only binary classification is supported. (For each label; CMTClassifier takes vectors of classes.)"
+        )
     if lists.shape[0] != n_rows:
         raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, not {lists.shape[0]}")
     if not np.isfinite(lists.data).all():
