@@ -246,8 +246,8 @@ def test_test_data_may_be_wider(folder: Path, tmp_path: Path):
 @needs_jit
 def test_progress_bar(folder: Path):
     result = run("evaluate", folder / "train.svm", "--progressive", "--progress", "--json", "-")
-    size = (folder / "train.svm").stat().st_size / 1000
-    assert f"{size:.1f}k/{size:.1f}k" in result.stderr
+    size = f"{(folder / 'train.svm').stat().st_size / 1000:.2f}k"
+    assert f"{size}/{size}" in result.stderr
     assert "rows=240" in result.stderr
     assert "asking" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
 
