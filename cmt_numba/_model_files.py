@@ -10,8 +10,6 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import joblib
-
 from ._version import __version__
 from .formats import ReadOptions
 
@@ -42,6 +40,8 @@ def save_model(path: Path, model: Model) -> None:
     OSError
         If the file cannot be written.
     """
+    import joblib
+
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with unfinished.open("wb") as file:
@@ -62,6 +62,8 @@ def load_model(path: Path) -> Model:
     ValueError
         If it is no model, or one of another version.
     """
+    import joblib
+
     with path.open("rb") as file:
         first_line = file.readline(100)
         if not first_line.startswith(_NAME):

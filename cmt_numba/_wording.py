@@ -31,14 +31,19 @@ def format_value(value: Any) -> str:
 
 
 def metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
-    """Return the measures of a result by what they are called, those over seeds with their spread."""
+    """Return the measures of a result by what they are called, those of several runs with their spread."""
     pairs = []
     order = [name for name in METRICS if name in result.metrics]
     for name in [*order, *(name for name in result.metrics if name not in METRICS)]:
-        value = result.metrics[name]
-        text = f"{value[0]:.4f} ± {value[1]:.4f}" if isinstance(value, tuple) else f"{value:.4f}"
-        pairs.append((METRICS.get(name, name), text))
+        pairs.append((METRICS.get(name, name), _with_spread(result, result.metrics[name])))
     return pairs
+
+
+def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
+    if not isinstance(result, BatchResult):
+        return f"{value:.4f}"
+    mean, deviation = value
+    return f"{mean:.4f} ± {deviation:.4f}" if len(result.per_seed) > 1 else f"{mean:.4f}"
 
 
 def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]]:

@@ -187,6 +187,16 @@ def test_several_labels(folder: Path, tmp_path: Path):
 
 
 @needs_jit
+def test_no_labels_at_all(tmp_path: Path):
+    (tmp_path / "bare.svm").write_text(" 1:1\n 2:1\n")
+    model = tmp_path / "bare.cmt"
+    assert run("fit", tmp_path / "bare.svm", "-m", model).exit_code == 0
+    assert json.loads(succeed("info", model, "--json"))["trees"] == {}
+    assert succeed("query", tmp_path / "bare.svm", "-m", model, "-k", 2) == "\n\n"
+    assert json.loads(succeed("evaluate", tmp_path / "bare.svm", "--progressive", "--json", "-"))["profile"] is None
+
+
+@needs_jit
 def test_words_and_names(folder: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
     options = ("--text", "body", "--label", "topic", "--bits", 12)
@@ -285,6 +295,7 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     assert "NAME=VALUE" in fail("evaluate", folder / "train.svm", "--set", "colour=red")
     assert "loss must be one of" in fail("evaluate", folder / "train.svm", "--set", "loss=red")
     assert "--test is for --batch" in fail("evaluate", folder / "train.svm", "--progressive", "--test", broken)
+    assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
     assert "task is multilabel" in fail("info", folder / "several.xc", "--task", "multiclass")
     assert run("--traceback", "info", broken).exception.__class__.__name__ == "FormatError"
 

@@ -1,4 +1,7 @@
-"""The commands and their help."""
+"""The commands and their help.
+
+What takes long to import, above all scikit-learn, is imported by the commands that need it: help comes at once.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,13 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from .. import evaluation
 from .._model_files import Model, is_model, load_model, save_model
 from .._plain import as_plain
 from .._version import __version__
-from .._wording import format_value, profile_pairs
 from ..formats import Batch, ReadOptions, open_data
 from . import _options as given
-from ._describe import describe_data, describe_model
 from ._options import new_estimator, read_options
 from ._query import answers, write_csv, write_json, write_lines
-from ._show import show_pairs, show_result
 from ._streams import growing, look_through, stream
 
 _WORDS = "cmt_numba.words"
@@ -119,6 +118,10 @@ def fit(
     cmt-numba fit huge.svm.gz --model my.cmt --streaming --features 50000
     cmt-numba fit news.csv --text title --text body --label topic --model news.cmt
     """
+    from .._wording import profile_pairs
+    from ..evaluation import profile
+    from ._show import show_pairs
+
     source = open_data(data, read_options(data_format, task, features, bits, label, text, ignore, labels))
     options = look_through(source, progress)
     estimator = new_estimator(
@@ -139,7 +142,9 @@ def fit(
         rows = source.read()
         estimator.fit(rows.X, rows.y)
     save_model(model, Model(estimator, options))
-    pairs = [("classes", int(estimator.classes_.size)), *profile_pairs(evaluation.profile(estimator))]
+    pairs: list[tuple[str, Any]] = [("classes", int(estimator.classes_.size))]
+    if estimator.forest_.n_memories > 0:
+        pairs += profile_pairs(profile(estimator))
     show_pairs(Console(stderr=True), f"Written to {model}", pairs)
 
 
@@ -199,6 +204,9 @@ def evaluate(
     cmt-numba evaluate train.svm --test test.svm --report result.html
     cmt-numba evaluate huge.svm --progressive --json -
     """
+    from .. import evaluation
+    from ._show import show_result
+
     options = read_options(data_format, task, features, bits, label, text, ignore, labels)
     source = open_data(data, options)
     known = look_through(source, progress)
@@ -212,6 +220,8 @@ def evaluate(
         seed=seed,
         streaming=progressive,
     )
+    if test_labels is not None and test is None:
+        raise ValueError("--test-labels needs --test")
     result: evaluation.ProgressiveResult | evaluation.BatchResult
     if progressive:
         if test is not None:
@@ -302,6 +312,9 @@ def info(
     cmt-numba info train.svm
     cmt-numba info my.cmt --json
     """
+    from ._describe import describe_data, describe_model
+    from ._show import show_pairs
+
     if is_model(path):
         described = describe_model(load_model(path))
     else:
@@ -318,6 +331,8 @@ def info(
 
 
 def _shortened(value: Any) -> Any:
+    from .._wording import format_value
+
     if not isinstance(value, list):
         return value
     return ", ".join(f"{place}: {format_value(n)}" for place, n in enumerate(value) if n)

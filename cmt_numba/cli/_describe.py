@@ -57,7 +57,7 @@ def _count_labels(batch: Batch, counts: dict[Any, int]) -> int:
 def describe_model(model: Model) -> dict[str, dict[str, Any]]:
     """Return what a model is, its parameters, and the shape of its trees."""
     estimator = model.estimator
-    shape = profile(estimator)
+    grown = estimator.forest_.n_memories > 0  # not where no example had a label
     return {
         "model": {
             "estimator": type(estimator).__name__,
@@ -68,5 +68,5 @@ def describe_model(model: Model) -> dict[str, dict[str, Any]]:
             "classes": int(estimator.classes_.size),
         },
         "parameters": estimator.get_params(),
-        "trees": shape.as_dict(),
+        "trees": profile(estimator).as_dict() if grown else {},
     }

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import CMTClassifier, CMTMultilabelClassifier
 from ..formats import FORMATS, ReadOptions
 
 Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[misc]
@@ -170,6 +169,8 @@ def new_estimator(
     ValueError
         If it has no such parameter.
     """
+    from .. import CMTClassifier, CMTMultilabelClassifier
+
     estimator: Any = CMTMultilabelClassifier() if task == "multilabel" else CMTClassifier(store_examples=not streaming)
     estimator.set_params(n_trees=trees, n_probes=probes, n_jobs=jobs, random_state=seed)
     if passes is not None:

@@ -28,7 +28,8 @@ def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
     row = 0
     for batch in batches:
         if several and k is None:
-            labels, scores = estimator.top_labels(batch.X, estimator.n_labels_)
+            most = int(np.asarray(estimator.predict(batch.X).sum(axis=1)).max())
+            labels, scores = estimator.top_labels(batch.X, max(1, most))
             labels = np.where(scores > 0.0, labels, NONE)
         elif several:
             labels, scores = estimator.top_labels(batch.X, k)

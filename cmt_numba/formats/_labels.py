@@ -45,10 +45,10 @@ def complaint_about_labels(labels: Sequence[int], n_labels: int | None) -> str |
 
 
 def indicator(lists: Sequence[Sequence[int]], n_labels: int) -> scipy.sparse.csr_array:
-    """Return the indicator matrix of lists of labels: int8, at least ``n_labels`` columns."""
+    """Return the indicator matrix of lists of labels: int8, at least ``n_labels`` columns, and at least one."""
     indices = np.fromiter(chain.from_iterable(lists), np.int64)
     offsets = np.concatenate([[0], np.cumsum([len(labels) for labels in lists], dtype=np.int64)])
-    width = max(n_labels, int(indices.max()) + 1 if indices.size > 0 else 0)
+    width = max(n_labels, int(indices.max(initial=0)) + 1)
     matrix = scipy.sparse.csr_array((np.ones(indices.size, np.int8), indices, offsets), (len(lists), width))
     matrix.sum_duplicates()
     matrix.data[:] = 1  # a label that is named twice

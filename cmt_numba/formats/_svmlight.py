@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from sklearn.datasets import load_svmlight_file
 
 from .._validation import MOST_FEATURES
 from ._errors import FormatError
@@ -59,6 +58,8 @@ class SvmlightSource(Source):
 
     def _parsed(self, block: Block, rules: _Rules) -> Batch:
         """Return the rows of a block, by scikit-learn's reader if it can."""
+        from sklearn.datasets import load_svmlight_file  # takes long to import, and many commands need it not
+
         # Whatever scikit-learn does not take is read again, slowly, to find out which line it is, and why.
         try:
             X, labels = load_svmlight_file(

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from sklearn.feature_extraction import FeatureHasher
 
 from ._errors import FormatError
 from ._labels import complaint_about_labels, indicator, label_list, whole_number
@@ -46,6 +45,8 @@ class VowpalSource(Source):
         return read_blocks(self.path)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
+        from sklearn.feature_extraction import FeatureHasher  # takes long to import
+
         hasher = FeatureHasher(options.n_features, input_type="pair", dtype=np.float32, alternate_sign=False)
         n_labels = 0
         for block in self._blocks():
