@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import load_script
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -289,6 +290,35 @@ def test_words_of_tables(tmp_path: Path, suffix: str):
     assert np.array_equal(both.X.toarray(), words.transform(joined).toarray())
     numbered = open_data(path, text=("text",), label="title", ignore=("label",)).read()
     assert numbered.y.tolist() == ["x1", "one two", "three"]
+
+
+def test_labels_of_tables(tmp_path: Path):
+    path = tmp_path / "rows.parquet"
+    for labels, expected in (
+        ([True, False], ["True", "False"]),
+        (["7", "8.0"], [7, 8]),
+        ([3.0, 4.0], [3, 4]),
+        (["7", "7,8"], None),
+        (["7", "seven"], ["7", "seven"]),
+    ):
+        pandas.DataFrame({"x": [1.0, 2.0], "label": labels}).to_parquet(path)
+        y = open_data(path).read().y
+        assert (y.toarray().sum() == 3) if expected is None else (y.tolist() == expected)
+    for labels, message in (([1.0, None], "row 2: has no label"), (["7", "0.5"], "row 2: label '0.5' is not a whole")):
+        pandas.DataFrame({"x": [1.0, 2.0], "label": labels}).to_parquet(path)
+        with pytest.raises(FormatError, match=message):
+            open_data(path).read()
+
+
+def test_made_up_texts(tmp_path: Path):
+    script = load_script("asv_benchmarks/make_svmlight.py")
+    path = tmp_path / "texts.svm"
+    path.write_text("".join(script.lines(n_rows=90, n_classes=5, n_features=500, n_words=12, n_own=4, seed=0)))
+    batch = open_data(path).read()
+    assert batch.X.shape[0] == 90
+    assert np.array_equal(np.unique(batch.y), np.arange(5))
+    counts = np.exp(batch.X.data - 1)
+    assert counts.sum() == pytest.approx(90 * 12, rel=1e-2)
 
 
 def test_lists_in_parquet(tmp_path: Path):

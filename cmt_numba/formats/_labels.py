@@ -25,6 +25,15 @@ def whole_number(text: str) -> int | None:
     return int(number) if number % 1 == 0 and abs(number) < _END_OF_CLASSES else None
 
 
+def is_name(text: str) -> bool:
+    """Return whether a label is a name: no number, whole or not."""
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
+
+
 def label_list(text: str) -> list[int] | None:
     """Return the labels of a text such as "3,1,4"; None if it is not a list of whole numbers."""
     if not text.strip():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ._errors import FormatError
-from ._labels import complaint_about_labels, indicator, label_list, whole_number
+from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
 from ._text import open_text
 
@@ -41,11 +41,11 @@ class TableSource(Source):
         for frame, position in self._frames([options.label], _ROWS_OF_LABELS):
             self._watch(position)
             for label in frame[options.label].unique() if _is_flat(frame[options.label]) else [[]]:
-                if not isinstance(label, str):
-                    several = several or isinstance(label, Sequence | np.ndarray)
-                    continue
-                several = several or ("," in label and label_list(label) is not None)
-                named = named or whole_number(label) is None
+                if isinstance(label, list):
+                    several = True
+                elif not _is_missing(label):
+                    several = several or ("," in str(label) and label_list(str(label)) is not None)
+                    named = named or is_name(str(label))
         task = options.task or ("multilabel" if several else "multiclass")
         return replace(options, task=task, named_labels=named and task == "multiclass")
 

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from ._errors import FormatError
-from ._labels import complaint_about_labels, indicator, label_list, whole_number
+from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
 from ._text import Block, read_blocks
 
@@ -37,7 +37,7 @@ class VowpalSource(Source):
                 if label and not label[0].startswith(b"'"):
                     text = label[0].decode("utf-8", "replace")
                     several = several or (b"," in label[0] and label_list(text) is not None)
-                    named = named or whole_number(text) is None
+                    named = named or is_name(text)
         task = options.task or ("multilabel" if several else "multiclass")
         return replace(options, task=task, named_labels=named and task == "multiclass")
 
