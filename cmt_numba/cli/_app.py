@@ -53,7 +53,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -73,15 +73,16 @@ def commands(
     ] = False,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show the whole of an error.")] = False,
 ) -> None:
-    r"""Contextual Memory Trees: learn to find the right one among very many classes or labels.
+    """Contextual Memory Trees: learn to find the right one among very many classes or labels.
 
-    [bold]A first try[/bold], with a file of lines such as [cyan]7 12:1 40:0.5[/cyan] (class, then feature:value):
+    A first try, with a file of lines such as `7 12:1 40:0.5` (class, then feature:value):
 
-    \b
+    ```sh
     cmt-numba info train.svm
     cmt-numba evaluate train.svm
     cmt-numba fit train.svm --model my.cmt
     cmt-numba query new.svm --model my.cmt
+    ```
     """
 
 
@@ -109,14 +110,15 @@ def fit(
     batch_size: given.BatchRows = 10_000,
     progress: given.Progress = None,
 ) -> None:
-    r"""Learn from a data file and write a model.
+    """Learn from a data file and write a model.
 
     Models are pickles: whoever wrote one can run code on the machine that loads it, so load only those you trust.
 
-    \b
+    ```sh
     cmt-numba fit train.svm --model my.cmt
     cmt-numba fit huge.svm.gz --model my.cmt --streaming --features 50000
     cmt-numba fit news.csv --text title --text body --label topic --model news.cmt
+    ```
     """
     from .._wording import profile_pairs
     from ..evaluation import profile
@@ -194,15 +196,16 @@ def evaluate(
     ] = None,
     progress: given.Progress = None,
 ) -> None:
-    r"""Measure how good the answers are: error, time, and the shape of the trees.
+    """Measure how good the answers are: error, time, and the shape of the trees.
 
     With --progressive rows come in the order of the file, and batches grow to --batch-size: shuffle a file that is
     sorted by class.
 
-    \b
+    ```sh
     cmt-numba evaluate train.svm
     cmt-numba evaluate train.svm --test test.svm --report result.html
     cmt-numba evaluate huge.svm --progressive --json -
+    ```
     """
     from .. import evaluation
     from ._show import show_result
@@ -274,13 +277,14 @@ def query(
     batch_size: given.BatchRows = 1000,
     progress: given.Progress = None,
 ) -> None:
-    r"""Answer each row of a data file with the best labels and their scores.
+    """Answer each row of a data file with the best labels and their scores.
 
     The data is read like that which the model has learned from; its labels are read over. Rows count from 0.
 
-    \b
+    ```sh
     cmt-numba query new.svm --model my.cmt
     cmt-numba query new.svm --model my.cmt -k 5 --json > answers.jsonl
+    ```
     """
     if as_json and as_csv:
         raise ValueError("--json and --csv exclude each other")
@@ -306,11 +310,12 @@ def info(
     labels: given.Labels = None,
     progress: given.Progress = None,
 ) -> None:
-    r"""Tell what is in a model, or what the rows and labels of a data file are like.
+    """Tell what is in a model, or what the rows and labels of a data file are like.
 
-    \b
+    ```sh
     cmt-numba info train.svm
     cmt-numba info my.cmt --json
+    ```
     """
     from ._describe import describe_data, describe_model
     from ._show import show_pairs
