@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ._candidates import Questions
-from ._examples import ExampleParameters, nearest_rows, new_examples, with_examples
+from ._examples import ExampleParameters, Examples, nearest_rows, new_examples, with_examples
 from ._head import HEAD_LOSSES, with_examples_in_means
 from ._hits import no_hits
 from ._keys import Rows, as_matrix
@@ -373,15 +373,18 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         ids, scores = self._neighbors(self._checked(X), k)
         return (1.0 - scores, ids) if return_distance else ids
 
-    def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _stored(self) -> Examples:
         if self.examples_ is None:
             raise ValueError("store_examples must be True when examples are learned that shall be found as neighbours")
-        hits = no_hits(rows.n_rows, k)
+        return self.examples_
+
+    def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+        hits, examples = no_hits(rows.n_rows, k), self._stored()
         state, effort = self.forest_._allocated(), self._effort()
         questions = Questions(routed(rows), rows)
 
         def answer(first: int, stop: int) -> None:
-            nearest_rows(state, self.head_, self.examples_, questions, first, stop, effort, _LABELS_SCANNED, hits)
+            nearest_rows(state, self.head_, examples, questions, first, stop, effort, _LABELS_SCANNED, hits)
 
         self._in_threads(rows, answer)
         return hits.ids, hits.scores
@@ -390,7 +393,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         ids, scores = self._neighbors(rows, self.n_neighbors)
         votes = np.zeros((rows.n_rows, self.classes_.size))
         row, rank = np.nonzero(ids != NONE)
-        classes = self._class_of_label[self.examples_.label_of[ids[row, rank]]]
+        classes = self._class_of_label[self._stored().label_of[ids[row, rank]]]
         weight = np.maximum(scores[row, rank], 1e-6) if self.weights == "score" else 1.0
         np.add.at(votes, (row, classes), weight)
         return votes

@@ -373,12 +373,11 @@ def batch_evaluation(
             runs.append(_run_seed(task, _seeded(estimator, seed), parts, n_passes, seed, probes))
             report(1)
     per_seed = [run.metrics for run in runs]
-    values = {name: np.array([one[name] for one in per_seed]) for name in per_seed[0]}
     return BatchResult(
         task=task,
         n_train=n_rows_of(parts[0]),
         n_test=n_rows_of(parts[1]),
-        metrics={name: (float(value.mean()), float(value.std())) for name, value in values.items()},
+        metrics={name: _mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
         per_seed=per_seed,
         seconds_fit=float(np.median([run.seconds_fit for run in runs])),
         us_per_query=float(np.median([run.us_per_query for run in runs])),
@@ -439,6 +438,11 @@ def _ask_about(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple
     answers = answer(task, estimator, X, y)
     seconds = time.perf_counter() - start
     return held_out_metrics(task, estimator, X, y, answers, y_train), 1e6 * seconds / n_rows_of(X)
+
+
+def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
+    with np.errstate(invalid="ignore"):  # the entropy reduction of a seed may be infinite
+        return float(np.mean(values)), float(np.std(values))
 
 
 def _over_seeds(task: str, probes: Sequence[int], runs: list[list[tuple[float, float]]]) -> dict[str, list[float]]:

@@ -13,7 +13,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
-from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import cmt_numba
 from cmt_numba import CMTClassifier
@@ -279,13 +278,3 @@ def test_nothing_is_answered_before_it_is_learned():
     for ask in ("predict", "predict_proba", "kneighbors", "count_candidates"):
         with pytest.raises(NotFittedError):
             getattr(CMTClassifier(), ask)(np.ones((1, 3)))
-
-
-@needs_jit
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("estimator", "check"),
-    [pytest.param(*pair, id=str(pair[1])) for pair in estimator_checks_generator(CMTClassifier())],
-)
-def test_conforms_to_scikit_learn(estimator: Any, check: Any):
-    check(estimator)

@@ -1,0 +1,200 @@
+"""The classifiers among what scikit-learn's users have around them: its checks, pipelines, data frames, files."""
+
+import io
+import pickle
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from conftest import needs_jit
+from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier
+
+FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "random_state": 0}
+
+_ONE_COLUMN = "holds a column of labels for a vector of two classes, of which a row has exactly one"
+NOT_APPLYING = {
+    "CMTClassifier": {"check_array_api_input": "kernels take NumPy arrays only"},
+    "CMTMultilabelClassifier": {
+        "check_array_api_input": "kernels take NumPy arrays only",
+        "check_classifiers_one_label": "gives a vector of classes",
+        "check_classifiers_classes": "gives a vector of classes",
+        "check_decision_proba_consistency": "gives a vector of classes",
+        "check_classifiers_train": _ONE_COLUMN,
+        "check_estimator_sparse_array": _ONE_COLUMN,
+        "check_estimator_sparse_matrix": _ONE_COLUMN,
+    },
+}
+"""Checks of scikit-learn that are not meant for such estimators, and why."""
+
+
+def _applying_checks() -> list[Any]:
+    result = []
+    for estimator in (CMTClassifier(), CMTMultilabelClassifier()):
+        not_applying = NOT_APPLYING[type(estimator).__name__]
+        for twin, check in estimator_checks_generator(estimator):
+            function = getattr(check, "func", check)
+            if function.__name__ not in not_applying:
+                result.append(pytest.param(twin, check, id=f"{type(estimator).__name__}-{check}"))
+    return result
+
+
+@needs_jit
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("estimator", "check"), _applying_checks())
+def test_conforms_to_scikit_learn(estimator: Any, check: Any):
+    check(estimator)
+
+
+def texts() -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return made-up requests, what each is about, and that as an indicator matrix with a mark of politeness."""
+    topics = {"weather": "rain sun cloud wind", "music": "song play album band", "travel": "train ticket flight hotel"}
+    rng = np.random.default_rng(0)
+    requests, classes = [], []
+    for _ in range(12):
+        for topic, words in topics.items():
+            about = " ".join(rng.choice(words.split(), 2))
+            polite = rng.choice(["please", "now"])
+            requests.append(f"{polite} tell me about {about}")
+            classes.append(topic)
+    labels = np.array(
+        [[name == topic for topic in topics] + ["please" in text] for text, name in zip(requests, classes, strict=True)]
+    )
+    return requests, np.array(classes), labels.astype(np.int64)
+
+
+@needs_jit
+@pytest.mark.parametrize("estimator", [CMTClassifier(**FEW), CMTMultilabelClassifier(**FEW)], ids=["classes", "labels"])
+def test_texts_in_a_pipeline_in_a_grid(estimator: Any):
+    requests, classes, labels = texts()
+    y = classes if isinstance(estimator, CMTClassifier) else labels
+    name = type(estimator).__name__.lower()
+    grid = GridSearchCV(
+        make_pipeline(TfidfVectorizer(), estimator),
+        {f"{name}__aggressiveness": [0.3, 1.0], f"{name}__n_trees": [1, 3]},
+        cv=3,
+        error_score="raise",
+    )
+    grid.fit(requests, y)
+    assert grid.best_score_ > 0.9
+    np.testing.assert_array_equal(grid.predict(requests[:3]), y[:3])
+
+
+def views(n: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    y = np.arange(n) % 6
+    rng = np.random.default_rng(1)
+    return np.random.default_rng(0).normal(size=(6, 8))[y] + 0.2 * rng.normal(size=(n, 8)), y
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
+def test_data_frames(frame: Any):
+    X, y = views()
+    names = [f"f{i}" for i in range(8)]
+    column = (pd.Series if frame is pd.DataFrame else pl.Series)(np.array([f"c{i}" for i in y]))
+    classifier = CMTClassifier(**FEW).fit(frame(dict(zip(names, X.T, strict=True))), column)
+    assert list(classifier.feature_names_in_) == names
+    alone = CMTClassifier(**FEW).fit(X, np.array([f"c{i}" for i in y]))
+    np.testing.assert_array_equal(classifier.predict(frame(dict(zip(names, X.T, strict=True)))), alone.predict(X))
+    assert classifier.partial_fit(frame(dict(zip(names, X.T, strict=True))), column).classes_.tolist() == sorted(
+        set(column)
+    )
+    with pytest.raises(ValueError, match="feature names"):
+        classifier.predict(frame({f"g{i}": X[:, i] for i in range(8)}))
+
+    Y = np.eye(6, dtype=np.int64)[y]
+    labels = frame({f"l{i}": Y[:, i] for i in range(6)})
+    tagger = CMTMultilabelClassifier(**FEW).fit(frame(dict(zip(names, X.T, strict=True))), labels)
+    assert list(tagger.feature_names_in_) == names
+    np.testing.assert_array_equal(
+        tagger.predict(frame(dict(zip(names, X.T, strict=True)))), CMTMultilabelClassifier(**FEW).fit(X, Y).predict(X)
+    )
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("estimator", [CMTClassifier(**FEW), CMTMultilabelClassifier(**FEW)], ids=["classes", "labels"])
+def test_copies_answer_alike(estimator: Any, sparse: bool):
+    X, y = views()
+    rows = scipy.sparse.csr_array(np.maximum(X, 0.0)) if sparse else X
+    truth = y if isinstance(estimator, CMTClassifier) else np.eye(6)[y]
+    fitted = clone(estimator).fit(rows, truth)
+    file = io.BytesIO()
+    joblib.dump(fitted, file)
+    file.seek(0)
+    for copy in (pickle.loads(pickle.dumps(fitted)), joblib.load(file), clone(fitted).fit(rows, truth)):
+        assert copy.get_params() == fitted.get_params()
+        np.testing.assert_array_equal(copy.predict_proba(rows), fitted.predict_proba(rows))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.array(["b", "a", "zz", "d", "e", "f"]),
+        np.array(["b", "a", "zz", "d", "e", "f"], dtype=object),
+        np.array([-7, 3, 0, -1, 10**12, 5]),
+        np.array([-7.0, 3.0, 0.0, -1.0, 2.0, 5.0]),
+        np.array([True, False]),
+    ],
+    ids=["str", "object", "int", "whole floats", "bool"],
+)
+def test_classes_of_any_type(names: np.ndarray):
+    X, y = views()
+    X, y = X[y < names.size], y[y < names.size]
+    early = np.flatnonzero(y < 4)[:15]
+    classifier = CMTClassifier(**FEW).partial_fit(X[early], names[y[early]]).partial_fit(X, names[y])
+    np.testing.assert_array_equal(classifier.classes_, np.unique(names))
+    predicted = classifier.predict(X)
+    assert predicted.dtype == classifier.classes_.dtype == names.dtype
+    assert np.mean(predicted == names[y]) > 0.9
+
+
+@pytest.mark.parametrize(
+    "form", [scipy.sparse.csr_array, scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_array]
+)
+def test_sparse_labels_of_any_form(form: Any):
+    X, y = views()
+    Y = np.eye(6)[y]
+    tagger = CMTMultilabelClassifier(**FEW).fit(X, form(Y))
+    predicted = tagger.predict(X)
+    assert scipy.sparse.issparse(predicted)
+    np.testing.assert_array_equal(predicted.toarray(), CMTMultilabelClassifier(**FEW).fit(X, Y).predict(X))
+
+
+def test_examples_need_not_be_stored():
+    X, y = views()
+    stored, stream = (CMTClassifier(store_examples=store, **FEW).fit(X[:30], y[:30]) for store in (True, False))
+    for each in (stored, stream):
+        each.partial_fit(X[30:], y[30:] + 3)
+    np.testing.assert_array_equal(stored.predict_proba(X), stream.predict_proba(X))
+    with pytest.raises(ValueError, match="store_examples must be True"):
+        stream.kneighbors(X)
+    with pytest.raises(ValueError, match='method must be "head" with store_examples=False'):
+        CMTClassifier(method="neighbors", store_examples=False).fit(X, y)
+    with pytest.raises(ValueError, match='method must be "head" with store_examples=False'):
+        stream.set_params(method="neighbors").predict(X)
+    with pytest.raises(ValueError, match="store_examples must be True when examples are learned"):
+        stream.set_params(store_examples=True).predict(X)
+    with pytest.raises(TypeError, match="store_examples must be True or False"):
+        CMTClassifier(store_examples="no").fit(X, y)
+
+
+def test_memory_does_not_grow_with_a_stream():
+    X, y = views()
+
+    def grown(store_examples: bool) -> int:
+        classifier = CMTClassifier(store_examples=store_examples, **FEW).fit(X, y)
+        before = len(pickle.dumps(classifier))
+        for _ in range(8):
+            classifier.partial_fit(X, y)
+        return len(pickle.dumps(classifier)) - before
+
+    assert abs(grown(False)) < 100  # numbers may have more digits
+    assert grown(True) > 8 * X.size * 4
