@@ -3,6 +3,7 @@
 import gzip
 import io
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from cmt_numba.formats import FORMATS, Batch, FormatError, open_data
+from cmt_numba.formats import FORMATS, Batch, FormatError, _arrays, _svmlight, _tables, _vowpal, open_data
 from cmt_numba.formats._text import read_blocks
 
 pandas = pytest.importorskip("pandas")
@@ -117,6 +118,21 @@ def test_batches_are_the_whole(files: dict[str, Path], name: str):
     growing = list(source.batches(lambda seen: seen + 1))
     assert [batch.X.shape[0] for batch in growing] == [1, 2, 4, 8, 16, 26]
     check_alike(put_together(growing), whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pieces_make_the_whole(files: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch):
+    whole = open_data(files[name]).read()
+    for module in (_svmlight, _vowpal):
+        monkeypatch.setattr(module, "read_blocks", partial(read_blocks, block_bytes=300))
+    for module in (_tables, _arrays):
+        monkeypatch.setattr(module, "_ROWS_IN_A_CHUNK", 7)
+    source = open_data(files[name])
+    assert len(list(source._chunks(source.resolved()))) > 4
+    check_alike(open_data(files[name]).read(), whole)
+    batches = list(source.batches(10))
+    assert [batch.X.shape[0] for batch in batches] == [10, 10, 10, 10, 10, 7]
+    check_alike(put_together(batches), whole)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -327,6 +343,15 @@ def test_lists_in_parquet(tmp_path: Path):
     pandas.DataFrame({"vector": list(vectors), "more": np.arange(5.0), "label": [1, 2, 3, 4, 5]}).to_parquet(path)
     batch = open_data(path).read()
     assert np.array_equal(batch.X, np.column_stack([vectors, np.arange(5.0)]))
+    for third, message in (
+        (np.zeros(2, np.float32), "row 3: column 'vector' must hold lists of 3 numbers"),
+        (None, "row 3: column 'vector' must hold lists of 3 numbers"),
+        (np.array([1.0, np.nan, 2.0], np.float32), "row 3: column 'vector' holds a value that is not finite"),
+    ):
+        lists = [*vectors[:2], third, *vectors[3:]]
+        pandas.DataFrame({"vector": lists, "label": [1, 2, 3, 4, 5]}).to_parquet(path)
+        with pytest.raises(FormatError, match=message):
+            open_data(path).read()
 
 
 def test_sparse_matrices_with_labels_beside_them(tmp_path: Path):
