@@ -294,6 +294,27 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         labels, _, _ = self._best_labels(rows, 1)
         return self.classes_[self._class_of_label[labels[:, 0]]]
 
+    def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ``k`` classes that fit each row best, as the head sees it whatever ``method`` is.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        k : int, default 5
+            Classes wanted.
+
+        Returns
+        -------
+        classes : ndarray of int64, shape (n, k)
+            Positions in ``classes_``, the best first; -1 where fewer came into question.
+        scores : ndarray of float32, shape (n, k)
+            Their scores; minus infinity for none.
+        """
+        k = check_integer("k", k, 1)
+        labels, scores, _ = self._best_labels(self._checked(X), k)
+        return np.where(labels == NONE, NONE, self._class_of_label[labels]), scores
+
     def count_candidates(self, X: Any) -> np.ndarray:
         """Return how many classes the head scores for each row: int64, shape (n,)."""
         return self._best_labels(self._checked(X), 1)[2]

@@ -1,0 +1,235 @@
+"""Plots of results as SVG that takes its colours and its font from the page around it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._wording import METRICS
+from .evaluation import BatchResult, ProgressiveResult, TreeProfile
+
+# Matplotlib knows no colours of a page: it draws in these, which nothing else has, and they are replaced.
+_INK, _GRID, _FIRST, _SECOND, _THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"
+_ON_THE_PAGE = {
+    _INK: "currentColor",
+    _GRID: "var(--line)",
+    _FIRST: "var(--first)",
+    _SECOND: "var(--second)",
+    _THIRD: "var(--third)",
+}
+_SIZE = (4.1, 2.9)  # inches
+_WIDE = (10.0, 3.9)
+_BARS = 60  # at most; beyond, several sizes share a bar
+_NEAR = 0.03  # of an axis: too near for two numbers
+_LOGARITHMIC_FROM = 30  # times the least value
+
+
+class Drawing(NamedTuple):
+    """A figure of a report.
+
+    Attributes
+    ----------
+    name : str
+        Tells it from the page's other figures: its ids begin with it.
+    title : str
+        What it shows, for those who do not see it.
+    caption : str
+        What is to be seen in it.
+    svg : str
+        The picture.
+    wide : bool
+        Whether it takes the whole width of the page.
+    """
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    wide: bool = False
+
+
+def learning_curve(result: ProgressiveResult) -> Drawing:
+    """Draw how the main measure developed as examples came."""
+    name = next(iter(result.metrics))
+    n, so_far, recent = result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"]
+    measure = METRICS.get(name, name)
+
+    def draw(axes: Any) -> None:
+        axes.plot(n, so_far, color=_FIRST, linewidth=2, label="all examples so far")
+        axes.plot(n, recent, color=_SECOND, linewidth=1.5, linestyle="--", label="since the last point")
+        if result.task == "multiclass":
+            majority = 1.0 - np.array(result.curve["majority_accuracy"])
+            axes.plot(n, majority, color=_THIRD, linewidth=1.2, linestyle=":", label="most frequent class so far")
+        axes.set(xscale="log", xlabel="examples", ylabel=measure)
+        axes.xaxis.set_major_formatter(_whole)
+        axes.set_ylim(bottom=0.0)
+        axes.legend()
+
+    caption = (
+        f"{_sentence(measure)} as examples come, each asked about before it is learned: {so_far[-1]:.4f} over all "
+        f"{n[-1]:,} examples, {recent[-1]:.4f} over the last {n[-1] - (n[-2] if len(n) > 1 else 0):,}."
+    )
+    return _drawing("curve", f"{_sentence(measure)} by number of examples", caption, draw, wide=True)
+
+
+def error_by_shots(result: ProgressiveResult) -> Drawing:
+    """Draw the error by how many examples of its class had been learned before an example."""
+    shots, error, n = (np.array(result.by_shots[name], np.float64) for name in ("n_shots", "error", "n_examples"))
+    # Far out there are few examples for each number of shots: several numbers share a point.
+    bins = np.unique(np.geomspace(1, shots.max() + 2, 40).astype(np.int64)) - 1
+    place = np.searchsorted(bins, shots, side="right") - 1
+    weight = np.bincount(place, n)
+    filled = weight > 0
+    centre = np.bincount(place, shots * n)[filled] / weight[filled]
+    mean = np.bincount(place, error * n)[filled] / weight[filled]
+
+    def draw(axes: Any) -> None:
+        axes.plot(centre, mean, color=_FIRST, linewidth=2, marker="o", markersize=3.5)
+        axes.set_xscale("symlog", linthresh=1.0)
+        axes.set(xlabel="earlier examples of the class", ylabel="error")
+        axes.xaxis.set_major_formatter(_whole)
+        axes.set_ylim(0.0, 1.05)
+        axes.set_xlim(left=-0.1)
+
+    known = error[shots == 1]
+    second = f", of the second {known[0]:.3f}" if known.size > 0 else ""
+    caption = f"Error by how often the class had come before: of the first example {error[0]:.3f}{second}."
+    return _drawing("shots", "Error by number of earlier examples of the class", caption, draw)
+
+
+def error_by_time(result: BatchResult) -> Drawing:
+    """Draw the main measure against the time of a query, as more leaves are searched."""
+    name = next(name for name in result.by_probes if name not in ("n_probes", "us_per_query"))
+    probes, values, us = (np.array(result.by_probes[key]) for key in ("n_probes", name, "us_per_query"))
+    measure = METRICS.get(name, name)
+
+    def draw(axes: Any) -> None:
+        axes.plot(us, values, color=_FIRST, linewidth=1.5, marker="o", markersize=5)
+        _logarithmic_if_wide(axes, us)
+        axes.set(xlabel="microseconds a query", ylabel=measure)
+        axes.set_ylim(0.0, 1.15 * values.max() or 1.0)
+        labelled: list[float] = []
+        for n_probes, place, x, y in zip(probes, _places(axes, us), us, values, strict=True):
+            if all(abs(place - other) > _NEAR for other in labelled):  # or numbers would lie over each other
+                axes.annotate(f"{n_probes:.0f}", (x, y), (3, 5), textcoords="offset points", color=_INK, fontsize=9)
+                labelled.append(place)
+
+    caption = (
+        f"{_sentence(measure)} against time as more leaves are searched (numbers at the points): from {values[0]:.4f} "
+        f"in {us[0]:.3g} microseconds with {probes[0]:.0f} to {values[-1]:.4f} in {us[-1]:.3g} with {probes[-1]:.0f}."
+    )
+    return _drawing("time", f"{_sentence(measure)} by time of a query", caption, draw, wide=True)
+
+
+def leaf_depths(profile: TreeProfile) -> Drawing:
+    """Draw how many leaves lie at each depth."""
+    caption = (
+        f"Depth of the leaves of {_trees(profile)}: at most {profile.depth}; balance {profile.balance:.3f}, where 1 is "
+        "perfect."
+    )
+    return _histogram("depths", "Number of leaves by depth", caption, profile.leaf_depths, "depth")
+
+
+def leaf_sizes(profile: TreeProfile) -> Drawing:
+    """Draw how many leaves hold so many memories."""
+    sizes = np.asarray(profile.leaf_sizes)
+    mean = float(sizes @ np.arange(sizes.size) / sizes.sum())
+    caption = f"Memories in the leaves of {_trees(profile)}: {mean:.1f} on average, at most {sizes.size - 1}."
+    return _histogram("sizes", "Number of leaves by memories in them", caption, sizes, "memories in a leaf")
+
+
+def _trees(profile: TreeProfile) -> str:
+    return "one tree" if profile.n_trees == 1 else f"{profile.n_trees} trees"
+
+
+def _histogram(name: str, title: str, caption: str, counts: Any, xlabel: str) -> Drawing:
+    counts = np.asarray(counts)
+    first = int(np.flatnonzero(counts)[0])
+    width = -(-(counts.size - first) // _BARS)
+    starts = np.arange(first, counts.size, width)
+    heights = np.add.reduceat(counts, starts)
+
+    def draw(axes: Any) -> None:
+        axes.bar(starts + (width - 1) / 2, heights, width=0.85 * width, color=_FIRST)
+        axes.set(xlabel=xlabel, ylabel="leaves")
+        axes.set_xlim(starts[0] - width, starts[-1] + 2 * width - 1)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        axes.grid(visible=False, axis="x")
+
+    return _drawing(name, title, caption, draw)
+
+
+def _logarithmic_if_wide(axes: Any, values: np.ndarray) -> None:
+    if values.min() > 0 and values.max() > _LOGARITHMIC_FROM * values.min():
+        axes.set_xscale("log")
+
+
+def _places(axes: Any, values: np.ndarray) -> np.ndarray:
+    """Return where values lie along the horizontal axis, as shares of its length."""
+    points = axes.transData.transform(np.column_stack([values, np.ones(values.size)]))
+    places: np.ndarray = axes.transAxes.inverted().transform(points)[:, 0]
+    return places
+
+
+def _whole(value: float, _: int) -> str:
+    """Return a number at an axis."""
+    return f"{value:,.0f}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _drawing(name: str, title: str, caption: str, draw: Callable[[Any], None], *, wide: bool = False) -> Drawing:
+    """Return a figure drawn by a function of its axes."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    style: Any = {
+        "svg.fonttype": "none",  # text stays text
+        "svg.hashsalt": name,  # the same figure has the same ids
+        "font.size": 11,
+        "text.color": _INK,
+        "axes.labelcolor": _INK,
+        "axes.edgecolor": _INK,
+        "axes.linewidth": 0.8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": _GRID,
+        "grid.linewidth": 0.7,
+        "xtick.color": _INK,
+        "ytick.color": _INK,
+        "legend.frameon": False,
+    }
+    with rc_context(style):
+        figure = Figure(figsize=_WIDE if wide else _SIZE, layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure.add_subplot())
+        file = io.StringIO()
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return Drawing(name, title, caption, _for_the_page(file.getvalue(), name, title, caption), wide)
+
+
+def _for_the_page(svg: str, name: str, title: str, caption: str) -> str:
+    """Return an SVG document as an element of a page: with the page's colours, ids of its own, and words for it."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<title>.*?</title>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'href="#', f'href="#{name}-', svg)
+    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
+    for drawn, shown in _ON_THE_PAGE.items():
+        svg = svg.replace(drawn, shown)
+    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
+    words = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-text">{escape(caption)}</desc>'
+    start = f'<svg role="img" aria-labelledby="{name}-title {name}-text"'
+    return re.sub(r"<svg([^>]*)>", lambda found: f"{start}{found[1]}>{words}", svg, count=1)

@@ -1,0 +1,76 @@
+"""What results say, in the words that people read on a terminal and in a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .evaluation import BatchResult, ProgressiveResult, TreeProfile
+
+METRICS = {
+    "error": "error",
+    "accuracy": "accuracy",
+    "constant_accuracy": "accuracy of answering always the most frequent class",
+    "entropy_reduction": "entropy reduction over answering always that class, bits",
+    "majority_accuracy": "accuracy of answering the most frequent class so far",
+    "entropy_reduction_over_majority": "entropy reduction over answering that class, bits",
+    "hamming": "wrong labels a row",
+    "f1": "F1 of all labels",
+    "f1_samples": "mean F1 of the rows",
+    "reward": "reward",
+}
+"""What the names of measures mean, for those that do not say it themselves."""
+
+
+def format_value(value: Any) -> str:
+    """Return a value as people read it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
+    """Return the measures of a result by what they are called, those of several runs with their spread."""
+    pairs = []
+    order = [name for name in METRICS if name in result.metrics]
+    for name in [*order, *(name for name in result.metrics if name not in METRICS)]:
+        pairs.append((METRICS.get(name, name), _with_spread(result, result.metrics[name])))
+    return pairs
+
+
+def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
+    if not isinstance(result, BatchResult):
+        return f"{value:.4f}"
+    mean, deviation = value
+    return f"{mean:.4f} ± {deviation:.4f}" if len(result.per_seed) > 1 else f"{mean:.4f}"
+
+
+def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]]:
+    """Return what a result says of numbers of examples and of time."""
+    if isinstance(result, BatchResult):
+        return [
+            ("examples learned", result.n_train),
+            ("examples asked about", result.n_test),
+            ("runs, each with its own seed", len(result.per_seed)),
+            ("seconds to learn", result.seconds_fit),
+            ("microseconds a query", result.us_per_query),
+        ]
+    return [
+        ("examples", result.n_examples),
+        ("seconds to learn", result.seconds["learn"]),
+        ("seconds to predict", result.seconds["predict"]),
+        ("microseconds a query", result.us_per_query),
+    ]
+
+
+def profile_pairs(profile: TreeProfile) -> list[tuple[str, Any]]:
+    """Return what there is to say of trees."""
+    return [
+        ("memories", profile.n_memories),
+        ("trees", profile.n_trees),
+        ("depth", profile.depth),
+        ("balance (1 is perfect)", profile.balance),
+        ("bytes of the trees", profile.nbytes),
+        ("largest leaf", len(profile.leaf_sizes) - 1),
+    ]

@@ -1,0 +1,371 @@
+"""The commands and their help.
+
+What takes long to import, above all scikit-learn, is imported by the commands that need it: help comes at once.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from .._model_files import Model, is_model, load_model, save_model
+from .._plain import as_plain
+from .._version import __version__
+from ..formats import Batch, ReadOptions, open_data
+from . import _options as given
+from ._options import new_estimator, read_options
+from ._query import answers, write_csv, write_json, write_lines
+from ._streams import growing, look_through, stream
+
+_WORDS = "cmt_numba.words"
+
+
+class _Commands(TyperGroup):
+    """Commands whose errors about what users have given are one line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_WORDS] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # whoever read the output has read enough
+        except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+            if ctx.params.get("traceback"):
+                raise
+            reason = "not enough memory" if isinstance(error, MemoryError) and not str(error) else str(error)
+            print(f"cmt-numba: {' '.join(reason.split())}", file=sys.stderr)
+            raise typer.Exit(2) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"cmt-numba {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show the whole of an error.")] = False,
+) -> None:
+    """Contextual Memory Trees: learn to find the right one among very many classes or labels.
+
+    A first try, with a file of lines such as `7 12:1 40:0.5` (class, then feature:value):
+
+    ```sh
+    cmt-numba info train.svm
+    cmt-numba evaluate train.svm
+    cmt-numba fit train.svm --model my.cmt
+    cmt-numba query new.svm --model my.cmt
+    ```
+    """
+
+
+@app.command()
+def fit(
+    data: given.Data,
+    model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="File to write the model to.")],
+    data_format: given.FormatOption = None,
+    task: given.TaskOption = None,
+    features: given.Features = None,
+    bits: given.Bits = 18,
+    label: given.Label = "label",
+    text: given.Text = None,
+    ignore: given.Ignore = None,
+    labels: given.Labels = None,
+    trees: given.Trees = None,
+    probes: given.Probes = None,
+    passes: given.Passes = None,
+    settings: given.Settings = None,
+    jobs: given.Jobs = 1,
+    seed: given.Seed = 0,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="Learn batch by batch, for files larger than memory.")
+    ] = False,
+    batch_size: given.BatchRows = 10_000,
+    progress: given.Progress = None,
+) -> None:
+    """Learn from a data file and write a model.
+
+    Models are pickles: whoever wrote one can run code on the machine that loads it, so load only those you trust.
+
+    ```sh
+    cmt-numba fit train.svm --model my.cmt
+    cmt-numba fit huge.svm.gz --model my.cmt --streaming --features 50000
+    cmt-numba fit news.csv --text title --text body --label topic --model news.cmt
+    ```
+    """
+    from .._wording import profile_pairs
+    from ..evaluation import profile
+    from ._show import show_pairs
+
+    source = open_data(data, read_options(data_format, task, features, bits, label, text, ignore, labels))
+    options = look_through(source, progress)
+    estimator = new_estimator(
+        options.task,
+        trees=trees,
+        probes=probes,
+        passes=passes,
+        settings=settings,
+        jobs=jobs,
+        seed=seed,
+        streaming=streaming,
+    )
+    if streaming:
+        with stream(source, batch_size, "learning", progress) as batches:
+            for X, y in batches.pairs():
+                estimator.partial_fit(X, y)
+    else:
+        rows = source.read()
+        estimator.fit(rows.X, rows.y)
+    save_model(model, Model(estimator, options))
+    pairs: list[tuple[str, Any]] = [("classes", int(estimator.classes_.size))]
+    if estimator.forest_.n_memories > 0:
+        pairs += profile_pairs(profile(estimator))
+    show_pairs(Console(stderr=True), f"Written to {model}", pairs)
+
+
+@app.command()
+def evaluate(
+    ctx: typer.Context,
+    data: given.Data,
+    test: Annotated[
+        Path | None, typer.Option("--test", metavar="FILE", help="File with the rows to ask about.")
+    ] = None,
+    test_labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--test-labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix to ask about."
+        ),
+    ] = None,
+    progressive: Annotated[
+        bool,
+        typer.Option(
+            "--progressive/--batch",
+            help="Ask about each row before learning it, reading the file once, however large it is; or learn from "
+            "some rows and ask about others.",
+        ),
+    ] = False,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of --batch.")] = 3,
+    holdout: Annotated[
+        float, typer.Option("--holdout", metavar="SHARE", help="Share of rows to ask about, without --test.")
+    ] = 0.2,
+    data_format: given.FormatOption = None,
+    task: given.TaskOption = None,
+    features: given.Features = None,
+    bits: given.Bits = 18,
+    label: given.Label = "label",
+    text: given.Text = None,
+    ignore: given.Ignore = None,
+    labels: given.Labels = None,
+    trees: given.Trees = None,
+    probes: given.Probes = None,
+    passes: given.Passes = None,
+    settings: given.Settings = None,
+    jobs: given.Jobs = 1,
+    seed: given.Seed = 0,
+    batch_size: given.BatchRows = 1000,
+    json_file: given.JsonFile = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots (HTML).")
+    ] = None,
+    progress: given.Progress = None,
+) -> None:
+    """Measure how good the answers are: error, time, and the shape of the trees.
+
+    With --progressive rows come in the order of the file, and batches grow to --batch-size: shuffle a file that is
+    sorted by class.
+
+    ```sh
+    cmt-numba evaluate train.svm
+    cmt-numba evaluate train.svm --test test.svm --report result.html
+    cmt-numba evaluate huge.svm --progressive --json -
+    ```
+    """
+    from .. import evaluation
+    from ._show import show_result
+
+    options = read_options(data_format, task, features, bits, label, text, ignore, labels)
+    source = open_data(data, options)
+    known = look_through(source, progress)
+    estimator = new_estimator(
+        known.task,
+        trees=trees,
+        probes=probes,
+        passes=passes,
+        settings=settings,
+        jobs=jobs,
+        seed=seed,
+        streaming=progressive,
+    )
+    if test_labels is not None and test is None:
+        raise ValueError("--test-labels needs --test")
+    result: evaluation.ProgressiveResult | evaluation.BatchResult
+    if progressive:
+        if test is not None:
+            raise ValueError("--test is for --batch: --progressive asks about the rows of DATA")
+        with stream(source, growing(batch_size), "asking and learning", progress) as batches:
+            result = evaluation.progressive_validation(estimator, batches.pairs(), callback=batches.note)
+        profile = evaluation.profile(estimator) if estimator.forest_.n_memories > 0 else None
+    else:
+        train, asked = _train_and_test(source.read, options, known, test, test_labels, data)
+        result = evaluation.batch_evaluation(
+            estimator,
+            train.X,
+            train.y,
+            *(() if asked is None else (asked.X, asked.y)),
+            holdout=holdout,
+            seeds=range(seed, seed + seeds),
+            progress=sys.stderr.isatty() if progress is None else progress,
+        )
+        profile = result.profile
+    if report is not None:
+        from ..report import write_report
+
+        command = shlex.join(["cmt-numba", *ctx.meta[_WORDS]])
+        write_report(report, result, title=f"{data.name}", command=command, profile=profile)
+    if json_file is not None:
+        contents = {"data": str(data), "version": __version__, "result": result.as_dict(), "profile": profile}
+        with _output(json_file) as file:
+            file.write(json.dumps(as_plain(contents), indent=2) + "\n")
+    if json_file != Path("-"):
+        show_result(Console(), result, profile)
+
+
+@app.command()
+def query(
+    data: given.Data,
+    model: Annotated[Path, typer.Option("--model", "-m", help="File of a model that you trust.")],
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "-k",
+            metavar="K",
+            min=1,
+            help="Labels wanted; by default one class, or all labels that the row should have.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write an object of JSON for each row.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Write a table: row, rank, label, score.")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write to.")] = Path("-"),
+    data_format: given.FormatOption = None,
+    batch_size: given.BatchRows = 1000,
+    progress: given.Progress = None,
+) -> None:
+    """Answer each row of a data file with the best labels and their scores.
+
+    The data is read like that which the model has learned from; its labels are read over. Rows count from 0.
+
+    ```sh
+    cmt-numba query new.svm --model my.cmt
+    cmt-numba query new.svm --model my.cmt -k 5 --json > answers.jsonl
+    ```
+    """
+    if as_json and as_csv:
+        raise ValueError("--json and --csv exclude each other")
+    learned = load_model(model)
+    source = open_data(data, replace(learned.options, format=data_format, with_labels=False, labels_file=None))
+    write = write_json if as_json else write_csv if as_csv else write_lines
+    look_through(source, progress)
+    with stream(source, batch_size, "asking", progress) as batches, _output(output) as file:
+        write(answers(learned, batches, k), file)
+
+
+@app.command()
+def info(
+    path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="A model that you trust, or a data file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    data_format: given.FormatOption = None,
+    task: given.TaskOption = None,
+    features: given.Features = None,
+    bits: given.Bits = 18,
+    label: given.Label = "label",
+    text: given.Text = None,
+    ignore: given.Ignore = None,
+    labels: given.Labels = None,
+    progress: given.Progress = None,
+) -> None:
+    """Tell what is in a model, or what the rows and labels of a data file are like.
+
+    ```sh
+    cmt-numba info train.svm
+    cmt-numba info my.cmt --json
+    ```
+    """
+    from ._describe import describe_data, describe_model
+    from ._show import show_pairs
+
+    if is_model(path):
+        described = describe_model(load_model(path))
+    else:
+        source = open_data(path, read_options(data_format, task, features, bits, label, text, ignore, labels))
+        options = look_through(source, progress)
+        with stream(source, 1000, "reading", progress) as batches:
+            described = {"data": {"format": options.format, **describe_data(batches, options.task)}}
+    if as_json:
+        print(json.dumps(as_plain(described), indent=2))
+        return
+    for name, pairs in described.items():
+        shown = ((key, _shortened(value)) for key, value in pairs.items())
+        show_pairs(Console(), f"{path}: {name}", shown)
+
+
+def _shortened(value: Any) -> Any:
+    from .._wording import format_value
+
+    if not isinstance(value, list):
+        return value
+    return ", ".join(f"{place}: {format_value(n)}" for place, n in enumerate(value) if n)
+
+
+def _train_and_test(
+    read: Any, options: ReadOptions, known: ReadOptions, test: Path | None, test_labels: Path | None, data: Path
+) -> tuple[Batch, Batch | None]:
+    """Return the rows of both files, in the width of the wider."""
+    if test is None:
+        return read(), None
+    beside = None if test_labels is None else str(test_labels)
+    alike = replace(known, format=options.format, n_features=options.n_features, labels_file=beside)
+    asked = open_data(test, alike)
+    width = asked.resolved().n_features
+    if width is None or known.n_features is None:
+        return read(), asked.read()
+    width = max(width, known.n_features)
+    return open_data(data, replace(known, n_features=width)).read(), open_data(
+        test, replace(alike, n_features=width)
+    ).read()
+
+
+@contextmanager
+def _output(path: Path) -> Iterator[TextIO]:
+    """Open a file to write to, or give the output for ``-``."""
+    if path == Path("-"):
+        yield sys.stdout
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        yield file

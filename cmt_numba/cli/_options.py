@@ -1,0 +1,191 @@
+"""The options that several commands have, and what becomes of them."""
+
+from __future__ import annotations
+
+import ast
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..formats import FORMATS, ReadOptions
+
+Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[misc]
+
+
+class Task(StrEnum):
+    """What rows have: one class each, or any number of labels."""
+
+    multiclass = "multiclass"
+    multilabel = "multilabel"
+
+
+_READING = "How to read the data"
+_LEARNING = "How to learn"
+
+Data = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="Data file: svmlight (.svm), Extreme Classification Repository (.xc), Vowpal Wabbit (.vw), .csv, .tsv, "
+        ".parquet or .npz. Text may be compressed (.gz).",
+    ),
+]
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", help="Format, where the file's name does not tell.", rich_help_panel=_READING),
+]
+TaskOption = Annotated[
+    Task | None,
+    typer.Option("--task", help="By default multilabel if a row has several labels.", rich_help_panel=_READING),
+]
+Features = Annotated[
+    int | None,
+    typer.Option(
+        "--features",
+        metavar="N",
+        min=1,
+        help="Width of sparse data; saves a pass over the file that finds it out.",
+        rich_help_panel=_READING,
+    ),
+]
+Bits = Annotated[
+    int,
+    typer.Option(
+        "--bits",
+        metavar="BITS",
+        min=1,
+        max=30,
+        help="Hash words and names of features into 2**BITS features.",
+        rich_help_panel=_READING,
+    ),
+]
+Label = Annotated[
+    str, typer.Option("--label", metavar="COLUMN", help="Column of a table with the labels.", rich_help_panel=_READING)
+]
+Text = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text",
+        metavar="COLUMN",
+        help="Column of a table whose words are the features; may be repeated.",
+        rich_help_panel=_READING,
+    ),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore", metavar="COLUMN", help="Column of a table to leave out; may be repeated.", rich_help_panel=_READING
+    ),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        "--labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix.", rich_help_panel=_READING
+    ),
+]
+Trees = Annotated[
+    int | None,
+    typer.Option("--trees", metavar="N", min=1, help="Trees; by default as suits the data.", rich_help_panel=_LEARNING),
+]
+Probes = Annotated[
+    int | None,
+    typer.Option(
+        "--probes", metavar="N", min=1, help="Leaves searched; by default as suits the data.", rich_help_panel=_LEARNING
+    ),
+]
+Passes = Annotated[
+    int | None,
+    typer.Option(
+        "--passes",
+        metavar="N",
+        min=1,
+        help="How often to go through the examples, in place of 2 and 5.",
+        rich_help_panel=_LEARNING,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3; may be "
+        "repeated.",
+        rich_help_panel=_LEARNING,
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Threads; -1 for all.", rich_help_panel=_LEARNING)]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed.", rich_help_panel=_LEARNING)]
+Progress = Annotated[
+    bool | None,
+    typer.Option("--progress/--no-progress", help="Show a progress bar; by default only on a terminal."),
+]
+BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Most rows to hold at a time.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON to a file, or to the output with -."),
+]
+
+
+def read_options(
+    data_format: Format | None,
+    task: Task | None,
+    features: int | None,
+    bits: int,
+    label: str,
+    text: list[str] | None,
+    ignore: list[str] | None,
+    labels: Path | None,
+) -> ReadOptions:
+    """Return how to read a file."""
+    return ReadOptions(
+        format=data_format,
+        task=task,
+        n_features=features,
+        n_bits=bits,
+        label=label,
+        text=tuple(text or ()),
+        ignore=tuple(ignore or ()),
+        labels_file=None if labels is None else str(labels),
+    )
+
+
+def new_estimator(
+    task: str | None,
+    *,
+    trees: int | None,
+    probes: int | None,
+    passes: int | None,
+    settings: list[str] | None,
+    jobs: int,
+    seed: int,
+    streaming: bool,
+) -> Any:
+    """Return an estimator for a task that has not learned anything.
+
+    Raises
+    ------
+    ValueError
+        If it has no such parameter.
+    """
+    from .. import CMTClassifier, CMTMultilabelClassifier
+
+    estimator: Any = CMTMultilabelClassifier() if task == "multilabel" else CMTClassifier(store_examples=not streaming)
+    estimator.set_params(n_trees=trees, n_probes=probes, n_jobs=jobs, random_state=seed)
+    if passes is not None:
+        estimator.set_params(n_router_passes=passes, n_head_passes=passes)
+    known = estimator.get_params()
+    for setting in settings or []:
+        name, equals, text = setting.partition("=")
+        if name not in known or not equals:
+            raise ValueError(f"--set {setting}: must be NAME=VALUE with one of the names {', '.join(sorted(known))}")
+        estimator.set_params(**{name: _value(text)})
+    return estimator
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text

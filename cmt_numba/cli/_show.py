@@ -1,0 +1,50 @@
+"""Results as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .._wording import format_value, metric_pairs, profile_pairs, result_pairs
+from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
+
+
+def show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, Any]]) -> None:
+    """Print a table of names and values."""
+    table = Table(show_header=False)
+    for name, value in pairs:
+        table.add_row(name, format_value(value))
+    _print(console, title, table)
+
+
+def _print(console: Console, title: str, table: Table) -> None:
+    console.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
+    console.print(table)
+
+
+def show_result(console: Console, result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> None:
+    """Print the tables of an evaluation."""
+    show_pairs(console, "Answers", metric_pairs(result))
+    show_pairs(console, "Work", result_pairs(result))
+    if isinstance(result, BatchResult) and result.by_probes:
+        table = Table(*result.by_probes)
+        for row in zip(*result.by_probes.values(), strict=True):
+            table.add_row(*map(format_value, row))
+        _print(console, "As more leaves are searched", table)
+    if isinstance(result, ProgressiveResult):
+        _show_curve(console, result)
+    if profile is not None:
+        show_pairs(console, "Trees", profile_pairs(profile))
+
+
+def _show_curve(console: Console, result: ProgressiveResult) -> None:
+    name = next(iter(result.metrics))
+    table = Table("examples", f"{name} so far", f"{name} lately")
+    points = list(zip(result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"], strict=True))
+    step = max(1, len(points) // 8)
+    for n, so_far, recent in points[::-1][::step][::-1]:
+        table.add_row(f"{n:,}", f"{so_far:.4f}", f"{recent:.4f}")
+    _print(console, "As it learned", table)

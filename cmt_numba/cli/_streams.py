@@ -1,0 +1,79 @@
+"""Batches of a file on their way to an estimator, with a progress bar."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tqdm import tqdm
+
+from ..formats import Batch, ReadOptions, Source
+
+_SHARE = 0.01
+"""An online learner is asked about so many examples at once, of as many as it has learned before."""
+
+
+def growing(most: int) -> Callable[[int], int]:
+    """Return the sizes of batches for progressive validation: 1 % of the rows so far, at most ``most``."""
+    return lambda seen: max(1, min(most, int(_SHARE * seen)))
+
+
+class Stream:
+    """The batches of a file.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    size : int or callable
+        As of :meth:`Source.batches`.
+    bar : tqdm
+        Shows how much of the file has been read.
+    """
+
+    def __init__(self, source: Source, size: int | Callable[[int], int], bar: Any) -> None:
+        self._source, self._size, self._bar = source, size, bar
+        self.n_rows = 0
+        self._measures: dict[str, str] = {}
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the batches. A batch counts as done when the next is asked for."""
+        for batch in self._source.batches(self._size):
+            yield batch
+            self.n_rows += batch.X.shape[0]
+            self._bar.total = self._source.extent
+            seconds = max(self._bar.format_dict["elapsed"], 1e-9)
+            rows = {"rows": f"{self.n_rows:,}", "rows/s": f"{self.n_rows / seconds:,.0f}"}
+            self._bar.set_postfix({**self._measures, **rows}, refresh=False)
+            self._bar.update(batch.position - self._bar.n)
+
+    def note(self, metrics: dict[str, float]) -> None:
+        """Show the first measure of these beside the bar."""
+        name = next(name for name in metrics if name != "n_examples")
+        self._measures = {name: f"{metrics[name]:.4f}"}
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the rows and labels of each batch."""
+        for batch in self:
+            yield batch.X, batch.y
+
+
+@contextmanager
+def stream(source: Source, size: int | Callable[[int], int], name: str, progress: bool | None) -> Iterator[Stream]:
+    """Give the batches of a file, with a progress bar if wanted, or on a terminal if it is not said."""
+    with _bar(source, name, progress) as bar:
+        yield Stream(source, size, bar)
+
+
+def look_through(source: Source, progress: bool | None) -> ReadOptions:
+    """Return a source's options with everything found out, with a progress bar."""
+    with _bar(source, "looking through", progress, leave=False) as bar:
+        return source.resolved(lambda position: bar.update(position - bar.n))
+
+
+def _bar(source: Source, name: str, progress: bool | None, *, leave: bool = True) -> Any:
+    hidden = None if progress is None else not progress  # None: unless on a terminal
+    options = {"unit": source.unit, "unit_scale": True, "disable": hidden, "leave": leave, "file": sys.stderr}
+    return tqdm(total=source.extent, desc=name, **options)

@@ -1,0 +1,107 @@
+"""Which reader is for which file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ._arrays import ArraysSource
+from ._errors import FormatError
+from ._source import TASKS, ReadOptions, Source
+from ._svmlight import ExtremeSource, SvmlightSource
+from ._tables import CsvSource, ParquetSource
+from ._text import check_file, first_line
+from ._vowpal import VowpalSource
+
+FORMATS: dict[str, type[Source]] = {
+    reader.format: reader
+    for reader in (SvmlightSource, ExtremeSource, VowpalSource, CsvSource, ParquetSource, ArraysSource)
+}
+"""The readers by the names of their formats."""
+
+_FORMAT_OF_SUFFIX = {
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".xc": "xc",
+    ".vw": "vw",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npz": "npz",
+}
+
+
+def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **changes: Any) -> Source:
+    r"""Return a reader for a data file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file. Text files may be compressed by gzip, whatever their name.
+    options : ReadOptions, optional
+        How to read it.
+    **changes
+        Fields of :class:`ReadOptions` that differ from ``options``.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    FormatError
+        If there is no such file, or it does not show its format.
+    ValueError
+        If an option cannot be used.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "two.svm"
+    ...     _ = path.write_text("3 0:1 4:0.5\n7 1:2\n")
+    ...     batch = open_data(path).read()
+    >>> batch.X.shape, batch.y
+    ((2, 5), array([3, 7]))
+    """
+    path = Path(path)
+    options = replace(options or ReadOptions(), **changes)
+    if options.format is not None and options.format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {options.format!r}")
+    if options.task is not None and options.task not in TASKS:
+        raise ValueError(f"task must be one of {', '.join(TASKS)}, not {options.task!r}")
+    if not 1 <= options.n_bits <= 30:
+        raise ValueError(f"n_bits must be between 1 and 30, not {options.n_bits}")
+    if options.n_features is not None and not 1 <= options.n_features < 2**31:
+        raise ValueError(f"n_features must be between 1 and {2**31 - 1}, not {options.n_features}")
+    check_file(path)
+    return FORMATS[options.format or format_of(path)](path, options)
+
+
+def format_of(path: Path) -> str:
+    """Return the format of a file by its name, or else by its first line.
+
+    Raises
+    ------
+    FormatError
+        If neither tells.
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-1:] == [".gz"]:
+        suffixes.pop()
+    named = _FORMAT_OF_SUFFIX.get(suffixes[-1]) if suffixes else None
+    if named is not None:
+        return named
+    line = first_line(path, comments=True)
+    if re.fullmatch(rb"\s*\d+\s+\d+\s+\d+\s*", line):
+        return "xc"
+    if b"|" in line:
+        return "vw"
+    if re.match(rb"\s*[-+.,\deE]*(\s+qid:\d+)?(\s+\d+:\S+)+\s*(#.*)?$", line):
+        return "svmlight"
+    raise FormatError(path, f"neither its name nor its first line tells its format: name one of {', '.join(FORMATS)}")

@@ -1,0 +1,226 @@
+"""What all readers have in common: how they are told what to read, and how rows become batches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from ._errors import FormatError
+
+TASKS = ("multiclass", "multilabel")
+
+
+class Batch(NamedTuple):
+    """Some rows of a file.
+
+    Attributes
+    ----------
+    X : ndarray of float32 or scipy.sparse.csr_array of float32, shape (n, n_features)
+        Examples.
+    y : ndarray of shape (n,), scipy.sparse.csr_array of int8, shape (n, n_labels), or None
+        Their classes (int64, or text), or which labels they have; None where labels are not read. A later batch may
+        have more columns than an earlier one.
+    position : int
+        How much of the file has been read, in the units of ``Source.extent``.
+    """
+
+    X: Any
+    y: Any
+    position: int
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a file. What is None is found out from the file.
+
+    Attributes
+    ----------
+    format : str, optional
+        One of :data:`cmt_numba.formats.FORMATS`; by default what the file's name, or its first line, says.
+    task : {"multiclass", "multilabel"}, optional
+        Whether rows have one class each, or any number of labels.
+    n_features : int, optional
+        Width of sparse examples. Finding it out takes a pass over the file where no header says it.
+    named_labels : bool, optional
+        Whether classes are text rather than whole numbers.
+    n_bits : int, default 18
+        Words and names of features are hashed into ``2**n_bits`` features.
+    label : str, default "label"
+        The column of a table that holds the labels.
+    text : tuple of str, default ()
+        Columns of a table whose words are the features; without any, all other columns are features.
+    ignore : tuple of str, default ()
+        Columns of a table to leave out.
+    columns : tuple of str, optional
+        The columns of a table that are features, in their order.
+    labels_file : str, optional
+        A second file, with the labels of a file of scipy.sparse.
+    with_labels : bool, default True
+        Whether to read labels at all.
+    """
+
+    format: str | None = None
+    task: str | None = None
+    n_features: int | None = None
+    named_labels: bool | None = None
+    n_bits: int = 18
+    label: str = "label"
+    text: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
+    labels_file: str | None = None
+    with_labels: bool = True
+
+
+class Source(ABC):
+    """A data file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    options : ReadOptions
+        How to read it.
+
+    Attributes
+    ----------
+    extent : int
+        The size of the file, for progress: see ``unit``.
+    unit : {"B", "row"}
+        What ``extent`` and the positions of batches count.
+    """
+
+    format: ClassVar[str]
+    unit: str = "B"
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self.path = path
+        self.options = options
+        self.extent = path.stat().st_size
+        self._resolved: ReadOptions | None = None
+        self._watch: Callable[[int], Any] = lambda position: None
+
+    def resolved(self, watch: Callable[[int], Any] | None = None) -> ReadOptions:
+        """Return the options with everything found out: what another file must be read with to get alike rows.
+
+        This may take a pass over the file, the first time.
+
+        Parameters
+        ----------
+        watch : callable, optional
+            Called now and then with how much of the file has been looked through, in the units of ``extent``.
+
+        Raises
+        ------
+        FormatError
+            If the file cannot be read.
+        """
+        if self._resolved is None:
+            if watch is not None:
+                self._watch = watch
+            self._resolved = replace(self._scanned(), format=self.format)
+        return self._resolved
+
+    @abstractmethod
+    def _scanned(self) -> ReadOptions:
+        """Return the options with task, width and kind of labels filled in, from as little of the file as will do."""
+
+    @abstractmethod
+    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
+        """Yield the rows in the pieces that are easiest to read; no piece grows with the file."""
+
+    def batches(self, size: int | Callable[[int], int] = 1000) -> Iterator[Batch]:
+        """Yield the rows in order, holding never more than a batch and a piece of a mebibyte or so.
+
+        Parameters
+        ----------
+        size : int or callable, default 1000
+            Rows of a batch, or a function that says from the number of rows so far how many come next.
+
+        Yields
+        ------
+        Batch
+
+        Raises
+        ------
+        FormatError
+            If the file cannot be read; the batches before the fault have been given out by then.
+        """
+        size_of = size if callable(size) else lambda seen: size
+        seen = 0
+        for batch in _in_sizes(self._chunks(self.resolved()), size_of):
+            seen += batch.X.shape[0]
+            yield batch
+        if seen == 0:
+            raise FormatError(self.path, "holds no rows")
+
+    def read(self) -> Batch:
+        """Return all rows.
+
+        Raises
+        ------
+        FormatError
+            If the file cannot be read.
+        """
+        chunks = [chunk for chunk in self._chunks(self.resolved()) if chunk.X.shape[0] > 0]
+        if not chunks:
+            raise FormatError(self.path, "holds no rows")
+        return joined(chunks)
+
+
+def joined(batches: list[Batch]) -> Batch:
+    """Return the rows of one or more batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    X = [batch.X for batch in batches]
+    y = [batch.y for batch in batches]
+    if scipy.sparse.issparse(y[0]):
+        n_labels = max(one.shape[1] for one in y)
+        labels: Any = scipy.sparse.vstack([widened(one, n_labels) for one in y], format="csr")
+    else:
+        labels = None if y[0] is None else np.concatenate(y)
+    rows = scipy.sparse.vstack(X, format="csr") if scipy.sparse.issparse(X[0]) else np.concatenate(X)
+    return Batch(rows, labels, batches[-1].position)
+
+
+def widened(Y: scipy.sparse.csr_array, n_labels: int) -> scipy.sparse.csr_array:
+    """Return an indicator matrix with so many columns, or more if it has more."""
+    if Y.shape[1] >= n_labels:
+        return Y
+    return scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], n_labels))
+
+
+def _rows(batch: Batch, first: int, stop: int, start: int) -> Batch:
+    """Return some rows of a batch that begins at the position ``start``; where they end is taken from their number."""
+    n_rows = batch.X.shape[0]
+    if first == 0 and stop == n_rows:
+        return batch
+    position = start + (batch.position - start) * stop // n_rows
+    return Batch(batch.X[first:stop], None if batch.y is None else batch.y[first:stop], position)
+
+
+def _in_sizes(chunks: Iterator[Batch], size_of: Callable[[int], int]) -> Iterator[Batch]:
+    """Yield the rows of chunks in batches of the sizes wanted; the last may be smaller."""
+    held: list[Batch] = []
+    n_held = seen = start = 0
+    wanted = size_of(0)
+    for chunk in chunks:
+        first, n_rows = 0, chunk.X.shape[0]
+        while n_held + n_rows - first >= wanted:
+            stop = first + wanted - n_held
+            yield joined([*held, _rows(chunk, first, stop, start)])
+            held, n_held, first = [], 0, stop
+            seen += wanted
+            wanted = size_of(seen)
+        if first < n_rows:
+            held.append(_rows(chunk, first, n_rows, start))
+            n_held += n_rows - first
+        start = chunk.position
+    if held:
+        yield joined(held)

@@ -1,0 +1,281 @@
+"""svmlight (libsvm) files, and those of the Extreme Classification Repository, which are the same with a header."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from io import BytesIO
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._validation import MOST_FEATURES
+from ._errors import FormatError
+from ._labels import MOST_LABELS, complaint_about_labels, indicator, label_list
+from ._source import Batch, ReadOptions, Source
+from ._text import Block, first_line, read_blocks
+
+_FLOAT32_MOST = float(np.finfo(np.float32).max)
+
+
+class SvmlightSource(Source):
+    """A file of lines ``label feature:value feature:value ... # comment``.
+
+    The numbers of features are taken as they are written: where they count from 1, column 0 is empty. Lines may have
+    several labels, ``1,4,7``, or none.
+    """
+
+    format = "svmlight"
+
+    def _scanned(self) -> ReadOptions:
+        options = self.options
+        if options.n_features is not None and (options.task is not None or not options.with_labels):
+            return options
+        shape = _Shape(0, False)
+        for block in self._blocks():
+            shape = shape.of_block(self, block)
+            self._watch(block.position)
+        return replace(
+            options,
+            n_features=options.n_features or max(1, shape.n_features),
+            task=options.task or ("multilabel" if shape.several_labels else "multiclass"),
+        )
+
+    def _blocks(self) -> Iterator[Block]:
+        return read_blocks(self.path)
+
+    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
+        n_labels = 0
+        for block in self._blocks():
+            chunk = self._parsed(block, _rules(options, n_labels))
+            if options.task == "multilabel" and chunk.y is not None:
+                n_labels = chunk.y.shape[1]
+            if chunk.X.shape[0] > 0:
+                yield chunk
+
+    def _parsed(self, block: Block, rules: _Rules) -> Batch:
+        """Return the rows of a block, by scikit-learn's reader if it can."""
+        from sklearn.datasets import load_svmlight_file  # takes long to import, and many commands need it not
+
+        # Whatever scikit-learn does not take is read again, slowly, to find out which line it is, and why.
+        try:
+            X, labels = load_svmlight_file(
+                BytesIO(block.data),
+                n_features=rules.n_features,
+                dtype=np.float32,
+                multilabel=rules.task == "multilabel" or not rules.with_labels,
+                zero_based=True,
+            )
+            if np.isfinite(X.data).all():
+                return Batch(scipy.sparse.csr_array(X), _as_y(labels, rules), block.position)
+        except (ValueError, OverflowError, IndexError):
+            pass
+        rows = list(self._parsed_slowly(block, rules))
+        offsets = np.concatenate([[0], np.cumsum([len(row.features) for row in rows], dtype=np.int64)])
+        indices = np.fromiter((index for row in rows for index in row.features), np.int32)
+        values = np.fromiter((value for row in rows for value in row.features.values()), np.float32)
+        X = scipy.sparse.csr_array((values, indices, offsets), (len(rows), rules.n_features))
+        X.sort_indices()
+        several = rules.task == "multilabel"
+        labels = [row.labels if several else row.labels[0] for row in rows] if rules.with_labels else []
+        return Batch(X, _as_y(labels, rules), block.position)
+
+    def _parsed_slowly(self, block: Block, rules: _Rules) -> Iterator[_Row]:
+        for number, line in enumerate(block.data.splitlines(), block.first_line):
+            try:
+                row = _parsed_line(line, rules)
+            except ValueError as error:
+                raise FormatError(self.path, str(error), line=number) from None
+            if row is not None:
+                yield row
+
+
+class ExtremeSource(SvmlightSource):
+    """A file of the Extreme Classification Repository.
+
+    The first line says ``rows features labels``, the others ``label,label,... feature:value ...``. Features need not
+    be in order.
+    """
+
+    format = "xc"
+
+    def _scanned(self) -> ReadOptions:
+        _, n_features, _ = self._header()
+        if self.options.task == "multiclass":
+            raise FormatError(self.path, "files of this format have any number of labels a row: the task is multilabel")
+        if self.options.n_features is not None and self.options.n_features < n_features:
+            reason = f"has {n_features} features, which is more than {self.options.n_features}"
+            raise FormatError(self.path, reason, line=1)
+        return replace(self.options, task="multilabel", n_features=self.options.n_features or n_features)
+
+    def _header(self) -> tuple[int, int, int]:
+        found = re.fullmatch(rb"\s*(\d+)\s+(\d+)\s+(\d+)\s*", first_line(self.path))
+        if found is None or int(found[2]) == 0:
+            raise FormatError(self.path, "must be three whole numbers: rows, features, labels", line=1)
+        if max(int(found[2]), int(found[3])) > MOST_FEATURES:
+            raise FormatError(self.path, f"has more than {MOST_FEATURES} features or labels", line=1)
+        return int(found[1]), int(found[2]), int(found[3])
+
+    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
+        n_rows, _, n_labels = self._header()
+        n_seen = 0
+        for block in _without_first_line(self._blocks()):
+            chunk = self._parsed(block, _rules(options, n_labels)._replace(n_labels=n_labels, ascending=False))
+            n_seen += chunk.X.shape[0]
+            if chunk.X.shape[0] > 0:
+                yield chunk
+        if n_seen != n_rows:
+            raise FormatError(self.path, f"has {n_seen} rows where its first line says {n_rows}: cut off?")
+
+    def _parsed(self, block: Block, rules: _Rules) -> Batch:
+        # A row may have neither labels nor features. Scikit-learn would skip it.
+        data = re.sub(rb"(?m)^[ \t\r]*$(?=\n)", b"0:0", block.data) if _BLANK.search(block.data) else block.data
+        batch = super()._parsed(block._replace(data=data), rules)
+        if batch.y is not None and batch.y.shape[1] > (rules.n_labels or 0):
+            list(self._parsed_slowly(block, rules))  # says where
+        return batch
+
+
+_BLANK = re.compile(rb"(?m)^[ \t\r]*$(?=\n)")
+
+
+class _Rules(NamedTuple):
+    """What the lines of a file must keep to."""
+
+    n_features: int
+    task: str
+    with_labels: bool
+    least_labels: int  # columns of the matrix of labels
+    n_labels: int | None  # how many labels there are, if this is known
+    ascending: bool
+
+
+def _rules(options: ReadOptions, least_labels: int) -> _Rules:
+    assert options.n_features is not None  # has been found out
+    return _Rules(
+        options.n_features, options.task or "multilabel", options.with_labels, least_labels, None, ascending=True
+    )
+
+
+class _Shape(NamedTuple):
+    """What a look at a file's lines tells about them."""
+
+    n_features: int
+    several_labels: bool
+
+    def of_block(self, source: Source, block: Block) -> _Shape:
+        """Return the shape of this and the lines of a block. Lines that are malformed are left for the reader."""
+        end, several = self.n_features, self.several_labels
+        for number, line in enumerate(block.data.splitlines(), block.first_line):
+            if b"#" in line:
+                line = line.partition(b"#")[0]
+            # Features ascend, so the last one says how many there are.
+            colon = line.rfind(b":")
+            start = max(line.rfind(b" ", 0, colon), line.rfind(b"\t", 0, colon)) + 1
+            index = line[start:colon]
+            if colon > 0 and index.isdigit():
+                if int(index) >= end:
+                    end = int(index) + 1
+                    if end > MOST_FEATURES:
+                        raise FormatError(source.path, f"feature {int(index)} is too large a number", line=number)
+                if not several:
+                    several = b"," in line or b":" in line.split(None, 1)[0]
+            elif not several and b"," in line:
+                several = True
+        return _Shape(end, several)
+
+
+class _Row(NamedTuple):
+    labels: list[int]
+    features: dict[int, float]
+
+
+def _parsed_line(line: bytes, rules: _Rules) -> _Row | None:
+    """Return what a line holds, None if nothing, or raise ValueError with what is wrong with it."""
+    parts = line.partition(b"#")[0].decode("utf-8", "replace").split()
+    if not parts:
+        return None
+    unlabelled = ":" in parts[0]
+    if unlabelled and rules.task == "multiclass" and rules.with_labels:
+        raise ValueError(f"has no label: it begins with the feature {parts[0]!r}")
+    labels = [] if unlabelled or not rules.with_labels else _parsed_labels(parts[0], rules)
+    pairs = parts if unlabelled else parts[1:]
+    if pairs and pairs[0].startswith("qid:"):
+        pairs = pairs[1:]
+    features: dict[int, float] = {}
+    last = -1
+    for pair in pairs:
+        index, value = _parsed_pair(pair)
+        if index in features:
+            raise ValueError(f"feature {index} comes twice")
+        if rules.ascending and index < last:
+            raise ValueError(f"feature {index} comes after feature {last}: features must be in ascending order")
+        features[index] = value
+        last = index
+    if features and max(features) >= rules.n_features:
+        raise ValueError(f"feature {max(features)} is too large: there are features 0 to {rules.n_features - 1}")
+    return _Row(labels, features)
+
+
+def _parsed_labels(text: str, rules: _Rules) -> list[int]:
+    labels = label_list(text)
+    if labels is None:
+        raise ValueError(f"label {text!r} is not a whole number")
+    if rules.task == "multiclass":
+        if len(labels) != 1:
+            raise ValueError(f"has several labels, {text!r}, where the task is multiclass")
+        return labels
+    complaint = complaint_about_labels(labels, rules.n_labels)
+    if complaint is not None:
+        raise ValueError(complaint)
+    return labels
+
+
+def _parsed_pair(pair: str) -> tuple[int, float]:
+    name, _, number = pair.partition(":")
+    try:
+        index = int(name)
+        value = float(number)
+    except ValueError:
+        raise ValueError(f"{pair!r} is not feature:value, a whole number and a number") from None
+    if index < 0:
+        raise ValueError(f"feature {index} is negative")
+    if not isfinite(value) or not abs(value) <= _FLOAT32_MOST:
+        raise ValueError(f"{pair!r} is not finite in float32")
+    return index, value
+
+
+def _as_y(labels: Sequence[Any], rules: _Rules) -> Any:
+    """Return labels as an array of classes or an indicator matrix, or raise ValueError if they are no such thing."""
+    if not rules.with_labels:
+        return None
+    if rules.task == "multiclass":
+        y = np.asarray(labels)
+        if y.size > 0 and not np.all(np.abs(y) < 2.0**53):  # NaN compares false
+            raise ValueError("labels must be finite")
+        whole = y.astype(np.int64)
+        if not np.array_equal(whole, y):
+            raise ValueError("labels must be whole numbers")
+        return whole
+    lowest = min((min(row, default=0) for row in labels), default=0)
+    highest = max((max(row, default=0) for row in labels), default=0)
+    if not 0 <= lowest <= highest < MOST_LABELS or any(label % 1 for row in labels for label in row):
+        raise ValueError("labels must be whole numbers from 0 on")
+    return indicator(labels, rules.least_labels)
+
+
+def _without_first_line(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Yield blocks without the first line that is not blank."""
+    skipped = False
+    for block in blocks:
+        if skipped:
+            yield block
+            continue
+        start = len(block.data) - len(block.data.lstrip())
+        end = block.data.find(b"\n", start) + 1
+        skipped = start < len(block.data)
+        if skipped and end > 0:
+            yield Block(block.data[end:], block.first_line + block.data[:end].count(b"\n"), block.position)

@@ -1,0 +1,260 @@
+"""Tables: CSV and Parquet files, whose columns are features, text or labels."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ._errors import FormatError
+from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
+from ._source import Batch, ReadOptions, Source
+from ._text import open_text
+
+_CELLS_IN_A_CHUNK = 1 << 18
+_ROWS_IN_A_CHUNK = 4096
+_ROWS_OF_LABELS = 1 << 16
+
+
+class TableSource(Source):
+    """A table of named columns: one of labels, and either numbers, or text whose words are the features."""
+
+    def _scanned(self) -> ReadOptions:
+        names = self._names()
+        options = replace(
+            self.options,
+            columns=self._feature_columns(names),
+            n_features=2**self.options.n_bits if self.options.text else None,
+        )
+        if not options.with_labels:
+            return options
+        if options.label not in names:
+            raise FormatError(self.path, f"has no column {options.label!r} for the labels, but {_listed(names)}")
+        if options.task is not None and options.named_labels is not None:
+            return options
+        several, named = options.task == "multilabel", False
+        for frame, position in self._frames([options.label], _ROWS_OF_LABELS):
+            self._watch(position)
+            for label in frame[options.label].unique() if _is_flat(frame[options.label]) else [[]]:
+                if isinstance(label, list):
+                    several = True
+                elif not _is_missing(label):
+                    several = several or ("," in str(label) and label_list(str(label)) is not None)
+                    named = named or is_name(str(label))
+        task = options.task or ("multilabel" if several else "multiclass")
+        return replace(options, task=task, named_labels=named and task == "multiclass")
+
+    @abstractmethod
+    def _names(self) -> list[str]:
+        """Return the names of the columns."""
+
+    @abstractmethod
+    def _frames(self, columns: list[str], n_rows: int) -> Iterator[tuple[Any, int]]:
+        """Yield some columns as data frames of some rows, with the position in the file."""
+
+    def _feature_columns(self, names: list[str]) -> tuple[str, ...]:
+        options = self.options
+        for name in (*options.text, *options.ignore, *(options.columns or ())):
+            if name not in names and (name not in options.ignore):
+                raise FormatError(self.path, f"has no column {name!r}, but {_listed(names)}")
+        if options.text:
+            return options.text
+        if options.columns is not None:
+            return options.columns
+        left_out = {options.label, *options.ignore}
+        columns = tuple(name for name in names if name not in left_out)
+        if not columns:
+            raise FormatError(self.path, f"has no columns of features, only {_listed(names)}")
+        return columns
+
+    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
+        columns = list(options.columns or ())
+        wanted = [*columns, *([options.label] if options.with_labels else [])]
+        n_rows = max(1, min(_ROWS_IN_A_CHUNK, _CELLS_IN_A_CHUNK // len(wanted)))
+        first_row, n_labels = 1, 0
+        for frame, position in self._frames(wanted, n_rows):
+            if len(frame) == 0:
+                continue
+            if options.text:
+                X = _words(frame[columns], options.n_bits)
+            else:
+                X = np.column_stack([self._numbers(frame[name], name, first_row) for name in columns])
+            y = self._labels(frame[options.label], options, first_row, n_labels) if options.with_labels else None
+            if options.task == "multilabel" and y is not None:
+                n_labels = y.shape[1]
+            yield Batch(X, y, position)
+            first_row += len(frame)
+
+    def _numbers(self, column: Any, name: str, first_row: int) -> np.ndarray:
+        """Return a column as float32: shape (n,), or (n, width) where it holds lists of numbers."""
+        if len(column) > 0 and isinstance(column.iloc[0], np.ndarray):
+            return self._lists_of_numbers(column, name, first_row)
+        if column.dtype.kind not in "fiub":
+            parsed = _pandas().to_numeric(column, errors="coerce")
+            bad = np.flatnonzero(parsed.isna().to_numpy())
+            if bad.size > 0:
+                text = column.iloc[bad[0]]
+                reason = f"column {name!r} holds {text!r}, which is not a number"
+                if _is_missing(text):
+                    reason = f"column {name!r} has no value"
+                raise FormatError(self.path, reason, row=first_row + int(bad[0]))
+            column = parsed
+        with np.errstate(over="ignore"):
+            numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan).astype(np.float32)
+        bad = np.flatnonzero(~np.isfinite(numbers))
+        if bad.size > 0:
+            what = "has no value" if _is_missing(column.iloc[bad[0]]) else "holds a value that is not finite in float32"
+            raise FormatError(self.path, f"column {name!r} {what}", row=first_row + int(bad[0]))
+        return numbers
+
+    def _lists_of_numbers(self, column: Any, name: str, first_row: int) -> np.ndarray:
+        lists = list(column)
+        for row, numbers in enumerate(lists, first_row):
+            if not isinstance(numbers, np.ndarray) or numbers.size != lists[0].size or numbers.dtype.kind not in "fiu":
+                reason = f"column {name!r} must hold lists of {lists[0].size} numbers like that of the first row"
+                raise FormatError(self.path, reason, row=row)
+            if not np.isfinite(numbers.astype(np.float32)).all():
+                raise FormatError(self.path, f"column {name!r} holds a value that is not finite in float32", row=row)
+        return np.stack(lists).astype(np.float32)
+
+    def _labels(self, column: Any, options: ReadOptions, first_row: int, n_labels: int) -> Any:
+        labels = list(column)
+        if options.task == "multilabel":
+            return indicator([self._label_list(one, row) for row, one in enumerate(labels, first_row)], n_labels)
+        for row, label in enumerate(labels, first_row):
+            if _is_missing(label):
+                raise FormatError(self.path, f"has no label in column {options.label!r}", row=row)
+        if options.named_labels:
+            return np.array([str(label) for label in labels])
+        numbers = [self._number(label, row) for row, label in enumerate(labels, first_row)]
+        return np.array(numbers, np.int64)
+
+    def _number(self, label: Any, row: int) -> int:
+        number = whole_number(str(label))
+        if number is None:
+            raise FormatError(self.path, f"label {label!r} is not a whole number", row=row)
+        return number
+
+    def _label_list(self, cell: Any, row: int) -> list[int]:
+        if isinstance(cell, np.ndarray | list | tuple):
+            labels: list[int] | None = [self._number(label, row) for label in cell]
+        else:
+            labels = [] if _is_missing(cell) else label_list(str(cell))
+        if labels is None:
+            raise FormatError(self.path, f"labels {cell!r} are not whole numbers with commas between", row=row)
+        complaint = complaint_about_labels(labels, None)
+        if complaint is not None:
+            raise FormatError(self.path, complaint, row=row)
+        return labels
+
+
+class CsvSource(TableSource):
+    """A table of comma-separated values with a header; of tab-separated ones if the file's name ends in ``.tsv``."""
+
+    format = "csv"
+
+    def _separator(self) -> str:
+        return "\t" if ".tsv" in self.path.suffixes else ","
+
+    def _names(self) -> list[str]:
+        for frame, _ in self._frames(None, 1):
+            return [str(name) for name in frame.columns]
+        raise FormatError(self.path, "holds no rows")
+
+    def _frames(self, columns: list[str] | None, n_rows: int) -> Iterator[tuple[Any, int]]:
+        pandas = _pandas()
+        with open_text(self.path) as file:
+            try:
+                frames = pandas.read_csv(
+                    file.lines,
+                    sep=self._separator(),
+                    dtype={self.options.label: "object"},
+                    keep_default_na=False,  # "NA" and "None" may be words and classes
+                    na_values=[""],
+                    chunksize=n_rows,
+                    index_col=False,
+                    low_memory=False,
+                )
+                while True:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("error", pandas.errors.ParserWarning)  # of rows that are too long
+                        frame = next(frames, None)
+                    if frame is None:
+                        break
+                    yield frame if columns is None else frame[columns], file.stored.tell()
+            except (ValueError, pandas.errors.ParserWarning) as error:  # pandas' own errors are ValueErrors
+                raise FormatError(self.path, f"is no table: {_one_line(error)}") from error
+
+
+class ParquetSource(TableSource):
+    """A Parquet file. Columns of lists of numbers, all of one length, are features too."""
+
+    format = "parquet"
+    unit = "row"
+
+    def _names(self) -> list[str]:
+        return list(self._opened().schema_arrow.names)
+
+    def _opened(self) -> Any:
+        arrow, parquet = _imported("pyarrow", "Parquet files"), _imported("pyarrow.parquet", "Parquet files")
+        try:
+            file = parquet.ParquetFile(self.path)
+        except (arrow.ArrowInvalid, OSError) as error:
+            raise FormatError(self.path, f"is not a Parquet file, or is damaged: {_one_line(error)}") from error
+        self.extent = file.metadata.num_rows
+        return file
+
+    def _frames(self, columns: list[str], n_rows: int) -> Iterator[tuple[Any, int]]:
+        _pandas()
+        position = 0
+        file = self._opened()
+        try:
+            for batch in file.iter_batches(batch_size=n_rows, columns=columns):
+                position += batch.num_rows
+                yield batch.to_pandas(), position
+        except OSError as error:
+            raise FormatError(self.path, f"is damaged: {_one_line(error)}") from error
+
+
+def _words(texts: Any, n_bits: int) -> Any:
+    """Return how often each word is in the texts of some columns: CSR of float32."""
+    from scipy.sparse import csr_array
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    words = HashingVectorizer(n_features=2**n_bits, alternate_sign=False, norm=None, dtype=np.float32)
+    columns = [texts[name].fillna("").astype(str) for name in texts.columns]
+    return csr_array(words.transform([" ".join(row) for row in zip(*columns, strict=True)]))
+
+
+def _is_flat(column: Any) -> bool:
+    return not any(isinstance(label, np.ndarray) for label in column.head(100))
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value or value is _pandas().NA
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:10]))
+    return f"{shown} and {len(names) - 10} others" if len(names) > 10 else shown
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _pandas() -> Any:
+    return _imported("pandas", "tables")
+
+
+def _imported(module: str, what: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"reading {what} needs {package}: pip install 'cmt-numba[cli]'") from error

@@ -1,0 +1,105 @@
+"""Text files, plain or compressed by gzip, in blocks of whole lines."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from ._errors import FormatError
+
+BLOCK_BYTES = 1 << 20
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class Block(NamedTuple):
+    """Some whole lines.
+
+    Attributes
+    ----------
+    data : bytes
+        The lines.
+    first_line : int
+        The number of the first, counted from 1.
+    position : int
+        The bytes of the file, as it is stored, that have been read.
+    """
+
+    data: bytes
+    first_line: int
+    position: int
+
+
+class OpenText(NamedTuple):
+    """A file to read lines from, and beneath it the file as it is stored: its ``tell`` says how far reading is."""
+
+    lines: BinaryIO
+    stored: BinaryIO
+
+
+def check_file(path: Path) -> None:
+    """Raise FormatError unless there is a file that is not empty."""
+    if not path.exists():
+        raise FormatError(path, "there is no such file")
+    if path.is_dir():
+        raise FormatError(path, "is a directory, not a file")
+    if path.is_file() and path.stat().st_size == 0:
+        raise FormatError(path, "is empty")
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[OpenText]:
+    """Open a file, decompressing it if it is compressed, and turn what goes wrong in reading into FormatError."""
+    try:
+        with path.open("rb") as stored:
+            compressed = stored.read(2) == _GZIP_MAGIC
+            stored.seek(0)
+            if compressed:
+                with gzip.GzipFile(fileobj=stored) as lines:
+                    yield OpenText(lines, stored)  # type: ignore[arg-type]
+            else:
+                yield OpenText(stored, stored)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise FormatError(path, "is damaged or cut off: gzip cannot decompress it to its end") from error
+    except OSError as error:
+        raise FormatError(path, f"cannot be read: {error.strerror or error}") from error
+
+
+def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Yield a file's lines in blocks of some mebibyte, or of one line if that is longer.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read.
+    """
+    with open_text(path) as file:
+        first_line = 1
+        unfinished: list[bytes] = []  # pieces of a line whose end has not come yet
+        while piece := file.lines.read(block_bytes):
+            end = piece.rfind(b"\n") + 1
+            if end == 0:
+                unfinished.append(piece)
+                continue
+            data = b"".join([*unfinished, piece[:end]])
+            unfinished = [piece[end:]] if end < len(piece) else []
+            yield Block(data, first_line, file.stored.tell())
+            first_line += data.count(b"\n")
+        if unfinished:
+            yield Block(b"".join(unfinished), first_line, file.stored.tell())
+
+
+def first_line(path: Path, *, comments: bool = False) -> bytes:
+    """Return the first line of a file that is not blank nor, with ``comments``, begins with ``#``.
+
+    Of a line that is longer than a block only the beginning is returned.
+    """
+    with open_text(path) as file:
+        while line := file.lines.readline(BLOCK_BYTES):
+            if line.strip() and not (comments and line.lstrip().startswith(b"#")):
+                return line
+    return b""

@@ -1,0 +1,155 @@
+"""A result as a page for a browser: one file with tables and plots that loads nothing and runs nothing."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import _figures
+from ._figures import Drawing
+from ._version import __version__
+from ._wording import METRICS, format_value, metric_pairs, profile_pairs, result_pairs
+from .evaluation import BatchResult, ProgressiveResult, TreeProfile
+
+_LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
+
+_MOST_OF_MEASURES = 20.0
+_COLUMNS = {"n_probes": "leaves", "us_per_query": "microseconds a query", "n_examples": "examples"}
+
+
+class _Table(NamedTuple):
+    caption: str
+    rows: Sequence[Sequence[str]]
+    header: Sequence[str] = ()
+
+
+def write_report(
+    path: str | PathLike[str],
+    result: ProgressiveResult | BatchResult,
+    *,
+    title: str = "Evaluation",
+    command: str | None = None,
+    profile: TreeProfile | None = None,
+) -> None:
+    """Write a result as a page of HTML. Needs matplotlib and jinja2 (the extra ``cli``).
+
+    Parameters
+    ----------
+    path : path-like
+        The file to write.
+    result : ProgressiveResult or BatchResult
+        What an evaluation has measured.
+    title : str, default "Evaluation"
+        Heading, such as the name of the data.
+    command : str, optional
+        The command that has made the result, to be shown.
+    profile : TreeProfile, optional
+        The shape of the trees; by default that of the result, if it has one.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib or jinja2 are missing.
+    OSError
+        If the file cannot be written.
+    """
+    try:
+        import matplotlib  # noqa: F401
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise ImportError(f"a report needs {error.name}: pip install 'cmt-numba[cli]'") from error
+    if profile is None and isinstance(result, BatchResult):
+        profile = result.profile
+    environment = Environment(
+        loader=PackageLoader("cmt_numba"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    figures = [drawing._replace(svg=Markup(drawing.svg)) for drawing in _drawings(result, profile)]
+    page = environment.get_template("report.html").render(
+        title=title,
+        kind=_kind(result),
+        headline=_headline(result),
+        figures=figures,
+        tables=_tables(result, profile),
+        command=command,
+        versions=_versions(),
+    )
+    Path(path).write_text(page, encoding="utf-8")
+
+
+def _kind(result: ProgressiveResult | BatchResult) -> str:
+    if isinstance(result, ProgressiveResult):
+        return f"Progressive validation, {result.task}: every example is asked about before it is learned."
+    runs = "one run" if len(result.per_seed) == 1 else f"means over {len(result.per_seed)} runs, each with its own seed"
+    return f"Batch evaluation, {result.task}: learned from some examples, asked about others; {runs}."
+
+
+def _headline(result: ProgressiveResult | BatchResult) -> str:
+    name, value = next(iter(result.metrics.items()))
+    measure = METRICS.get(name, name)
+    measure = measure[:1].upper() + measure[1:]
+    if isinstance(value, tuple):
+        value = value[0]
+    n = result.n_examples if isinstance(result, ProgressiveResult) else result.n_test
+    return f"{measure} {value:.4f} on {n:,} examples, {result.us_per_query:.3g} microseconds a query."
+
+
+def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[Drawing]:
+    drawings = []
+    if isinstance(result, ProgressiveResult):
+        drawings.append(_figures.learning_curve(result))
+        if result.by_shots:
+            drawings.append(_figures.error_by_shots(result))
+    elif result.by_probes:
+        drawings.append(_figures.error_by_time(result))
+    if profile is not None:
+        drawings += [_figures.leaf_depths(profile), _figures.leaf_sizes(profile)]
+    return drawings
+
+
+def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[_Table]:
+    tables = [_Table("Answers", metric_pairs(result)), _Table("Work", _formatted(result_pairs(result)))]
+    if profile is not None:
+        tables.append(_Table("Trees", _formatted(profile_pairs(profile))))
+    if isinstance(result, BatchResult):
+        if result.by_probes:
+            tables.append(_columns("As more leaves are searched", result.by_probes))
+        seeds = {name: [one[name] for one in result.per_seed] for name in result.per_seed[0]}
+        tables.append(_columns("Each run", {"run": list(range(1, len(result.per_seed) + 1)), **seeds}))
+    else:
+        name = next(iter(result.metrics))
+        shown = ("n_examples", name, f"{name}_recent")
+        tables.append(_columns("As it learned", {key: result.curve[key][::-1][::6][::-1] for key in shown}))
+    return tables
+
+
+def _columns(caption: str, columns: dict[str, list[Any]]) -> _Table:
+    rows = zip(*columns.values(), strict=True)
+    header = [_COLUMNS.get(name, name.replace("_recent", " lately").replace("_", " ")) for name in columns]
+    return _Table(caption, [[_cell(value) for value in row] for row in rows], header)
+
+
+def _cell(value: float) -> str:
+    """Return a number in a column, whose numbers have equally many decimals where they are measures."""
+    return f"{value:.4f}" if isinstance(value, float) and abs(value) < _MOST_OF_MEASURES else format_value(value)
+
+
+def _formatted(pairs: Sequence[tuple[str, Any]]) -> list[tuple[str, str]]:
+    return [(name, format_value(value)) for name, value in pairs]
+
+
+def _versions() -> str:
+    libraries = [f"{library} {_version_of(library)}" for library in _LIBRARIES]
+    parts = [f"cmt_numba {__version__}", *libraries, f"Python {platform.python_version()}", platform.platform()]
+    return ", ".join(parts)
+
+
+def _version_of(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "of an unknown version"

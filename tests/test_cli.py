@@ -1,0 +1,340 @@
+"""The command line: learning, asking, evaluating and describing, on small files of made-up data."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit
+from sklearn.datasets import dump_svmlight_file
+
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, __version__
+from cmt_numba._model_files import load_model
+from cmt_numba.evaluation import batch_evaluation, growing_batches, progressive_validation
+from cmt_numba.formats import open_data
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+pandas = pytest.importorskip("pandas")
+
+from typer.testing import CliRunner, Result  # noqa: E402
+
+from cmt_numba.cli._app import app  # noqa: E402
+
+COMMANDS = ("fit", "evaluate", "query", "info")
+
+
+def run(*words: Any) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def succeed(*words: Any) -> str:
+    """Run a command that has to succeed, and return what it prints."""
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def fail(*words: Any) -> str:
+    """Run a command that has to fail in the right manner, and return its complaint."""
+    result = run(*words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    complaint = result.stderr
+    assert complaint.startswith("cmt-numba: ")
+    assert complaint.count("\n") == 1
+    return complaint
+
+
+def texts(n: int = 240, n_classes: int = 12, n_features: int = 60, seed: int = 0) -> tuple[Any, np.ndarray]:
+    """Return sparse rows that have words of their class and others, and these classes, of which 5 is the first."""
+    rng = np.random.default_rng(seed)
+    own = np.random.default_rng(7).integers(0, n_features, (n_classes, 6))
+    y = rng.integers(0, n_classes, n)
+    X = np.zeros((n, n_features), np.float32)
+    for row, label in zip(X, y, strict=True):
+        np.add.at(row, rng.choice(own[label], 4), 1.0)
+        np.add.at(row, rng.integers(0, n_features, 2), 1.0)
+    X[0, -1] = 1.0
+    return scipy.sparse.csr_matrix(X), y + 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the files that the tests read."""
+    folder = tmp_path_factory.mktemp("files")
+    for name, n, seed in (("train.svm", 240, 0), ("test.svm", 50, 1)):
+        X, y = texts(n, seed=seed)
+        dump_svmlight_file(X, y, str(folder / name))
+    X, y = texts(150)
+    Y = np.zeros((150, 18), np.int64)
+    Y[np.arange(150), y] = 1
+    Y[np.arange(150), y // 2] = 1
+    rows = [
+        ",".join(map(str, np.flatnonzero(labels))) + " " + " ".join(f"{j}:{row[j]}" for j in np.flatnonzero(row))
+        for row, labels in zip(X.toarray(), Y, strict=True)
+    ]
+    (folder / "several.xc").write_text("\n".join(["150 60 18", *rows]) + "\n")
+    words = [" ".join(f"word{j}" for j in np.flatnonzero(row)) for row in X.toarray()]
+    frame = pandas.DataFrame({"topic": [f"topic {label}" for label in y], "body": words, "id": np.arange(150)})
+    frame.to_csv(folder / "news.csv", index=False)
+    frame[["id", "body"]].to_csv(folder / "news_unlabelled.csv", index=False)
+    return folder
+
+
+@needs_jit
+def test_learn_describe_ask(folder: Path, tmp_path: Path):
+    model = tmp_path / "my.cmt"
+    result = run("fit", folder / "train.svm", "--model", model, "--trees", 3, "--passes", 2, "--set", "alpha=0.8")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    X, y = texts()
+    estimator = CMTClassifier(n_trees=3, n_router_passes=2, n_head_passes=2, alpha=0.8, n_jobs=1, random_state=0)
+    estimator.fit(scipy.sparse.csr_array(X), y)
+
+    described = json.loads(succeed("info", model, "--json"))
+    assert described["model"]["estimator"] == "CMTClassifier"
+    assert described["model"]["features"] == 60
+    assert described["model"]["classes"] == 12
+    assert described["parameters"]["n_trees"] == 3
+    assert described["parameters"]["alpha"] == 0.8
+    assert described["trees"]["n_memories"] == 12
+    assert described["trees"]["n_trees"] == 3
+    assert sum(described["trees"]["leaf_sizes"]) == sum(described["trees"]["leaf_depths"])
+    assert "CMTClassifier" in succeed("info", model)
+
+    queries, _ = texts(50, seed=1)
+    predicted = estimator.predict(queries).tolist()
+    lines = succeed("query", folder / "test.svm", "--model", model).splitlines()
+    assert [int(line.split("\t")[0]) for line in lines] == predicted
+    answers = [
+        json.loads(line)
+        for line in succeed(
+            "query", folder / "test.svm", "-m", model, "-k", 3, "--json", "--batch-size", 7
+        ).splitlines()
+    ]
+    assert [answer["row"] for answer in answers] == list(range(50))
+    assert [answer["labels"][0] for answer in answers] == predicted
+    places, scores = estimator.top_classes(queries, 3)
+    assert [answer["labels"] for answer in answers] == estimator.classes_[places].tolist()
+    assert np.allclose([answer["scores"] for answer in answers], scores)
+    output = tmp_path / "answers.csv"
+    assert succeed("query", folder / "test.svm", "-m", model, "-k", 2, "--csv", "-o", output) == ""
+    table = list(csv.DictReader(io.StringIO(output.read_text())))
+    assert [int(line["label"]) for line in table if line["rank"] == "1"] == predicted
+    assert len(table) == 100
+
+
+@needs_jit
+def test_top_classes_are_those_predicted():
+    X, y = texts()
+    names = np.array([f"class {label}" for label in y])
+    estimator = CMTClassifier(random_state=0).fit(X, names)
+    queries, _ = texts(30, seed=1)
+    places, scores = estimator.top_classes(queries, 20)
+    assert places.shape == scores.shape == (30, 20)
+    assert np.array_equal(estimator.classes_[places[:, 0]], estimator.predict(queries))
+    assert np.all(np.diff(scores[:, :3], axis=1) <= 0)
+    assert np.array_equal(places == -1, np.isneginf(scores))
+    assert np.all(places[:, -1] == -1)  # there are only 12 classes
+    with pytest.raises(ValueError, match="k must be"):
+        estimator.top_classes(queries, 0)
+
+
+@needs_jit
+def test_learn_in_a_stream(folder: Path, tmp_path: Path):
+    model = tmp_path / "my.cmt"
+    succeed("fit", folder / "train.svm", "-m", model, "--streaming", "--batch-size", 100, "--seed", 3)
+    estimator = CMTClassifier(store_examples=False, n_jobs=1, random_state=3)
+    X, y = texts()
+    for first in (0, 100, 200):
+        estimator.partial_fit(X[first : first + 100], y[first : first + 100])
+    learned = load_model(model).estimator
+    queries, _ = texts(50, seed=1)
+    assert learned.examples_ is None
+    assert np.array_equal(learned.predict(queries), estimator.predict(queries))
+    assert np.array_equal(learned.top_classes(queries)[1], estimator.top_classes(queries)[1])
+
+
+@needs_jit
+def test_several_labels(folder: Path, tmp_path: Path):
+    model = tmp_path / "tags.cmt"
+    succeed("fit", folder / "several.xc", "-m", model)
+    data = open_data(folder / "several.xc").read()
+    estimator = CMTMultilabelClassifier(n_jobs=1, random_state=0).fit(data.X, data.y)
+    predicted = estimator.predict(data.X)
+    answers = [json.loads(line) for line in succeed("query", folder / "several.xc", "-m", model, "--json").splitlines()]
+    assert [sorted(answer["labels"]) for answer in answers] == [
+        sorted(predicted.indices[predicted.indptr[i] : predicted.indptr[i + 1]].tolist()) for i in range(150)
+    ]
+    assert all(answer["scores"] == sorted(answer["scores"], reverse=True) for answer in answers)
+    best = succeed("query", folder / "several.xc", "-m", model, "-k", 1).splitlines()
+    assert [int(line.split("\t")[0]) for line in best] == estimator.top_labels(data.X, 1)[0][:, 0].tolist()
+
+    result = json.loads(succeed("evaluate", folder / "several.xc", "--progressive", "--json", "-"))["result"]
+    assert result["task"] == "multilabel"
+    assert result["n_examples"] == 150
+    assert 0.0 < result["metrics"]["hamming"] < 3.0
+    described = json.loads(succeed("info", folder / "several.xc", "--json"))["data"]
+    assert described["labels"] == np.count_nonzero(data.y.sum(axis=0))
+    assert described["labels a row"] == data.y.nnz / 150
+
+
+@needs_jit
+def test_no_labels_at_all(tmp_path: Path):
+    (tmp_path / "bare.svm").write_text(" 1:1\n 2:1\n")
+    model = tmp_path / "bare.cmt"
+    assert run("fit", tmp_path / "bare.svm", "-m", model).exit_code == 0
+    assert json.loads(succeed("info", model, "--json"))["trees"] == {}
+    assert succeed("query", tmp_path / "bare.svm", "-m", model, "-k", 2) == "\n\n"
+    assert json.loads(succeed("evaluate", tmp_path / "bare.svm", "--progressive", "--json", "-"))["profile"] is None
+
+
+@needs_jit
+def test_words_and_names(folder: Path, tmp_path: Path):
+    model = tmp_path / "news.cmt"
+    options = ("--text", "body", "--label", "topic", "--bits", 12)
+    succeed("fit", folder / "news.csv", "-m", model, *options)
+    lines = succeed("query", folder / "news_unlabelled.csv", "-m", model).splitlines()
+    truth = pandas.read_csv(folder / "news.csv")["topic"]
+    assert np.mean([line.split("\t")[0] for line in lines] == truth) > 0.95
+    described = json.loads(succeed("info", folder / "news.csv", *options, "--json"))["data"]
+    assert described["classes"] == 12
+    assert described["features"] == 4096
+
+
+@needs_jit
+def test_evaluate_progressively(folder: Path, tmp_path: Path):
+    path = tmp_path / "result.json"
+    shown = succeed("evaluate", folder / "train.svm", "--progressive", "--json", path, "--report", tmp_path / "a.html")
+    written = json.loads(path.read_text())
+    X, y = texts()
+    estimator = CMTClassifier(store_examples=False, n_jobs=1, random_state=0)
+    expected = progressive_validation(estimator, growing_batches(scipy.sparse.csr_array(X), y)).as_dict()
+    assert written["result"]["metrics"] == expected["metrics"]
+    assert written["result"]["curve"] == expected["curve"]
+    assert written["profile"]["n_memories"] == 12
+    assert f"{expected['metrics']['error']:.4f}" in shown
+    assert f"evaluate {folder / 'train.svm'} --progressive" in (tmp_path / "a.html").read_text()
+
+
+@needs_jit
+def test_evaluate_in_batches(folder: Path, tmp_path: Path):
+    options = ("--seeds", 2, "--passes", 1, "--json", "-", "--report", tmp_path / "a.html")
+    written = json.loads(succeed("evaluate", folder / "train.svm", "--test", folder / "test.svm", *options))
+    (X, y), (queries, answers) = texts(), texts(50, seed=1)
+    estimator = CMTClassifier(n_jobs=1, n_router_passes=1, n_head_passes=1)
+    expected = batch_evaluation(estimator, X, y, queries, answers, seeds=(0, 1)).as_dict()
+    assert written["result"]["metrics"] == expected["metrics"]
+    assert written["result"]["n_test"] == 50
+    assert (tmp_path / "a.html").exists()
+    held_out = json.loads(succeed("evaluate", folder / "train.svm", *options, "--holdout", 0.25))
+    assert held_out["result"]["n_test"] == 60
+    assert "As more leaves are searched" in succeed("evaluate", folder / "train.svm", "--seeds", 1)
+
+
+@needs_jit
+def test_test_data_may_be_wider(folder: Path, tmp_path: Path):
+    wide = tmp_path / "wide.svm"
+    wide.write_text((folder / "test.svm").read_text() + "5 99:1\n")
+    options = ("--seeds", 1, "--json", "-")
+    for train, test in ((folder / "train.svm", wide), (wide, folder / "train.svm")):
+        assert json.loads(succeed("evaluate", train, "--test", test, *options))["result"]["n_test"] in (51, 240)
+    model = tmp_path / "my.cmt"
+    succeed("fit", folder / "train.svm", "-m", model)
+    assert "line 51: feature 99 is too large: there are features 0 to 59" in run("query", wide, "-m", model).stderr
+    succeed("fit", folder / "train.svm", "-m", model, "--features", 100)
+    succeed("query", wide, "-m", model)
+
+
+@needs_jit
+def test_progress_bar(folder: Path):
+    result = run("evaluate", folder / "train.svm", "--progressive", "--progress", "--json", "-")
+    size = f"{(folder / 'train.svm').stat().st_size / 1000:.2f}k"
+    assert f"{size}/{size}" in result.stderr
+    assert "rows=240" in result.stderr
+    assert "asking" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
+
+
+def test_describe_data(folder: Path):
+    described = json.loads(succeed("info", folder / "train.svm", "--json"))["data"]
+    X, y = texts()
+    labels, counts = np.unique(y, return_counts=True)
+    assert described == {
+        "format": "svmlight",
+        "task": "multiclass",
+        "rows": 240,
+        "features": 60,
+        "sparse": True,
+        "features a row": X.nnz / 240,
+        "density": X.nnz / (240 * 60),
+        "classes": labels.size,
+        "examples of each, mean": 240 / labels.size,
+        "examples of each, median": np.median(counts),
+        "most frequent": described["most frequent"],
+        "examples of the most frequent": counts.max(),
+    }
+    assert counts[labels.tolist().index(int(described["most frequent"]))] == counts.max()
+    assert "240" in succeed("info", folder / "train.svm")
+
+
+def test_complaints_about_data(folder: Path, tmp_path: Path):
+    broken = tmp_path / "broken.svm"
+    broken.write_text("1 0:1\n2 x:1\n")
+    for words in (("info",), ("evaluate",), ("evaluate", "--progressive"), ("fit", "-m", tmp_path / "my.cmt")):
+        assert f"{broken}, line 2: 'x:1' is not feature:value" in fail(words[0], broken, *words[1:])
+        assert "there is no such file" in fail(words[0], tmp_path / "none.svm", *words[1:])
+        assert "is a directory" in fail(words[0], tmp_path, *words[1:])
+    assert not (tmp_path / "my.cmt").exists()
+    assert "NAME=VALUE" in fail("evaluate", folder / "train.svm", "--set", "colour=red")
+    assert "loss must be one of" in fail("evaluate", folder / "train.svm", "--set", "loss=red")
+    assert "--test is for --batch" in fail("evaluate", folder / "train.svm", "--progressive", "--test", broken)
+    assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
+    assert "task is multilabel" in fail("info", folder / "several.xc", "--task", "multiclass")
+    assert run("--traceback", "info", broken).exception.__class__.__name__ == "FormatError"
+
+
+@needs_jit
+def test_complaints_about_models(folder: Path, tmp_path: Path):
+    data, model = folder / "train.svm", tmp_path / "my.cmt"
+    assert "No such file" in fail("query", data, "-m", model)
+    assert "is not a model" in fail("query", data, "-m", data)
+    assert "No such file" in fail("fit", data, "-m", tmp_path / "none" / "my.cmt")
+    succeed("fit", data, "-m", model)
+    assert "exclude each other" in fail("query", data, "-m", model, "--json", "--csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["my.cmt"]  # nothing unfinished is left
+    content = model.read_bytes()
+    model.write_bytes(content[: len(content) // 2])
+    assert "is damaged or cut off" in fail("info", model)
+    model.write_bytes(content.replace(__version__.encode(), b"0.0.7", 1))
+    assert f"was written by version 0.0.7, which version {__version__} cannot read" in fail("info", model)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(command: str):
+    help_text = succeed(command, "--help")
+    assert f" cmt-numba {command} " in help_text
+    assert command in succeed("--help")
+
+
+def test_usage():
+    assert succeed("--version") == f"cmt-numba {__version__}\n"
+    for words in (("nonsense",), ("fit",), ("query", "a", "--model"), ("evaluate", "a", "--seeds", "0")):
+        result = run(*words)
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+
+
+def test_without_the_extra():
+    code = "import sys; sys.modules['typer'] = None; from cmt_numba.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "cmt-numba: typer is missing: pip install 'cmt-numba[cli]'\n"
+    done = subprocess.run([sys.executable, "-m", "cmt_numba", "--version"], capture_output=True, text=True, check=False)
+    assert done.stdout == f"cmt-numba {__version__}\n"

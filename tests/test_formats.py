@@ -1,0 +1,533 @@
+"""The readers of data files: what they read, in batches or as a whole, and what they say of broken files."""
+
+import gzip
+import io
+import tracemalloc
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import load_script
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.feature_extraction.text import HashingVectorizer
+
+from cmt_numba.formats import FORMATS, Batch, FormatError, _arrays, _svmlight, _tables, _vowpal, open_data
+from cmt_numba.formats._text import read_blocks
+
+pandas = pytest.importorskip("pandas")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+FINITE = st.floats(-1e6, 1e6, width=32).filter(lambda value: value == 0 or abs(value) > 1e-6)
+
+
+def dense(matrix: Any) -> np.ndarray:
+    return matrix.toarray() if scipy.sparse.issparse(matrix) else np.asarray(matrix)
+
+
+def check_alike(one: Batch, other: Batch) -> None:
+    assert np.array_equal(dense(one.X), dense(other.X))
+    assert np.array_equal(dense(one.y), dense(other.y))
+
+
+def put_together(batches: list[Batch]) -> Batch:
+    """Return batches as one with dense rows, by other means than the package's."""
+    width = max(batch.y.shape[-1] for batch in batches)
+    labels = [
+        np.pad(dense(batch.y), ((0, 0), (0, width - batch.y.shape[1]))) if batch.y.ndim == 2 else batch.y
+        for batch in batches
+    ]
+    return Batch(np.concatenate([dense(batch.X) for batch in batches]), np.concatenate(labels), batches[-1].position)
+
+
+def some_rows(n: int = 57, n_features: int = 20, seed: int = 0) -> tuple[scipy.sparse.csr_array, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = np.round(rng.normal(size=(n, n_features)) * (rng.random((n, n_features)) < 0.3), 3).astype(np.float32)
+    X[0, -1] = 0.5
+    return scipy.sparse.csr_array(X), rng.integers(-3, 10, n)
+
+
+def svmlight_text(X: Any, y: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    dump_svmlight_file(scipy.sparse.csr_matrix(X), y, file, **options)
+    return file.getvalue()
+
+
+def write_all(folder: Path) -> dict[str, Path]:
+    """Write files of all formats, with one class or several labels a row."""
+    X, y = some_rows()
+    Y = (np.random.default_rng(1).random((57, 6)) < 0.3).astype(np.int8)
+    Y[0, -1] = 1
+    lists = [",".join(map(str, np.flatnonzero(row))) for row in Y]
+    features = [" ".join(f"{j}:{row[j]}" for j in np.flatnonzero(row)) for row in X.toarray()]
+    named = [" ".join(f"w{j}:{row[j]}" for j in np.flatnonzero(row)) for row in X.toarray()]
+    frame = pandas.DataFrame(X.toarray(), columns=[f"x{j}" for j in range(20)]).assign(label=y)
+    contents: dict[str, Any] = {
+        "one.svm": svmlight_text(X, y),
+        "several.svm": "".join(f"{a} {b}\n" for a, b in zip(lists, features, strict=True)),
+        "some.xc": "57 20 6\n" + "".join(f"{a} {b}\n" for a, b in zip(lists, features, strict=True)),
+        "one.vw": "".join(f"{a} |n {b}\n" for a, b in zip(y, named, strict=True)),
+        "several.vw": "".join(f"{a} |n {b}\n" for a, b in zip(lists, named, strict=True)),
+        "one.csv": frame.to_csv(index=False),
+        "several.csv": frame.assign(label=lists).to_csv(index=False),
+        "one.tsv": frame.to_csv(index=False, sep="\t"),
+    }
+    paths = {}
+    for name, content in contents.items():
+        paths[name] = folder / name
+        data = content if isinstance(content, bytes) else content.encode()
+        paths[name].write_bytes(data)
+        paths[name + ".gz"] = folder / (name + ".gz")
+        paths[name + ".gz"].write_bytes(gzip.compress(data))
+    for name, labels in (("one.parquet", y), ("several.parquet", [np.flatnonzero(row) for row in Y])):
+        paths[name] = folder / name
+        frame.assign(label=labels).to_parquet(paths[name])
+    for name, named_arrays in (("one.npz", {"X": X.toarray(), "y": y}), ("several.npz", {"X": X.toarray(), "Y": Y})):
+        paths[name] = folder / name
+        np.savez(paths[name], **named_arrays)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_all(tmp_path_factory.mktemp("files"))
+
+
+NAMES = [f"{stem}{end}" for stem in ("one.svm", "one.csv", "one.tsv", "one.vw") for end in ("", ".gz")]
+NAMES += ["one.parquet", "one.npz", "several.svm", "several.svm.gz", "some.xc", "some.xc.gz", "several.vw"]
+NAMES += ["several.csv", "several.parquet", "several.npz"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_are_the_whole(files: dict[str, Path], name: str):
+    whole = open_data(files[name]).read()
+    assert whole.X.shape[0] == 57
+    source = open_data(files[name])
+    batches = list(source.batches(10))
+    assert [batch.X.shape[0] for batch in batches] == [10, 10, 10, 10, 10, 7]
+    check_alike(put_together(batches), whole)
+    positions = [batch.position for batch in batches]
+    assert positions == sorted(positions)
+    assert positions[-1] == source.extent
+    growing = list(source.batches(lambda seen: seen + 1))
+    assert [batch.X.shape[0] for batch in growing] == [1, 2, 4, 8, 16, 26]
+    check_alike(put_together(growing), whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pieces_make_the_whole(files: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch):
+    whole = open_data(files[name]).read()
+    for module in (_svmlight, _vowpal):
+        monkeypatch.setattr(module, "read_blocks", partial(read_blocks, block_bytes=300))
+    for module in (_tables, _arrays):
+        monkeypatch.setattr(module, "_ROWS_IN_A_CHUNK", 7)
+    source = open_data(files[name])
+    assert len(list(source._chunks(source.resolved()))) > 4
+    check_alike(open_data(files[name]).read(), whole)
+    batches = list(source.batches(10))
+    assert [batch.X.shape[0] for batch in batches] == [10, 10, 10, 10, 10, 7]
+    check_alike(put_together(batches), whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_contents(files: dict[str, Path], name: str):
+    X, y = some_rows()
+    batch = open_data(files[name]).read()
+    assert batch.X.dtype == np.float32
+    if ".vw" not in name:
+        assert np.array_equal(dense(batch.X), X.toarray())
+    if "one" in name:
+        assert batch.y.dtype == np.int64
+        assert np.array_equal(batch.y, y)
+    else:
+        assert batch.y.dtype == np.int8
+        assert np.array_equal(dense(batch.y), np.load(files["several.npz"])["Y"])
+
+
+def test_what_was_found_out_reads_another_file(tmp_path: Path):
+    path, other = tmp_path / "a.csv", tmp_path / "b.csv"
+    path.write_text("x,y,label\n1,2,a\n3,4,7\n")
+    other.write_text("y,label,unasked,x\n2,7,word,1\n")
+    options = open_data(path).resolved()
+    assert options.columns == ("x", "y")
+    assert options.named_labels
+    batch = open_data(other, options).read()
+    assert batch.X.tolist() == [[1.0, 2.0]]
+    assert batch.y.tolist() == ["7"]  # not a number where the first file had names
+
+
+@pytest.mark.parametrize("with_comment", [False, True])
+def test_blocks_hold_whole_lines(tmp_path: Path, with_comment: bool):
+    X, y = some_rows(200)
+    path = tmp_path / "rows"
+    path.write_bytes(svmlight_text(X, y, comment="of a test" if with_comment else None).rstrip(b"\n"))
+    for block_bytes in (1, 7, 100, 10**6):
+        blocks = list(read_blocks(path, block_bytes))
+        assert b"".join(block.data for block in blocks) == path.read_bytes()
+        assert all(block.data.endswith(b"\n") for block in blocks[:-1])
+        lines = np.cumsum([0, *[block.data.count(b"\n") for block in blocks[:-1]]]) + 1
+        assert [block.first_line for block in blocks] == lines.tolist()
+    batch = open_data(path).read()  # the first line tells the format
+    assert np.array_equal(batch.X.toarray(), X.toarray())
+    assert np.array_equal(batch.y, y)
+
+
+def test_batches_hold_little(tmp_path: Path):
+    line = " ".join(f"{j}:1.{0:040}" for j in range(0, 100, 5))
+    peaks = []
+    for n_lines in (4_000, 12_000):
+        path = tmp_path / f"{n_lines}.svm"
+        path.write_text(f"1 {line}\n" * n_lines)
+        source = open_data(path, n_features=100, task="multiclass")
+        tracemalloc.start()
+        try:
+            assert sum(batch.X.shape[0] for batch in source.batches(500)) == n_lines
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert path.stat().st_size > 10e6
+    assert peaks[1] < 1.1 * peaks[0] < 8e6
+
+
+@given(X=arrays(np.float32, st.tuples(st.integers(1, 8), st.integers(1, 6)), elements=FINITE), data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_svmlight_as_scikit_learn_reads_it(tmp_path: Path, X: np.ndarray, data: st.DataObject):
+    path = tmp_path / "drawn.svm"
+    several = data.draw(st.booleans())
+    if several:
+        Y = data.draw(arrays(np.int8, (X.shape[0], 4), elements=st.integers(0, 1)))
+        text = svmlight_text(X, Y, multilabel=True)
+    else:
+        Y = data.draw(arrays(np.int64, X.shape[0], elements=st.integers(-(2**40), 2**40)))
+        text = svmlight_text(X, Y)
+    assume(text.strip())  # rows without labels and features are blank lines, which are no rows
+    path.write_bytes(text)
+    batch = open_data(path, task="multilabel" if several else "multiclass", n_features=X.shape[1]).read()
+    expected, labels = load_svmlight_file(
+        str(path), n_features=X.shape[1], dtype=np.float32, multilabel=several, zero_based=True
+    )
+    assert np.array_equal(batch.X.toarray(), expected.toarray())
+    if several:
+        assert [tuple(np.flatnonzero(row)) for row in batch.y.toarray()] == labels
+    else:
+        assert np.array_equal(batch.y, Y)
+
+
+def test_lines_read_slowly_are_read_alike(tmp_path: Path):
+    # Features out of order are nothing for scikit-learn.
+    path = tmp_path / "rows.xc"
+    path.write_text("3 5 4\n3,1 4:1.5 0:2\n\n 2:1 1:-1e-3\n")
+    batch = open_data(path).read()
+    assert np.allclose(batch.X.toarray(), [[2, 0, 0, 0, 1.5], [0] * 5, [0, -1e-3, 1, 0, 0]])
+    assert batch.X.has_sorted_indices
+    assert batch.y.toarray().tolist() == [[0, 1, 0, 1], [0] * 4, [0] * 4]
+
+
+def test_svmlight_details(tmp_path: Path):
+    path = tmp_path / "rows.svm"
+    path.write_text("# a comment\n1 qid:3 1:1 2:2 # 7:7\n\n-2\n 3.0 5:1e2 \n")
+    batch = open_data(path).read()
+    assert batch.y.tolist() == [1, -2, 3]
+    assert batch.X.toarray().tolist() == [[0, 1, 2, 0, 0, 0], [0] * 6, [0, 0, 0, 0, 0, 100]]
+    assert open_data(path, n_features=9).read().X.shape == (3, 9)
+
+
+WORDS = st.text(st.sampled_from("abcxyz019_^é"), min_size=1, max_size=4)
+FEATURES = st.lists(st.tuples(WORDS, st.none() | FINITE), max_size=4)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(-5, 99),
+            st.none() | st.floats(0.1, 9),
+            st.none() | WORDS,
+            st.lists(st.tuples(st.none() | WORDS, st.none() | st.floats(0.125, 4, width=16), FEATURES), min_size=1),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_vowpal(tmp_path: Path, rows: list[Any]):
+    lines, pairs = [], []
+    for label, importance, tag, spaces in rows:
+        line = f"{label}" + (f" {importance}" if importance is not None else "") + (f" '{tag}" if tag else "") + " "
+        pairs.append([])
+        for name, weight, features in spaces:
+            scale = weight if weight is not None and name else 1.0
+            line += f"|{name or ''}" + (f":{weight}" if scale != 1.0 else "")
+            line += "".join(f" {word}" + (f":{value}" if value is not None else "") for word, value in features) + " "
+            pairs[-1] += [
+                ((f"{name}^" if name else "") + word, scale * (1.0 if value is None else value))
+                for word, value in features
+            ]
+        lines.append(line)
+    path = tmp_path / "drawn.vw"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    batch = open_data(path, n_bits=10).read()
+    expected = FeatureHasher(1024, input_type="pair", alternate_sign=False).transform(pairs)
+    assert np.allclose(batch.X.toarray(), expected.toarray(), rtol=1e-6)
+    assert batch.y.tolist() == [row[0] for row in rows]
+
+
+def test_vowpal_labels(tmp_path: Path):
+    path = tmp_path / "rows.vw"
+    path.write_text("cat 2.0 tag| a b\ndog |x a\n'7 |x a\n")
+    source = open_data(path)
+    assert source.resolved().task == "multiclass"
+    assert source.resolved().named_labels
+    with pytest.raises(FormatError, match="line 3: has no label"):
+        source.read()
+    assert open_data(path, with_labels=False).read().y is None
+    path.write_text("1,0 |x a\n|x b\n3 |x c\n")
+    batch = open_data(path).read()
+    assert batch.y.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_words_of_tables(tmp_path: Path, suffix: str):
+    texts = ["a small cat", "a large cat, a CAT", ""]
+    frame = pandas.DataFrame({"text": texts, "title": ["x1", "one two", "three"], "label": ["NA", "None", "cat"]})
+    path = tmp_path / f"texts.{suffix}"
+    getattr(frame, f"to_{suffix}")(path, index=False)
+    batch = open_data(path, text=("text",), n_bits=12).read()
+    words = HashingVectorizer(n_features=4096, alternate_sign=False, norm=None)
+    assert np.array_equal(batch.X.toarray(), words.transform(texts).toarray())
+    assert batch.y.tolist() == ["NA", "None", "cat"]
+    both = open_data(path, text=("text", "title"), n_bits=12).read()
+    joined = [f"{text} {title}" for text, title in zip(texts, frame["title"], strict=True)]
+    assert np.array_equal(both.X.toarray(), words.transform(joined).toarray())
+    numbered = open_data(path, text=("text",), label="title", ignore=("label",)).read()
+    assert numbered.y.tolist() == ["x1", "one two", "three"]
+
+
+def test_labels_of_tables(tmp_path: Path):
+    path = tmp_path / "rows.parquet"
+    for labels, expected in (
+        ([True, False], ["True", "False"]),
+        (["7", "8.0"], [7, 8]),
+        ([3.0, 4.0], [3, 4]),
+        (["7", "7,8"], None),
+        (["7", "seven"], ["7", "seven"]),
+    ):
+        pandas.DataFrame({"x": [1.0, 2.0], "label": labels}).to_parquet(path)
+        y = open_data(path).read().y
+        assert (y.toarray().sum() == 3) if expected is None else (y.tolist() == expected)
+    for labels, message in (([1.0, None], "row 2: has no label"), (["7", "0.5"], "row 2: label '0.5' is not a whole")):
+        pandas.DataFrame({"x": [1.0, 2.0], "label": labels}).to_parquet(path)
+        with pytest.raises(FormatError, match=message):
+            open_data(path).read()
+
+
+def test_made_up_texts(tmp_path: Path):
+    script = load_script("asv_benchmarks/make_svmlight.py")
+    path = tmp_path / "texts.svm"
+    path.write_text("".join(script.lines(n_rows=90, n_classes=5, n_features=500, n_words=12, n_own=4, seed=0)))
+    batch = open_data(path).read()
+    assert batch.X.shape[0] == 90
+    assert np.array_equal(np.unique(batch.y), np.arange(5))
+    counts = np.exp(batch.X.data - 1)
+    assert counts.sum() == pytest.approx(90 * 12, rel=1e-2)
+
+
+def test_lists_in_parquet(tmp_path: Path):
+    path = tmp_path / "embedded.parquet"
+    vectors = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    pandas.DataFrame({"vector": list(vectors), "more": np.arange(5.0), "label": [1, 2, 3, 4, 5]}).to_parquet(path)
+    batch = open_data(path).read()
+    assert np.array_equal(batch.X, np.column_stack([vectors, np.arange(5.0)]))
+    for third, message in (
+        (np.zeros(2, np.float32), "row 3: column 'vector' must hold lists of 3 numbers"),
+        (None, "row 3: column 'vector' must hold lists of 3 numbers"),
+        (np.array([1.0, np.nan, 2.0], np.float32), "row 3: column 'vector' holds a value that is not finite"),
+    ):
+        lists = [*vectors[:2], third, *vectors[3:]]
+        pandas.DataFrame({"vector": lists, "label": [1, 2, 3, 4, 5]}).to_parquet(path)
+        with pytest.raises(FormatError, match=message):
+            open_data(path).read()
+
+
+def test_sparse_matrices_with_labels_beside_them(tmp_path: Path):
+    X, y = some_rows()
+    scipy.sparse.save_npz(tmp_path / "X.npz", X.tocsc())
+    np.save(tmp_path / "y.npy", y)
+    scipy.sparse.save_npz(tmp_path / "Y.npz", scipy.sparse.csr_matrix(np.eye(57)))
+    batch = open_data(tmp_path / "X.npz", labels_file=str(tmp_path / "y.npy")).read()
+    check_alike(batch, Batch(X, y, 0))
+    batch = open_data(tmp_path / "X.npz", labels_file=str(tmp_path / "Y.npz")).read()
+    check_alike(batch, Batch(X, np.eye(57), 0))
+    assert open_data(tmp_path / "X.npz", with_labels=False, n_features=30).read().X.shape == (57, 30)
+    with pytest.raises(FormatError, match="no labels"):
+        open_data(tmp_path / "X.npz").read()
+
+
+SVM, XC, VW, CSV = "rows.svm", "rows.xc", "rows.vw", "rows.csv"
+BROKEN = [
+    (SVM, "1 0:1\n1 2:x\n", {}, "line 2: '2:x' is not feature:value"),
+    (SVM, "1 0:1\n\n# \n1 2:\n", {}, "line 4: '2:' is not feature:value"),
+    (SVM, "1 0:1\n2 3\n", {}, "line 2: '3' is not feature:value"),
+    (SVM, "1 0:1\n2 3:nan\n", {}, "line 2: '3:nan' is not finite"),
+    (SVM, "1 0:1\n2 3:1e39\n", {}, "line 2: '3:1e39' is not finite"),
+    (SVM, "1 0:1\n2 -3:1\n", {}, "line 2: feature -3 is negative"),
+    (SVM, "1 0:1\n2 3:1 2:1\n", {}, "line 2: feature 2 comes after feature 3"),
+    (SVM, "1 0:1\n2 3:1 3:1\n", {}, "line 2: feature 3 comes twice"),
+    (SVM, "1 0:1\n2 3:1\n", {"n_features": 3}, "line 2: feature 3 is too large: there are features 0 to 2"),
+    (SVM, "1 0:1\n2 99999999999:1\n", {}, "line 2: feature 99999999999 is too large"),
+    (SVM, "1 0:1\ncat 3:1\n", {}, "line 2: label 'cat' is not a whole number"),
+    (SVM, "1 0:1\n0.5 3:1\n", {}, "line 2: label '0.5' is not a whole number"),
+    (SVM, "1 0:1\nnan 3:1\n", {}, "line 2: label 'nan' is not a whole number"),
+    (SVM, "1 0:1\n0,2 3:1\n", {"task": "multiclass"}, "line 2: has several labels"),
+    (SVM, "1 0:1\n 3:1\n", {"task": "multiclass"}, "line 2: has no label"),
+    (SVM, "1,2 0:1\n-1 3:1\n", {}, "line 2: label -1 is negative"),
+    (SVM, "1,2 0:1\n1.5 3:1\n", {}, "line 2: label '1.5' is not a whole number"),
+    (SVM, "1,2 0:1\n9999999999 3:1\n", {}, "line 2: label 9999999999 is too large"),
+    (SVM, "# only a comment\n\n", {}, "holds no rows"),
+    (SVM, "\x00\x01 \x80\n", {}, "line 1: label"),
+    (XC, "2 5\n1 0:1\n", {}, "line 1: must be three whole numbers"),
+    (XC, "2 0 3\n1 0:1\n", {}, "line 1: must be three whole numbers"),
+    (XC, "3 5 3\n1 0:1\n2 1:1\n", {}, "has 2 rows where its first line says 3"),
+    (XC, "2 5 3\n1 0:1\n2 5:1\n", {}, "line 3: feature 5 is too large"),
+    (XC, "2 5 3\n1 0:1\n3 1:1\n", {}, "line 3: label 3 is too large: there are labels 0 to 2"),
+    (XC, "2 5 3\n1 0:1\n1 2:1 2:3\n", {}, "line 3: feature 2 comes twice"),
+    (XC, "2 5 3\n1 0:1\n1 2:1\n", {"n_features": 4}, "line 1: has 5 features"),
+    (XC, "2 5 3\n1 0:1\n1 2:1\n", {"task": "multiclass"}, "the task is multilabel"),
+    (VW, "1 | a\n2 a b\n", {}, r"line 2: has no \|"),
+    (VW, "1 | a\n2 | a:x\n", {}, "line 2: 'a:x' is not a name"),
+    (VW, "1 | a\n2 |n:x a\n", {}, "line 2: 'n:x' is not a name"),
+    (VW, "1 | a\n2 | a:inf\n", {}, "line 2: 'a:inf' is not finite"),
+    (VW, "1 | a\n2:0.5 | a\n", {}, "line 2: '2:0.5' is a label with a cost"),
+    (VW, "1 | a\n2 heavy 'tag | a\n", {}, "line 2: .* is not label importance"),
+    (VW, "1,2 | a\n2,-1 | a\n", {}, "line 2: label -1 is negative"),
+    (VW, "1,2 | a\ncat | a\n", {"task": "multilabel"}, "line 2: labels 'cat' are not whole numbers"),
+    (CSV, "x,label\n1,2\n,3\n", {}, "row 2: column 'x' has no value"),
+    (CSV, "x,label\n1,2\nNA,3\n", {}, "row 2: column 'x' holds 'NA', which is not a number"),
+    (CSV, "x,label\n1,2\n1e40,3\n", {}, "row 2: column 'x' holds a value that is not finite"),
+    (CSV, "x,label\n1,2\n3,\n", {}, "row 2: has no label in column 'label'"),
+    (CSV, "x,label\n1,2\n3,4,5\n", {}, "is no table: .*line 3"),
+    (CSV, "x,y\n1,2\n", {}, "has no column 'label' for the labels, but 'x', 'y'"),
+    (CSV, "x,label\n1,2\n", {"text": ("words",)}, "has no column 'words'"),
+    (CSV, "label\n2\n", {}, "has no columns of features"),
+    (CSV, "x,label\n", {}, "holds no rows"),
+    (CSV, "x,label\n1,2\n1,a\n", {"task": "multilabel"}, "row 2: labels 'a' are not whole numbers"),
+    (CSV, 'x,label\n1,"2,3"\n1,-1\n', {}, "row 2: label -1 is negative"),
+    (CSV, "x,label\n1,2\n", {"task": "multiclass", "named_labels": False, "label": "z"}, "has no column 'z'"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "options", "message"), BROKEN)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_broken_text(tmp_path: Path, name: str, content: str, options: Any, message: str, compressed: bool):
+    path = tmp_path / (name + ".gz" if compressed else name)
+    data = content.encode("latin-1")
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    with pytest.raises(FormatError, match=message) as caught:
+        open_data(path, **options).read()
+    assert str(path) in str(caught.value)
+    with pytest.raises(FormatError, match=message):
+        for _ in open_data(path, **options).batches(1):
+            pass
+
+
+def cut(path: Path, share: float) -> Path:
+    data = path.read_bytes()
+    shorter = path.with_name(f"cut-{path.name}")
+    shorter.write_bytes(data[: int(share * len(data))])
+    return shorter
+
+
+@pytest.mark.parametrize(
+    "name", ["one.svm.gz", "some.xc.gz", "one.vw.gz", "one.csv.gz", "one.parquet", "one.npz", "some.xc"]
+)
+def test_files_cut_off(files: dict[str, Path], name: str):
+    for share in (0.2, 0.5, 0.8, 0.95):
+        path = cut(files[name], share)
+        with pytest.raises(FormatError, match=r"cut-"):
+            open_data(path).read()
+
+
+@pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "parquet", "npz", "unknown"])
+def test_no_file_to_read(tmp_path: Path, suffix: str):
+    path = tmp_path / f"rows.{suffix}"
+    with pytest.raises(FormatError, match="there is no such file"):
+        open_data(path)
+    path.mkdir()
+    with pytest.raises(FormatError, match="is a directory"):
+        open_data(path)
+    path.rmdir()
+    path.touch()
+    with pytest.raises(FormatError, match="is empty"):
+        open_data(path)
+
+
+def test_format_that_does_not_show(tmp_path: Path):
+    path = tmp_path / "rows.txt"
+    path.write_text("hello world\n")
+    with pytest.raises(FormatError, match="neither its name nor its first line tells its format"):
+        open_data(path)
+    for content, name in [
+        ("2 3 4\n", "xc"),
+        ("1 | a\n", "vw"),
+        ("1 0:3 # x\n", "svmlight"),
+        ("1,2 3:0.5\n", "svmlight"),
+    ]:
+        path.write_text(content)
+        assert open_data(path).format == name
+        assert open_data(path, format="csv").format == "csv"
+    assert {source.format for source in FORMATS.values()} == set(FORMATS)
+
+
+@pytest.mark.parametrize(
+    "options", [{"format": "arff"}, {"task": "regression"}, {"n_bits": 0}, {"n_bits": 31}, {"n_features": 0}]
+)
+def test_options_that_cannot_be_used(files: dict[str, Path], options: dict[str, Any]):
+    with pytest.raises(ValueError, match=rf"{next(iter(options))} must be"):
+        open_data(files["one.svm"], **options)
+
+
+ARRAYS: list[tuple[dict[str, Any], str]] = [
+    ({"Z": np.ones(3)}, "must hold an array X"),
+    ({"X": np.ones(3), "y": np.ones(3)}, "X must be numbers of shape"),
+    ({"X": np.array([["a"], ["b"]]), "y": np.ones(2)}, "X must be numbers of shape"),
+    ({"X": np.ones((2, 3)), "y": np.ones(3)}, "labels must be one for each of the 2 rows"),
+    ({"X": np.ones((2, 3))}, "holds no labels"),
+    ({"X": np.array([[1.0], [np.nan]]), "y": np.ones(2)}, "row 2: X holds NaN"),
+    ({"X": np.ones((2, 1)), "y": np.array([1.5, 2])}, "labels must be whole numbers"),
+    ({"X": np.ones((2, 1)), "y": np.array([None, "a"])}, "is no file of arrays"),
+    ({"X": np.ones((0, 1)), "y": np.ones(0)}, "holds no rows"),
+]
+
+
+@pytest.mark.parametrize(("contents", "message"), ARRAYS)
+def test_broken_arrays(tmp_path: Path, contents: dict[str, Any], message: str):
+    np.savez(tmp_path / "rows.npz", **contents)
+    with pytest.raises(FormatError, match=message):
+        open_data(tmp_path / "rows.npz").read()
+
+
+def test_broken_sparse_matrix(tmp_path: Path):
+    matrix = scipy.sparse.csr_matrix(np.eye(3))
+    matrix.indices[1] = 99  # beyond the last column
+    scipy.sparse.save_npz(tmp_path / "X.npz", matrix)
+    with pytest.raises(FormatError, match="is no file of arrays"):
+        open_data(tmp_path / "X.npz", with_labels=False).read()
+
+
+@given(content=st.binary(max_size=200) | st.text(st.sampled_from("01 :,.|-e#\n'ax"), max_size=80).map(str.encode))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "npz"])
+def test_anything_is_read_or_refused(tmp_path: Path, suffix: str, content: bytes):
+    path = tmp_path / f"drawn.{suffix}"
+    path.write_bytes(content)
+    try:
+        batch = open_data(path, n_bits=8).read()
+    except FormatError:
+        return
+    assert batch.X.shape[0] == batch.y.shape[0] > 0
+    assert np.isfinite(batch.X.data if scipy.sparse.issparse(batch.X) else batch.X).all()
