@@ -210,6 +210,11 @@ def test_progressive(script: Script, data: Path, tmp_path: Path, capsys: pytest.
             assert result.by_shots["error"][0] == 1.0  # nobody knows a class without examples
             assert result.curve["n_examples"][-1] == n
     printed = capsys.readouterr().out
+    assert printed.count("is ahead of one against all up to example") == 6
+    first = results["synthetic, 100 shots"]["CMT"]
+    slower = first._replace(curve={"n_examples": [1, 10, 144], "error": [1.0, 1.0, 0.0]})
+    assert 10 < progressive.ahead_up_to(first, slower) < 144
+    assert progressive.ahead_up_to(first, first) == 0
     assert "wikipara1k, 3 shots: 120 examples, each asked about before it is learned" in printed
     assert (tmp_path / "progressive.png").stat().st_size > 5000
 

@@ -104,14 +104,14 @@ def error_by_passes(
     seeds: Sequence[int] = (0, 1, 2),
 ) -> list[float]:
     """Return the training error after inserting, and after each update pass, a mean over seeds (panel b)."""
-    errors = np.zeros((len(seeds), n_passes + 1))
+    unique, errors = unique_rows(data.X), np.zeros((len(seeds), n_passes + 1))
     for of_seed, seed in zip(errors, seeds, strict=True):
         options = {"n_reroutes": n_reroutes, "random_state": seed, **router}
         classifier = MemoryTreeClassifier(n_update_passes=0, tree_options=options).fit(data.X, data.y)
         for i in range(n_passes + 1):
             if i > 0:
                 classifier.update(data.X, data.y, classifier.tree_.ids, 1)
-            of_seed[i] = np.mean(classifier.predict(data.X) != data.y)
+            of_seed[i] = np.mean((classifier.predict(data.X) != data.y)[unique])
     return [float(error) for error in errors.mean(axis=0)]
 
 

@@ -23,7 +23,7 @@ from stand_ins import SETS, LabelledSet, labelled, synthetic
 from cmt_numba import CMTClassifier
 from cmt_numba.evaluation import ProgressiveResult, growing_batches, progressive_validation
 
-SYNTHETIC = "synthetic, 100 shots"
+SYNTHETIC, AGAINST_ALL = "synthetic, 100 shots", "one against all"
 EARLY = 3
 """The errors of the first so many examples of each class are printed."""
 
@@ -34,7 +34,7 @@ def learners() -> dict[str, Any]:
         "CMT": MemoryTreeClassifier(),
         "CMT, 8 trees": MemoryTreeClassifier(tree_options={"n_trees": 8}),
         "CMTClassifier": CMTClassifier(random_state=0),
-        "one against all": SGDClassifier(loss="log_loss", alpha=1e-6, random_state=0),
+        AGAINST_ALL: SGDClassifier(loss="log_loss", alpha=1e-6, random_state=0),
     }
 
 
@@ -47,6 +47,13 @@ def validate(data: LabelledSet, share: float = 0.05) -> dict[str, ProgressiveRes
             learner, growing_batches(data.X, data.y, share=share, most=5000), classes=classes
         )
     return results
+
+
+def ahead_up_to(result: ProgressiveResult, other: ProgressiveResult) -> int:
+    """Return after how many examples a learner was last ahead of another one, over all examples up to there."""
+    errors = np.interp(result.curve["n_examples"], other.curve["n_examples"], other.curve["error"])
+    ahead = np.flatnonzero(np.array(result.curve["error"]) < errors)
+    return int(result.curve["n_examples"][ahead[-1]]) if ahead.size else 0
 
 
 def print_results(title: str, results: dict[str, ProgressiveResult]) -> None:
@@ -66,6 +73,10 @@ def print_results(title: str, results: dict[str, ProgressiveResult]) -> None:
         )
     headers = ["learner", "error", "entropy reduction", *(f"error after {n}" for n in range(1, EARLY + 1))]
     print_table(title, rows, [*headers, "learning s", "us a query"], ("", *[".4f"] * 5, ".1f", ".1f"))
+    for name, result in results.items():
+        if name != AGAINST_ALL:
+            n = ahead_up_to(result, results[AGAINST_ALL])
+            print(f"{name} is ahead of one against all up to example {n:,} of {result.n_examples:,}.")
 
 
 def plot(results: dict[str, dict[str, ProgressiveResult]], folder: Path) -> Path:

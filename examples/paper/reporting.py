@@ -98,4 +98,4 @@ def bars(axes: Any, values: dict[str, dict[str, float]], label: str) -> None:
         axes.bar(np.arange(len(groups)) + (i - (len(names) - 1) / 2) * width, heights, width, label=name)
     axes.set_xticks(np.arange(len(groups)), groups, rotation=20, ha="right")
     axes.set_ylabel(label)
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
