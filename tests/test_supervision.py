@@ -479,10 +479,10 @@ def test_an_untrained_classifier_is_the_same_however_examples_come(form: Any):
 def test_the_margin_follows_the_gaps():
     """Single examples lie on their own mean; the gaps that they show must not set the margin for good."""
     rng = np.random.default_rng(0)
-    y = rng.permutation(np.arange(3000) % 100)
-    X = rng.normal(size=(100, 12))[y] + 0.8 * rng.normal(size=(3000, 12))
+    y = rng.permutation(np.arange(3000) % 300)
+    X = rng.normal(size=(300, 12))[y] + 0.8 * rng.normal(size=(3000, 12))
     online = CMTClassifier(random_state=0)
-    for first in range(0, 3000, 50):
-        online.partial_fit(X[first : first + 50], y[first : first + 50])
+    for first in range(0, 3000, 30):
+        online.partial_fit(X[first : first + 30], y[first : first + 30])
     at_once = CMTClassifier(random_state=0).fit(X, y)
     assert margin_wanted(online.head_) < 1.5 * margin_wanted(at_once.head_)
