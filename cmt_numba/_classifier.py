@@ -208,6 +208,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self.examples_ = new_examples(parameters) if self.store_examples else None
         self.classes_ = classes
         self._n_of_label = np.empty(0, np.int64)
+        self._n_measured = 0  # examples there were when half of the gaps measured were last forgotten
         self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
 
@@ -258,6 +259,12 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     def _train_head(self, questions: Questions, labels: np.ndarray) -> None:
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
+        n_examples = int(self._n_of_label.sum())
+        if n_examples > 2 * self._n_measured:
+            # An example tells of other examples only as far as it is not itself most of its class's mean. As classes
+            # get further examples the gaps become smaller, and half of those measured make room for new ones.
+            self.head_.gaps[:] *= 0.5
+            self._n_measured = n_examples
         measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
         duals = new_duals(self.aggressiveness, self._n_of_label[labels])
 

@@ -2,7 +2,7 @@
 
 Scores start as cosines. How far apart the right label and its best rival lie then, the *gap*, depends on the data: 0.5
 for texts of many rare words, 0.1 for pictures. So the margin that the head is trained towards is a multiple of the
-mean gap of the first examples, and whatever has the dimension of a score is counted in margins.
+mean gap of some examples, and whatever has the dimension of a score is counted in margins.
 """
 
 from typing import NamedTuple

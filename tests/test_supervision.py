@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit, text_like
 
-from cmt_numba import ContextualMemoryTree
+from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._candidates import Effort, Questions, score_labels
 from cmt_numba._examples import ExampleParameters, new_examples, with_examples
 from cmt_numba._head import (
@@ -16,6 +16,7 @@ from cmt_numba._head import (
     HeadParameters,
     new_head,
     with_digest,
+    with_examples_in_means,
     with_labels,
     with_more_cells,
     without_digest,
@@ -434,3 +435,54 @@ def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
         a, b = light.offsets[i], light.offsets[i + 1]
         np.testing.assert_array_equal(light.indices[a:b], np.flatnonzero(kept))
         np.testing.assert_allclose(light.values[a:b], kept[kept != 0] / np.linalg.norm(kept), rtol=1e-5)
+
+
+@FORMS
+def test_means_follow_further_examples(form: Any, rng: np.random.Generator):
+    """What a scorer has learned stays as it is, and the mean that it started from counts every example."""
+    X = rng.normal(size=(30, 7)) * (rng.random((30, 7)) < 0.6)
+    X[4] = -X[1]  # with nothing else of label 1 before: the mean has no direction for a while
+    X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
+    labels = np.array([0, 1, 2, 0, 1, 2, *rng.integers(0, 3, 24)])
+    rows = check_rows(form(X))
+    parameters = HeadParameters(1, 7, rows.sparse, HEAD_LOSSES.index("mira"), 1.0)
+    head = with_labels(new_head(parameters), check_rows(form(X[:3])))
+    for array in (head.routers.table["weight"], head.routers.weights[:, :7]):
+        array += 0.25  # as if learned; of a dense head by the first label only
+    sums = X[:3].copy()
+    for stop in range(3, 30, 3):
+        before = np.array([weights_of(head, 0, label) for label in range(3)])
+        old = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
+        np.add.at(sums, labels[stop : stop + 3], X[stop : stop + 3])
+        new = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
+        head = with_examples_in_means(head, check_rows(form(X[stop : stop + 3])), labels[stop : stop + 3])
+        after = np.array([weights_of(head, 0, label) for label in range(3)])
+        np.testing.assert_allclose(after - before, new - old, atol=1e-5)
+
+
+@FORMS
+def test_an_untrained_classifier_is_the_same_however_examples_come(form: Any):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 9)), np.arange(40) % 5
+    options = {"n_trees": 1, "n_head_passes": 0, "n_router_passes": 0, "random_state": 0}
+    at_once, online = CMTClassifier(**options).fit(form(X), y), CMTClassifier(**options)
+    for first in range(0, 40, 4):
+        online.partial_fit(form(X[first : first + 4]), y[first : first + 4])
+    of_once, of_online = at_once._label_of_class, online._label_of_class
+    for c in range(5):
+        np.testing.assert_allclose(
+            weights_of(online.head_, 0, of_online[c]), weights_of(at_once.head_, 0, of_once[c]), atol=1e-5
+        )
+
+
+@needs_jit
+def test_the_margin_follows_the_gaps():
+    """Single examples lie on their own mean; the gaps that they show must not set the margin for good."""
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.arange(3000) % 300)
+    X = rng.normal(size=(300, 12))[y] + 0.8 * rng.normal(size=(3000, 12))
+    online = CMTClassifier(random_state=0)
+    for first in range(0, 3000, 30):
+        online.partial_fit(X[first : first + 30], y[first : first + 30])
+    at_once = CMTClassifier(random_state=0).fit(X, y)
+    assert margin_wanted(online.head_) < 1.5 * margin_wanted(at_once.head_)
