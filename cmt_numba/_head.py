@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._digest import Digest, digest_of, digested_margin, list_cells, new_digest, no_digest
+from ._digest import (
+    Common,
+    Digest,
+    common_labels,
+    digest_of,
+    digested_margin,
+    laid_out,
+    list_cells,
+    new_digest,
+    no_digest,
+)
 from ._growth import with_nodes, with_tables
 from ._jit import inner, kernel
 from ._keys import Rows, longest_row, row_of
@@ -58,7 +68,7 @@ class Head(NamedTuple):
     counters: np.ndarray  # int64 (1, N_COUNTERS)
     digest: Digest
     postings: Postings
-    common: np.ndarray  # int64: labels so frequent that they come into question for every row
+    common: Common
     gaps: np.ndarray  # float64 (2,): examples measured, and the sum of their gaps, see ``_rivalry.py``
 
 
@@ -73,7 +83,7 @@ def new_head(parameters: HeadParameters) -> Head:
         counters=counters,
         digest=no_digest(),
         postings=no_postings(),
-        common=np.empty(0, np.int64),
+        common=common_labels(np.empty(0, np.int64)),
         gaps=np.zeros(2),
     )
 
@@ -120,7 +130,7 @@ def without_negligible_weights(head: Head) -> Head:
 
 def without_digest(head: Head) -> Head:
     """Return a head that may learn."""
-    return head._replace(digest=no_digest())
+    return head._replace(digest=no_digest(), common=common_labels(head.common.labels))
 
 
 def with_digest(head: Head) -> Head:
@@ -131,15 +141,19 @@ def with_digest(head: Head) -> Head:
         return head._replace(digest=digest_of(weights[:, :d]))
     digest = new_digest(head.nodes[0, :n_labels]["table_used"])
     list_cells(head, digest)
-    return head._replace(digest=digest)
+    common = laid_out(head.common, digest, d) if head.common.labels.size > 0 else head.common
+    return head._replace(digest=digest, common=common)
 
 
 def with_index(head: Head) -> Head:
-    """Return a head whose index is up to date; dense heads have none."""
+    """Return a head whose index of all but the common labels is up to date; dense heads have none."""
     if not head.parameters.sparse:
         return head
     digest = head.digest if head.digest.features.size > 0 else with_digest(head).digest
-    postings = list_by_feature(digest.offsets, digest.features, digest.weights, head.parameters.n_features)
+    listed = np.ones(digest.n_labels, np.bool_)
+    listed[head.common.labels] = False
+    weights = np.where(np.repeat(listed, np.diff(digest.offsets)), digest.weights, np.float32(0.0))
+    postings = list_by_feature(digest.offsets, digest.features, weights, head.parameters.n_features)
     return head._replace(postings=postings)
 
 
@@ -150,6 +164,24 @@ def score_label(head, label, probe, x):
     if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
         return probed_margin(head, 0, label, probe, x)
     return head.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
+
+
+@inner
+def score_common(head, x, scores):
+    """Write what the head says of the common labels for row ``x``, if this can be said of all at once.
+
+    Returns of how many it has been.
+    """
+    common = head.common
+    if common.offsets.size == 1:
+        return 0
+    for i in range(scores.size):
+        scores[i] = head.nodes[0, common.labels[i]]["bias"]
+    for i in range(x.a, x.b):
+        feature, value = x.indices[i], x.values[i]
+        for entry in range(common.offsets[feature], common.offsets[feature + 1]):
+            scores[common.places[entry]] += value * common.weights[entry]
+    return scores.size
 
 
 @kernel

@@ -141,22 +141,23 @@ class LabelForest(BaseEstimator):
         if self.n_router_passes > 0:
             self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh, progress=False)
 
-    def _train_in_passes(
-        self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray], int], *, renew_index: bool
-    ) -> None:
-        """Have ``learn`` train the head on rows in random order, giving it room as often as it runs out.
-
-        With ``renew_index`` the labels that a pass has wrongly made strong are rivals in the next.
-        """
+    def _train_in_passes(self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray], int]) -> None:
+        """Have ``learn`` train the head on rows in random order."""
         for n_pass in range(self.n_head_passes):
             # Rows that changed nothing the last time are looked at only every other time.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
             self._orders.shuffle(order)
-            self.head_.counters[0, NEXT_ROW] = 0
-            while learn(order) != DONE:
-                self.head_ = with_more_cells(self.head_)
-            if renew_index and self._worth_listing(n_rows):
-                self.head_ = with_index(self.head_)
+            self._train(lambda order=order: learn(order))
+        self._prune()
+
+    def _train(self, learn: Callable[[], int]) -> None:
+        """Have ``learn`` train the head, giving it room as often as it runs out."""
+        self.head_.counters[0, NEXT_ROW] = 0
+        while learn() != DONE:
+            self.head_ = with_more_cells(self.head_)
+
+    def _prune(self) -> None:
+        """Let the head forget what makes no difference, once there is much of it."""
         if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
             self.head_ = without_negligible_weights(self.head_)
             self._cells_pruned = int(self.head_.counters[0, TABLES_END])
