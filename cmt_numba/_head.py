@@ -145,14 +145,21 @@ def with_digest(head: Head) -> Head:
     return head._replace(digest=digest, common=common)
 
 
-def with_index(head: Head) -> Head:
-    """Return a head whose index of all but the common labels is up to date; dense heads have none."""
+def with_index(head: Head, lightest: float = 0.0) -> Head:
+    """Return a head whose index of all but the common labels is up to date; dense heads have none.
+
+    Weights below ``lightest`` times the largest of the same label are not listed.
+    """
     if not head.parameters.sparse:
         return head
     digest = head.digest if head.digest.features.size > 0 else with_digest(head).digest
     listed = np.ones(digest.n_labels, np.bool_)
     listed[head.common.labels] = False
-    weights = np.where(np.repeat(listed, np.diff(digest.offsets)), digest.weights, np.float32(0.0))
+    magnitudes, n_cells = np.abs(digest.weights), np.diff(digest.offsets)
+    largest = np.zeros(digest.n_labels, np.float32)
+    largest[n_cells > 0] = np.maximum.reduceat(magnitudes, digest.offsets[:-1][n_cells > 0]) if n_cells.any() else 0.0
+    kept = np.repeat(listed, n_cells) & (magnitudes >= np.repeat(np.float32(lightest) * largest, n_cells))
+    weights = np.where(kept, digest.weights, np.float32(0.0))
     postings = list_by_feature(digest.offsets, digest.features, weights, head.parameters.n_features)
     return head._replace(postings=postings)
 

@@ -59,8 +59,11 @@ _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: s
 class LabelForest(BaseEstimator):
     """What estimators over many labels have in common. Labels are numbers, in the order of their insertion.
 
+    ``_lightest_listed`` is the smallest weight that the head's index lists, as a share of the largest of its label.
     Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each.
     """
+
+    _lightest_listed = 0.0
 
     def __init__(
         self,
@@ -166,13 +169,13 @@ class LabelForest(BaseEstimator):
         """Make the head ready to learn, and its index fit for finding rivals."""
         self.head_ = without_digest(self.head_)
         if self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
-            self.head_ = with_index(self.head_)
+            self.head_ = with_index(self.head_, self._lightest_listed)
 
     def _end_training(self, n_rows: int) -> None:
         """Make the head ready to be read, unless this is too much work for so few rows."""
         self._n_unlisted += n_rows
         if self._worth_listing(self._n_unlisted):
-            self.head_ = with_index(with_digest(self.head_))
+            self.head_ = with_index(with_digest(self.head_), self._lightest_listed)
             self._n_unlisted = 0
 
     def _worth_listing(self, n_rows: int) -> bool:

@@ -22,7 +22,7 @@ from ._tables import find_cell, has_cells, locate_cells, table_bits
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
 _CLOSE_ENOUGH = 1e-4  # a smaller step is none
-_FARTHEST = 0.01  # a sweep whose longest step is shorter is the last one
+_FARTHEST = 0.003  # a sweep whose longest step is shorter is the last one
 _SWEEPS_TO_CHECK = 5  # one in so many looks at all rows, the others at those that the last one learned from
 
 

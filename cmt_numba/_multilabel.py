@@ -20,10 +20,11 @@ from ._parallel import map_threads, spans
 from ._state import NONE
 from ._validation import check_integer, check_rows
 
-_MOST_COMMON = 1024  # labels that come into question for every row
+_MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
+_SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
 _SWEEPS = 4  # over the rows of a label, in each pass
-_SWEEPS_AT_ONCE = 40  # over the rows of a common label, which are all there are from the start
-_NEGLIGIBLE = 0.01  # of the largest weight of a common label
+_SWEEPS_AT_ONCE = 30  # over the rows of a common label, which are all there are from the start
+_NEGLIGIBLE = 0.003  # of the largest weight of a common label
 _PAIRS_AT_ONCE = 1 << 22
 _LABELS_LISTED = 1 << 16
 
@@ -59,6 +60,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     forest_ : ContextualMemoryTree
         The trees over the labels.
     """
+
+    _lightest_listed = 0.1  # weights that rivals have left are many and small, and find nothing
 
     # Learning
 
@@ -143,8 +146,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         unseen = np.zeros(self.forest_.n_memories - self._n_of_label.size, np.int64)
         self._n_of_label = np.concatenate([self._n_of_label, unseen])
         np.add.at(self._n_of_label, labels, 1)
-        common = np.argsort(-self._n_of_label, kind="stable")[:_MOST_COMMON]
-        self.head_ = self.head_._replace(common=common_labels(common))
+        self.head_ = self.head_._replace(common=common_labels(self._common(self._n_rows + rows.n_rows)))
         questions = Questions(routed(rows), rows)
         self._begin_training()
         if labels.size > 0:
@@ -154,6 +156,13 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._n_rows += rows.n_rows
         self._end_training(rows.n_rows)
         return self
+
+    def _common(self, n_rows: int) -> np.ndarray:
+        """Return the labels that come into question for every row, the most frequent of so many rows first."""
+        by_frequency = np.argsort(-self._n_of_label, kind="stable")
+        if by_frequency.size <= _MOST_COMMON:
+            return by_frequency
+        return by_frequency[:_MOST_COMMON][self._n_of_label[by_frequency[:_MOST_COMMON]] >= _SHARE_OF_ROWS * n_rows]
 
     def _train_head(self, questions: Questions, of_rows: np.ndarray, labels: np.ndarray, n_known: int) -> None:
         forget_labels(self.head_, n_known)  # they started as their means, which the index lists
@@ -175,7 +184,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             pairs = pair_with_rivals(pairs, self._rivals(questions), self._orders.permutation(n_rows))
             train(pairs, _SWEEPS, 0.0)
             if self._worth_listing(n_rows):
-                self.head_ = with_index(self.head_)
+                self.head_ = with_index(self.head_, self._lightest_listed)
         self._prune()
 
     def _rivals(self, questions: Questions) -> np.ndarray:
