@@ -21,7 +21,7 @@ from ._digest import (
 from ._growth import with_nodes, with_tables
 from ._jit import inner, kernel
 from ._keys import Rows, longest_row, row_of
-from ._linear import add_row, dense_start, locate, new_workspace, probed_margin, reset_model, reset_weights
+from ._linear import add_row, dense_start, locate, margin_of, new_workspace, probed_margin, reset_model, reset_weights
 from ._postings import Postings, list_by_feature, no_postings
 from ._state import (
     CELLS_WANTED,
@@ -43,8 +43,8 @@ LOGISTIC = 1
 SQUARED = 2
 MIRA = 3
 
-_NEGLIGIBLE = 0.04  # of the largest weight of the same label
 _SPARE = 1.1
+_CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
 
 HEAD_LOSSES = ("softmax", "logistic", "squared", "mira")
 
@@ -109,8 +109,8 @@ def with_more_cells(head: Head) -> Head:
     return with_tables(head, max(2 * used, used + wanted))
 
 
-def without_negligible_weights(head: Head) -> Head:
-    """Return a sparse head whose scorers have lost the weights that make no difference.
+def without_negligible_weights(head: Head, share: float) -> Head:
+    """Return a sparse head whose scorers have lost the weights below ``share`` of the largest of the same label.
 
     What a label has learned from its rivals is spread thinly over many features, which makes its table several times
     larger, and slower to go through, than what decides.
@@ -124,7 +124,7 @@ def without_negligible_weights(head: Head) -> Head:
     pruned.nodes["table_bits"] = 0
     pruned.counters[0, TABLES_END] = 0
     pruned.counters[0, FREE_TABLES:] = NONE
-    copy_labels(pruned, head)
+    copy_labels(pruned, head, np.float32(share))
     return with_tables(pruned, int(_SPARE * pruned.counters[0, TABLES_END]))
 
 
@@ -170,6 +170,10 @@ def score_label(head, label, probe, x):
     digest = head.digest
     if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
         return probed_margin(head, 0, label, probe, x)
+    if digest.features.size > 0 and digest.offsets[label + 1] - digest.offsets[label] > _CELLS_IN_A_LOOKUP * (
+        x.b - x.a
+    ):
+        return margin_of(head, 0, label, x)
     return head.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
 
 
@@ -192,11 +196,11 @@ def score_common(head, x, scores):
 
 
 @kernel
-def copy_labels(target, source):
-    """Copy all labels' scorers but for their negligible weights."""
+def copy_labels(target, source, share):
+    """Copy all labels' scorers but for weights below ``share`` of the largest of the same label."""
     for label in range(source.counters[0, NODES_END]):
         if source.nodes[0, label]["table_bits"] > 0:
-            copy_heavy_cells(target, source, 0, label, np.float32(_NEGLIGIBLE))
+            copy_heavy_cells(target, source, 0, label, share)
 
 
 @inner

@@ -277,4 +277,3 @@ def learn_memberships(head, rows, features, pairs, duties, n_sweeps, share):
             return TABLES_FULL
         head.counters[0, NEXT_ROW] += 1
     return DONE
-

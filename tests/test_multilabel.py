@@ -75,8 +75,8 @@ def test_memberships_match_plain_python(form: Any, rng: np.random.Generator):
         expected = solve_in_plain_python(
             np.vstack([with_bias[seen], others]), np.append(Y[seen, label], np.zeros(40 - seen.size, np.bool_)), 0.25
         )
-        np.testing.assert_allclose(weights_of(head, 0, label), expected[:5], atol=0.02)
-        assert head.nodes[0, label]["bias"] == pytest.approx(expected[5], abs=0.02)
+        np.testing.assert_allclose(weights_of(head, 0, label), expected[:5], atol=0.04)
+        assert head.nodes[0, label]["bias"] == pytest.approx(expected[5], abs=0.04)
 
 
 def test_pairs_that_count_are_kept_and_none_comes_twice():
@@ -114,11 +114,12 @@ def test_few_labels_are_learned_one_against_all(form: Any):
 @needs_jit
 @FORMS
 def test_many_labels_come_close_to_one_against_all(form: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_multilabel, "_MOST_COMMON", 20)
-    X, Y = topics(3000, n_labels=200)
-    queries, answers = topics(300, n_labels=200, seed=1)
+    monkeypatch.setattr(_multilabel, "_MOST_COMMON", 10)
+    monkeypatch.setattr(_multilabel, "_LABELS_PER_LEVEL", 3)
+    X, Y = topics(1200, n_labels=60)
+    queries, answers = topics(300, n_labels=60, seed=1)
     learned = CMTMultilabelClassifier(random_state=0).fit(form(X), Y)
-    assert learned.count_candidates(form(queries)).max() <= 60
+    assert learned.count_candidates(form(queries)).max() <= 10 + 3 * 6
     found, scores = learned.top_labels(form(queries), 1)
     against_all = np.transpose([LinearSVC().fit(unit(X), y).decision_function(unit(queries)) for y in Y.T])
     best = answers[np.arange(300), against_all.argmax(axis=1)].mean()
