@@ -170,10 +170,10 @@ def score_label(head, label, probe, x):
     digest = head.digest
     if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
         return probed_margin(head, 0, label, probe, x)
-    if digest.features.size > 0 and digest.offsets[label + 1] - digest.offsets[label] > _CELLS_IN_A_LOOKUP * (
-        x.b - x.a
-    ):
-        return margin_of(head, 0, label, x)
+    if digest.features.size > 0:
+        n_cells = digest.offsets[label + 1] - digest.offsets[label]
+        if n_cells > _CELLS_IN_A_LOOKUP * (x.b - x.a):
+            return margin_of(head, 0, label, x)
     return head.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,7 @@ class LabelForest(BaseEstimator):
             # Rows that changed nothing the last time are looked at only every other time.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
             self._orders.shuffle(order)
-            self._train(lambda order=order: learn(order))
+            self._train(partial(learn, order))
         self._prune()
 
     def _train(self, learn: Callable[[], int]) -> None:

@@ -124,7 +124,7 @@ def test_many_labels_come_close_to_one_against_all(form: Any, monkeypatch: pytes
     against_all = np.transpose([LinearSVC().fit(unit(X), y).decision_function(unit(queries)) for y in Y.T])
     best = answers[np.arange(300), against_all.argmax(axis=1)].mean()
     assert answers[np.arange(300), found[:, 0]].mean() >= best - 0.1
-    assert (learned.predict(form(queries)) != answers).sum() <= 1.1 * ((against_all > 0) != answers).sum()
+    assert (learned.predict(form(queries)) != answers).sum() <= 1.25 * ((against_all > 0) != answers).sum()
     assert scores.dtype == np.float32
 
 
