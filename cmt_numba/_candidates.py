@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._frontier import Frontier, begin_search, new_frontier, reach_next
-from ._head import score_label
+from ._head import score_common, score_label
 from ._jit import inner, inner_allocating, kernel
 from ._keys import Rows, longest_row, row_of
 from ._postings import keep_best_labels, meet_labels
@@ -52,7 +52,7 @@ def new_candidates(state, head, questions, effort, n_right):
     longest = longest_row(questions.rows, 0, questions.rows.offsets.size - 1)
     most, listed = min(effort.n_labels, n_labels), head.postings.n_labels > 0
     if not listed:
-        most = min(most, effort.n_leaves * state.members.shape[2] + head.common.size)
+        most = min(most, effort.n_leaves * state.members.shape[2] + head.common.labels.size)
     return Candidates(
         np.empty(most + n_right, np.int64),
         np.empty(most + n_right, np.float32),
@@ -86,18 +86,18 @@ def _reach_labels(state, candidates, routed, most):
 @inner
 def _add_common(head, candidates):
     """Add the labels that come into question for every row."""
-    for i in range(min(head.common.size, candidates.most)):
-        candidates.labels[i] = head.common[i]
-        candidates.sums[head.common[i]] = _FOUND
+    common = head.common.labels
+    for i in range(min(common.size, candidates.most)):
+        candidates.labels[i] = common[i]
+        candidates.sums[common[i]] = _FOUND
         candidates.n_found[0] += 1
 
 
 @inner
-def find_candidates(state, head, candidates, questions, row):
-    """Find the labels that come into question for a row, and score them.
+def _find_labels(state, head, candidates, questions, row):
+    """Find the labels that come into question for a row, the common ones first; return how many are common.
 
-    Those are the common labels, those of the leaves that the row reaches, and the best of those that the head's index
-    lists for it.
+    The others are those of the leaves that the row reaches, and the best of those that the head's index lists for it.
     """
     x, sums = row_of(questions.rows, row), candidates.sums
     candidates.n_found[0] = 0
@@ -105,17 +105,27 @@ def find_candidates(state, head, candidates, questions, row):
     most, listed = candidates.most, head.postings.n_labels > 0
     n_common = candidates.n_found[0]
     half_way = n_common + (most - n_common + 1) // 2  # what is left goes to leaves and index in equal parts
-    _reach_labels(state, candidates, row_of(questions.routed, row), half_way if listed else most)
+    if n_common < most:
+        _reach_labels(state, candidates, row_of(questions.routed, row), half_way if listed else most)
     n_reached = n_met = n_found = candidates.n_found[0]
     labels = candidates.labels[:most]
-    if listed:
+    if listed and n_common < most:
         n_met = meet_labels(head.postings, candidates.priorities, x, sums, labels, n_reached)
         n_found += keep_best_labels(labels[n_reached:n_met], sums, candidates.effort.n_listed)
     for i in range(n_met):
         sums[labels[i]] = 0.0
     candidates.n_found[0], candidates.n_touched[0] = n_found, n_met
+    return n_common
+
+
+@inner
+def find_candidates(state, head, candidates, questions, row):
+    """Find the labels that come into question for a row, and score them."""
+    n_common = _find_labels(state, head, candidates, questions, row)
+    x = row_of(questions.rows, row)
     aim_probe(state, candidates.probe, x, False)
-    for i in range(candidates.n_found[0]):
+    n_scored = score_common(head, x, candidates.scores[:n_common])
+    for i in range(n_scored, candidates.n_found[0]):
         candidates.scores[i] = score_label(head, candidates.labels[i], candidates.probe, x)
 
 
@@ -169,3 +179,35 @@ def score_labels(state, head, questions, first, stop, effort, labels, scores, n_
     candidates = new_candidates(state, head, questions, effort, 0)
     for row in range(first, stop):
         n_touched[row] = _answer_row(state, head, candidates, questions, row, labels, scores)
+
+
+@kernel
+def list_rivals(state, head, questions, first, stop, effort, rivals):
+    """Write the labels, but for common ones, that come into question for the rows ``first .. stop``, then NONE."""
+    candidates = new_candidates(state, head, questions, effort, 0)
+    for row in range(first, stop):
+        n_common = _find_labels(state, head, candidates, questions, row)
+        n = min(candidates.n_found[0] - n_common, rivals.shape[1])
+        for i in range(n):
+            rivals[row, i] = candidates.labels[n_common + i]
+        rivals[row, n:] = NONE
+
+
+@kernel
+def list_labels(state, head, questions, first, stop, effort, lowest, ends, labels, scores):
+    """List the labels of a score above ``lowest`` of the rows from ``first`` on, in no order, as long as there is room.
+
+    Writes where each row's labels end to ``ends``, and returns the row that it got to, ``stop`` if all are listed.
+    """
+    candidates = new_candidates(state, head, questions, effort, 0)
+    end = 0
+    for row in range(first, stop):
+        find_candidates(state, head, candidates, questions, row)
+        for i in range(candidates.n_found[0]):
+            if candidates.scores[i] > lowest:
+                if end == labels.size:
+                    return row
+                labels[end], scores[end] = candidates.labels[i], candidates.scores[i]
+                end += 1
+        ends[row] = end
+    return stop

@@ -271,7 +271,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         def learn(order: np.ndarray) -> int:
             return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals))
 
-        self._train_in_passes(n_rows, duals.settled, learn, renew_index=False)
+        self._train_in_passes(n_rows, duals.settled, learn)
 
     # Answering
 

@@ -7,6 +7,7 @@ Weights of sparse scorers become lists without gaps. Those of dense scorers keep
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from ._jit import inner, inner_fastmath, kernel
 from ._scorer import gathered_dot
@@ -25,6 +26,11 @@ class Digest(NamedTuple):
     weights: np.ndarray  # float32
     halves: np.ndarray  # uint16 (labels, features)
 
+    @property
+    def n_labels(self) -> int:
+        """How many labels' sparse scorers there are."""
+        return self.offsets.size - 1
+
 
 def new_digest(n_cells: np.ndarray) -> Digest:
     """Return a digest to be filled in of sparse scorers with so many cells."""
@@ -38,6 +44,31 @@ def digest_of(weights: np.ndarray) -> Digest:
     bits = np.ascontiguousarray(weights).view(np.uint32)
     halves = ((bits + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint16)
     return no_digest()._replace(halves=halves)
+
+
+class Common(NamedTuple):
+    """Labels so frequent that they come into question for every row, and their sparse scorers by feature.
+
+    Feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``. What every row asks is answered together: only the
+    weights that the row has a feature for are read.
+    """
+
+    labels: np.ndarray  # int64
+    offsets: np.ndarray  # int64 (features + 1,), or (1,) where the scorers are not laid out
+    places: np.ndarray  # int32: of an entry's label in ``labels``
+    weights: np.ndarray  # float32
+
+
+def common_labels(labels: np.ndarray) -> Common:
+    """Return common labels whose scorers are not laid out."""
+    return Common(labels, np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+
+
+def laid_out(common: Common, digest: Digest, n_features: int) -> Common:
+    """Return common labels with their sparse scorers by feature, as the digest has them."""
+    scorers = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (digest.n_labels, n_features))
+    columns = scorers[common.labels].tocsc()
+    return Common(common.labels, columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data)
 
 
 def no_digest() -> Digest:

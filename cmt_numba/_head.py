@@ -9,7 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._digest import Digest, digest_of, digested_margin, list_cells, new_digest, no_digest
+from ._digest import (
+    Common,
+    Digest,
+    common_labels,
+    digest_of,
+    digested_margin,
+    laid_out,
+    list_cells,
+    new_digest,
+    no_digest,
+)
 from ._growth import with_nodes, with_tables
 from ._jit import inner, kernel
 from ._keys import Rows, longest_row, row_of
@@ -20,6 +30,7 @@ from ._linear import (
     dense_start,
     locate,
     located_sum,
+    margin_of,
     new_workspace,
     probed_margin,
     reset_model,
@@ -48,9 +59,9 @@ LOGISTIC = 1
 SQUARED = 2
 MIRA = 3
 
-_NEGLIGIBLE = 0.04  # of the largest weight of the same label
 _SPARE = 1.1
 _SHORTEST = np.float32(1e-6)  # squared: a shorter sum of examples has no direction
+_CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
 
 HEAD_LOSSES = ("softmax", "logistic", "squared", "mira")
 
@@ -74,7 +85,7 @@ class Head(NamedTuple):
     counters: np.ndarray  # int64 (1, N_COUNTERS)
     digest: Digest
     postings: Postings
-    common: np.ndarray  # int64: labels so frequent that they come into question for every row
+    common: Common
     gaps: np.ndarray  # float64 (2,): examples measured, and the sum of their gaps, see ``_rivalry.py``
 
 
@@ -89,7 +100,7 @@ def new_head(parameters: HeadParameters) -> Head:
         counters=counters,
         digest=no_digest(),
         postings=no_postings(),
-        common=np.empty(0, np.int64),
+        common=common_labels(np.empty(0, np.int64)),
         gaps=np.zeros(2),
     )
 
@@ -128,8 +139,8 @@ def with_examples_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
     return head
 
 
-def without_negligible_weights(head: Head) -> Head:
-    """Return a sparse head whose scorers have lost the weights that make no difference.
+def without_negligible_weights(head: Head, share: float) -> Head:
+    """Return a sparse head whose scorers have lost the weights below ``share`` of the largest of the same label.
 
     What a label has learned from its rivals is spread thinly over many features, which makes its table several times
     larger, and slower to go through, than what decides.
@@ -143,13 +154,13 @@ def without_negligible_weights(head: Head) -> Head:
     pruned.nodes["table_bits"] = 0
     pruned.counters[0, TABLES_END] = 0
     pruned.counters[0, FREE_TABLES:] = NONE
-    copy_labels(pruned, head)
+    copy_labels(pruned, head, np.float32(share))
     return with_tables(pruned, int(_SPARE * pruned.counters[0, TABLES_END]))
 
 
 def without_digest(head: Head) -> Head:
     """Return a head that may learn."""
-    return head._replace(digest=no_digest())
+    return head._replace(digest=no_digest(), common=common_labels(head.common.labels))
 
 
 def with_digest(head: Head) -> Head:
@@ -160,15 +171,26 @@ def with_digest(head: Head) -> Head:
         return head._replace(digest=digest_of(weights[:, :d]))
     digest = new_digest(head.nodes[0, :n_labels]["table_used"])
     list_cells(head, digest)
-    return head._replace(digest=digest)
+    common = laid_out(head.common, digest, d) if head.common.labels.size > 0 else head.common
+    return head._replace(digest=digest, common=common)
 
 
-def with_index(head: Head) -> Head:
-    """Return a head whose index is up to date; dense heads have none."""
+def with_index(head: Head, lightest: float = 0.0) -> Head:
+    """Return a head whose index of all but the common labels is up to date; dense heads have none.
+
+    Weights below ``lightest`` times the largest of the same label are not listed.
+    """
     if not head.parameters.sparse:
         return head
     digest = head.digest if head.digest.features.size > 0 else with_digest(head).digest
-    postings = list_by_feature(digest.offsets, digest.features, digest.weights, head.parameters.n_features)
+    listed = np.ones(digest.n_labels, np.bool_)
+    listed[head.common.labels] = False
+    magnitudes, n_cells = np.abs(digest.weights), np.diff(digest.offsets)
+    largest = np.zeros(digest.n_labels, np.float32)
+    largest[n_cells > 0] = np.maximum.reduceat(magnitudes, digest.offsets[:-1][n_cells > 0]) if n_cells.any() else 0.0
+    kept = np.repeat(listed, n_cells) & (magnitudes >= np.repeat(np.float32(lightest) * largest, n_cells))
+    weights = np.where(kept, digest.weights, np.float32(0.0))
+    postings = list_by_feature(digest.offsets, digest.features, weights, head.parameters.n_features)
     return head._replace(postings=postings)
 
 
@@ -178,15 +200,37 @@ def score_label(head, label, probe, x):
     digest = head.digest
     if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
         return probed_margin(head, 0, label, probe, x)
+    if digest.features.size > 0:
+        n_cells = digest.offsets[label + 1] - digest.offsets[label]
+        if n_cells > _CELLS_IN_A_LOOKUP * (x.b - x.a):
+            return margin_of(head, 0, label, x)
     return head.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
 
 
+@inner
+def score_common(head, x, scores):
+    """Write what the head says of the common labels for row ``x``, if this can be said of all at once.
+
+    Returns of how many it has been.
+    """
+    common = head.common
+    if common.offsets.size == 1:
+        return 0
+    for i in range(scores.size):
+        scores[i] = head.nodes[0, common.labels[i]]["bias"]
+    for i in range(x.a, x.b):
+        feature, value = x.indices[i], x.values[i]
+        for entry in range(common.offsets[feature], common.offsets[feature + 1]):
+            scores[common.places[entry]] += value * common.weights[entry]
+    return scores.size
+
+
 @kernel
-def copy_labels(target, source):
-    """Copy all labels' scorers but for their negligible weights."""
+def copy_labels(target, source, share):
+    """Copy all labels' scorers but for weights below ``share`` of the largest of the same label."""
     for label in range(source.counters[0, NODES_END]):
         if source.nodes[0, label]["table_bits"] > 0:
-            copy_heavy_cells(target, source, 0, label, np.float32(_NEGLIGIBLE))
+            copy_heavy_cells(target, source, 0, label, share)
 
 
 @inner

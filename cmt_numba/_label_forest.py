@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,13 @@ _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: s
 class LabelForest(BaseEstimator):
     """What estimators over many labels have in common. Labels are numbers, in the order of their insertion.
 
-    Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each.
+    Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each. Weights
+    count as shares of the largest of the same label: the head forgets those below ``_negligible``, and its index does
+    not list those below ``_lightest_listed``.
     """
+
+    _negligible = 0.04  # what a class has learned from its rivals is spread thinly, and decides little
+    _lightest_listed = 0.0
 
     def __init__(
         self,
@@ -138,37 +144,38 @@ class LabelForest(BaseEstimator):
         if self.n_router_passes > 0:
             self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh, progress=False)
 
-    def _train_in_passes(
-        self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray], int], *, renew_index: bool
-    ) -> None:
-        """Have ``learn`` train the head on rows in random order, giving it room as often as it runs out.
-
-        With ``renew_index`` the labels that a pass has wrongly made strong are rivals in the next.
-        """
+    def _train_in_passes(self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray], int]) -> None:
+        """Have ``learn`` train the head on rows in random order."""
         for n_pass in range(self.n_head_passes):
             # Rows that changed nothing the last time are looked at only every other time.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
             self._orders.shuffle(order)
-            self.head_.counters[0, NEXT_ROW] = 0
-            while learn(order) != DONE:
-                self.head_ = with_more_cells(self.head_)
-            if renew_index and self._worth_listing(n_rows):
-                self.head_ = with_index(self.head_)
+            self._train(partial(learn, order))
+        self._prune()
+
+    def _train(self, learn: Callable[[], int]) -> None:
+        """Have ``learn`` train the head, giving it room as often as it runs out."""
+        self.head_.counters[0, NEXT_ROW] = 0
+        while learn() != DONE:
+            self.head_ = with_more_cells(self.head_)
+
+    def _prune(self) -> None:
+        """Let the head forget what makes no difference, once there is much of it."""
         if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
-            self.head_ = without_negligible_weights(self.head_)
+            self.head_ = without_negligible_weights(self.head_, self._negligible)
             self._cells_pruned = int(self.head_.counters[0, TABLES_END])
 
     def _begin_training(self) -> None:
         """Make the head ready to learn, and its index fit for finding rivals."""
         self.head_ = without_digest(self.head_)
         if self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
-            self.head_ = with_index(self.head_)
+            self.head_ = with_index(self.head_, self._lightest_listed)
 
     def _end_training(self, n_rows: int) -> None:
         """Make the head ready to be read, unless this is too much work for so few rows."""
         self._n_unlisted += n_rows
         if self._worth_listing(self._n_unlisted):
-            self.head_ = with_index(with_digest(self.head_))
+            self.head_ = with_index(with_digest(self.head_), self._lightest_listed)
             self._n_unlisted = 0
 
     def _worth_listing(self, n_rows: int) -> bool:

@@ -9,24 +9,36 @@ import scipy.sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import validate_data
 
-from ._candidates import Questions
-from ._head import HEAD_LOSSES, forget_labels
+from ._candidates import Effort, Questions, list_labels, list_rivals
+from ._digest import common_labels
+from ._head import HEAD_LOSSES, forget_labels, with_index
 from ._keys import Rows, as_matrix
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
-from ._membership import Answers, learn_memberships, new_memberships
+from ._membership import learn_memberships, new_duties, numbered_afresh
+from ._pairs import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
+from ._parallel import map_threads, spans
 from ._state import NONE
 from ._validation import check_integer, check_rows
 
-_MOST_COMMON = 16  # labels that come into question for every row
+_MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
+_SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
+_SWEEPS = 4  # over the rows of a label, in each pass
+_SWEEPS_AT_ONCE = 30  # over the rows of a common label, which are all there are from the start
+_LABELS_PER_LEVEL = 128  # looked at besides, for each level that a balanced tree of all labels would have
+_LISTED, _LISTED_IN_TRAINING = 16, 64  # of those from the head's index that count
+_NEGLIGIBLE_IN_COMMON = 0.003  # of the largest weight of the label
+_PAIRS_AT_ONCE = 1 << 22
+_LABELS_LISTED = 1 << 16
 
 
 class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     """A classifier that gives each example any number of very many labels, with the forest of :class:`CMTClassifier`.
 
-    For an example the labels come into question that it reaches in the trees, and for sparse examples those that the
-    head's index lists for its rare features. Of each a linear scorer says whether the example has it (one against
-    some, section 4.2 of the paper). Everything learns online: ``partial_fit`` takes new examples at any time, and new
-    labels as further columns.
+    For an example the common labels come into question, those that it reaches in the trees, and for sparse examples
+    those that the head's index lists for its rare features. Of each a linear support vector machine says whether the
+    example has it. Those of common labels learn from all examples (one against all), the others from the examples for
+    which they come into question (one against some, section 4.2 of the paper). Everything learns online:
+    ``partial_fit`` takes new examples at any time, and new labels as further columns.
 
     Parameters
     ----------
@@ -37,8 +49,12 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     Notes
     -----
-    The most frequent labels come into question for every example. With ``n_head_passes=0`` labels are ranked by their
-    cosine, and those of a positive one predicted.
+    Up to 1,024 labels are all common: then the classifier is one against all, and no tree is searched. Of more, those
+    are common that one example in 256 has, at most 1,024. Besides, at most ``128 * log2(n_labels)`` labels are looked
+    at, and of those that the index lists 16 are scored. So with 20,000 labels a tenth of them is looked at, with a
+    million less than half a percent; :meth:`count_candidates` tells. ``n_head_passes`` is how often the head looks for
+    new rivals of the labels that are not common. With 0 labels are ranked by their cosine, and those of a positive one
+    predicted.
 
     Attributes
     ----------
@@ -51,6 +67,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     forest_ : ContextualMemoryTree
         The trees over the labels.
     """
+
+    _negligible = 0.01  # many small weights together decide whether a label of its own is there
+    _lightest_listed = 0.1  # weights that rivals have left are many and small, and find nothing
 
     # Learning
 
@@ -83,6 +102,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._label_of_column = np.empty(0, np.int64)
         self._column_of_label = np.empty(0, np.int64)
         self._n_of_label = np.empty(0, np.int64)
+        self._n_rows = 0
         return self._learn(rows, answers, afresh=True)
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> CMTMultilabelClassifier:
@@ -136,26 +156,63 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         unseen = np.zeros(self.forest_.n_memories - self._n_of_label.size, np.int64)
         self._n_of_label = np.concatenate([self._n_of_label, unseen])
         np.add.at(self._n_of_label, labels, 1)
-        common = np.argsort(-self._n_of_label, kind="stable")[: min(_MOST_COMMON, self._effort().n_labels // 2)]
-        self.head_ = self.head_._replace(common=common)
+        self.head_ = self.head_._replace(common=common_labels(self._common(self._n_rows + rows.n_rows)))
         questions = Questions(routed(rows), rows)
         self._begin_training()
         if labels.size > 0:
             self._teach_routers(check_rows(as_matrix(questions.routed)[of_rows]), labels, afresh=afresh)
         if self.n_head_passes > 0:
-            self._train_head(questions, Answers(answers.indptr.astype(np.int64), labels), n_known)
+            self._train_head(questions, of_rows, labels, n_known)
+        self._n_rows += rows.n_rows
         self._end_training(rows.n_rows)
         return self
 
-    def _train_head(self, questions: Questions, answers: Answers, n_known: int) -> None:
+    def _common(self, n_rows: int) -> np.ndarray:
+        """Return the labels that come into question for every row, the most frequent of so many rows first."""
+        by_frequency = np.argsort(-self._n_of_label, kind="stable")
+        if by_frequency.size <= _MOST_COMMON:
+            return by_frequency
+        return by_frequency[:_MOST_COMMON][self._n_of_label[by_frequency[:_MOST_COMMON]] >= _SHARE_OF_ROWS * n_rows]
+
+    def _train_head(self, questions: Questions, of_rows: np.ndarray, labels: np.ndarray, n_known: int) -> None:
         forget_labels(self.head_, n_known)  # they started as their means, which the index lists
+        n_rows, n_labels, common = questions.rows.n_rows, self.forest_.n_memories, self.head_.common.labels
+        duties = new_duties(self.aggressiveness, np.where(np.arange(n_labels) < n_known, n_rows, n_rows + self._n_rows))
+        rows, features = numbered_afresh(questions.rows)
+
+        def train(pairs: Pairs, n_sweeps: int, share: float) -> None:
+            self._train(lambda: learn_memberships(self.head_, rows, features, pairs, duties, n_sweeps, share))
+
+        answers, order = pair_with_answers(of_rows, labels, n_labels), self._orders.permutation(n_rows)
+        for first, stop in spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))):
+            train(pair_with_all(answers, common[first:stop], order), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
+        if n_labels == common.size:
+            return
+        others = ~np.isin(labels, common)
+        pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
+        for _ in range(self.n_head_passes):
+            pairs = pair_with_rivals(pairs, self._rivals(questions), self._orders.permutation(n_rows))
+            train(pairs, _SWEEPS, 0.0)
+            if self._worth_listing(n_rows):
+                self.head_ = with_index(self.head_, self._lightest_listed)
+        self._prune()
+
+    def _rivals(self, questions: Questions) -> np.ndarray:
+        """Return the labels, but for common ones, that come into question for each row, then NONE: int32."""
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), questions.rows.n_rows
-        duals = new_memberships(self.aggressiveness, answers)
+        most = effort.n_leaves * state.members.shape[2] + effort.n_listed
+        rivals = np.empty((n_rows, most), np.int32)
+        self._in_threads(
+            questions.rows,
+            lambda first, stop: list_rivals(state, self.head_, questions, first, stop, effort, rivals),
+        )
+        return rivals
 
-        def learn(order: np.ndarray) -> int:
-            return int(learn_memberships(state, self.head_, questions, order, answers, order.size, effort, duals))
-
-        self._train_in_passes(n_rows, duals.settled, learn, renew_index=True)
+    def _effort(self, *, training: bool = False) -> Effort:
+        n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
+        most = n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1))
+        n_listed = _LISTED_IN_TRAINING if training else _LISTED
+        return super()._effort(training=training)._replace(n_labels=min(most, n_labels), n_listed=n_listed)
 
     # Answering
 
@@ -177,22 +234,44 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             Their scores, positive where the row should have the label; minus infinity for none.
         """
         k = check_integer("k", k, 1)
-        return self._scored_labels(self._checked(X), k)
-
-    def _scored_labels(self, rows: Rows, k: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the columns and the scores of the ``k`` best labels of each row, or of all that were scored."""
+        rows = self._checked(X)
         if self.forest_.n_memories == 0:
-            return np.full((rows.n_rows, k or 1), NONE, np.int64), np.full((rows.n_rows, k or 1), -np.inf, np.float32)
-        labels, scores, _ = self._best_labels(rows, self._effort().n_labels if k is None else k)
+            return np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf, np.float32)
+        labels, scores, _ = self._best_labels(rows, k)
         return np.where(labels == NONE, NONE, self._column_of_label[labels]), scores
+
+    def _labels_above(self, rows: Rows, lowest: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows, the columns and the scores of all labels of a score above ``lowest``."""
+        if self.forest_.n_memories == 0:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        state, effort, questions = self.forest_._allocated(), self._effort(), Questions(routed(rows), rows)
+
+        def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            found, ends = [], np.empty(rows.n_rows, np.int64)
+            (first, stop), room = span, _LABELS_LISTED
+            while first < stop:
+                labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
+                done = list_labels(state, self.head_, questions, first, stop, effort, lowest, ends, labels, scores)
+                if done > first:
+                    n_each = np.diff(ends[first:done], prepend=0)
+                    n = int(ends[done - 1])
+                    found.append((np.repeat(np.arange(first, done), n_each), labels[:n], scores[:n]))
+                else:
+                    room *= 2
+                first = done
+            return found
+
+        n_threads = self.forest_._threads_for(rows.n_rows)
+        parts = map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+        row, labels, scores = (np.concatenate(part) for part in zip(*[f for part in parts for f in part], strict=True))
+        return row, self._column_of_label[labels], scores
 
     def predict(self, X: Any) -> Any:
         """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them."""
-        columns, decisions = self._scored_labels(self._checked(X))
-        row, rank = np.nonzero(decisions > 0.0)
-        ones = np.ones(row.size, np.int64)
-        shape = (columns.shape[0], self.n_labels_)
-        indicator = scipy.sparse.csr_array((ones, (row, columns[row, rank])), shape)
+        rows = self._checked(X)
+        row, column, _ = self._labels_above(rows, 0.0)
+        shape = (rows.n_rows, self.n_labels_)
+        indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
         return indicator if self._sparse_output else indicator.toarray()
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -200,12 +279,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
         Labels that did not come into question are given 1 less than the lowest score of any that did.
         """
-        columns, decisions = self._scored_labels(self._checked(X))
-        found = columns != NONE
-        lowest = decisions[found].min() if found.any() else 0.0
-        values = np.full((columns.shape[0], self.n_labels_), min(float(lowest), 0.0) - 1.0)
-        row, rank = np.nonzero(found)
-        values[row, columns[row, rank]] = decisions[row, rank]
+        rows = self._checked(X)
+        row, column, scores = self._labels_above(rows, -np.inf)
+        values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min(initial=0.0)), 0.0) - 1.0)
+        values[row, column] = scores
         return values
 
     def predict_proba(self, X: Any) -> np.ndarray:

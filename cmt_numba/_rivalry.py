@@ -133,7 +133,7 @@ def _descend(head, candidates, x, right, slopes, work):
 
 
 @inner
-def entry_for(duals, row, label):
+def _entry_for(duals, row, label):
     """Return where a row's weight for a rival stands or may be entered, NONE if there is no room."""
     free = NONE
     for j in range(duals.weights.shape[1]):
@@ -188,7 +188,7 @@ def _ascend(head, candidates, x, right, row, duals, work):
         rival = best_of(candidates, right)
         if rival == NONE:
             return True
-        entry = entry_for(duals, row, candidates.labels[rival])
+        entry = _entry_for(duals, row, candidates.labels[rival])
         if entry != NONE:
             change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
             if np.isnan(change):
