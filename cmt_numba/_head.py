@@ -59,6 +59,7 @@ LOGISTIC = 1
 SQUARED = 2
 MIRA = 3
 
+_NEGLIGIBLE = 0.04  # of the largest weight of the same label
 _SPARE = 1.1
 _SHORTEST = np.float32(1e-6)  # squared: a shorter sum of examples has no direction
 _CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
@@ -139,11 +140,12 @@ def with_examples_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
     return head
 
 
-def without_negligible_weights(head: Head, share: float) -> Head:
-    """Return a sparse head whose scorers have lost the weights below ``share`` of the largest of the same label.
+def without_negligible_weights(head: Head) -> Head:
+    """Return a sparse head whose scorers have lost the weights that make no difference.
 
     What a label has learned from its rivals is spread thinly over many features, which makes its table several times
-    larger, and slower to go through, than what decides.
+    larger, and slower to go through, than what decides. Common labels lose none: they have learned from all rows, and
+    many small weights together tell where they are.
     """
     size = int(head.counters[0, TABLES_END])
     pruned = head._replace(
@@ -154,7 +156,9 @@ def without_negligible_weights(head: Head, share: float) -> Head:
     pruned.nodes["table_bits"] = 0
     pruned.counters[0, TABLES_END] = 0
     pruned.counters[0, FREE_TABLES:] = NONE
-    copy_labels(pruned, head, np.float32(share))
+    shares = np.full(pruned.nodes.shape[1], _NEGLIGIBLE, np.float32)
+    shares[head.common.labels] = 0.0
+    copy_labels(pruned, head, shares)
     return with_tables(pruned, int(_SPARE * pruned.counters[0, TABLES_END]))
 
 
@@ -226,11 +230,11 @@ def score_common(head, x, scores):
 
 
 @kernel
-def copy_labels(target, source, share):
-    """Copy all labels' scorers but for weights below ``share`` of the largest of the same label."""
+def copy_labels(target, source, shares):
+    """Copy all labels' scorers but for weights below a label's share of its largest."""
     for label in range(source.counters[0, NODES_END]):
         if source.nodes[0, label]["table_bits"] > 0:
-            copy_heavy_cells(target, source, 0, label, share)
+            copy_heavy_cells(target, source, 0, label, shares[label])
 
 
 @inner

@@ -60,12 +60,10 @@ _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: s
 class LabelForest(BaseEstimator):
     """What estimators over many labels have in common. Labels are numbers, in the order of their insertion.
 
-    Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each. Weights
-    count as shares of the largest of the same label: the head forgets those below ``_negligible``, and its index does
-    not list those below ``_lightest_listed``.
+    Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each. The
+    head's index lists no weights below ``_lightest_listed`` times the largest of the same label.
     """
 
-    _negligible = 0.04  # what a class has learned from its rivals is spread thinly, and decides little
     _lightest_listed = 0.0
 
     def __init__(
@@ -162,7 +160,7 @@ class LabelForest(BaseEstimator):
     def _prune(self) -> None:
         """Let the head forget what makes no difference, once there is much of it."""
         if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
-            self.head_ = without_negligible_weights(self.head_, self._negligible)
+            self.head_ = without_negligible_weights(self.head_)
             self._cells_pruned = int(self.head_.counters[0, TABLES_END])
 
     def _begin_training(self) -> None:

@@ -25,7 +25,7 @@ _SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are m
 _SWEEPS = 4  # over the rows of a label, in each pass
 _SWEEPS_AT_ONCE = 30  # over the rows of a common label, which are all there are from the start
 _LABELS_PER_LEVEL = 128  # looked at besides, for each level that a balanced tree of all labels would have
-_LISTED, _LISTED_IN_TRAINING = 16, 64  # of those from the head's index that count
+_LISTED, _LISTED_IN_TRAINING = 8, 64  # of those from the head's index that count
 _NEGLIGIBLE_IN_COMMON = 0.003  # of the largest weight of the label
 _PAIRS_AT_ONCE = 1 << 22
 _LABELS_LISTED = 1 << 16
@@ -51,7 +51,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     -----
     Up to 1,024 labels are all common: then the classifier is one against all, and no tree is searched. Of more, those
     are common that one example in 256 has, at most 1,024. Besides, at most ``128 * log2(n_labels)`` labels are looked
-    at, and of those that the index lists 16 are scored. So with 20,000 labels a tenth of them is looked at, with a
+    at, and of those that the index lists 8 are scored. So with 20,000 labels a tenth of them is looked at, with a
     million less than half a percent; :meth:`count_candidates` tells. ``n_head_passes`` is how often the head looks for
     new rivals of the labels that are not common. With 0 labels are ranked by their cosine, and those of a positive one
     predicted.
@@ -68,7 +68,6 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         The trees over the labels.
     """
 
-    _negligible = 0.01  # many small weights together decide whether a label of its own is there
     _lightest_listed = 0.1  # weights that rivals have left are many and small, and find nothing
 
     # Learning
@@ -212,7 +211,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
         most = n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1))
         n_listed = _LISTED_IN_TRAINING if training else _LISTED
-        return super()._effort(training=training)._replace(n_labels=min(most, n_labels), n_listed=n_listed)
+        effort = super()._effort(training=training)._replace(n_labels=min(most, n_labels), n_listed=n_listed)
+        one_will_do = self.n_probes is None and not training and self.head_.parameters.sparse
+        return effort._replace(n_leaves=1) if one_will_do else effort
 
     # Answering
 
