@@ -285,6 +285,8 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
     if ranked.size and not NONE <= ranked.min() <= ranked.max() < Y.shape[1]:
         raise ValueError(f"ranked must hold columns of Y, 0 to {Y.shape[1] - 1}, and -1 for none")
     worth_of = np.ones(Y.shape[1]) if worths is None else _worths(worths, Y.shape[1])
+    if Y.shape[1] == 0:
+        return 0.0  # there is no label to be right about
     right = _contains(Y, ranked)
     gains = (np.where(right, worth_of[ranked], 0.0) * discounts).sum(axis=1)
     if worths is None and not by_row:

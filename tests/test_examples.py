@@ -166,7 +166,7 @@ def test_command_line(finder, pictures, monkeypatch, capsys):
 def test_readme():
     """The code in the README runs and does what its comments say."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -25,7 +26,7 @@ from ..formats import Batch, ReadOptions, open_data
 from . import _options as given
 from ._options import new_estimator, read_options
 from ._query import answers, write_csv, write_json, write_lines
-from ._streams import growing, look_through, stream
+from ._streams import look_through, stream
 
 _WORDS = "cmt_numba.words"
 
@@ -120,8 +121,8 @@ def fit(
     cmt-numba fit news.csv --text title --text body --label topic --model news.cmt
     ```
     """
-    from .._wording import profile_pairs
     from ..evaluation import profile
+    from ..evaluation._wording import profile_pairs
     from ._show import show_pairs
 
     source = open_data(data, read_options(data_format, task, features, bits, label, text, ignore, labels))
@@ -229,7 +230,8 @@ def evaluate(
     if progressive:
         if test is not None:
             raise ValueError("--test is for --batch: --progressive asks about the rows of DATA")
-        with stream(source, growing(batch_size), "asking and learning", progress) as batches:
+        sizes = partial(evaluation.next_batch_size, most=batch_size)
+        with stream(source, sizes, "asking and learning", progress) as batches:
             result = evaluation.progressive_validation(estimator, batches.pairs(), callback=batches.note)
         profile = evaluation.profile(estimator) if estimator.forest_.n_memories > 0 else None
     else:
@@ -336,7 +338,7 @@ def info(
 
 
 def _shortened(value: Any) -> Any:
-    from .._wording import format_value
+    from ..evaluation._wording import format_value
 
     if not isinstance(value, list):
         return value

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .._wording import format_value, metric_pairs, profile_pairs, result_pairs
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
+from ..evaluation._wording import format_value, metric_pairs, profile_pairs, result_pairs
 
 
 def show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, Any]]) -> None:

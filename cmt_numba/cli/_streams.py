@@ -11,14 +11,6 @@ from tqdm import tqdm
 
 from ..formats import Batch, ReadOptions, Source
 
-_SHARE = 0.01
-"""An online learner is asked about so many examples at once, of as many as it has learned before."""
-
-
-def growing(most: int) -> Callable[[int], int]:
-    """Return the sizes of batches for progressive validation: 1 % of the rows so far, at most ``most``."""
-    return lambda seen: max(1, min(most, int(_SHARE * seen)))
-
 
 class Stream:
     """The batches of a file.

@@ -9,11 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._version import __version__
+from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
+from ..evaluation._wording import METRICS, format_value, metric_pairs, profile_pairs, result_pairs
 from . import _figures
 from ._figures import Drawing
-from ._version import __version__
-from ._wording import METRICS, format_value, metric_pairs, profile_pairs, result_pairs
-from .evaluation import BatchResult, ProgressiveResult, TreeProfile
 
 _LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
 
@@ -66,7 +66,7 @@ def write_report(
     if profile is None and isinstance(result, BatchResult):
         profile = result.profile
     environment = Environment(
-        loader=PackageLoader("cmt_numba"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+        loader=PackageLoader("cmt_numba.report"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
     figures = [drawing._replace(svg=Markup(drawing.svg)) for drawing in _drawings(result, profile)]
     page = environment.get_template("report.html").render(

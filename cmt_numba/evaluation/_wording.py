@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .evaluation import BatchResult, ProgressiveResult, TreeProfile
+from ._batch import BatchResult
+from ._profiles import TreeProfile
+from ._progressive import ProgressiveResult
 
 METRICS = {
     "error": "error",

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._wording import METRICS
-from .evaluation import BatchResult, ProgressiveResult, TreeProfile
+from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
+from ..evaluation._wording import METRICS
 
 # Matplotlib knows no colours of a page: it draws in these, which nothing else has, and they are replaced.
 _INK, _GRID, _FIRST, _SECOND, _THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"

@@ -1,0 +1,22 @@
+"""How well estimators learn and answer: online, example by example, and in batches (sections 4.1 and 4.2 of the paper).
+
+Online, every example is a question before it is a lesson (progressive validation, Blum et al., 1999). In batches an
+estimator learns from all examples at once and is asked about others.
+"""
+
+from ._batch import BatchResult, batch_evaluation
+from ._profiles import TreeProfile, profile, recall_against_exact, self_consistency
+from ._progressive import ProgressiveResult, growing_batches, next_batch_size, progressive_validation
+
+__all__ = [
+    "BatchResult",
+    "ProgressiveResult",
+    "TreeProfile",
+    "batch_evaluation",
+    "growing_batches",
+    "next_batch_size",
+    "profile",
+    "progressive_validation",
+    "recall_against_exact",
+    "self_consistency",
+]

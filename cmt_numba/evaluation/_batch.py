@@ -1,0 +1,213 @@
+"""Batch evaluation: learn from all examples at once, and be asked about others (section 4.2 of the paper)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import train_test_split
+from sklearn.utils import shuffle
+
+from .._parallel import progress_bar
+from .._plain import as_plain
+from .._validation import check_integer, check_real
+from ._profiles import TreeProfile, profile
+from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of
+
+
+class BatchResult(NamedTuple):
+    """What :func:`batch_evaluation` has measured.
+
+    Attributes
+    ----------
+    task : {"multiclass", "multilabel", "retrieval"}
+        What kind of answers the estimator gave.
+    n_train, n_test : int
+        How many examples it learned from, and was asked about.
+    metrics : dict of str to (float, float)
+        Mean and standard deviation of each measure over the seeds.
+    per_seed : list of dict of str to float
+        The measures for each seed.
+    seconds_fit : float
+        To learn from the training examples, the median over the seeds.
+    us_per_query : float
+        Microseconds for each example to predict, the median over the seeds.
+    by_probes : dict of str to list
+        How answers get better and slower as more leaves are searched: ``"n_probes"``; the task's main measure
+        (``"error"``, ``"hamming"`` or ``"reward"``), its mean over the seeds; and ``"us_per_query"``, the median. Empty
+        for estimators without ``n_probes``.
+    profile : TreeProfile or None
+        Of the last seed's trees, if it has any.
+    """
+
+    task: str
+    n_train: int
+    n_test: int
+    metrics: dict[str, tuple[float, float]]
+    per_seed: list[dict[str, float]]
+    seconds_fit: float
+    us_per_query: float
+    by_probes: dict[str, list[float]]
+    profile: TreeProfile | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain Python for JSON; None stands for what is not finite."""
+        plain: dict[str, Any] = as_plain(self)
+        return plain
+
+
+def batch_evaluation(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    X_test: Any = None,
+    y_test: Any = None,
+    *,
+    holdout: float = 0.2,
+    seeds: Sequence[int] = (0, 1, 2),
+    n_passes: int | None = None,
+    probes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+    progress: bool = False,
+) -> BatchResult:
+    """Fit clones of an estimator with several seeds, and ask each about examples held out.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Any classifier, or a retriever with ``reward``. It is left as it is.
+    X : array-like, sparse matrix or data frame, shape (n, n_features)
+        Examples to learn from, and to hold some out of if there are none to test on.
+    y : array-like, sparse matrix or data frame, of ``n`` rows
+        Classes if one-dimensional, indicators of labels if two-dimensional, values for a retriever.
+    X_test, y_test : optional
+        Examples to test on. By default a random share of ``X`` and ``y`` is held out, another one for each seed.
+    holdout : float in (0, 1), default 0.2
+        This share.
+    seeds : sequence of int, default (0, 1, 2)
+        Each is the ``random_state`` of the examples held out and, if it has one, of the estimator.
+    n_passes : int, optional
+        How often to go through the training examples; by default as the estimator's own parameters say. For those of
+        this library that is ``n_router_passes`` and ``n_head_passes``, which remember from pass to pass what each
+        example has changed. Others learn again by ``partial_fit``, each time in another order.
+    probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
+        Numbers of leaves to search, for the relation of error and time.
+    progress : bool, default False
+        Show a progress bar.
+
+    Returns
+    -------
+    BatchResult
+        Its measures for classes: ``error``, ``accuracy``, and ``entropy_reduction`` in bits over ``constant_accuracy``,
+        that of always answering the most frequent class of the test examples. For labels: ``hamming``,
+        ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored precisions ``psp@1``, ``@3``,
+        ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+    """
+    holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
+    seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
+    probes = [check_integer("probes", n_probes, 1) for n_probes in probes]
+    if not seeds:
+        raise ValueError("seeds must hold at least one seed")
+    if (X_test is None) != (y_test is None):
+        raise ValueError("X_test and y_test must be given both or neither")
+    if n_passes is not None:
+        check_integer("n_passes", n_passes, 1)
+        if not hasattr(estimator, "n_head_passes") and not hasattr(estimator, "partial_fit"):
+            raise TypeError(f"estimator must have partial_fit for n_passes, which {type(estimator).__name__} has not")
+    task = task_of(estimator, y)
+    runs = []
+    with progress_bar(len(seeds), "seed", progress) as report:
+        for seed in seeds:
+            held_out = X_test is None
+            parts = train_test_split(X, y, test_size=holdout, random_state=seed) if held_out else (X, X_test, y, y_test)
+            runs.append(_run_seed(task, _seeded(estimator, seed), parts, n_passes, seed, probes))
+            report(1)
+    per_seed = [run.metrics for run in runs]
+    return BatchResult(
+        task=task,
+        n_train=n_rows_of(parts[0]),
+        n_test=n_rows_of(parts[1]),
+        metrics={name: _mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
+        per_seed=per_seed,
+        seconds_fit=float(np.median([run.seconds_fit for run in runs])),
+        us_per_query=float(np.median([run.us_per_query for run in runs])),
+        by_probes=_over_seeds(task, probes, [run.by_probes for run in runs]),
+        profile=runs[-1].profile,
+    )
+
+
+class _SeedRun(NamedTuple):
+    """What one seed has given."""
+
+    metrics: dict[str, float]
+    seconds_fit: float
+    us_per_query: float
+    by_probes: list[tuple[float, float]]  # the main measure and the microseconds a query for each number of leaves
+    profile: TreeProfile | None
+
+
+def _seeded(estimator: Any, seed: int) -> Any:
+    estimator = clone(estimator)
+    return estimator.set_params(random_state=seed) if "random_state" in estimator.get_params() else estimator
+
+
+def _run_seed(
+    task: str, estimator: Any, parts: Sequence[Any], n_passes: int | None, seed: int, probes: Sequence[int]
+) -> _SeedRun:
+    X, X_test, y, y_test = parts
+    start = time.perf_counter()
+    _fit_in_passes(estimator, X, y, n_passes, seed)
+    seconds_fit = time.perf_counter() - start
+    measured, us_per_query = _ask_about(task, estimator, X_test, y_test, y)
+    by_probes = []
+    if "n_probes" in estimator.get_params():
+        usual = estimator.get_params()["n_probes"]
+        for n_probes in probes:
+            values, us = _ask_about(task, estimator.set_params(n_probes=n_probes), X_test, y_test, y)
+            by_probes.append((values[MAIN_METRIC[task]], us))
+        estimator.set_params(n_probes=usual)
+    shape = profile(estimator) if hasattr(estimator, "forest_") else None
+    return _SeedRun(measured, seconds_fit, us_per_query, by_probes, shape)
+
+
+def _fit_in_passes(estimator: Any, X: Any, y: Any, n_passes: int | None, seed: int) -> None:
+    if n_passes is None:
+        estimator.fit(X, y)
+    elif hasattr(estimator, "n_head_passes"):
+        estimator.set_params(n_router_passes=n_passes, n_head_passes=n_passes).fit(X, y)
+    else:
+        estimator.fit(X, y)
+        for n_pass in range(1, n_passes):
+            estimator.partial_fit(*shuffle(X, y, random_state=seed + n_pass))
+
+
+def _ask_about(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple[dict[str, float], float]:
+    """Return all measures of an estimator's answers, and the microseconds that it takes for each."""
+    answer(task, estimator, slice_rows(X, 0, 1), slice_rows(y, 0, 1))  # lets numba compile
+    start = time.perf_counter()
+    answers = answer(task, estimator, X, y)
+    seconds = time.perf_counter() - start
+    return held_out_metrics(task, estimator, X, y, answers, y_train), 1e6 * seconds / n_rows_of(X)
+
+
+def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
+    with np.errstate(invalid="ignore"):  # the entropy reduction of a seed may be infinite
+        return float(np.mean(values)), float(np.std(values))
+
+
+def _over_seeds(task: str, probes: Sequence[int], runs: list[list[tuple[float, float]]]) -> dict[str, list[float]]:
+    if not runs[0]:
+        return {}
+    values, microseconds = np.moveaxis(np.array(runs), 2, 0)
+    return {
+        "n_probes": list(probes),
+        MAIN_METRIC[task]: values.mean(axis=0).tolist(),
+        "us_per_query": np.median(microseconds, axis=0).tolist(),
+    }
