@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import needs_jit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -131,6 +132,7 @@ def test_by_key_finds_what_exact_search_finds(form: Any):
     np.testing.assert_array_equal(retriever.predict(form(queries)), values[ids[:, 0]])
 
 
+@needs_jit
 @FORMS
 def test_by_value_finds_the_value_most_like_the_expected_one(form: Any):
     keys, values = pictures()
@@ -151,6 +153,7 @@ def test_by_value_finds_the_value_most_like_the_expected_one(form: Any):
     )
 
 
+@needs_jit
 def test_a_few_leaves_are_nearly_as_good_as_all():
     keys, values = pictures(3000)
     queries, right = pictures(200, seed=1)
@@ -262,6 +265,7 @@ def test_feedback_by_value_moves_what_is_expected():
     assert retriever.score(queries[200:], right[200:]) > before + 0.1
 
 
+@needs_jit
 def test_reward_passes_teach_the_search_by_key():
     keys, values = pictures(300)
     queries, right = pictures(200, seed=1)
@@ -365,6 +369,7 @@ def test_cosines_of_zero_vectors_are_zero():
     np.testing.assert_array_equal(cosines(np.zeros((1, 3)), np.ones((1, 3))), [0.0])
 
 
+@needs_jit
 @parametrize_with_checks([CMTRetriever("key", random_state=0), CMTRetriever(random_state=0)])
 def test_manners_of_scikit_learn(estimator: Any, check: Any):
     check(estimator)
