@@ -23,12 +23,12 @@ from ._validation import check_integer, check_rows
 _MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
 _SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
 _SWEEPS = 4  # over the rows of a label, in each pass
-_SWEEPS_AT_ONCE = 30  # over the rows of a common label, which are all there are from the start
+_SWEEPS_AT_ONCE = 40  # over the rows of a common label, which are all there are from the start
 _LABELS_PER_LEVEL = 128  # looked at besides, for each level that a balanced tree of all labels would have
 _FEWEST_LISTED = 16  # of those from the head's index that are scored
 _LISTED_FOR_A_LABEL = 4  # if that is more, for each label that a row has on average
 _WIDER_IN_TRAINING = 4
-_NEGLIGIBLE_IN_COMMON = 0.003  # of the largest weight of the label
+_NEGLIGIBLE_IN_COMMON = 0.001  # of the largest weight of the label
 _PAIRS_AT_ONCE = 1 << 22
 _LABELS_LISTED = 1 << 16
 
