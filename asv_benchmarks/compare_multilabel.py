@@ -143,9 +143,8 @@ def one_against_all(data: LabelledSet, options: argparse.Namespace) -> Iterator[
             return
         labels = np.sort(np.random.default_rng(0).permutation(n_labels)[: options.sample_labels])
     weights, biases, training = _solve_labels(data, labels)
-    best = np.empty((n, RANKS[-1]), np.int64)
-    wrong, start = 0, time.perf_counter()
-    predicting = 0.0
+    best = np.full((n, RANKS[-1]), -1)
+    wrong, predicting = 0, 0.0
     for first in range(0, n, BATCH):
         start = time.perf_counter()
         scores = data.queries[first : first + BATCH] @ weights + biases
@@ -153,7 +152,8 @@ def one_against_all(data: LabelledSet, options: argparse.Namespace) -> Iterator[
         predicting += time.perf_counter() - start
         asked = data.answers[first : first + BATCH]
         wrong += int((predicted != asked[:, labels].toarray()).sum())
-        best[first : first + BATCH] = np.argsort(-scores, axis=1, kind="stable")[:, : RANKS[-1]]
+        highest = np.argsort(-scores, axis=1, kind="stable")[:, : RANKS[-1]]
+        best[first : first + BATCH, : highest.shape[1]] = highest
     scale = n_labels / labels.size
     training, microseconds = training * scale, predicting * scale / n * 1e6
     if sampled:

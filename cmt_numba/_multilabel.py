@@ -23,10 +23,12 @@ from ._validation import check_integer, check_rows
 _MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
 _SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
 _SWEEPS = 4  # over the rows of a label, in each pass
-_SWEEPS_AT_ONCE = 30  # over the rows of a common label, which are all there are from the start
+_SWEEPS_AT_ONCE = 40  # over the rows of a common label, which are all there are from the start
 _LABELS_PER_LEVEL = 128  # looked at besides, for each level that a balanced tree of all labels would have
-_LISTED, _LISTED_IN_TRAINING = 8, 64  # of those from the head's index that count
-_NEGLIGIBLE_IN_COMMON = 0.003  # of the largest weight of the label
+_FEWEST_LISTED = 16  # of those from the head's index that are scored
+_LISTED_FOR_A_LABEL = 4  # if that is more, for each label that a row has on average
+_WIDER_IN_TRAINING = 8  # of them, so that labels meet the rows that they could be taken for
+_NEGLIGIBLE_IN_COMMON = 0.001  # of the largest weight of the label
 _PAIRS_AT_ONCE = 1 << 22
 _LABELS_LISTED = 1 << 16
 
@@ -51,10 +53,11 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     -----
     Up to 1,024 labels are all common: then the classifier is one against all, and no tree is searched. Of more, those
     are common that one example in 256 has, at most 1,024. Besides, at most ``128 * log2(n_labels)`` labels are looked
-    at, and of those that the index lists 8 are scored. So with 20,000 labels a tenth of them is looked at, with a
-    million less than half a percent; :meth:`count_candidates` tells. ``n_head_passes`` is how often the head looks for
-    new rivals of the labels that are not common. With 0 labels are ranked by their cosine, and those of a positive one
-    predicted.
+    at, and of those that the index lists the best 16 are scored, or 4 times the labels that an example has on average.
+    So of 20,000 labels a tenth is looked at, of a million less than half a percent; :meth:`count_candidates` tells.
+
+    ``n_head_passes`` is how often the head looks for new rivals of the labels that are not common. With 0 labels are
+    ranked by their cosine, and those of a positive one predicted.
 
     Attributes
     ----------
@@ -136,6 +139,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         return self._learn(rows, answers, afresh=False)
 
     def _learn(self, rows: Rows, answers: scipy.sparse.csr_array, *, afresh: bool) -> CMTMultilabelClassifier:
+        self._n_rows += rows.n_rows
         n_new, n_known = answers.shape[1] - self.n_labels_, self.forest_.n_memories
         self._label_of_column = np.concatenate([self._label_of_column, np.full(n_new, NONE, np.int64)])
         self.n_labels_, self.classes_ = answers.shape[1], np.arange(answers.shape[1])
@@ -155,28 +159,31 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         unseen = np.zeros(self.forest_.n_memories - self._n_of_label.size, np.int64)
         self._n_of_label = np.concatenate([self._n_of_label, unseen])
         np.add.at(self._n_of_label, labels, 1)
-        self.head_ = self.head_._replace(common=common_labels(self._common(self._n_rows + rows.n_rows)))
+        self._choose_common()
         questions = Questions(routed(rows), rows)
         self._begin_training()
         if labels.size > 0:
             self._teach_routers(check_rows(as_matrix(questions.routed)[of_rows]), labels, afresh=afresh)
         if self.n_head_passes > 0:
             self._train_head(questions, of_rows, labels, n_known)
-        self._n_rows += rows.n_rows
         self._end_training(rows.n_rows)
         return self
 
-    def _common(self, n_rows: int) -> np.ndarray:
-        """Return the labels that come into question for every row, the most frequent of so many rows first."""
-        by_frequency = np.argsort(-self._n_of_label, kind="stable")
-        if by_frequency.size <= _MOST_COMMON:
-            return by_frequency
-        return by_frequency[:_MOST_COMMON][self._n_of_label[by_frequency[:_MOST_COMMON]] >= _SHARE_OF_ROWS * n_rows]
+    def _choose_common(self) -> None:
+        """Choose the labels that come into question for every row."""
+        former, common = self.head_.common.labels, np.argsort(-self._n_of_label, kind="stable")[:_MOST_COMMON]
+        if self._n_of_label.size > _MOST_COMMON:
+            # What has been common stays so for longer, lest the index be made anew again and again.
+            share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
+            common = common[self._n_of_label[common] >= share * self._n_rows]
+        self.head_ = self.head_._replace(common=common_labels(common))
+        if not np.isin(former, common).all():
+            self.head_ = with_index(self.head_, self._lightest_listed)  # it has not listed them
 
     def _train_head(self, questions: Questions, of_rows: np.ndarray, labels: np.ndarray, n_known: int) -> None:
         forget_labels(self.head_, n_known)  # they started as their means, which the index lists
         n_rows, n_labels, common = questions.rows.n_rows, self.forest_.n_memories, self.head_.common.labels
-        duties = new_duties(self.aggressiveness, np.where(np.arange(n_labels) < n_known, n_rows, n_rows + self._n_rows))
+        duties = new_duties(self.aggressiveness, np.where(np.arange(n_labels) < n_known, n_rows, self._n_rows))
         rows, features = numbered_afresh(questions.rows)
 
         def train(pairs: Pairs, n_sweeps: int, share: float) -> None:
@@ -210,10 +217,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def _effort(self, *, training: bool = False) -> Effort:
         n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
         most = n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1))
-        n_listed = _LISTED_IN_TRAINING if training else _LISTED
-        effort = super()._effort(training=training)._replace(n_labels=min(most, n_labels), n_listed=n_listed)
-        one_will_do = self.n_probes is None and not training and self.head_.parameters.sparse
-        return effort._replace(n_leaves=1) if one_will_do else effort
+        listed = max(_FEWEST_LISTED, int(_LISTED_FOR_A_LABEL * self._n_of_label.sum() / max(1, self._n_rows)))
+        width = _WIDER_IN_TRAINING if training else 1
+        return super()._effort(training=training)._replace(n_labels=min(most, n_labels), n_listed=width * listed)
 
     # Answering
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import ROOT, load_script, needs_jit
+from sklearn.metrics import ndcg_score
 
 pytestmark = needs_jit
 
@@ -114,13 +115,32 @@ def test_multilabel_comparison(
         scipy.sparse.save_npz(tmp_path / f"few/Y_{part}.npz", scipy.sparse.csr_array(Y[rows].astype(float)))
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")  # as the script does for good
-    printed = run(monkeypatch, capsys, "compare_multilabel", "--data", str(tmp_path), "--sets", "few")
+    arguments = ["--data", str(tmp_path), "--sets", "few", "--learners", "ours", "one_against_all"]
+    printed = run(monkeypatch, capsys, "compare_multilabel", *arguments)
     lines = [line.split() for line in printed.splitlines() if line.startswith(("CMT", "LinearSVC"))]
     assert len(lines) == 2
     for line in lines:
-        wrong, first = float(line[-6]), float(line[-5])
+        wrong, first, gain, share = (float(line[i]) for i in (-10, -9, -6, -3))
         assert wrong < 0.5
-        assert first > 0.8
+        assert first == gain > 0.8
+        assert share == 1.0
+    sampled = run(monkeypatch, capsys, "compare_multilabel", *arguments, "--most-labels", "3", "--sample-labels", "2")
+    (line,) = (line.split() for line in sampled.splitlines() if line.startswith("LinearSVC"))
+    assert line[-10] == "nan"
+    assert float(line[-2]) > 0
+
+
+def test_ranking_quality(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+    answers = rng.random((30, 8)) < 0.4
+    scores = rng.random((30, 8))
+    best = np.argsort(-scores, axis=1)[:, :5]
+    script = load_script("asv_benchmarks/compare_multilabel.py")
+    precision, gain = script.ranking_quality(best, scipy.sparse.csr_array(answers))
+    for k, found, gained in zip((1, 3, 5), precision, gain, strict=True):
+        assert found == pytest.approx(np.take_along_axis(answers, best, axis=1)[:, :k].mean())
+        assert gained == pytest.approx(ndcg_score(answers, scores, k=k))
+    best[:, 1:] = -1
+    assert script.ranking_quality(best, scipy.sparse.csr_array(answers))[0][1] == pytest.approx(precision[0] / 3)
 
 
 def test_synthetic_sets(monkeypatch: pytest.MonkeyPatch):

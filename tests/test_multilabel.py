@@ -145,6 +145,22 @@ def test_common_labels_are_those_of_most_rows(monkeypatch: pytest.MonkeyPatch):
 
 
 @needs_jit
+def test_labels_that_are_common_no_more_are_listed(monkeypatch: pytest.MonkeyPatch):
+    X, Y = topics(300)
+    X, Y = scipy.sparse.csr_array(X), np.hstack([Y, np.zeros_like(Y)])
+    classifier = CMTMultilabelClassifier(**FEW).fit(X, Y)
+    assert classifier.head_.postings.labels.size == 0
+    monkeypatch.setattr(_multilabel, "_MOST_COMMON", 4)
+    monkeypatch.setattr(_multilabel, "_SHARE_OF_ROWS", 0.25)
+    Y[0, 12:20] = 1
+    classifier.partial_fit(X[:1], Y[:1])
+    common, listed = classifier.head_.common.labels, classifier.head_.postings.labels
+    assert 0 < common.size <= 4
+    assert set(range(12)) - set(common) <= set(listed)
+    assert not set(common) & set(listed)
+
+
+@needs_jit
 def test_a_rare_label_knows_that_it_is_rare(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_multilabel, "_MOST_COMMON", 2)
     X, Y = topics(600)
