@@ -10,7 +10,7 @@ import numpy as np
 
 from ._growth import resized
 from ._jit import inner, inner_fastmath, kernel
-from ._keys import Rows, hash_feature, row_of
+from ._keys import Rows, dot, hash_feature, row_of, squared_length
 from ._state import NONE
 
 _SMALLEST_BITS = 4
@@ -120,22 +120,6 @@ def _add_to(vector, scale, other):
         vector[i] += scale * other[i]
 
 
-@inner_fastmath
-def _squared_length(values, a, b):
-    total = np.float32(0.0)
-    for i in range(a, b):
-        total += values[i] * values[i]
-    return total
-
-
-@inner_fastmath
-def _dot(x, y):
-    total = np.float32(0.0)
-    for i in range(x.size):
-        total += x[i] * y[i]
-    return total
-
-
 @inner
 def _expect(expectation, rows, row, bits, expected):
     """Write what a row is expected to have."""
@@ -152,7 +136,7 @@ def _expect(expectation, rows, row, bits, expected):
 @inner
 def _length_of(rows, row):
     """Return the squared length of a row, of which the bias is one feature more."""
-    return np.float32(1.0) + _squared_length(rows.values, rows.offsets[row], rows.offsets[row + 1])
+    return np.float32(1.0) + squared_length(row_of(rows, row))
 
 
 @inner
@@ -199,7 +183,7 @@ def learn_rewards(expectation, rows, pairs, vectors, rewards, regularization):
     expected = np.empty(vectors.shape[1], np.float32)
     for i in range(pairs.size):
         _expect(expectation, rows, pairs[i], bits, expected)
-        size = _length_of(rows, pairs[i]) * _dot(vectors[i], vectors[i])
-        short = np.float32(rewards[i]) - _dot(expected, vectors[i])
+        size = _length_of(rows, pairs[i]) * dot(vectors[i], 0, vectors[i], 0, expected.size)
+        short = np.float32(rewards[i]) - dot(expected, 0, vectors[i], 0, expected.size)
         step = short / (size + np.float32(regularization))
         _change(expectation, rows, pairs[i], bits, step, vectors[i])

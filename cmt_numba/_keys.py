@@ -258,3 +258,9 @@ def dot(x, a, y, c, n):
     for i in range(n):
         total += left[i] * right[i]
     return total
+
+
+@inner
+def squared_length(x):
+    """Return the squared Euclidean length of a row."""
+    return dot(x.values, x.a, x.values, x.a, x.b - x.a)

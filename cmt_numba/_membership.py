@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import inner, inner_allocating, inner_fastmath, kernel
-from ._keys import Row, Rows, longest_row, row_of
+from ._jit import inner, inner_allocating, kernel
+from ._keys import Row, Rows, dot, longest_row, row_of, squared_length
 from ._linear import dense_start
 from ._random import random_below
+from ._scorer import gathered_dot
 from ._state import DONE, NEXT_ROW, NONE, TABLES_FULL
 from ._tables import find_cell, has_cells, locate_cells, table_bits
 
@@ -77,35 +78,17 @@ def _new_bench(rows, features, most):
     )
 
 
-@inner_fastmath
-def _dense_dot(weights, values):
-    total = np.float32(0.0)
-    for i in range(values.size):
-        total += weights[i] * values[i]
-    return total
-
-
-@inner_fastmath
-def _sparse_dot(weights, indices, values):
-    total = np.float32(0.0)
-    for i in range(values.size):
-        total += weights[indices[i]] * values[i]
-    return total
-
-
 @inner
 def _measure_rows(bench, rows):
     for row in range(bench.sizes.size):
-        values = rows.values[rows.offsets[row] : rows.offsets[row + 1]]
-        bench.sizes[row] = _dense_dot(values, values) + np.float32(1.0)
+        bench.sizes[row] = squared_length(row_of(rows, row)) + np.float32(1.0)
 
 
 @inner
 def _score(bench, x):
-    values = x.values[x.a : x.b]
     if x.indices.size == 0:
-        return _dense_dot(bench.weights, values)
-    return _sparse_dot(bench.weights, x.indices[x.a : x.b], values)
+        return dot(bench.weights, np.int64(0), x.values, x.a, x.b - x.a)
+    return gathered_dot(bench.weights, x.indices[x.a : x.b], x.values[x.a : x.b])
 
 
 @inner
