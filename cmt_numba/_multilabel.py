@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ._candidates import Effort, Questions, list_labels, list_rivals
@@ -83,7 +84,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
-            Not 0 where an example has a label.
+            Not 0 where an example has a label. Or a vector of two classes, which is a single label: whether an example
+            is of the second.
 
         Returns
         -------
@@ -94,10 +96,15 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
+        return self._fit(X, Y, None)
+
+    def _fit(self, X: Any, Y: Any, classes: Any) -> CMTMultilabelClassifier:
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64])
-        answers = _label_lists(Y, X.shape[0])
+        pair = _pair_of_classes(Y if classes is None else classes) if _is_vector(Y) else None
+        answers = _label_lists(Y if pair is None else _is_second(Y, pair), X.shape[0])
         self._check_parameters()
         rows = check_rows(X)
+        self._pair = pair
         self._start_forest(rows, max(1, np.unique(answers.indices).size), HEAD_LOSSES.index("mira"), 1.0)
         self.n_labels_ = 0
         self._sparse_output = scipy.sparse.issparse(Y)
@@ -115,9 +122,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
-            Not 0 where an example has a label; at least as many columns as before.
-        classes : ignored
-            Taken because whatever calls classifiers of scikit-learn may give it. New columns may come at any time.
+            Not 0 where an example has a label; at least as many columns as before. Or a vector, if one came first.
+        classes : array-like, optional
+            For vectors, at the first call: both classes, if ``Y`` may hold only one of them.
 
         Returns
         -------
@@ -131,9 +138,11 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         if not hasattr(self, "forest_"):
-            return self.fit(X, Y)
+            return self._fit(X, Y, classes)
         rows = self._checked(X)
-        answers = _label_lists(Y, rows.n_rows)
+        if _is_vector(Y) != (self._pair is not None):
+            raise ValueError("Y must be a vector of classes, or a matrix of labels, like the one that came first")
+        answers = _label_lists(Y if self._pair is None else _is_second(Y, self._pair), rows.n_rows)
         if answers.shape[1] < self.n_labels_:
             raise ValueError(f"Y must have at least the {self.n_labels_} columns of before, not {answers.shape[1]}")
         return self._learn(rows, answers, afresh=False)
@@ -142,7 +151,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._n_rows += rows.n_rows
         n_new, n_known = answers.shape[1] - self.n_labels_, self.forest_.n_memories
         self._label_of_column = np.concatenate([self._label_of_column, np.full(n_new, NONE, np.int64)])
-        self.n_labels_, self.classes_ = answers.shape[1], np.arange(answers.shape[1])
+        self.n_labels_ = answers.shape[1]
+        self.classes_ = np.arange(self.n_labels_) if self._pair is None else self._pair
         of_rows = np.repeat(np.arange(rows.n_rows), np.diff(answers.indptr))
         new = np.unique(answers.indices[self._label_of_column[answers.indices] == NONE])
         if new.size > 0:
@@ -274,9 +284,16 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         return row, self._column_of_label[labels], scores
 
     def predict(self, X: Any) -> Any:
-        """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them."""
+        """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them.
+
+        If that was a vector of classes, so is this.
+        """
         rows = self._checked(X)
         row, column, _ = self._labels_above(rows, 0.0)
+        if self._pair is not None:
+            second = np.zeros(rows.n_rows, np.int64)
+            second[row] = 1
+            return self._pair[second]
         shape = (rows.n_rows, self.n_labels_)
         indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
         return indicator if self._sparse_output else indicator.toarray()
@@ -284,17 +301,24 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each label for each row, positive where the row should have it: float64, (n, n_labels).
 
-        Labels that did not come into question are given 1 less than the lowest score of any that did.
+        Labels that did not come into question are given 1 less than the lowest score of any that did. If ``fit`` saw a
+        vector, the score of the second class, shape (n,).
         """
         rows = self._checked(X)
         row, column, scores = self._labels_above(rows, -np.inf)
         values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min(initial=0.0)), 0.0) - 1.0)
         values[row, column] = scores
-        return values
+        return values if self._pair is None else values[:, 0]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each label for each row by itself: float64, shape (n, n_labels)."""
-        return 1.0 / (1.0 + np.exp(-LOGITS_PER_MARGIN * self.decision_function(X)))
+        """Return the probability of each label for each row by itself: float64, shape (n, n_labels).
+
+        If ``fit`` saw a vector, that of each class, shape (n, n_classes).
+        """
+        proba = 1.0 / (1.0 + np.exp(-LOGITS_PER_MARGIN * self.decision_function(X)))
+        if self._pair is None:
+            return proba
+        return np.column_stack([1.0 - proba, proba]) if self._pair.size == 2 else np.ones((proba.size, 1))
 
     def count_candidates(self, X: Any) -> np.ndarray:
         """Return how many labels are looked at for each row: int64, shape (n,)."""
@@ -307,10 +331,37 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
         tags.target_tags.two_d_labels = True
-        tags.target_tags.single_output = False
         tags.target_tags.multi_output = True
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _is_vector(Y: Any) -> bool:
+    try:
+        return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim == 1
+    except ValueError:  # lists of several lengths
+        return False
+
+
+def _pair_of_classes(y: Any) -> np.ndarray:
+    """Return the classes of a vector, sorted, of which there may be two."""
+    y = np.asarray(y)
+    check_classification_targets(y)
+    classes: np.ndarray = np.unique(y)
+    if classes.size > 2:
+        raise ValueError(
+            "Y must be a matrix of labels or a vector of two classes. Only binary classification is supported. "
+            f"({classes.size} classes: CMTClassifier takes any number of them.)"
+        )
+    return classes
+
+
+def _is_second(y: Any, pair: np.ndarray) -> np.ndarray:
+    """Return a column that says which rows are of the second of two classes."""
+    y = np.asarray(y)
+    if not np.isin(y, pair).all():
+        raise ValueError(f"Y must hold only the classes {pair.tolist()}")
+    return (y[:, None] == pair[1:]) if pair.size == 2 else np.zeros((y.size, 1), np.bool_)
 
 
 def _label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
@@ -327,8 +378,7 @@ def _label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
         raise TypeError(f"Unknown label type: Y must be an indicator matrix of labels: {error}") from error
     if Y.ndim != 2 or lists.dtype.kind not in "fiub":
         raise ValueError(
-            "Unknown label type: Y must be an indicator matrix of labels, of two dimensions, not 0 where a row has a "
-            "label. Only binary classification is supported. (For each label; CMTClassifier takes vectors of classes.)"
+            "Unknown label type: Y must be an indicator matrix of labels, of two dimensions, not 0 where a row has one"
         )
     if lists.shape[0] != n_rows:
         raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, not {lists.shape[0]}")

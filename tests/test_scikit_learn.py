@@ -21,29 +21,16 @@ from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "random_state": 0}
 
-_ONE_COLUMN = "holds a column of labels for a vector of two classes, of which a row has exactly one"
-NOT_APPLYING = {
-    "CMTClassifier": {"check_array_api_input": "kernels take NumPy arrays only"},
-    "CMTMultilabelClassifier": {
-        "check_array_api_input": "kernels take NumPy arrays only",
-        "check_classifiers_one_label": "gives a vector of classes",
-        "check_classifiers_classes": "gives a vector of classes",
-        "check_decision_proba_consistency": "gives a vector of classes",
-        "check_classifiers_train": _ONE_COLUMN,
-        "check_estimator_sparse_array": _ONE_COLUMN,
-        "check_estimator_sparse_matrix": _ONE_COLUMN,
-    },
-}
+NOT_APPLYING = {"check_array_api_input": "kernels take NumPy arrays only"}
 """Checks of scikit-learn that are not meant for such estimators, and why."""
 
 
 def _applying_checks() -> list[Any]:
     result = []
     for estimator in (CMTClassifier(), CMTMultilabelClassifier()):
-        not_applying = NOT_APPLYING[type(estimator).__name__]
         for twin, check in estimator_checks_generator(estimator):
             function = getattr(check, "func", check)
-            if function.__name__ not in not_applying:
+            if function.__name__ not in NOT_APPLYING:
                 result.append(pytest.param(twin, check, id=f"{type(estimator).__name__}-{check}"))
     return result
 
@@ -198,3 +185,23 @@ def test_memory_does_not_grow_with_a_stream():
 
     assert abs(grown(False)) < 100  # numbers may have more digits
     assert grown(True) > 8 * X.size * 4
+
+
+@needs_jit
+def test_a_vector_of_two_classes_is_a_single_label():
+    X, y = views()
+    named = np.where(y < 3, "low", "high")
+    tagger = CMTMultilabelClassifier(**FEW).fit(X, named)
+    alone = CMTMultilabelClassifier(**FEW).fit(X, (y < 3)[:, None])
+    assert tagger.classes_.tolist() == ["high", "low"]
+    np.testing.assert_array_equal(tagger.predict(X) == "low", alone.predict(X)[:, 0] == 1)
+    np.testing.assert_allclose(tagger.decision_function(X), alone.decision_function(X)[:, 0])
+    np.testing.assert_allclose(tagger.predict_proba(X)[:, 1], alone.predict_proba(X)[:, 0])
+    online = CMTMultilabelClassifier(**FEW).partial_fit(X[:1], named[:1], classes=["low", "high"])
+    assert online.partial_fit(X, named).score(X, named) > 0.9
+    with pytest.raises(ValueError, match="Y must hold only the classes"):
+        online.partial_fit(X, np.full(60, "middle"))
+    with pytest.raises(ValueError, match="Y must be a vector of classes, or a matrix of labels"):
+        online.partial_fit(X, (y < 3)[:, None])
+    with pytest.raises(ValueError, match="vector of two classes"):
+        CMTMultilabelClassifier().fit(X, y)
