@@ -114,6 +114,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             leaf_multiplier=leaf_multiplier,
             alpha=alpha,
             n_reroutes=n_reroutes,
+            store_examples=store_examples,
             n_jobs=n_jobs,
             random_state=random_state,
         )
@@ -122,7 +123,6 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self.method = method
         self.n_neighbors = n_neighbors
         self.weights = weights
-        self.store_examples = store_examples
 
     # Learning
 
@@ -197,8 +197,6 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         check_choice("method", self.method, ("head", "neighbors"))
         check_choice("weights", self.weights, VOTES)
         check_integer("n_neighbors", self.n_neighbors, 1)
-        if not isinstance(self.store_examples, bool | np.bool_):
-            raise TypeError(f"store_examples must be True or False, not {self.store_examples!r}")
         if self.method == "neighbors" and not self.store_examples:
             raise ValueError('method must be "head" with store_examples=False, because neighbours are stored examples')
 

@@ -77,6 +77,7 @@ class LabelForest(BaseEstimator):
         leaf_multiplier: float | None = None,
         alpha: float = 0.9,
         n_reroutes: int = 5,
+        store_examples: bool = True,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -88,6 +89,7 @@ class LabelForest(BaseEstimator):
         self.leaf_multiplier = leaf_multiplier
         self.alpha = alpha
         self.n_reroutes = n_reroutes
+        self.store_examples = store_examples
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -97,6 +99,8 @@ class LabelForest(BaseEstimator):
         check_real("aggressiveness", self.aggressiveness, 0.0, 1e6, above=True)
         if self.n_probes is not None:
             check_integer("n_probes", self.n_probes, 1)
+        if not isinstance(self.store_examples, bool | np.bool_):
+            raise TypeError(f"store_examples must be True or False, not {self.store_examples!r}")
 
     def _start_forest(self, rows: Rows, n_labels: int, loss: int, learning_rate: float) -> None:
         """Make an empty forest and head for rows like these, of so many labels."""
@@ -117,6 +121,7 @@ class LabelForest(BaseEstimator):
             random_state=seed,
         )
         self.head_ = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
+        self._seed = seed
         self._orders = np.random.default_rng(seed)
         self._cells_pruned = 0
         self._n_unlisted = 0

@@ -19,7 +19,8 @@ from ._membership import learn_memberships, new_duties, numbered_afresh
 from ._pairs import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from ._parallel import map_threads, spans
 from ._state import NONE
-from ._validation import check_integer, check_rows
+from ._validation import check_integer, check_jobs, check_rows
+from .tree import ContextualMemoryTree
 
 _MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
 _SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
@@ -30,6 +31,7 @@ _FEWEST_LISTED = 16  # of those from the head's index that are scored
 _LISTED_FOR_A_LABEL = 4  # if that is more, for each label that a row has on average
 _WIDER_IN_TRAINING = 8  # of them, so that labels meet the rows that they could be taken for
 _NEGLIGIBLE_IN_COMMON = 0.001  # of the largest weight of the label
+_EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
 _PAIRS_AT_ONCE = 1 << 22
 _LABELS_LISTED = 1 << 16
 
@@ -47,6 +49,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     ----------
     n_trees, n_probes, n_router_passes, n_head_passes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
         As for :class:`CMTClassifier`.
+    store_examples : bool, default True
+        Whether to keep all examples, in trees of their own, which only ``kneighbors`` needs. Without them memory does
+        not grow with the number of examples. What counts is the value at ``fit`` or the first ``partial_fit``.
     aggressiveness : float, default 1.0
         How hard the margin of the scorers is (``C``).
 
@@ -70,6 +75,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         Width of the examples.
     forest_ : ContextualMemoryTree
         The trees over the labels.
+    examples_ : ContextualMemoryTree or None
+        Trees over the examples.
     """
 
     _lightest_listed = 0.1  # weights that rivals have left are many and small, and find nothing
@@ -112,6 +119,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._column_of_label = np.empty(0, np.int64)
         self._n_of_label = np.empty(0, np.int64)
         self._n_rows = 0
+        self.examples_ = self._new_trees_of_examples() if self.store_examples else None
         return self._learn(rows, answers, afresh=True)
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> CMTMultilabelClassifier:
@@ -147,7 +155,13 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             raise ValueError(f"Y must have at least the {self.n_labels_} columns of before, not {answers.shape[1]}")
         return self._learn(rows, answers, afresh=False)
 
+    def _new_trees_of_examples(self) -> ContextualMemoryTree:
+        seed = np.random.SeedSequence([self._seed, 1])  # what is learned must not depend on whether examples are kept
+        return ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(self.n_jobs), random_state=seed)
+
     def _learn(self, rows: Rows, answers: scipy.sparse.csr_array, *, afresh: bool) -> CMTMultilabelClassifier:
+        if self.examples_ is not None:
+            self.examples_.insert(as_matrix(rows))
         self._n_rows += rows.n_rows
         n_new, n_known = answers.shape[1] - self.n_labels_, self.forest_.n_memories
         self._label_of_column = np.concatenate([self._label_of_column, np.full(n_new, NONE, np.int64)])
@@ -319,6 +333,38 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         if self._pair is None:
             return proba
         return np.column_stack([1.0 - proba, proba]) if self._pair.size == 2 else np.ones((proba.size, 1))
+
+    def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
+        """Return the nearest examples of each row, by their cosine.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        n_neighbors : int, default 5
+            Examples wanted for each row.
+        return_distance : bool, default True
+            Whether to return distances too.
+
+        Returns
+        -------
+        neigh_dist : ndarray of float32, shape (n, n_neighbors)
+            1 minus the cosine; infinite where fewer examples were found. Only with ``return_distance``.
+        neigh_ind : ndarray of int64, shape (n, n_neighbors)
+            Positions among all examples ever given to ``fit`` and ``partial_fit``, -1 for none.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If an argument cannot be used, or examples were not stored.
+        """
+        rows, k = self._checked(X), check_integer("n_neighbors", n_neighbors, 1)
+        if self.examples_ is None:
+            raise ValueError("store_examples must be True when examples are learned that shall be found as neighbours")
+        hits = self.examples_.query(as_matrix(rows), k, _EXAMPLE_LEAVES)
+        return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
 
     def count_candidates(self, X: Any) -> np.ndarray:
         """Return how many labels are looked at for each row: int64, shape (n,)."""

@@ -9,6 +9,7 @@ import scipy.sparse
 from conftest import needs_jit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import LinearSVC
 from test_supervision import FORMS, weights_of
 
@@ -244,3 +245,27 @@ def test_other_mistakes():
         classifier.predict(X[:, :3])
     with pytest.raises(ValueError, match="k must be between"):
         classifier.top_labels(X, 0)
+
+
+@FORMS
+def test_neighbours_are_the_nearest_examples(form: Any):
+    X, Y = topics(120)
+    queries, _ = topics(40, seed=1)
+    tagger = CMTMultilabelClassifier(**FEW).fit(form(X[:80]), Y[:80]).partial_fit(form(X[80:]), Y[80:])
+    distances, ids = tagger.kneighbors(form(queries), 3)
+    exact, nearest = NearestNeighbors(n_neighbors=3, metric="cosine").fit(X).kneighbors(queries)
+    found = np.mean([len(set(a) & set(b)) / 3 for a, b in zip(ids, nearest, strict=True)])
+    assert found > 0.9
+    same = ids == nearest
+    np.testing.assert_allclose(distances[same], exact[same], atol=1e-5)
+    np.testing.assert_array_equal(tagger.kneighbors(form(queries), 3, return_distance=False), ids)
+
+
+def test_what_is_learned_does_not_depend_on_stored_examples():
+    X, Y = topics(120)
+    stored, stream = (CMTMultilabelClassifier(store_examples=store, **FEW).fit(X, Y) for store in (True, False))
+    np.testing.assert_array_equal(stored.decision_function(X), stream.decision_function(X))
+    with pytest.raises(ValueError, match="store_examples must be True"):
+        stream.kneighbors(X)
+    with pytest.raises(TypeError, match="store_examples must be True or False"):
+        CMTMultilabelClassifier(store_examples=1).fit(X, Y)

@@ -171,8 +171,8 @@ def new_estimator(
     """
     from .. import CMTClassifier, CMTMultilabelClassifier
 
-    estimator: Any = CMTMultilabelClassifier() if task == "multilabel" else CMTClassifier(store_examples=not streaming)
-    estimator.set_params(n_trees=trees, n_probes=probes, n_jobs=jobs, random_state=seed)
+    estimator: Any = CMTMultilabelClassifier() if task == "multilabel" else CMTClassifier()
+    estimator.set_params(store_examples=not streaming, n_trees=trees, n_probes=probes, n_jobs=jobs, random_state=seed)
     if passes is not None:
         estimator.set_params(n_router_passes=passes, n_head_passes=passes)
     known = estimator.get_params()

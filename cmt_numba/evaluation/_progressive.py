@@ -116,8 +116,8 @@ def progressive_validation(
 ) -> ProgressiveResult:
     """Ask an estimator about each batch of examples, score its answers, then let it learn from the batch.
 
-    No more than one batch is held at a time, so the examples may be more than fit into memory; give
-    :class:`CMTClassifier` ``store_examples=False`` then.
+    No more than one batch is held at a time, so the examples may be more than fit into memory. Classifiers of this
+    library need ``store_examples=False`` then.
 
     Parameters
     ----------
