@@ -22,7 +22,7 @@ from ._digest import (
 )
 from ._growth import with_nodes, with_tables
 from ._jit import inner, kernel
-from ._keys import Rows, longest_row, row_of
+from ._keys import Rows, longest_row, row_of, squared_length
 from ._linear import (
     add_row,
     add_sum,
@@ -35,7 +35,6 @@ from ._linear import (
     probed_margin,
     reset_model,
     reset_weights,
-    square_of,
 )
 from ._postings import Postings, list_by_feature, no_postings
 from ._state import (
@@ -275,7 +274,7 @@ def _move_mean(head, rows, row, label, work):
     if not locate(head, 0, label, x, work):
         return False
     old = head.nodes[0, label]["bias_square"]
-    new = old + np.float32(2.0) * located_sum(head, 0, label, x, work) + square_of(x)
+    new = old + np.float32(2.0) * located_sum(head, 0, label, x, work) + squared_length(x)
     if new > _SHORTEST:
         scale = np.float32(1.0) / np.sqrt(new)
         shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > _SHORTEST else scale

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating, inner_fastmath
-from ._keys import dot, hash_feature
+from ._keys import dot, hash_feature, squared_length
 from ._state import NONE
 from ._tables import find_cell, locate_cells, release_table, reset_cells, table_start
 
@@ -196,16 +196,6 @@ def add_row(state, t, node, x, work, amount):
             state.routers.weights[t, start + i] += amount * x.values[x.a + i]
 
 
-@inner_fastmath
-def square_of(x):
-    """Return a row's squared length: 1, or 0 if it has no values."""
-    values = x.values[x.a : x.b]
-    total = np.float32(0.0)
-    for i in range(values.size):
-        total += values[i] * values[i]
-    return total
-
-
 @inner
 def add_to_sum(state, t, node, x, work, amount):
     """Add ``amount`` times row ``x``, which the model has located, to the sum in the place of its accumulators."""
@@ -254,7 +244,7 @@ def passive_aggressive_step(state, t, node, x, work, label, error, most):
     The row is added to the weights, and ``label`` to the bias, at most ``most`` times. Returns by how much the margin
     has become larger.
     """
-    size = square_of(x) + np.float32(1.0)
+    size = squared_length(x) + np.float32(1.0)
     amount = np.float32(label * min(most, error / size))
     add_row(state, t, node, x, work, amount)
     state.nodes[t, node]["bias"] += amount
