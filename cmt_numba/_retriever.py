@@ -315,8 +315,10 @@ class CMTRetriever(BaseEstimator):
         return self
 
     def _learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
-        self.expectation_ = with_features(self.expectation_, rows)
         pairs, rank = np.nonzero(ids != NONE)
+        if pairs.size == 0:
+            return
+        self.expectation_ = with_features(self.expectation_, rows)
         vectors = np.ascontiguousarray(self._components.reduced(self._values.take(ids[pairs, rank]))[:, :-1])
         learn_rewards(self.expectation_, rows, pairs, vectors, rewards[pairs, rank], float(self.regularization))
         entries = self._entry_of[ids[pairs, rank]]

@@ -29,6 +29,7 @@ from cmt_numba._expectation import (
 )
 from cmt_numba._validation import check_rows
 from cmt_numba._values import Components, cosines
+from cmt_numba.evaluation import batch_evaluation
 
 EXACT = {"n_trees": 2, "n_probes": 1000, "random_state": 0}  # all leaves
 
@@ -373,3 +374,19 @@ def test_cosines_of_zero_vectors_are_zero():
 @parametrize_with_checks([CMTRetriever("key", random_state=0), CMTRetriever(random_state=0)])
 def test_manners_of_scikit_learn(estimator: Any, check: Any):
     check(estimator)
+
+
+@pytest.mark.parametrize("search", ["key", "value"])
+def test_feedback_on_nothing_teaches_nothing(search: str):
+    keys, values = pictures(30)
+    retriever = CMTRetriever(search, random_state=0, n_reroutes=0).fit(keys, values)
+    before = retriever.query(keys, 3)
+    retriever.feedback(keys[:4], np.full((4, 2), -1), np.ones((4, 2)))
+    np.testing.assert_array_equal(retriever.query(keys, 3).scores, before.scores)
+
+
+def test_passes_of_an_evaluation_store_every_memory_once():
+    keys, values = pictures(60)
+    result = batch_evaluation(CMTRetriever("key", random_state=0), keys, values, seeds=(0,), n_passes=3, probes=(4,))
+    assert result.profile is not None
+    assert result.profile.n_memories == result.n_train == 48

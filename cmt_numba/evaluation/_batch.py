@@ -17,6 +17,8 @@ from .._validation import check_integer, check_real
 from ._profiles import TreeProfile, profile
 from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of
 
+_OWN_PASSES = ("n_router_passes", "n_head_passes", "n_value_passes")
+
 
 class BatchResult(NamedTuple):
     """What :func:`batch_evaluation` has measured.
@@ -90,8 +92,8 @@ def batch_evaluation(
         Each is the ``random_state`` of the examples held out and, if it has one, of the estimator.
     n_passes : int, optional
         How often to go through the training examples; by default as the estimator's own parameters say. For those of
-        this library that is ``n_router_passes`` and ``n_head_passes``, which remember from pass to pass what each
-        example has changed. Others learn again by ``partial_fit``, each time in another order.
+        this library these are ``n_router_passes`` and ``n_head_passes`` or ``n_value_passes``, and what each example
+        has changed is remembered from pass to pass. Others learn again by ``partial_fit``, each time in another order.
     probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
         Numbers of leaves to search, for the relation of error and time.
     progress : bool, default False
@@ -119,7 +121,7 @@ def batch_evaluation(
         raise ValueError("X_test and y_test must be given both or neither")
     if n_passes is not None:
         check_integer("n_passes", n_passes, 1)
-        if not hasattr(estimator, "n_head_passes") and not hasattr(estimator, "partial_fit"):
+        if not _own_passes(estimator) and not hasattr(estimator, "partial_fit"):
             raise TypeError(f"estimator must have partial_fit for n_passes, which {type(estimator).__name__} has not")
     task = task_of(estimator, y)
     runs = []
@@ -177,11 +179,19 @@ def _run_seed(
     return _SeedRun(measured, seconds_fit, us_per_query, by_probes, shape)
 
 
+def _own_passes(estimator: Any) -> list[str]:
+    """Return the parameters of an estimator of this library that say how often to go through the examples.
+
+    To be given them again by ``partial_fit`` would mean to it that there are as many more of them.
+    """
+    return [name for name in _OWN_PASSES if name in estimator.get_params()]
+
+
 def _fit_in_passes(estimator: Any, X: Any, y: Any, n_passes: int | None, seed: int) -> None:
     if n_passes is None:
         estimator.fit(X, y)
-    elif hasattr(estimator, "n_head_passes"):
-        estimator.set_params(n_router_passes=n_passes, n_head_passes=n_passes).fit(X, y)
+    elif own := _own_passes(estimator):
+        estimator.set_params(**dict.fromkeys(own, n_passes)).fit(X, y)
     else:
         estimator.fit(X, y)
         for n_pass in range(1, n_passes):
