@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._frontier import Frontier, begin_search, new_frontier, reach_next
+from ._frontier import Frontier, begin_search, frontier_at, new_frontiers, reach_next
 from ._head import score_common, score_label
 from ._jit import inner, inner_allocating, kernel
 from ._keys import Rows, longest_row, row_of
@@ -40,7 +40,7 @@ class Candidates(NamedTuple):
     sums: np.ndarray  # float32 (labels,): what the index says of a label found, or _FOUND; 0 for labels not found
     effort: Effort
     most: int  # labels to look at
-    frontier: Frontier
+    frontiers: Frontier  # a single one
     priorities: np.ndarray  # float32 (longest row,): of the lists of the row's features
     probe: Probe  # aimed at the row
 
@@ -61,7 +61,7 @@ def new_candidates(state, head, questions, effort, n_right):
         np.zeros(n_labels, np.float32),
         effort,
         most,
-        new_frontier(state),
+        new_frontiers(state, 1),
         np.empty(longest, np.float32),
         new_probe(state, longest),
     )
@@ -70,7 +70,7 @@ def new_candidates(state, head, questions, effort, n_right):
 @inner
 def _reach_labels(state, candidates, routed, most):
     """Add the labels of the leaves that a row reaches, those of the surest leaves first, until there are ``most``."""
-    frontier, n_leaves = candidates.frontier, candidates.effort.n_leaves
+    frontier, n_leaves = frontier_at(candidates.frontiers, 0), candidates.effort.n_leaves
     begin_search(frontier)
     t, leaf = reach_next(state, frontier, routed, n_leaves)
     while leaf != NONE and candidates.n_found[0] < most:

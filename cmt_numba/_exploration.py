@@ -6,7 +6,7 @@ from ._jit import inner, inner_allocating, kernel
 from ._keys import longest_row, row_of
 from ._linear import margin_of
 from ._random import mix, random_below, unit_of
-from ._scan import answer, most_seen, new_best, scan_leaf
+from ._scan import answer, new_best, scan_leaf
 from ._scorer import aim_probe, new_probe, score
 from ._state import LEFT, RIGHT, ROOT
 from ._topology import child_of
@@ -66,7 +66,7 @@ def _explore_row(state, best, probe, rows, row, stream, exploration):
     exploration.side[row] = side
     exploration.probability[row] = 0.5
     place, _ = _path(state, t, child_of(state, t, node, side), all_the_way, x)
-    scan_leaf(state, best, probe, t, ~place, row)
+    scan_leaf(state, best, probe, t, ~place)
 
 
 @inner
@@ -91,7 +91,7 @@ def explore_rows(state, rows, first, stop, epsilon, seed, hits):
     A row's random draws come from ``seed`` and its number, so rows may be divided among calls in any way.
     """
     probe = new_probe(state, longest_row(rows, first, stop))
-    best = new_best(hits.ids.shape[1], most_seen(state, 1))
+    best = new_best(hits.ids.shape[1], state.members.shape[2])
     stream = _new_stream()
     for row in range(first, stop):
         if explores(seed, row, epsilon):

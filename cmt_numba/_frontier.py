@@ -12,40 +12,67 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating
-from ._linear import margin_of
+from ._linear import margin_of, prefetch_model
+from ._prefetch import prefetch
 from ._state import LEFT, NODES_END, NONE, RIGHT, ROOT
 from ._topology import child_of
 
+_MEMBERS_IN_A_LINE = 16  # a line of a cache has 64 bytes
+
+
+HERE = np.dtype(
+    [
+        ("first", np.int64),  # the heap is the entries from here ...
+        ("end", np.int64),  # ... to here
+        ("n_reached", np.int64),  # paths begun so far
+        ("patience", np.int64),  # routers to go until the path is followed to its end, wherever it leads
+        ("tree", np.int64),  # where the path at hand has come to
+        ("place", np.int64),
+        ("cost", np.float32),  # of the path at hand
+    ],
+    align=True,
+)
+"""Where a search stands."""
+
 
 class Frontier(NamedTuple):
-    """A binary heap of places to go on from, the cheapest first; entry ``i`` is a place of one tree."""
+    """A binary heap of places to go on from, the cheapest first, and the path at hand.
 
-    cost: np.ndarray  # float32
-    tree: np.ndarray  # int32
-    place: np.ndarray  # int32
-    span: np.ndarray  # int64 (2,): the entries that form the heap
-    n_reached: np.ndarray  # int64 (1,): leaves reached so far
+    Entry ``i`` of the heap is a place of one tree. Searches that are made side by side each have a frontier of their
+    own: then all arrays have one axis more, the first.
+    """
+
+    cost: np.ndarray  # float32 (places,)
+    tree: np.ndarray  # int32 (places,)
+    place: np.ndarray  # int32 (places,)
+    here: np.ndarray  # HERE (1,)
 
 
 @inner_allocating
-def new_frontier(state):
-    """Return a frontier for searches of any number of leaves."""
+def new_frontiers(state, n):
+    """Return ``n`` frontiers for searches of any number of leaves."""
     n_places = state.parameters.n_trees
     for t in range(state.parameters.n_trees):
         n_places += state.counters[t, NODES_END]
     return Frontier(
-        np.empty(n_places, np.float32),
-        np.empty(n_places, np.int32),
-        np.empty(n_places, np.int32),
-        np.zeros(2, np.int64),
-        np.zeros(1, np.int64),
+        np.empty((n, n_places), np.float32),
+        np.empty((n, n_places), np.int32),
+        np.empty((n, n_places), np.int32),
+        np.empty((n, 1), HERE),
     )
 
 
 @inner
+def frontier_at(frontiers, i):
+    """Return one of several frontiers."""
+    return Frontier(frontiers.cost[i], frontiers.tree[i], frontiers.place[i], frontiers.here[i])
+
+
+@inner
 def _push(frontier, cost, tree, place):
-    first, i = frontier.span[0], frontier.span[1]
-    frontier.span[1] += 1
+    here = frontier.here[0]
+    first, i = here["first"], here["end"]
+    here["end"] += 1
     while i > first:
         above = first + (i - first - 1) // 2
         if frontier.cost[above] <= cost:
@@ -65,12 +92,14 @@ def _move(frontier, source, target):
 
 
 @inner
-def _pop(frontier):
-    """Take the cheapest entry off the heap and return its cost, tree and place."""
-    first = frontier.span[0]
-    last = frontier.span[1] - 1
-    frontier.span[1] = last
-    answer = frontier.cost[first], np.int64(frontier.tree[first]), np.int64(frontier.place[first])
+def _go_to_cheapest(frontier):
+    """Take the cheapest entry off the heap and go on from there."""
+    here = frontier.here[0]
+    first, last = here["first"], here["end"] - 1
+    here["end"] = last
+    here["cost"] = frontier.cost[first]
+    here["tree"] = frontier.tree[first]
+    here["place"] = frontier.place[first]
     cost = frontier.cost[last]
     i = first
     while True:
@@ -84,66 +113,94 @@ def _pop(frontier):
         _move(frontier, below, i)
         i = below
     _move(frontier, last, i)
-    return answer
-
-
-@inner
-def _next_leaf(state, frontier, x):
-    """Go on from the cheapest entry of the frontier until it is a leaf, and return its tree and the leaf.
-
-    Where no router is sure of anything, the cheapest places would keep changing between many half-way paths. So after
-    as many routers as a full leaf has memories, the path at hand is followed to its end: finding a leaf never costs
-    more than a small multiple of scanning it.
-    """
-    patience, sure = state.members.shape[2], np.float32(state.parameters.sure_margin)
-    cost, t, place = _pop(frontier)
-    while place >= 0:
-        margin = np.float32(margin_of(state, t, place, x))
-        side = RIGHT if margin > 0.0 else LEFT
-        _push(frontier, cost + (sure + np.abs(margin)), t, child_of(state, t, place, RIGHT - side))
-        cost += max(np.float32(0.0), sure - np.abs(margin))
-        place = child_of(state, t, place, side)
-        patience -= 1
-        if patience > 0 and frontier.cost[frontier.span[0]] < cost:
-            _push(frontier, cost, t, place)
-            cost, t, place = _pop(frontier)
-    return t, ~place
 
 
 @inner
 def begin_search(frontier):
     """Make a frontier ready for another row."""
-    frontier.span[:] = 0
-    frontier.n_reached[0] = 0
+    here = frontier.here[0]
+    here["first"] = 0
+    here["end"] = 0
+    here["n_reached"] = 0
 
 
 @inner
-def reach_next(state, frontier, x, n_leaves):
-    """Return the tree and the leaf that are the most promising of those not yet reached; NONE after ``n_leaves``.
+def begin_path(state, frontier, n_leaves):
+    """Begin the path to the leaf that is the most promising of those not yet reached; False after ``n_leaves``.
 
     With at least a leaf for every tree, each tree gives its best leaf first: a second tree's opinion is worth more
     than a second leaf of the first.
     """
-    n_reached, n_trees, span = frontier.n_reached[0], state.parameters.n_trees, frontier.span
+    here, n_trees = frontier.here[0], state.parameters.n_trees
+    n_reached = here["n_reached"]
     if n_leaves < n_trees:
         if n_reached == 0:
             for t in range(n_trees):
                 _push(frontier, np.float32(0.0), t, state.counters[t, ROOT])
     elif n_reached < n_trees:
-        span[0] = span[1]  # a heap of its own for each tree
+        here["first"] = here["end"]  # a heap of its own for each tree
         _push(frontier, np.float32(0.0), n_reached, state.counters[n_reached, ROOT])
     elif n_reached == n_trees:
         _merge_heaps(frontier)
-    if n_reached == n_leaves or span[0] == span[1]:
-        return NONE, NONE
-    frontier.n_reached[0] += 1
-    return _next_leaf(state, frontier, x)
+    if n_reached == n_leaves or here["first"] == here["end"]:
+        return False
+    here["n_reached"] += 1
+    here["patience"] = state.members.shape[2]
+    _go_to_cheapest(frontier)
+    return True
 
 
 @inner
 def _merge_heaps(frontier):
     """Make one heap of all entries."""
-    end = frontier.span[1]
-    frontier.span[:] = 0
+    here = frontier.here[0]
+    end = here["end"]
+    here["first"] = 0
+    here["end"] = 0
     for i in range(end):
         _push(frontier, frontier.cost[i], np.int64(frontier.tree[i]), np.int64(frontier.place[i]))
+
+
+@inner
+def pass_router(state, frontier, x):
+    """Let the router of the place at hand, which is no leaf, send a row on.
+
+    Where no router is sure of anything, the cheapest places would keep changing between many half-way paths. So after
+    as many routers as a full leaf has memories, the path at hand is followed to its end: finding a leaf never costs
+    more than a small multiple of scanning it.
+    """
+    here, sure = frontier.here[0], np.float32(state.parameters.sure_margin)
+    t, place = here["tree"], here["place"]
+    margin = np.float32(margin_of(state, t, place, x))
+    side = RIGHT if margin > 0.0 else LEFT
+    _push(frontier, here["cost"] + (sure + np.abs(margin)), t, child_of(state, t, place, RIGHT - side))
+    here["cost"] += max(np.float32(0.0), sure - np.abs(margin))
+    here["place"] = child_of(state, t, place, side)
+    here["patience"] -= 1
+    if here["patience"] > 0 and frontier.cost[here["first"]] < here["cost"]:
+        _push(frontier, here["cost"], t, here["place"])
+        _go_to_cheapest(frontier)
+
+
+@inner
+def prefetch_here(state, frontier):
+    """Ask for what will be read of the place at hand: a node and its router, or a leaf and its members."""
+    t, place = frontier.here[0]["tree"], frontier.here[0]["place"]
+    if place >= 0:
+        prefetch(state.nodes[t], place)
+        prefetch_model(state, t, place)
+    else:
+        prefetch(state.leaves[t], ~place)
+        for i in range(0, state.members.shape[2], _MEMBERS_IN_A_LINE):
+            prefetch(state.members[t, ~place], i)
+
+
+@inner
+def reach_next(state, frontier, x, n_leaves):
+    """Return the tree and the leaf that are the most promising of those not yet reached; NONE after ``n_leaves``."""
+    if not begin_path(state, frontier, n_leaves):
+        return NONE, NONE
+    here = frontier.here[0]
+    while here["place"] >= 0:
+        pass_router(state, frontier, x)
+    return here["tree"], ~here["place"]

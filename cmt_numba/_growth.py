@@ -26,6 +26,7 @@ from ._state import (
     TABLES_FULL,
     VALUES_END,
     VALUES_LIVE,
+    Codes,
     Keys,
     State,
     leaf_limit,
@@ -56,14 +57,18 @@ def larger(state: State, capacity: int, needed: int) -> int:
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all."""
-    leaf_of, members = state.leaf_of, state.members
+    codes, leaf_of, members = state.codes, state.leaf_of, state.members
     keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells)
-    if keys.ids.size > leaf_of.shape[1]:
-        leaf_of = resized(leaf_of, keys.ids.size, 1)
+    capacity = keys.ids.size
+    if capacity > leaf_of.shape[1]:
+        leaf_of = resized(leaf_of, capacity, 1)
+        if not state.parameters.sparse:
+            values = resized(codes.values, capacity * state.parameters.n_features, 0)
+            codes = Codes(values, resized(codes.marks, capacity, 0))
     width = leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[N_MEMORIES]) + n_rows)
     if width > members.shape[2]:
         members = resized(members, width, 2)
-    return state._replace(keys=keys, leaf_of=leaf_of, members=members)
+    return state._replace(keys=keys, codes=codes, leaf_of=leaf_of, members=members)
 
 
 def keys_with_room(parameters: Any, keys: Keys, n_rows: int, n_cells: int) -> Keys:

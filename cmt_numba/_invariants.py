@@ -135,6 +135,16 @@ def _check_keys(state: State) -> None:
     else:
         values = keys.values[: n * state.parameters.n_features]
         _require(np.all(np.isfinite(values)), "a key is not finite")
+        _check_codes(state, values.reshape(n, state.parameters.n_features))
+
+
+def _check_codes(state: State, keys: np.ndarray) -> None:
+    n, d = keys.shape
+    codes, marks = state.codes.values[: n * d].reshape(n, d), state.codes.marks[:n]
+    differences = keys - marks["scale"][:, None] * codes
+    _require(
+        np.all(np.linalg.norm(differences, axis=1) <= marks["error"]), "a code is farther from its key than it says"
+    )
 
 
 def _check_leaves(state: State, t: int, places: list[np.ndarray]) -> None:

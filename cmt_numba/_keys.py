@@ -6,8 +6,10 @@ import numpy as np
 import scipy.sparse
 
 from ._jit import inner, inner_fastmath, kernel
+from ._prefetch import prefetch
 from ._state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
 
+_CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
 _HASH = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
 
 
@@ -91,6 +93,22 @@ def key_of(state, slot):
         return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1])
     d = state.parameters.n_features
     return Row(keys.values, keys.indices, slot * d, (slot + 1) * d)
+
+
+@inner
+def prefetch_span(state, slot):
+    """Ask for where a sparse key is."""
+    prefetch(state.keys.spans[slot], 0)
+
+
+@inner
+def prefetch_key(state, slot):
+    """Ask for a stored key."""
+    z = key_of(state, slot)
+    for i in range(z.a, z.b, _CELLS_IN_A_LINE):
+        prefetch(z.values, i)
+        if state.parameters.sparse:
+            prefetch(z.indices, i)
 
 
 @inner

@@ -13,10 +13,12 @@ import numpy as np
 
 from ._jit import inner, inner_allocating, inner_fastmath
 from ._keys import dot, hash_feature, squared_length
+from ._prefetch import prefetch
 from ._state import NONE
 from ._tables import find_cell, locate_cells, release_table, reset_cells, table_start
 
 _CELLS_IN_A_LOOKUP = 24  # so many cells of a table can be gone through in the time of one look-up
+_WEIGHTS_IN_A_LINE = 16  # of a cache, which has 64 bytes
 _TINY = np.float32(1e-20)  # keeps 0 / 0 away where a feature is absent
 
 
@@ -72,6 +74,15 @@ def locate(state, t, node, x, work):
     search.
     """
     return not state.parameters.sparse or locate_cells(state, t, node, x, work.cells)
+
+
+@inner
+def prefetch_model(state, t, node):
+    """Ask for the weights of a dense model; where those of a sparse one are depends on the row."""
+    if not state.parameters.sparse:
+        start = dense_start(state, node)
+        for i in range(start, start + state.parameters.n_features, _WEIGHTS_IN_A_LINE):
+            prefetch(state.routers.weights[t], i)
 
 
 @inner

@@ -8,6 +8,7 @@ on from there, so nothing is done twice and growth leaves no trace in the tree. 
 
 import numpy as np
 
+from ._codes import move_code
 from ._jit import inner, kernel
 from ._keys import drop_key, find_slot, key_of, longest_key
 from ._linear import locate, located_margin, margin_of, new_workspace, release_model, reset_model
@@ -325,4 +326,6 @@ def remove_ids(state, ids):
         last = state.keys.totals[N_MEMORIES] - 1
         for t in range(state.parameters.n_trees):
             _remove_slot(state, t, slot, last)
+        if not state.parameters.sparse:
+            move_code(state, last, slot)
         drop_key(state, slot)

@@ -1,5 +1,8 @@
 """Kernels: looking through the memories of a leaf for the best.
 
+This goes in three steps. Each asks for what the next one will read, so that a search which is put aside between them
+does not wait for memory.
+
 Ties are broken at random, by a hash of the memory's id and of the first tree's random state: the same memory wins in
 every leaf and every tree, another one may after the next insert or reroute, and the answers to a batch do not depend
 on how its rows are divided among threads.
@@ -9,40 +12,72 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ._codes import coded_dot, prefetch_code
 from ._jit import inner, inner_allocating
+from ._keys import prefetch_key, prefetch_span
 from ._random import mix
 from ._scorer import score
-from ._seen import is_new, new_seen
-from ._state import N_MEMORIES
 
 
 class Best(NamedTuple):
-    """The ``k`` best memories found for a row so far, the best first."""
+    """The ``k`` best memories found for a row so far, the best first; and the leaf that is being looked through.
+
+    Searches that are made side by side each have their own: then all arrays have one axis more, the first.
+    """
 
     scores: np.ndarray  # float32 (k,)
     ties: np.ndarray  # uint64 (k,): decides between equal scores
     slots: np.ndarray  # int64 (k,)
     n_found: np.ndarray  # int64 (1,): how many entries there are
-    seen: np.ndarray  # int64 (power of two,): row and slot of memories already scored; empty with one tree
-
-
-@inner
-def most_seen(state, n_leaves):
-    """Return how many memories of ``n_leaves`` leaves may have been seen in another tree: none in a single one."""
-    if state.parameters.n_trees == 1:
-        return 0
-    return min(n_leaves * state.members.shape[2], state.keys.totals[N_MEMORIES])
+    waiting: np.ndarray  # int64 (width of a leaf,): slots of the leaf's memories that are still to be scored
+    bounds: np.ndarray  # float32 (width of a leaf,): the most that each of them can score
+    n_waiting: np.ndarray  # int64 (1,): how many these are
+    floors: np.ndarray  # float32 (k,): scores that so many memories of the leaf reach, the highest first
 
 
 @inner_allocating
-def new_best(k, most):
-    """Return room for the ``k`` best of up to ``most`` memories that may come more than once."""
+def new_bests(n, k, width):
+    """Return room for the ``k`` best of each of ``n`` rows, in leaves of up to ``width`` memories."""
     return Best(
-        np.empty(k, np.float32),
-        np.empty(k, np.uint64),
-        np.empty(k, np.int64),
-        np.zeros(1, np.int64),
-        new_seen(most) if most > 0 else np.empty(0, np.int64),
+        np.empty((n, k), np.float32),
+        np.empty((n, k), np.uint64),
+        np.empty((n, k), np.int64),
+        np.zeros((n, 1), np.int64),
+        np.empty((n, width), np.int64),
+        np.empty((n, width), np.float32),
+        np.zeros((n, 1), np.int64),
+        np.empty((n, k), np.float32),
+    )
+
+
+@inner
+def best_at(bests, i):
+    """Return the best memories of one of several rows."""
+    return Best(
+        bests.scores[i],
+        bests.ties[i],
+        bests.slots[i],
+        bests.n_found[i],
+        bests.waiting[i],
+        bests.bounds[i],
+        bests.n_waiting[i],
+        bests.floors[i],
+    )
+
+
+@inner_allocating
+def new_best(k, width):
+    """Return room for the ``k`` best of a single row."""
+    bests = new_bests(1, k, width)
+    return Best(
+        bests.scores[0],
+        bests.ties[0],
+        bests.slots[0],
+        bests.n_found[0],
+        bests.waiting[0],
+        bests.bounds[0],
+        bests.n_waiting[0],
+        bests.floors[0],
     )
 
 
@@ -68,16 +103,98 @@ def offer(best, value, tie, slot):
 
 
 @inner
-def scan_leaf(state, best, probe, t, leaf, row):
-    """Score the memories of a leaf that are new to the row."""
-    k = best.scores.size
-    salt = mix(state.streams[0])
-    for i in range(state.leaves[t, leaf]["size"]):
+def meet_members(state, best, t, leaf):
+    """List the memories of a leaf, and ask for their codes or, if keys are sparse, for where the keys are."""
+    n = np.int64(state.leaves[t, leaf]["size"])
+    for i in range(n):
         slot = np.int64(state.members[t, leaf, i])
-        if best.seen.size == 0 or is_new(best.seen, row, slot):
-            value = score(state, probe, slot)
-            if best.n_found[0] < k or value >= best.scores[k - 1]:
-                offer(best, value, mix(salt ^ np.uint64(state.keys.ids[slot])), slot)
+        best.waiting[i] = slot
+        if state.parameters.sparse:
+            prefetch_span(state, slot)
+        else:
+            prefetch_code(state, slot)
+    best.n_waiting[0] = n
+
+
+@inner
+def weigh_members(state, best, probe):
+    """Leave out those memories of the leaf whose codes show that they are not among the best; ask for others' keys."""
+    if not state.parameters.sparse:
+        _bound_scores(state, best, probe)
+        _drop_hopeless(best)
+    for i in range(best.n_waiting[0]):
+        prefetch_key(state, best.waiting[i])
+
+
+@inner
+def _bound_scores(state, best, probe):
+    """Write the most that each memory can score, and to ``floors`` the highest of the least that they score."""
+    codes, d = state.codes, state.parameters.n_features
+    best.floors[:] = -np.inf
+    last = best.floors.size - 1
+    for i in range(best.n_waiting[0]):
+        slot = best.waiting[i]
+        value = codes.marks[slot]["scale"] * coded_dot(probe.values, codes.values[slot * d : (slot + 1) * d])
+        error = codes.marks[slot]["error"] * probe.length[0]
+        best.bounds[i] = value + error
+        if value - error > best.floors[last]:
+            _enter_floor(best.floors, value - error)
+
+
+@inner
+def _enter_floor(floors, value):
+    """Put a value into a falling list in the place of the last one."""
+    i = floors.size - 1
+    while i > 0 and floors[i - 1] < value:
+        floors[i] = floors[i - 1]
+        i -= 1
+    floors[i] = value
+
+
+@inner
+def _drop_hopeless(best):
+    """Leave out the memories that cannot be among the best."""
+    last = best.scores.size - 1
+    bar = best.floors[last]
+    if best.n_found[0] > last:
+        bar = max(bar, best.scores[last])
+    n = 0
+    for i in range(best.n_waiting[0]):
+        if best.bounds[i] >= bar:
+            best.waiting[n] = best.waiting[i]
+            best.bounds[n] = best.bounds[i]
+            n += 1
+    best.n_waiting[0] = n
+
+
+@inner
+def _is_new(state, best, slot):
+    """Return whether a memory is not among the best yet: another tree may have led to it too."""
+    if state.parameters.n_trees > 1:
+        for i in range(best.n_found[0]):
+            if best.slots[i] == slot:
+                return False
+    return True
+
+
+@inner
+def score_members(state, best, probe):
+    """Score the memories left of the leaf, and keep the best."""
+    last = best.scores.size - 1
+    salt = mix(state.streams[0])
+    for i in range(best.n_waiting[0]):
+        slot = best.waiting[i]
+        value = score(state, probe, slot)
+        if (best.n_found[0] <= last or value >= best.scores[last]) and _is_new(state, best, slot):
+            offer(best, value, mix(salt ^ np.uint64(state.keys.ids[slot])), slot)
+
+
+@inner
+def scan_leaf(state, best, probe, t, leaf):
+    """Look through a leaf in one go."""
+    meet_members(state, best, t, leaf)
+    weigh_members(state, best, probe)
+    score_members(state, best, probe)
 
 
 @inner

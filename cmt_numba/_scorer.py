@@ -30,6 +30,7 @@ class Probe(NamedTuple):
     values: np.ndarray  # float32
     features: np.ndarray  # int32, NONE where empty; no entries if the probe is direct
     aimed: np.ndarray  # int64 (3,): the span of the row in hand, and the size of its table as a power of two
+    length: np.ndarray  # float32 (1,): Euclidean, of what the values are
 
 
 @inner
@@ -42,14 +43,27 @@ def _table_bits(n_cells):
 
 
 @inner_allocating
+def new_probes(state, longest, n):
+    """Return ``n`` probes for rows of up to ``longest`` cells: all arrays have one axis more, the first."""
+    d = state.parameters.n_features
+    aimed, length = np.zeros((n, 3), np.int64), np.zeros((n, 1), np.float32)
+    if not state.parameters.sparse or d <= _WIDEST_DIRECT:
+        return Probe(np.zeros((n, d), np.float32), np.empty((n, 0), np.int32), aimed, length)
+    size = 1 << _table_bits(longest)
+    return Probe(np.empty((n, size), np.float32), np.empty((n, size), np.int32), aimed, length)
+
+
+@inner
+def probe_at(probes, i):
+    """Return one of several probes."""
+    return Probe(probes.values[i], probes.features[i], probes.aimed[i], probes.length[i])
+
+
+@inner_allocating
 def new_probe(state, longest):
     """Return a probe for rows of up to ``longest`` cells."""
-    d = state.parameters.n_features
-    aimed = np.zeros(3, np.int64)
-    if not state.parameters.sparse or d <= _WIDEST_DIRECT:
-        return Probe(np.zeros(d, np.float32), np.empty(0, np.int32), aimed)
-    size = 1 << _table_bits(longest)
-    return Probe(np.empty(size, np.float32), np.empty(size, np.int32), aimed)
+    probes = new_probes(state, longest, 1)
+    return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
 
 
 @inner
@@ -66,13 +80,17 @@ def aim_probe(state, probe, x, weighted):
             probe.values[x.indices[i]] = 0.0
     probe.aimed[0] = x.a
     probe.aimed[1] = x.b
+    squared = np.float32(0.0)
     for i in range(x.a, x.b):
         feature = np.int64(x.indices[i]) if state.parameters.sparse else i - x.a
         cell = feature
         if hashed:
             cell = _cell_for(probe, feature)
             probe.features[cell] = feature
-        probe.values[cell] = x.values[i] * (np.float32(1.0) + theta[feature]) if weighted else x.values[i]
+        value = x.values[i] * (np.float32(1.0) + theta[feature]) if weighted else x.values[i]
+        probe.values[cell] = value
+        squared += value * value
+    probe.length[0] = np.sqrt(squared)
 
 
 @inner

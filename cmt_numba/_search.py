@@ -1,25 +1,122 @@
-"""Kernels: QUERY without exploration (Algorithm 2), generalised to several leaves of several trees."""
+"""Kernels: QUERY without exploration (Algorithm 2), generalised to several leaves of several trees.
+
+A search reads a node only to learn which node to read next, so by itself it would spend most of its time waiting for
+memory. Therefore several rows are under way at once, each in a *lane* of its own. A lane takes one short step, asks for
+what its next step will read, and lets the others take theirs meanwhile.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
 
 from ._exploration import explores
-from ._frontier import begin_search, new_frontier, reach_next
-from ._jit import inner, kernel
+from ._frontier import Frontier, begin_path, begin_search, frontier_at, new_frontiers, pass_router, prefetch_here
+from ._jit import inner, inner_allocating, kernel
 from ._keys import longest_row, row_of
-from ._scan import answer, most_seen, new_best, scan_leaf
-from ._scorer import aim_probe, new_probe
+from ._scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
+from ._scorer import Probe, aim_probe, new_probes, probe_at
 from ._state import NONE
+
+_MOST_LANES = 8
+_CELLS_OF_PROBES = 1 << 17  # float32 of all lanes' probes that lie in the second-level cache beside other things
+
+# What a lane does next.
+_ROUTE = 0
+_MEET = 1
+_WEIGH = 2
+_SCORE = 3
+
+
+class Lanes(NamedTuple):
+    """Rows that are looked for side by side."""
+
+    frontiers: Frontier
+    probes: Probe
+    bests: Best
+    row: np.ndarray  # int64 (lanes,): NONE where there are no more rows for the lane
+    step: np.ndarray  # int64 (lanes,)
+
+
+@inner_allocating
+def _new_lanes(state, rows, first, stop, k):
+    probe_cells = state.parameters.n_features if state.parameters.sparse else 1
+    n = max(1, min(_MOST_LANES, stop - first, _CELLS_OF_PROBES // probe_cells))
+    return Lanes(
+        new_frontiers(state, n),
+        new_probes(state, longest_row(rows, first, stop), n),
+        new_bests(n, k, state.members.shape[2]),
+        np.full(n, NONE, np.int64),
+        np.empty(n, np.int64),
+    )
 
 
 @inner
-def _query_row(state, frontier, best, probe, rows, row, n_leaves):
-    """Find the best memories of the leaves that a row reaches."""
-    x = row_of(rows, row)
-    aim_probe(state, probe, x, True)
-    best.n_found[0] = 0
+def _begin_row(state, lanes, lane, rows, row, n_leaves):
+    """Let a lane begin with a row."""
+    lanes.row[lane] = row
+    aim_probe(state, probe_at(lanes.probes, lane), row_of(rows, row), True)
+    best_at(lanes.bests, lane).n_found[0] = 0
+    frontier = frontier_at(lanes.frontiers, lane)
     begin_search(frontier)
-    t, leaf = reach_next(state, frontier, x, n_leaves)
-    while leaf != NONE:
-        scan_leaf(state, best, probe, t, leaf, row)
-        t, leaf = reach_next(state, frontier, x, n_leaves)
+    begin_path(state, frontier, n_leaves)
+    _look_ahead(state, lanes, lane, frontier)
+
+
+@inner
+def _look_ahead(state, lanes, lane, frontier):
+    """Decide what a lane does next at the place that it has come to, and ask for what that will read."""
+    lanes.step[lane] = _ROUTE if frontier.here[0]["place"] >= 0 else _MEET
+    prefetch_here(state, frontier)
+
+
+@inner
+def _take_step(state, lanes, lane, rows, n_leaves, hits):
+    """Take a lane's next step; return whether its row is answered."""
+    frontier, best = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane)
+    if lanes.step[lane] == _ROUTE:
+        pass_router(state, frontier, row_of(rows, lanes.row[lane]))
+        _look_ahead(state, lanes, lane, frontier)
+    elif lanes.step[lane] == _MEET:
+        meet_members(state, best, frontier.here[0]["tree"], ~frontier.here[0]["place"])
+        lanes.step[lane] = _WEIGH
+    elif lanes.step[lane] == _WEIGH:
+        weigh_members(state, best, probe_at(lanes.probes, lane))
+        lanes.step[lane] = _SCORE
+    else:
+        score_members(state, best, probe_at(lanes.probes, lane))
+        if not begin_path(state, frontier, n_leaves):
+            answer(state, best, lanes.row[lane], hits)
+            return True
+        _look_ahead(state, lanes, lane, frontier)
+    return False
+
+
+@inner
+def _next_row(row, stop, epsilon, seed):
+    """Return the first row from ``row`` on that does not explore."""
+    while row < stop and explores(seed, row, epsilon):
+        row += 1
+    return row
+
+
+@inner
+def _answer_rows(state, lanes, rows, first, stop, n_leaves, epsilon, seed, hits):
+    row = _next_row(first, stop, epsilon, seed)
+    n_busy = 0
+    for lane in range(lanes.row.size):
+        if row < stop:
+            _begin_row(state, lanes, lane, rows, row, n_leaves)
+            row = _next_row(row + 1, stop, epsilon, seed)
+            n_busy += 1
+    while n_busy > 0:
+        for lane in range(lanes.row.size):
+            if lanes.row[lane] != NONE and _take_step(state, lanes, lane, rows, n_leaves, hits):
+                if row < stop:
+                    _begin_row(state, lanes, lane, rows, row, n_leaves)
+                    row = _next_row(row + 1, stop, epsilon, seed)
+                else:
+                    lanes.row[lane] = NONE
+                    n_busy -= 1
 
 
 @kernel
@@ -28,10 +125,5 @@ def query_rows(state, rows, first, stop, n_leaves, epsilon, seed, hits):
 
     Rows do not depend on each other, nor on how they are divided among calls.
     """
-    probe = new_probe(state, longest_row(rows, first, stop))
-    frontier = new_frontier(state)
-    best = new_best(hits.ids.shape[1], most_seen(state, n_leaves))
-    for row in range(first, stop):
-        if not explores(seed, row, epsilon):
-            _query_row(state, frontier, best, probe, rows, row, n_leaves)
-            answer(state, best, row, hits)
+    lanes = _new_lanes(state, rows, first, stop, hits.ids.shape[1])
+    _answer_rows(state, lanes, rows, first, stop, n_leaves, epsilon, seed, hits)

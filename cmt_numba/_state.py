@@ -133,11 +133,23 @@ class Scorer(NamedTuple):
     squares: np.ndarray  # float32 (n_features,)
 
 
+CODE_MARKS = np.dtype([("scale", np.float32), ("error", np.float32)])
+"""What a code is to be multiplied by, and how far it then is from its key: see ``_codes.py``."""
+
+
+class Codes(NamedTuple):
+    """Dense keys once more, as 8-bit integers; both arrays are empty if keys are sparse."""
+
+    values: np.ndarray  # int8 (capacity * n_features,)
+    marks: np.ndarray  # CODE_MARKS (capacity,)
+
+
 class State(NamedTuple):
     """All there is to a forest."""
 
     parameters: Parameters
     keys: Keys
+    codes: Codes
     nodes: np.ndarray  # NODE (trees, nodes)
     leaves: np.ndarray  # LEAF (trees, leaves)
     members: np.ndarray  # int32 (trees, leaves, width): the slots in each leaf
@@ -183,6 +195,7 @@ def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
     return State(
         parameters=parameters,
         keys=new_keys(),
+        codes=Codes(values=np.empty(0, np.int8), marks=np.empty(0, CODE_MARKS)),
         nodes=np.empty((trees, 0), NODE),
         leaves=np.array([[(0, NONE)]] * trees, LEAF),
         members=np.empty((trees, 1, 1), np.int32),

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from . import _invariants
+from ._codes import encode_keys
 from ._exploration import explore_rows
 from ._growth import trimmed, with_more, with_room_for_keys
 from ._hits import Hits, no_hits, without_own
@@ -251,6 +252,8 @@ class ContextualMemoryTree:
         self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
         try:
             append_keys(self._state, rows)
+            if not rows.sparse:
+                encode_keys(self._state, first, first + rows.n_rows)
             self._in_steps(first, rows.n_rows, "insert", progress, insert_slots)
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
