@@ -75,9 +75,16 @@ def prefetch_code(state, slot):
 
 
 @inner_fastmath
-def coded_dot(values, codes):
-    """Return the dot product of a query and a code, still to be multiplied by the code's scale."""
+def _coded_dot(values, codes):
     total = np.float32(0.0)
     for i in range(codes.size):
         total += values[i] * np.float32(codes[i])
     return total
+
+
+@inner
+def coded_score(values, marks, at, probe, d):
+    """Return what the code number ``at`` says of its key's score, and by how much the score may differ from it."""
+    mark = marks[at]
+    value = mark["scale"] * _coded_dot(probe.values, values[at * d : (at + 1) * d])
+    return value, mark["error"] * probe.length[0]

@@ -106,25 +106,29 @@ def fill_slot_table(table, ids):
 def _with_room_for_cells(keys: Keys, n_cells: int) -> Keys:
     """Return keys whose cells lie together in slot order, with room for ``n_cells`` more and some time to come."""
     n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
-    size = max(live + n_cells, int(_GENTLE * live))
-    compacted = keys._replace(
+    return with_cells(keys, np.arange(n), max(live + n_cells, int(_GENTLE * live)))
+
+
+def with_cells(keys: Keys, slots: np.ndarray, size: int) -> Keys:
+    """Return keys with room for ``size`` cells, where slot ``i`` is what slot ``slots[i]`` was before."""
+    moved = keys._replace(
         values=np.empty(size, np.float32),
         indices=np.empty(size, np.int32),
-        spans=keys.spans.copy(),
+        spans=np.empty_like(keys.spans),
         totals=keys.totals.copy(),
     )
-    copy_cells(compacted, keys, n)
-    compacted.totals[VALUES_END] = live
-    return compacted
+    copy_cells(moved, keys, slots)
+    moved.totals[VALUES_END] = keys.totals[VALUES_LIVE]
+    return moved
 
 
 @kernel
-def copy_cells(target, source, n):
-    """Copy the sparse keys of slots ``0 .. n - 1`` one behind the other."""
+def copy_cells(target, source, slots):
+    """Copy sparse keys one behind the other."""
     end = 0
-    for slot in range(n):
+    for slot in range(slots.size):
         target.spans[slot, 0] = end
-        for i in range(source.spans[slot, 0], source.spans[slot, 1]):
+        for i in range(source.spans[slots[slot], 0], source.spans[slots[slot], 1]):
             target.values[end] = source.values[i]
             target.indices[end] = source.indices[i]
             end += 1

@@ -147,6 +147,23 @@ def _check_codes(state: State, keys: np.ndarray) -> None:
     )
 
 
+def _check_packed(state: State, t: int, leaf: np.ndarray) -> None:
+    n, d = state.packed.marks.shape[1], state.parameters.n_features
+    leaf = leaf[state.leaves["packed"][t, leaf] != NONE]
+    if leaf.size == 0:
+        return
+    _require(t > 0, "tree 0: a leaf names packed codes, of which there are none")
+    start, size = state.leaves["packed"][t, leaf], state.leaves["size"][t, leaf]
+    _require(start.min() >= 0 and (start + size).max() <= n, f"tree {t}: a leaf's packed codes are not there")
+    taken = np.arange(size.max()) < size[:, None]
+    at, slots = (start[:, None] + np.arange(size.max()))[taken], state.members[t, leaf, : size.max()][taken]
+    codes, packed = state.codes.values.reshape(-1, d), state.packed.values[t - 1].reshape(n, d)
+    same = np.array_equal(packed[at], codes[slots]) and np.array_equal(
+        state.packed.marks[t - 1, at], state.codes.marks[slots]
+    )
+    _require(same, f"tree {t}: a packed code is not its memory's")
+
+
 def _check_leaves(state: State, t: int, places: list[np.ndarray]) -> None:
     counters = state.counters[t]
     n = int(state.keys.totals[N_MEMORIES])
@@ -163,6 +180,7 @@ def _check_leaves(state: State, t: int, places: list[np.ndarray]) -> None:
     _require(np.array_equal(np.sort(members), np.arange(n)), f"tree {t}: not every memory is in exactly one leaf")
     holder = np.repeat(leaf, size)
     _require(np.array_equal(state.leaf_of[t, members], holder), f"tree {t}: a memory names another leaf than its own")
+    _check_packed(state, t, leaf)
 
 
 def _check_counts(state: State, t: int, places: list[np.ndarray]) -> None:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._codes import coded_dot, prefetch_code
+from ._codes import coded_score, prefetch_code
 from ._jit import inner, inner_allocating
 from ._keys import prefetch_key, prefetch_span
 from ._random import mix
 from ._scorer import score
+from ._state import NONE
 
 
 class Best(NamedTuple):
@@ -105,37 +106,39 @@ def offer(best, value, tie, slot):
 @inner
 def meet_members(state, best, t, leaf):
     """List the memories of a leaf, and ask for their codes or, if keys are sparse, for where the keys are."""
-    n = np.int64(state.leaves[t, leaf]["size"])
-    for i in range(n):
+    record = state.leaves[t, leaf]
+    scattered = record["packed"] == NONE
+    best.n_waiting[0] = record["size"]
+    for i in range(record["size"]):
         slot = np.int64(state.members[t, leaf, i])
         best.waiting[i] = slot
         if state.parameters.sparse:
             prefetch_span(state, slot)
-        else:
+        elif scattered:
             prefetch_code(state, slot)
-    best.n_waiting[0] = n
 
 
 @inner
-def weigh_members(state, best, probe):
+def weigh_members(state, best, probe, t, leaf):
     """Leave out those memories of the leaf whose codes show that they are not among the best; ask for others' keys."""
     if not state.parameters.sparse:
-        _bound_scores(state, best, probe)
+        _bound_scores(state, best, probe, t, np.int64(state.leaves[t, leaf]["packed"]))
         _drop_hopeless(best)
     for i in range(best.n_waiting[0]):
         prefetch_key(state, best.waiting[i])
 
 
 @inner
-def _bound_scores(state, best, probe):
+def _bound_scores(state, best, probe, t, packed):
     """Write the most that each memory can score, and to ``floors`` the highest of the least that they score."""
-    codes, d = state.codes, state.parameters.n_features
+    d = state.parameters.n_features
     best.floors[:] = -np.inf
     last = best.floors.size - 1
     for i in range(best.n_waiting[0]):
-        slot = best.waiting[i]
-        value = codes.marks[slot]["scale"] * coded_dot(probe.values, codes.values[slot * d : (slot + 1) * d])
-        error = codes.marks[slot]["error"] * probe.length[0]
+        if packed == NONE:
+            value, error = coded_score(state.codes.values, state.codes.marks, best.waiting[i], probe, d)
+        else:
+            value, error = coded_score(state.packed.values[t - 1], state.packed.marks[t - 1], packed + i, probe, d)
         best.bounds[i] = value + error
         if value - error > best.floors[last]:
             _enter_floor(best.floors, value - error)
@@ -193,7 +196,7 @@ def score_members(state, best, probe):
 def scan_leaf(state, best, probe, t, leaf):
     """Look through a leaf in one go."""
     meet_members(state, best, t, leaf)
-    weigh_members(state, best, probe)
+    weigh_members(state, best, probe, t, leaf)
     score_members(state, best, probe)
 
 

@@ -73,14 +73,15 @@ def _look_ahead(state, lanes, lane, frontier):
 def _take_step(state, lanes, lane, rows, n_leaves, hits):
     """Take a lane's next step; return whether its row is answered."""
     frontier, best = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane)
+    here = frontier.here[0]
     if lanes.step[lane] == _ROUTE:
         pass_router(state, frontier, row_of(rows, lanes.row[lane]))
         _look_ahead(state, lanes, lane, frontier)
     elif lanes.step[lane] == _MEET:
-        meet_members(state, best, frontier.here[0]["tree"], ~frontier.here[0]["place"])
+        meet_members(state, best, here["tree"], ~here["place"])
         lanes.step[lane] = _WEIGH
     elif lanes.step[lane] == _WEIGH:
-        weigh_members(state, best, probe_at(lanes.probes, lane))
+        weigh_members(state, best, probe_at(lanes.probes, lane), here["tree"], ~here["place"])
         lanes.step[lane] = _SCORE
     else:
         score_members(state, best, probe_at(lanes.probes, lane))

@@ -107,8 +107,8 @@ NODE = np.dtype(
 )
 """An internal node: 64 bytes, a single cache line for everything but the router's weights."""
 
-LEAF = np.dtype([("size", np.int32), ("parent", np.int32)])
-"""A leaf, but for its memories."""
+LEAF = np.dtype([("size", np.int32), ("parent", np.int32), ("packed", np.int32)])
+"""A leaf, but for its memories. ``packed`` is where its codes begin in ``State.packed``, NONE if they are not there."""
 
 WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square", np.float32)])
 """A sparse router's weight for one feature, with its AdaGrad accumulator: one cache line serves all three."""
@@ -144,12 +144,23 @@ class Codes(NamedTuple):
     marks: np.ndarray  # CODE_MARKS (capacity,)
 
 
+class Packed(NamedTuple):
+    """Copies of the codes in the order of each tree's leaves, as far as these have not changed since.
+
+    There are none for the first tree, in whose order the memories lie themselves: see ``_compaction.py``.
+    """
+
+    values: np.ndarray  # int8 (trees - 1, memories * n_features)
+    marks: np.ndarray  # CODE_MARKS (trees - 1, memories)
+
+
 class State(NamedTuple):
     """All there is to a forest."""
 
     parameters: Parameters
     keys: Keys
     codes: Codes
+    packed: Packed
     nodes: np.ndarray  # NODE (trees, nodes)
     leaves: np.ndarray  # LEAF (trees, leaves)
     members: np.ndarray  # int32 (trees, leaves, width): the slots in each leaf
@@ -185,6 +196,11 @@ def new_scorer() -> Scorer:
     return Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32))
 
 
+def no_packed(trees: int) -> Packed:
+    """Return what stands for no packed codes."""
+    return Packed(values=np.empty((trees - 1, 0), np.int8), marks=np.empty((trees - 1, 0), CODE_MARKS))
+
+
 def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
     """Return the state of an empty forest: each tree is one empty leaf."""
     trees = parameters.n_trees
@@ -196,8 +212,9 @@ def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
         parameters=parameters,
         keys=new_keys(),
         codes=Codes(values=np.empty(0, np.int8), marks=np.empty(0, CODE_MARKS)),
+        packed=no_packed(trees),
         nodes=np.empty((trees, 0), NODE),
-        leaves=np.array([[(0, NONE)]] * trees, LEAF),
+        leaves=np.array([[(0, NONE, NONE)]] * trees, LEAF),
         members=np.empty((trees, 1, 1), np.int32),
         leaf_of=np.empty((trees, 0), np.int32),
         routers=Routers(

@@ -49,6 +49,7 @@ def take_leaf(state, t):
         leaf = counters[t, LEAVES_END]
         counters[t, LEAVES_END] += 1
     leaves[t, leaf]["size"] = 0
+    leaves[t, leaf]["packed"] = NONE
     return leaf
 
 
@@ -145,6 +146,7 @@ def add_member(state, t, leaf, slot):
     leaves = state.leaves
     state.members[t, leaf, leaves[t, leaf]["size"]] = slot
     leaves[t, leaf]["size"] += 1
+    leaves[t, leaf]["packed"] = NONE
     state.leaf_of[t, slot] = leaf
 
 
@@ -164,4 +166,5 @@ def take_member(state, t, leaf, slot):
     leaves = state.leaves
     position = position_in_leaf(state, t, leaf, slot)
     leaves[t, leaf]["size"] -= 1
+    leaves[t, leaf]["packed"] = NONE
     state.members[t, leaf, position] = state.members[t, leaf, leaves[t, leaf]["size"]]

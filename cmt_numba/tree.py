@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _invariants
 from ._codes import encode_keys
+from ._compaction import compacted
 from ._exploration import explore_rows
 from ._growth import trimmed, with_more, with_room_for_keys
 from ._hits import Hits, no_hits, without_own
@@ -517,6 +518,25 @@ class ContextualMemoryTree:
             return
         self._allocated().counters[:, NEXT_ROW] = 0
         self._in_steps(0, n, "reroute", progress, reroute_tree)
+
+    def compact(self, *, copies: bool = True) -> None:
+        """Lay the memories out in the order in which searches read them, for faster queries. Answers do not change.
+
+        Worthwhile after many inserts and before many queries. Later changes disturb the order little by little.
+
+        Parameters
+        ----------
+        copies : bool, default True
+            Whether each tree but the first gets a copy, in its own order, of the 8-bit codes by which searches weigh
+            dense keys: ``n_features + 8`` bytes more for each memory. A leaf that changes makes no use of it any more.
+
+        Raises
+        ------
+        MemoryError
+            If memory runs out, of which this takes as much again as the keys do; nothing has changed then.
+        """
+        if self.n_memories > 0:
+            self._state = compacted(self._allocated(), copies=copies)
 
     # How
 
