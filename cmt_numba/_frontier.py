@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import inner, inner_allocating
-from ._linear import margin_of, prefetch_model
+from ._linear import margin_of, prefetch_weights
 from ._prefetch import prefetch
 from ._state import LEFT, NODES_END, NONE, RIGHT, ROOT
 from ._topology import child_of
@@ -35,16 +35,17 @@ HERE = np.dtype(
 """Where a search stands."""
 
 
+ENTRY = np.dtype([("cost", np.float32), ("tree", np.int32), ("place", np.int32)])
+"""A place to go on from."""
+
+
 class Frontier(NamedTuple):
     """A binary heap of places to go on from, the cheapest first, and the path at hand.
 
-    Entry ``i`` of the heap is a place of one tree. Searches that are made side by side each have a frontier of their
-    own: then all arrays have one axis more, the first.
+    Searches that are made side by side each have a frontier of their own: then both arrays have one axis more.
     """
 
-    cost: np.ndarray  # float32 (places,)
-    tree: np.ndarray  # int32 (places,)
-    place: np.ndarray  # int32 (places,)
+    heap: np.ndarray  # ENTRY (places,)
     here: np.ndarray  # HERE (1,)
 
 
@@ -54,65 +55,88 @@ def new_frontiers(state, n):
     n_places = state.parameters.n_trees
     for t in range(state.parameters.n_trees):
         n_places += state.counters[t, NODES_END]
-    return Frontier(
-        np.empty((n, n_places), np.float32),
-        np.empty((n, n_places), np.int32),
-        np.empty((n, n_places), np.int32),
-        np.empty((n, 1), HERE),
-    )
+    return Frontier(np.empty((n, n_places), ENTRY), np.empty((n, 1), HERE))
 
 
 @inner
 def frontier_at(frontiers, i):
     """Return one of several frontiers."""
-    return Frontier(frontiers.cost[i], frontiers.tree[i], frontiers.place[i], frontiers.here[i])
+    return Frontier(frontiers.heap[i], frontiers.here[i])
 
 
 @inner
-def _push(frontier, cost, tree, place):
-    here = frontier.here[0]
-    first, i = here["first"], here["end"]
-    here["end"] += 1
-    while i > first:
-        above = first + (i - first - 1) // 2
-        if frontier.cost[above] <= cost:
-            break
-        _move(frontier, above, i)
-        i = above
-    frontier.cost[i] = cost
-    frontier.tree[i] = tree
-    frontier.place[i] = place
+def _put(frontier, i, cost, tree, place):
+    entry = frontier.heap[i]
+    entry["cost"] = cost
+    entry["tree"] = tree
+    entry["place"] = place
 
 
 @inner
 def _move(frontier, source, target):
-    frontier.cost[target] = frontier.cost[source]
-    frontier.tree[target] = frontier.tree[source]
-    frontier.place[target] = frontier.place[source]
+    entry = frontier.heap[source]
+    _put(frontier, target, entry["cost"], entry["tree"], entry["place"])
 
 
 @inner
-def _go_to_cheapest(frontier):
-    """Take the cheapest entry off the heap and go on from there."""
-    here = frontier.here[0]
-    first, last = here["first"], here["end"] - 1
-    here["end"] = last
-    here["cost"] = frontier.cost[first]
-    here["tree"] = frontier.tree[first]
-    here["place"] = frontier.place[first]
-    cost = frontier.cost[last]
+def _push(frontier, cost, tree, place):
+    """Put an entry on the heap: it rises past dearer ones."""
+    here, heap = frontier.here[0], frontier.heap
+    first, i = here["first"], here["end"]
+    here["end"] += 1
+    while i > first:
+        above = first + (i - first - 1) // 2
+        if heap[above]["cost"] <= cost:
+            break
+        _move(frontier, above, i)
+        i = above
+    _put(frontier, i, cost, tree, place)
+
+
+@inner
+def _replace_top(frontier, cost, tree, place):
+    """Put an entry in the place of the heap's first: it sinks past cheaper ones."""
+    here, heap = frontier.here[0], frontier.heap
+    first, end = here["first"], here["end"]
     i = first
     while True:
         below = first + 2 * (i - first) + 1
-        if below >= last:
+        if below >= end:
             break
-        if below + 1 < last and frontier.cost[below + 1] < frontier.cost[below]:
+        if below + 1 < end and heap[below + 1]["cost"] < heap[below]["cost"]:
             below += 1
-        if frontier.cost[below] >= cost:
+        if heap[below]["cost"] >= cost:
             break
         _move(frontier, below, i)
         i = below
-    _move(frontier, last, i)
+    _put(frontier, i, cost, tree, place)
+
+
+@inner
+def _go_to_top(frontier):
+    """Go on from the heap's first entry, which is still to be taken off or replaced."""
+    here, top = frontier.here[0], frontier.heap[frontier.here[0]["first"]]
+    here["cost"] = top["cost"]
+    here["tree"] = top["tree"]
+    here["place"] = top["place"]
+
+
+@inner
+def _take_cheapest(frontier):
+    """Take the cheapest entry off the heap and go on from there."""
+    _go_to_top(frontier)
+    frontier.here[0]["end"] -= 1
+    last = frontier.heap[frontier.here[0]["end"]]
+    _replace_top(frontier, last["cost"], last["tree"], last["place"])
+
+
+@inner
+def _change_to_cheapest(frontier):
+    """Put the place at hand back and go on from the cheapest one."""
+    here = frontier.here[0]
+    cost, tree, place = here["cost"], here["tree"], here["place"]
+    _go_to_top(frontier)
+    _replace_top(frontier, cost, tree, place)
 
 
 @inner
@@ -146,7 +170,7 @@ def begin_path(state, frontier, n_leaves):
         return False
     here["n_reached"] += 1
     here["patience"] = state.members.shape[2]
-    _go_to_cheapest(frontier)
+    _take_cheapest(frontier)
     return True
 
 
@@ -158,7 +182,8 @@ def _merge_heaps(frontier):
     here["first"] = 0
     here["end"] = 0
     for i in range(end):
-        _push(frontier, frontier.cost[i], np.int64(frontier.tree[i]), np.int64(frontier.place[i]))
+        entry = frontier.heap[i]
+        _push(frontier, entry["cost"], entry["tree"], entry["place"])
 
 
 @inner
@@ -177,22 +202,26 @@ def pass_router(state, frontier, x):
     here["cost"] += max(np.float32(0.0), sure - np.abs(margin))
     here["place"] = child_of(state, t, place, side)
     here["patience"] -= 1
-    if here["patience"] > 0 and frontier.cost[here["first"]] < here["cost"]:
-        _push(frontier, here["cost"], t, here["place"])
-        _go_to_cheapest(frontier)
+    if here["patience"] > 0 and frontier.heap[here["first"]]["cost"] < here["cost"]:
+        _change_to_cheapest(frontier)
 
 
 @inner
 def prefetch_here(state, frontier):
-    """Ask for what will be read of the place at hand: a node and its router, or a leaf and its members."""
+    """Ask for the node that a search has come to, or for the leaf and its members."""
     t, place = frontier.here[0]["tree"], frontier.here[0]["place"]
     if place >= 0:
         prefetch(state.nodes[t], place)
-        prefetch_model(state, t, place)
     else:
         prefetch(state.leaves[t], ~place)
         for i in range(0, state.members.shape[2], _MEMBERS_IN_A_LINE):
             prefetch(state.members[t, ~place], i)
+
+
+@inner
+def prefetch_router(state, frontier, x):
+    """Ask for what the router of the node that a search has come to will read for a row."""
+    prefetch_weights(state, frontier.here[0]["tree"], frontier.here[0]["place"], x)
 
 
 @inner

@@ -77,12 +77,16 @@ def locate(state, t, node, x, work):
 
 
 @inner
-def prefetch_model(state, t, node):
-    """Ask for the weights of a dense model; where those of a sparse one are depends on the row."""
+def prefetch_weights(state, t, node, x):
+    """Ask for the weights that :func:`margin_of` will read for row ``x``."""
     if not state.parameters.sparse:
         start = dense_start(state, node)
         for i in range(start, start + state.parameters.n_features, _WEIGHTS_IN_A_LINE):
             prefetch(state.routers.weights[t], i)
+    elif state.nodes[t, node]["table_bits"] > 0:
+        bits, start = np.int64(state.nodes[t, node]["table_bits"]), table_start(state, t, node)
+        for i in range(x.a, x.b):
+            prefetch(state.routers.table[t], start + hash_feature(x.indices[i], bits))
 
 
 @inner

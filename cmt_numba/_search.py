@@ -10,7 +10,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ._exploration import explores
-from ._frontier import Frontier, begin_path, begin_search, frontier_at, new_frontiers, pass_router, prefetch_here
+from ._frontier import (
+    Frontier,
+    begin_path,
+    begin_search,
+    frontier_at,
+    new_frontiers,
+    pass_router,
+    prefetch_here,
+    prefetch_router,
+)
 from ._jit import inner, inner_allocating, kernel
 from ._keys import longest_row, row_of
 from ._scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
@@ -21,10 +30,11 @@ _MOST_LANES = 8
 _CELLS_OF_PROBES = 1 << 17  # float32 of all lanes' probes that lie in the second-level cache beside other things
 
 # What a lane does next.
-_ROUTE = 0
-_MEET = 1
-_WEIGH = 2
-_SCORE = 3
+_ASK = 0  # where a router keeps its weights for a sparse row is written in the node
+_ROUTE = 1
+_MEET = 2
+_WEIGH = 3
+_SCORE = 4
 
 
 class Lanes(NamedTuple):
@@ -59,24 +69,33 @@ def _begin_row(state, lanes, lane, rows, row, n_leaves):
     frontier = frontier_at(lanes.frontiers, lane)
     begin_search(frontier)
     begin_path(state, frontier, n_leaves)
-    _look_ahead(state, lanes, lane, frontier)
+    _look_ahead(state, lanes, lane, frontier, row_of(rows, row))
 
 
 @inner
-def _look_ahead(state, lanes, lane, frontier):
+def _look_ahead(state, lanes, lane, frontier, x):
     """Decide what a lane does next at the place that it has come to, and ask for what that will read."""
-    lanes.step[lane] = _ROUTE if frontier.here[0]["place"] >= 0 else _MEET
     prefetch_here(state, frontier)
+    if frontier.here[0]["place"] < 0:
+        lanes.step[lane] = _MEET
+    elif state.parameters.sparse:
+        lanes.step[lane] = _ASK
+    else:
+        prefetch_router(state, frontier, x)
+        lanes.step[lane] = _ROUTE
 
 
 @inner
 def _take_step(state, lanes, lane, rows, n_leaves, hits):
     """Take a lane's next step; return whether its row is answered."""
     frontier, best = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane)
-    here = frontier.here[0]
+    here, x = frontier.here[0], row_of(rows, lanes.row[lane])
     if lanes.step[lane] == _ROUTE:
-        pass_router(state, frontier, row_of(rows, lanes.row[lane]))
-        _look_ahead(state, lanes, lane, frontier)
+        pass_router(state, frontier, x)
+        _look_ahead(state, lanes, lane, frontier, x)
+    elif lanes.step[lane] == _ASK:
+        prefetch_router(state, frontier, x)
+        lanes.step[lane] = _ROUTE
     elif lanes.step[lane] == _MEET:
         meet_members(state, best, here["tree"], ~here["place"])
         lanes.step[lane] = _WEIGH
@@ -88,7 +107,7 @@ def _take_step(state, lanes, lane, rows, n_leaves, hits):
         if not begin_path(state, frontier, n_leaves):
             answer(state, best, lanes.row[lane], hits)
             return True
-        _look_ahead(state, lanes, lane, frontier)
+        _look_ahead(state, lanes, lane, frontier, x)
     return False
 
 

@@ -167,9 +167,13 @@ class Frontier:
 
     def pop(self) -> tuple[float, Place]:
         """Take the cheapest place."""
+        last = self.entries.pop()
+        return self.change(*last) if self.entries else last
+
+    def change(self, cost: float, place: Place) -> tuple[float, Place]:
+        """Take the cheapest place and add another."""
         heap = self.entries
-        heap[0], heap[-1] = heap[-1], heap[0]
-        cheapest = heap.pop()
+        cheapest, heap[0] = heap[0], (cost, place)
         i = 0
         while 2 * i + 1 < len(heap):
             below = min(range(2 * i + 1, min(2 * i + 3, len(heap))), key=lambda j: heap[j][0])
@@ -195,8 +199,7 @@ class Frontier:
             place = place.children[near]
             patience -= 1
             if patience > 0 and self.entries[0][0] < cost:
-                self.push(cost, place)
-                cost, place = self.pop()
+                cost, place = self.change(cost, place)
         return place
 
 
