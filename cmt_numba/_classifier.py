@@ -42,6 +42,9 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     n_probes : int, optional
         Leaves searched in all trees together; by default one for each tree with sparse examples, three for
         two trees with dense ones, and as many again for each time that there are twice as many classes as a thousand.
+    n_candidates : int, optional
+        How many classes to look at for a row at most: fewer is faster, and errs more. By default a fifth of the classes,
+        less where there are thousands. Like ``n_probes`` it can be set at any time; learning does not depend on it.
     n_router_passes : int, default 2
         How often each example teaches the routers. With 0 the trees are unsupervised.
     n_head_passes : int, default 5
@@ -89,6 +92,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self,
         n_trees: int | None = None,
         n_probes: int | None = None,
+        n_candidates: int | None = None,
         *,
         n_router_passes: int = 2,
         n_head_passes: int = 5,
@@ -108,6 +112,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         super().__init__(
             n_trees,
             n_probes,
+            n_candidates,
             n_router_passes=n_router_passes,
             n_head_passes=n_head_passes,
             aggressiveness=aggressiveness,

@@ -241,7 +241,7 @@ def keep_heaviest(rows, n, values, indices, offsets):
         a, b = rows.offsets[row], rows.offsets[row + 1]
         lightest = np.float32(0.0)
         if b - a > n:
-            lightest = np.sort(np.abs(rows.values[a:b]))[b - a - n]
+            lightest = np.partition(np.abs(rows.values[a:b]), b - a - n)[b - a - n]
         kept = 0
         for i in range(a, b):
             if kept < n and np.abs(rows.values[i]) >= lightest:

@@ -35,6 +35,7 @@ _SHARE_OF_LABELS = 0.2  # at most, where there are many
 _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
 _FEWEST_LISTED = 16  # of those from the head's index that are scored in full
 _SHARE_LISTED = 1 / 64  # of those looked at, if that is more
+_SHARE_LISTED_OF_FEW = 1 / 16  # where the user says how many to look at, which are few
 _WIDER_IN_TRAINING = 2  # leaves and listed labels, so that the head learns of more rivals than it will be asked about
 
 LOGITS_PER_MARGIN = 4.0
@@ -70,6 +71,7 @@ class LabelForest(BaseEstimator):
         self,
         n_trees: int | None = None,
         n_probes: int | None = None,
+        n_candidates: int | None = None,
         *,
         n_router_passes: int = 2,
         n_head_passes: int = 5,
@@ -83,6 +85,7 @@ class LabelForest(BaseEstimator):
     ) -> None:
         self.n_trees = n_trees
         self.n_probes = n_probes
+        self.n_candidates = n_candidates
         self.n_router_passes = n_router_passes
         self.n_head_passes = n_head_passes
         self.aggressiveness = aggressiveness
@@ -99,6 +102,8 @@ class LabelForest(BaseEstimator):
         check_real("aggressiveness", self.aggressiveness, 0.0, 1e6, above=True)
         if self.n_probes is not None:
             check_integer("n_probes", self.n_probes, 1)
+        if self.n_candidates is not None:
+            check_integer("n_candidates", self.n_candidates, 1)
         if not isinstance(self.store_examples, bool | np.bool_):
             raise TypeError(f"store_examples must be True or False, not {self.store_examples!r}")
 
@@ -198,6 +203,8 @@ class LabelForest(BaseEstimator):
         else:
             growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
             n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
+        if self.n_candidates is not None and not training:
+            return Effort(n_leaves, self.n_candidates, max(_FEWEST_LISTED, int(_SHARE_LISTED_OF_FEW * self.n_candidates)))
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
         return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
 

@@ -47,6 +47,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     Parameters
     ----------
+    n_candidates : int, optional
+        How many labels to look at for a row at most, beside the common ones. By default see the notes.
     n_trees, n_probes, n_router_passes, n_head_passes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
         As for :class:`CMTClassifier`.
     store_examples : bool, default True
@@ -240,10 +242,13 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     def _effort(self, *, training: bool = False) -> Effort:
         n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
+        effort = super()._effort(training=training)
+        if self.n_candidates is not None and not training:
+            return effort._replace(n_labels=min(n_common + self.n_candidates, n_labels))
         most = n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1))
         listed = max(_FEWEST_LISTED, int(_LISTED_FOR_A_LABEL * self._n_of_label.sum() / max(1, self._n_rows)))
         width = _WIDER_IN_TRAINING if training else 1
-        return super()._effort(training=training)._replace(n_labels=min(most, n_labels), n_listed=width * listed)
+        return effort._replace(n_labels=min(most, n_labels), n_listed=width * listed)
 
     # Answering
 

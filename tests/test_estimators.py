@@ -210,6 +210,7 @@ def test_the_estimator_is_found_by_name():
     [
         ({"n_trees": 0}, "n_trees must be between"),
         ({"n_probes": 0}, "n_probes must be between"),
+        ({"n_candidates": 0}, "n_candidates must be between"),
         ({"n_router_passes": -1}, "n_router_passes must be between"),
         ({"n_head_passes": -1}, "n_head_passes must be between"),
         ({"loss": "hinge"}, "loss must be one of"),
@@ -227,6 +228,18 @@ def test_wrong_parameters_are_refused(options: dict[str, Any], message: str):
         CMTClassifier(**options).fit(X, y)
     with pytest.raises(ValueError, match=message):
         CMTClassifier(**options).partial_fit(X, y)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_fewer_candidates_can_be_asked_for_at_any_time(sparse: bool):
+    X, y = classes_of_views(300, 2, 0.1)
+    classifier = CMTClassifier(**FEW).fit(scipy.sparse.csr_array(X) if sparse else X, y)
+    looked_at = {}
+    for n_candidates in (None, 5, 200):
+        classifier.set_params(n_candidates=n_candidates)
+        looked_at[n_candidates] = classifier.count_candidates(X).max()
+        assert np.mean(classifier.predict(X) == y) > (0.2 if n_candidates == 5 else 0.6)
+    assert looked_at[5] <= 5 < looked_at[None] <= looked_at[200]
 
 
 def test_parameters_set_after_fit_are_checked():
