@@ -1,0 +1,138 @@
+"""The entrants of this project: trees alone, a tree as the paper teaches it, and the classifier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .contract import Options, Peer, Shape
+
+LATER_PASSES = ("learn", "teach")
+"""How passes after the first one go: by rewards, as in the paper, or by being told the right memory."""
+
+
+class Trees(Peer):
+    """A forest that rows were inserted into, and that learned nothing from rewards."""
+
+    name = "trees"
+    package = "cmt_numba"
+    ours = True
+    sparse = True
+    can_insert = True
+    compiles = True
+
+    @classmethod
+    def builds(cls, shape: Shape, quick: bool) -> list[Options]:
+        return [{"n_trees": n} for n in ((1, 4) if quick else (1, 2, 4, 8, 16))]
+
+    def settings(self, build: Options, quick: bool) -> list[Options]:
+        return [{"leaves_per_tree": n} for n in ((1, 4) if quick else (1, 2, 4, 8))]
+
+    @classmethod
+    def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
+        return [({"n_trees": n}, {"leaves_per_tree": 1}) for n in (1, 4, 8)]
+
+    def build(self, **options: Any) -> None:
+        from cmt_numba import ContextualMemoryTree
+
+        self._n_trees = options["n_trees"]
+        self._tree = ContextualMemoryTree(n_threads=self.n_threads, random_state=0, **options)
+        self._tree.insert(self.X)
+
+    def set(self, **options: Any) -> None:
+        self._n_probes = options["leaves_per_tree"] * self._n_trees
+
+    def ask(self, queries: Any, k: int) -> np.ndarray:
+        return self._tree.query(queries, k, self._n_probes).ids
+
+    def insert(self, rows: Any) -> None:
+        X, y = rows
+        self._tree.insert(X)
+        self.y = np.concatenate([self.y, y])
+
+
+class PaperTree(Trees):
+    """One tree with the options and the passes of Vowpal Wabbit's: the first inserts, the later ones learn."""
+
+    name = "paper's tree"
+    can_insert = False
+
+    @classmethod
+    def builds(cls, shape: Shape, quick: bool) -> list[Options]:
+        from .vowpal import EQUAL_SETTINGS
+
+        builds: list[Options] = []
+        for settings in EQUAL_SETTINGS[:1] if quick else EQUAL_SETTINGS:
+            for later in LATER_PASSES if settings["passes"] > 1 else LATER_PASSES[:1]:
+                builds.append({**settings, "later": later if settings["passes"] > 1 else ""})
+        return builds
+
+    def settings(self, build: Options, quick: bool) -> list[Options]:
+        return [{"leaves_per_tree": 1}]
+
+    def build(self, **options: Any) -> None:
+        from cmt_numba import ContextualMemoryTree
+        from cmt_numba.rewards import LabelEquality
+
+        self._n_trees = 1
+        self._tree = ContextualMemoryTree(
+            n_trees=1,
+            alpha=options["alpha"],
+            leaf_multiplier=options["c"],
+            n_reroutes=options["d"],
+            n_threads=self.n_threads,
+            random_state=0,
+        )
+        ids = self._tree.insert(self.X)
+        n_passes = options["passes"] - 1
+        if n_passes and options["later"] == "learn":
+            self._tree.learn(self.X, LabelEquality(self.y, self.y), own_ids=ids, n_passes=n_passes)
+        elif n_passes:
+            self._tree.teach(self.X, ids, n_passes=n_passes)
+
+
+class Classifier(Peer):
+    """The classifier, from its cheapest settings to its defaults."""
+
+    name = "CMTClassifier"
+    package = "cmt_numba"
+    ours = True
+    sparse = True
+    classifies = True
+    can_insert = True
+    compiles = True
+
+    @classmethod
+    def builds(cls, shape: Shape, quick: bool) -> list[Options]:
+        from compare_classifiers import CHEAPER
+
+        return [CHEAPER[0], CHEAPER[-1]] if quick else list(CHEAPER)
+
+    def settings(self, build: Options, quick: bool) -> list[Options]:
+        return [{}] if quick else [{}, *({"leaves_per_tree": n} for n in (1, 2, 4))]
+
+    @classmethod
+    def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
+        return [({}, {})]
+
+    def build(self, **options: Any) -> None:
+        from cmt_numba import CMTClassifier
+
+        self._classifier = CMTClassifier(n_jobs=self.n_threads, random_state=0, **options)
+        self._classifier.fit(self.X, self.y)
+        self._n_probes = self._classifier.n_probes
+        self._n_trees = int(self._classifier.forest_.leaves().tree.max()) + 1
+
+    def set(self, **options: Any) -> None:
+        leaves = options.get("leaves_per_tree")
+        self._classifier.n_probes = leaves * self._n_trees if leaves else self._n_probes
+
+    def ask(self, queries: Any, k: int) -> np.ndarray:
+        return self._classifier.kneighbors(queries, k, return_distance=False)
+
+    def classify(self, queries: Any) -> np.ndarray:
+        return self._classifier.predict(queries)
+
+    def insert(self, rows: Any) -> None:
+        self._classifier.partial_fit(*rows)
