@@ -16,12 +16,13 @@ from .registry import PEERS, find_peer
 from .results import Results, load_results, merge_earlier
 from .tables import report
 from .task import make_task
+from .worker import CLOCKS
 
 PROJECT_OF = {"faiss": "faiss-cpu", "cmt_numba": "cmt-numba", "sklearn": "scikit-learn"}
 """What packages are installed as, where that is not what they are imported as."""
 
 
-def environment(n_threads: int) -> dict[str, Any]:
+def environment(n_threads: int, clock: str) -> dict[str, Any]:
     """Return what times depend on."""
     versions = {}
     for package in sorted({find_peer(name).package for name in PEERS}):
@@ -29,12 +30,8 @@ def environment(n_threads: int) -> dict[str, Any]:
             versions[package] = importlib.metadata.version(PROJECT_OF.get(package, package))
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    return {
-        "processor": _processor(),
-        "python": platform.python_version(),
-        "n_threads": n_threads,
-        "versions": versions,
-    }
+    settings = {"n_threads": n_threads, "clock": clock}
+    return {"processor": _processor(), "python": platform.python_version(), **settings, "versions": versions}
 
 
 def _processor() -> str:
@@ -61,6 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--build-limit", type=float, default=60.0, help="seconds; slower builds are not repeated")
     parser.add_argument("--patience", type=float, default=1800.0, help="seconds after which a peer is given up")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall", help="time that passes, or CPU time")
     parser.add_argument("--earlier", type=Path, help="results of an earlier run, for peers not measured now")
     parser.add_argument("--all-settings", action="store_true", help="print also settings that others of the peer beat")
     parser.add_argument("--out", type=Path, help="JSON file for all results")
@@ -75,9 +73,10 @@ def main(arguments: list[str] | None = None) -> None:
         query_limit=options.query_limit,
         build_limit=options.build_limit,
         patience=options.patience,
+        clock=options.clock,
     )
     most_queries = min(1000, options.most_queries) if options.quick else options.most_queries
-    results = Results(environment(options.threads))
+    results = Results(environment(options.threads, options.clock))
     earlier = load_results(options.earlier) if options.earlier else Results({})
     for name in [name for name in SETS if name.startswith(tuple(options.sets))]:
         plan.say(name)

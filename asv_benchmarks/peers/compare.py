@@ -37,6 +37,9 @@ class Plan:
         Seconds; a build that takes longer is not repeated in later rounds.
     patience : float
         Seconds; a peer that takes longer for anything is given up.
+    clock : {"wall", "cpu"}
+        Whether times are those that pass, or those that the peer's threads are at work. The latter suffer less from
+        other jobs on the machine.
     say : callable
         Is told what is being done.
     """
@@ -49,6 +52,7 @@ class Plan:
     query_limit: float = 5.0
     build_limit: float = 60.0
     patience: float = 1800.0
+    clock: str = "wall"
     say: Callable[[str], None] = lambda words: print(words, file=sys.stderr, flush=True)
 
 
@@ -111,6 +115,11 @@ def _measure_round(running: list[_Running], round_: int, plan: Plan) -> None:
             one.attempt(one.measure, place)
 
 
+def start_peer(name: str, folder: Path, plan: Plan) -> PeerProcess:
+    """Return a new process of a peer."""
+    return PeerProcess(name, folder, plan.n_threads, plan.patience, plan.clock)
+
+
 class _Running:
     """An entrant and its process."""
 
@@ -138,10 +147,10 @@ class _Running:
         if entrant.seconds and median(entrant.seconds) > self._plan.build_limit:
             return
         if self._process is None:
-            self._process = PeerProcess(entrant.peer, self._folder, self._plan.n_threads, self._plan.patience)
+            self._process = start_peer(entrant.peer, self._folder, self._plan)
         built = self._process.call("build", entrant.build)
         entrant.seconds.append(built.seconds)
-        entrant.cpu_seconds.append(built.cpu_seconds)
+        entrant.n_cpus.append(built.n_cpus)
         entrant.peak_mb.append(built.peak_mb)
         entrant.kept_mb.append(built.kept_mb)
         self._plan.say(f"round {round_ + 1} of {self._plan.n_runs}: {entrant.name} built in {built.seconds:.2f} s")
@@ -151,7 +160,7 @@ class _Running:
         if self._process is None or place >= len(self.entrant.points):
             return
         point = self.entrant.points[place]
-        asked = self._process.call("measure", point.setting, self._plan.query_limit, True)
+        asked = self._process.call("measure", point.setting, self._plan.query_limit)
         point.n_queries = asked.n_queries
         point.error.append(self._judge.error(asked.labels))
         point.us.append(asked.us)
@@ -170,17 +179,16 @@ class _Running:
 
 def _measure_streams(able: dict[str, type[Peer]], shape: Shape, folder: Path, plan: Plan) -> dict[str, list[Stream]]:
     """Return what inserting takes; an empty list for peers that cannot."""
-    streams: dict[str, list[Stream]] = {name: [] for name in able}
+    streams: dict[str, list[Stream]] = {}
     for name, peer in able.items():
-        if peer.can_insert:
-            wanted = peer.streams(shape)
-            streams[name] = [Stream(*options) for options in (wanted[:1] if plan.quick else wanted)]
+        wanted = peer.streams(shape)
+        streams[name] = [Stream(*options) for options in (wanted[:1] if plan.quick else wanted)]
     for round_ in range(plan.n_runs):
         for name, some in streams.items():
             for stream in some:
                 plan.say(f"round {round_ + 1} of {plan.n_runs}: inserting, {name} ({described(stream.build)})")
                 try:
-                    process = PeerProcess(name, folder, plan.n_threads, plan.patience)
+                    process = start_peer(name, folder, plan)
                     streamed = process.call("stream", stream.build, stream.setting, plan.query_limit)
                     process.close()
                 except PeerError as failure:

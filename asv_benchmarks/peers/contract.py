@@ -47,8 +47,6 @@ class Peer(ABC):
         Whether it answers with rows; otherwise with labels only.
     classifies : bool
         Whether its labels are more than those of the first row found.
-    can_insert : bool
-        Whether ``insert`` works.
     heavy : bool
         Whether it takes so much memory that its process shall end when it has been measured.
     compiles : bool
@@ -63,7 +61,6 @@ class Peer(ABC):
     ours: ClassVar[bool] = False
     finds_rows: ClassVar[bool] = True
     classifies: ClassVar[bool] = False
-    can_insert: ClassVar[bool] = False
     heavy: ClassVar[bool] = False
     compiles: ClassVar[bool] = False
 
@@ -81,8 +78,8 @@ class Peer(ABC):
 
     @classmethod
     def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
-        """Return pairs of options, of a build and of queries, to measure inserting with; for peers that can insert."""
-        return [(build, {}) for build in cls.builds(shape, quick=True)[:1]]
+        """Return pairs of options, of a build and of queries, to measure inserting with; none if it cannot insert."""
+        return []
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
         """Return the options of queries to measure on a build."""

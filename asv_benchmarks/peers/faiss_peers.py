@@ -11,7 +11,6 @@ from .contract import Options, Peer, Shape
 
 class _Faiss(Peer):
     package = "faiss"
-    can_insert = True
 
     def build(self, **options: Any) -> None:
         import faiss
@@ -37,6 +36,10 @@ class FaissFlat(_Faiss):
 
     name = "faiss flat"
     exact = True
+
+    @classmethod
+    def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
+        return [({}, {})]
 
     def _new_index(self, **options: Any) -> Any:
         import faiss

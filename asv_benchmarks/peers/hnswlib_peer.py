@@ -15,7 +15,6 @@ class Hnswlib(Peer):
 
     name = "hnswlib"
     package = "hnswlib"
-    can_insert = True
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:

@@ -19,7 +19,6 @@ class Trees(Peer):
     package = "cmt_numba"
     ours = True
     sparse = True
-    can_insert = True
     compiles = True
 
     @classmethod
@@ -56,7 +55,6 @@ class PaperTree(Trees):
     """One tree with the options and the passes of Vowpal Wabbit's: the first inserts, the later ones learn."""
 
     name = "paper's tree"
-    can_insert = False
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:
@@ -70,6 +68,10 @@ class PaperTree(Trees):
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
         return [{"leaves_per_tree": 1}]
+
+    @classmethod
+    def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
+        return []  # as the trees do
 
     def build(self, **options: Any) -> None:
         from cmt_numba import ContextualMemoryTree
@@ -100,7 +102,6 @@ class Classifier(Peer):
     ours = True
     sparse = True
     classifies = True
-    can_insert = True
     compiles = True
 
     @classmethod

@@ -58,6 +58,8 @@ def _styles(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def _plot(axis: Any, result: SetResult, label: str, view: Callable[[list[Entrant]], list[Dot]], styles: Any) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     is_error = label == "error"
     for peer, entrants in by_peer(result).items():
         if dots := view(entrants):
@@ -68,9 +70,11 @@ def _plot(axis: Any, result: SetResult, label: str, view: Callable[[list[Entrant
             values = [dot.missed if is_error else 1.0 - dot.missed for dot in best]
             axis.plot([dot.us for dot in best], values, label=peer, **styles[peer])
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_xlabel("microseconds a query")
     axis.set_ylabel(label)
-    axis.set_ylim(bottom=0.0)
     axis.grid(True, which="major", color="#dddddd", linewidth=0.7)
     axis.grid(True, which="minor", axis="x", color="#eeeeee", linewidth=0.4)
     axis.set_axisbelow(True)

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from .worker import serve
+
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -27,6 +29,8 @@ class PeerProcess:
         Threads that the peer may use. Libraries read it from the environment before they are imported.
     patience : float
         Seconds to wait for any answer.
+    clock : {"wall", "cpu"}
+        What times are.
 
     Raises
     ------
@@ -34,14 +38,12 @@ class PeerProcess:
         If the peer cannot be started.
     """
 
-    def __init__(self, name: str, folder: Path, n_threads: int, patience: float) -> None:
-        from .worker import serve
-
+    def __init__(self, name: str, folder: Path, n_threads: int, patience: float, clock: str = "wall") -> None:
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(n_threads)))
         context = multiprocessing.get_context("spawn")
         self._patience = patience
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, name, folder, n_threads), daemon=True)
+        self._process = context.Process(target=serve, args=(theirs, name, folder, n_threads, clock), daemon=True)
         self._process.start()
         theirs.close()
         self._receive()

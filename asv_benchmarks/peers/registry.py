@@ -17,6 +17,12 @@ PEERS = {
     "faiss HNSW": "faiss_peers:FaissHNSW",
     "numpy product": "products:DenseProduct",
     "scipy product": "products:SparseProduct",
+    "inverted index": "inverted_index:InvertedIndex",
+    "nmslib inverted": "nmslib_peers:NmslibInverted",
+    "nmslib HNSW": "nmslib_peers:NmslibHNSW",
+    "pynndescent": "pynndescent_peer:PyNNDescent",
+    "sklearn brute": "sklearn_peers:BruteForce",
+    "sklearn KDTree": "sklearn_peers:KDTree",
     "VW CMT": "vowpal:VowpalCMT",
     "VW EMT": "vowpal:VowpalEMT",
 }

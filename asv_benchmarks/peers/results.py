@@ -45,7 +45,7 @@ class Entrant:
     ours: bool
     exact: bool
     seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
+    n_cpus: list[float] = field(default_factory=list)
     peak_mb: list[float] = field(default_factory=list)
     kept_mb: list[float] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)

@@ -39,7 +39,7 @@ def builds_table(result: SetResult) -> str:
             described(entrant.build),
             median(entrant.seconds),
             median(entrant.seconds) / min(ours) if ours else None,
-            median(entrant.cpu_seconds) / max(median(entrant.seconds), 1e-9),
+            median(entrant.n_cpus),
             median(entrant.peak_mb),
             median(entrant.kept_mb),
             len(entrant.seconds),
@@ -153,8 +153,8 @@ def _error(entrant: Entrant) -> float:
 
 def _side_by_side(theirs: Entrant, ours: Entrant) -> list[float]:
     row = [_error(theirs), _error(ours)]
-    for values in (lambda entrant: entrant.seconds, lambda entrant: entrant.points[0].us):
-        row += [median(values(theirs)), median(values(ours)), median(values(theirs)) / median(values(ours))]
+    for of_theirs, of_ours in ((theirs.seconds, ours.seconds), (theirs.points[0].us, ours.points[0].us)):
+        row += [median(of_theirs), median(of_ours), median(of_theirs) / median(of_ours)]
     return [*row, median(theirs.peak_mb), median(ours.peak_mb), median(ours.peak_mb) / median(theirs.peak_mb)]
 
 

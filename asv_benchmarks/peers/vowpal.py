@@ -43,7 +43,6 @@ class _Vowpal(Peer):
     sparse: ClassVar[bool] = True
     finds_rows: ClassVar[bool] = False
     classifies: ClassVar[bool] = True
-    can_insert: ClassVar[bool] = True
     heavy: ClassVar[bool] = True
 
     _workspace: Any = None

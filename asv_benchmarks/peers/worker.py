@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import memory
-from .contract import Options, Peer
+from .contract import Options, Peer, labels_of
 from .registry import find_peer
 from .task import RECALL_AT, Task, load_task
 
@@ -22,6 +22,9 @@ FEW_ROWS = 400
 
 BLOCK = 256
 """Rows inserted, and then queries asked, at a time."""
+
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+"""What can be measured: time that passes, or time that all threads of the process are at work."""
 
 _PROBE = 32  # queries that show how many can be asked in the time there is
 _FEWEST_QUERIES = 64
@@ -33,7 +36,7 @@ class Built(NamedTuple):
     """What a build took."""
 
     seconds: float
-    cpu_seconds: float  # of all threads; much more than ``seconds`` means that there were several
+    n_cpus: float  # at work, on average: more than one means several threads, less that others had them
     peak_mb: float  # the most memory on top of the data
     kept_mb: float  # what is still in use on top of the data
 
@@ -64,8 +67,9 @@ class Streamed(NamedTuple):
 class Worker:
     """One peer, and the data."""
 
-    def __init__(self, name: str, folder: Path, n_threads: int) -> None:
+    def __init__(self, name: str, folder: Path, n_threads: int, clock: str = "wall") -> None:
         self._class, self._folder, self._n_threads = find_peer(name), folder, n_threads
+        self._now = CLOCKS[clock]
         self._task = load_task(folder)
         if self._class.compiles:
             self._try(self._task)
@@ -79,8 +83,8 @@ class Worker:
     def _try(self, task: Task) -> None:
         few = task._replace(X=task.X[:FEW_ROWS], y=task.y[:FEW_ROWS])
         builds = self._class.builds(few.shape, quick=True)
-        if self._class.can_insert:
-            builds.append(self._class.streams(few.shape)[0][0])
+        streams = self._class.streams(few.shape)
+        builds += [build for build, _ in streams[:1]]
         for build in builds:
             peer = self._new_peer(few)
             peer.build(**build)
@@ -89,7 +93,7 @@ class Worker:
             for k in RECALL_AT if peer.finds_rows else ():
                 peer.ask(queries, k)
             peer.classify(queries)
-            if peer.can_insert:
+            if streams:
                 peer.insert(peer.ready_rows(few.X[:8], few.y[:8]))
             peer.close()
 
@@ -99,38 +103,40 @@ class Worker:
         self._peer = self._new_peer(self._task)
         memory.forget_peak()
         before = memory.resident()
-        cpu, start = time.process_time(), time.perf_counter()
+        starts = {name: now() for name, now in CLOCKS.items()}
+        start = self._now()
         self._peer.build(**build)
-        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
-        return Built(seconds, cpu_seconds, memory.peak() - before, memory.resident() - before)
+        seconds = self._now() - start
+        taken = {name: now() - starts[name] for name, now in CLOCKS.items()}
+        return Built(seconds, taken["cpu"] / taken["wall"], memory.peak() - before, memory.resident() - before)
 
-    def measure(self, setting: Options, limit: float, with_rows: bool) -> Asked:
-        """Ask the build with a setting of the queries; as many queries as fit into the limit, in seconds.
-
-        With ``with_rows`` the nearest rows are asked for too, so that recall can be told.
-        """
+    def measure(self, setting: Options, limit: float) -> Asked:
+        """Ask the build with a setting of the queries; as many queries as fit into the limit, in seconds."""
         peer, queries = self._peer, self._task.queries
         peer.set(**setting)
         probe = peer.ready(queries[:_PROBE])
         peer.classify(probe)
-        start = time.perf_counter()
+        start = self._now()
         peer.classify(probe)
-        expected = (time.perf_counter() - start) / min(_PROBE, queries.shape[0])
+        expected = (self._now() - start) / min(_PROBE, queries.shape[0])
         n = int(min(queries.shape[0], max(_FEWEST_QUERIES, limit / expected)))
         asked = peer.ready(queries[:n])
-        seconds, labels = best_time(lambda: peer.classify(asked), limit)
+        us_at, ids_at = {}, {}
+        for k in RECALL_AT if peer.finds_rows else ():
+            taken, ids = best_time(lambda: peer.ask(asked, k), limit, self._now)  # noqa: B023
+            us_at[k], ids_at[k] = 1e6 * taken / n, ids
+        if peer.classifies:
+            seconds, labels = best_time(lambda: peer.classify(asked), limit, self._now)
+            us = 1e6 * seconds / n
+        else:
+            us, labels = us_at[1], labels_of(peer.y, ids_at[1][:, 0])
         n_single = int(min(n, _SINGLE_QUERIES, max(10, limit / expected)))
         single = [peer.ready(queries[i : i + 1]) for i in range(n_single)]
-        start = time.perf_counter()
+        start = self._now()
         for query in single:
             peer.classify(query)
-        single_us = 1e6 * (time.perf_counter() - start) / n_single
-        us_at, ids_at = {}, {}
-        if with_rows and peer.finds_rows:
-            for k in RECALL_AT:
-                taken, ids = best_time(lambda: peer.ask(asked, k), limit)  # noqa: B023
-                us_at[k], ids_at[k] = 1e6 * taken / n, ids
-        return Asked(n, 1e6 * seconds / n, single_us, labels, us_at, ids_at)
+        single_us = 1e6 * (self._now() - start) / n_single
+        return Asked(n, us, single_us, labels, us_at, ids_at)
 
     def stream(self, build: Options, setting: Options, limit: float) -> Streamed:
         """Build over half of the rows; then insert a block, and ask a block, until all are in or time is up."""
@@ -147,11 +153,11 @@ class Worker:
             at = n_asked % task.answers.size
             answers = task.answers[at : at + BLOCK]
             queries = peer.ready(task.queries[at : at + BLOCK])
-            start = time.perf_counter()
+            start = self._now()
             peer.insert(rows)
-            between = time.perf_counter()
+            between = self._now()
             labels = peer.classify(queries)
-            inserting, asking = inserting + between - start, asking + time.perf_counter() - between
+            inserting, asking = inserting + between - start, asking + self._now() - between
             n_inserted += min(BLOCK, task.y.size - first)
             n_asked, n_wrong = n_asked + answers.size, n_wrong + int(np.sum(labels != answers))
             if inserting + asking > limit:
@@ -163,7 +169,7 @@ class Worker:
         self._peer.close()
 
 
-def best_time(work: Callable[[], Any], limit: float) -> tuple[float, Any]:
+def best_time(work: Callable[[], Any], limit: float, now: Callable[[], float]) -> tuple[float, Any]:
     """Return the least seconds that some work takes, and its result.
 
     It is done twice at least, unless once takes half of the limit, and until all has taken a moment.
@@ -171,15 +177,15 @@ def best_time(work: Callable[[], Any], limit: float) -> tuple[float, Any]:
     times: list[float] = []
     result = None
     while len(times) < 2 or sum(times) < _LEAST_SECONDS:
-        start = time.perf_counter()
+        start = now()
         result = work()
-        times.append(time.perf_counter() - start)
+        times.append(now() - start)
         if sum(times) > limit / 2:
             break
     return min(times), result
 
 
-def serve(connection: Connection, name: str, folder: Path, n_threads: int) -> None:
+def serve(connection: Connection, name: str, folder: Path, n_threads: int, clock: str) -> None:
     """Do what comes over a connection, a method of ``Worker`` and its arguments, until None comes.
 
     Each answer is a pair of a problem in words and the result, one of which is None.
@@ -187,7 +193,7 @@ def serve(connection: Connection, name: str, folder: Path, n_threads: int) -> No
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)  # some libraries talk
     try:
-        worker = Worker(name, folder, n_threads)
+        worker = Worker(name, folder, n_threads, clock)
         connection.send((None, None))
     except Exception:
         connection.send((traceback.format_exc(limit=-2), None))
