@@ -8,6 +8,16 @@ import numpy as np
 
 from .contract import Options, Peer, Shape
 
+CHEAPER: list[Options] = [
+    {"n_trees": 1, "n_probes": 1, "n_router_passes": 1, "n_head_passes": 0},
+    {"n_trees": 2, "n_probes": 2, "n_router_passes": 1, "n_head_passes": 0},
+    {"n_trees": 4, "n_probes": 4, "n_router_passes": 1, "n_head_passes": 0},
+    {"n_trees": 4, "n_probes": 4, "n_router_passes": 1, "n_head_passes": 1},
+    {"n_trees": 8, "n_probes": 8, "n_router_passes": 1, "n_head_passes": 1},
+    {},
+]
+"""Settings of the classifier, the cheapest first, its defaults last."""
+
 LATER_PASSES = ("learn", "teach")
 """How passes after the first one go: by rewards, as in the paper, or by being told the right memory."""
 
@@ -54,7 +64,7 @@ class Trees(Peer):
 class PaperTree(Trees):
     """One tree with the options and the passes of Vowpal Wabbit's: the first inserts, the later ones learn."""
 
-    name = "paper's tree"
+    name = "paper tree"
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:
@@ -106,8 +116,6 @@ class Classifier(Peer):
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:
-        from compare_classifiers import CHEAPER
-
         return [CHEAPER[0], CHEAPER[-1]] if quick else list(CHEAPER)
 
     def settings(self, build: Options, quick: bool) -> list[Options]:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from .worker import serve
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@contextlib.contextmanager
+def _limited(n_threads: int) -> Iterator[None]:
+    """Let processes that are started meanwhile read from the environment how many threads they may use."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(n_threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 class PeerError(Exception):
@@ -39,12 +56,12 @@ class PeerProcess:
     """
 
     def __init__(self, name: str, folder: Path, n_threads: int, patience: float, clock: str = "wall") -> None:
-        os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(n_threads)))
         context = multiprocessing.get_context("spawn")
         self._patience = patience
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, name, folder, n_threads, clock), daemon=True)
-        self._process.start()
+        with _limited(n_threads):
+            self._process.start()
         theirs.close()
         self._receive()
 

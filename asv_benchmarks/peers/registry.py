@@ -10,7 +10,7 @@ from .contract import Peer
 PEERS = {
     "trees": "ours:Trees",
     "CMTClassifier": "ours:Classifier",
-    "paper's tree": "ours:PaperTree",
+    "paper tree": "ours:PaperTree",
     "hnswlib": "hnswlib_peer:Hnswlib",
     "faiss flat": "faiss_peers:FaissFlat",
     "faiss IVF": "faiss_peers:FaissIVF",

@@ -109,7 +109,7 @@ def exact_table(result: SetResult) -> str:
 
 def equal_settings_table(result: SetResult) -> str:
     """Return Vowpal Wabbit's memory trees beside ours of equal settings, and how many times ours do better."""
-    ours = [entrant for entrant in result.entrants if entrant.peer == "paper's tree" and _was_asked(entrant)]
+    ours = [entrant for entrant in result.entrants if entrant.peer == "paper tree" and _was_asked(entrant)]
     rows = []
     for theirs in result.entrants:
         if theirs.peer != "VW CMT" or not _was_asked(theirs):
