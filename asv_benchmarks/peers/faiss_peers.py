@@ -8,6 +8,18 @@ import numpy as np
 
 from .contract import Options, Peer, Shape
 
+_FEWEST_FOR_BLAS = {True: 20, False: 10**9}
+
+
+def _use_blas(wanted: bool) -> None:
+    """Let batches be compared with all rows, or all centres, by matrix products or one query at a time.
+
+    Which is faster depends on the sizes; by default recent versions take products only for very large batches.
+    """
+    import faiss
+
+    faiss.cvar.distance_compute_blas_threshold = _FEWEST_FOR_BLAS[wanted]
+
 
 class _Faiss(Peer):
     package = "faiss"
@@ -16,6 +28,7 @@ class _Faiss(Peer):
         import faiss
 
         faiss.omp_set_num_threads(self.n_threads)
+        _use_blas(True)
         self._index = self._new_index(**options)
         self._index.add(self.X)
 
@@ -37,9 +50,15 @@ class FaissFlat(_Faiss):
     name = "faiss flat"
     exact = True
 
+    def settings(self, build: Options, quick: bool) -> list[Options]:
+        return [{"blas": True}, {"blas": False}]
+
+    def set(self, **options: Any) -> None:
+        _use_blas(options["blas"])
+
     @classmethod
     def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
-        return [({}, {})]
+        return [({}, {"blas": True})]
 
     def _new_index(self, **options: Any) -> Any:
         import faiss

@@ -36,7 +36,7 @@ class Trees(Peer):
         return [{"n_trees": n} for n in ((1, 4) if quick else (1, 2, 4, 8, 16))]
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
-        return [{"leaves_per_tree": n} for n in ((1, 4) if quick else (1, 2, 4, 8))]
+        return [{"leaves_per_tree": n} for n in ((1, 4) if quick else (1, 2, 3, 4, 6, 8, 12))]
 
     @classmethod
     def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:

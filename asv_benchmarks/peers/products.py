@@ -31,7 +31,7 @@ class DenseProduct(_Product):
     package = "numpy"
 
     def build(self, **options: Any) -> None:
-        self._columns = np.ascontiguousarray(self.X.T)
+        self._columns = self.X.T  # BLAS reads either order
 
     def _similar(self, queries: Any) -> np.ndarray:
         return queries @ self._columns
