@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .contract import Options, Peer, Shape
+from .vowpal import SHARED_OPTIONS, VowpalCMT
 
 CHEAPER: list[Options] = [
     {"n_trees": 1, "n_probes": 1, "n_router_passes": 1, "n_head_passes": 0},
@@ -65,15 +66,16 @@ class PaperTree(Trees):
     """One tree with the options and the passes of Vowpal Wabbit's: the first inserts, the later ones learn."""
 
     name = "paper tree"
+    heavy = True  # not by its memory: it goes side by side with Vowpal Wabbit's, which is
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:
-        from .vowpal import EQUAL_SETTINGS
-
         builds: list[Options] = []
-        for settings in EQUAL_SETTINGS[:1] if quick else EQUAL_SETTINGS:
-            for later in LATER_PASSES if settings["passes"] > 1 else LATER_PASSES[:1]:
-                builds.append({**settings, "later": later if settings["passes"] > 1 else ""})
+        for theirs in VowpalCMT.builds(shape, quick):
+            settings = {name: theirs[name] for name in SHARED_OPTIONS}
+            for later in LATER_PASSES if settings["passes"] > 1 else ("",):
+                if (build := {**settings, "later": later}) not in builds:
+                    builds.append(build)
         return builds
 
     def settings(self, build: Options, quick: bool) -> list[Options]:

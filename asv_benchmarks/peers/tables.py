@@ -10,6 +10,7 @@ from tabulate import tabulate
 from .contract import described
 from .curves import Dot, compare, error_dots, fastest_within, frontier, recall_dots, single_dots, verdict
 from .results import Entrant, SetResult, median
+from .vowpal import SHARED_OPTIONS
 
 SPARSE_SLACK = 0.02
 """On sparse rows, how much more than exact search may err what is said to do as well."""
@@ -115,7 +116,7 @@ def equal_settings_table(result: SetResult) -> str:
         if theirs.peer != "VW CMT" or not _was_asked(theirs):
             continue
         for entrant in ours:
-            if all(entrant.build[name] == theirs.build[name] for name in ("passes", "alpha", "c", "d")):
+            if all(entrant.build[name] == theirs.build[name] for name in SHARED_OPTIONS):
                 rows.append([described(theirs.build), entrant.build["later"], *_side_by_side(theirs, entrant)])
         classifiers = [
             entrant for entrant in result.entrants if entrant.peer == "CMTClassifier" and _was_asked(entrant)

@@ -24,6 +24,9 @@ EQUAL_SETTINGS: list[Options] = [
 Vowpal Wabbit's option of the name alpha weighs the router and not the balance, so it is 1 - alpha here.
 """
 
+SHARED_OPTIONS = ("passes", "alpha", "c", "d")
+"""Options that its memory tree and ours both have."""
+
 TUNED: list[Options] = [
     {**EQUAL_SETTINGS[3], "more": "--dream_at_update 1"},
     {**EQUAL_SETTINGS[4], "more": "-l 0.01"},
