@@ -86,6 +86,7 @@ class PeerProcess:
             raise PeerError(f"its process ended with {self._process.exitcode}") from error
         except PeerError:
             self._process.kill()
+            self._process.join()
             raise
         if problem is not None:
             self.close()
