@@ -23,11 +23,14 @@ class PyNNDescent(Peer):
         return [{"n_neighbors": n} for n in ((15,) if quick else (15, 30))]
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
-        return [{"epsilon": epsilon} for epsilon in ((0.1,) if quick else (0.0, 0.05, 0.1, 0.2, 0.3, 0.4))]
+        slacks = (0.1,) if quick else (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
+        return [{"epsilon": epsilon, "at_least": n} for n in (1, 10) for epsilon in slacks]
 
     @classmethod
     def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
-        return [] if shape.sparse else [({"n_neighbors": 15}, {"epsilon": 0.1})]  # it updates dense rows only
+        return (
+            [] if shape.sparse else [({"n_neighbors": 15}, {"epsilon": 0.1, "at_least": 10})]
+        )  # it updates dense rows only
 
     def build(self, **options: Any) -> None:
         from pynndescent import NNDescent
@@ -40,10 +43,11 @@ class PyNNDescent(Peer):
             self._index.prepare()
 
     def set(self, **options: Any) -> None:
-        self._epsilon = options["epsilon"]
+        self._epsilon, self._at_least = options["epsilon"], options["at_least"]
 
     def ask(self, queries: Any, k: int) -> np.ndarray:
-        return self._index.query(queries, k=min(k, self.y.size), epsilon=self._epsilon)[0].astype(np.int64)
+        searched = min(max(k, self._at_least), self.y.size)  # it finds the nearest row better among several
+        return self._index.query(queries, k=searched, epsilon=self._epsilon)[0][:, :k].astype(np.int64)
 
     def insert(self, rows: Any) -> None:
         X, y = rows

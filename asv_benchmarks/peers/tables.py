@@ -83,7 +83,8 @@ def verdicts(result: SetResult) -> str:
     ours = [entrant for entrant in result.entrants if entrant.ours]
     lines = []
     for title, view in VIEWS.items():
-        our_dots = view(ours)
+        if not (our_dots := view(ours)):
+            continue
         lines.append(f"{title}:")
         for peer, entrants in by_peer(result).items():
             if not entrants[0].ours and (dots := view(entrants)):
@@ -181,7 +182,7 @@ def report(name: str, result: SetResult, everything: bool = False) -> str:
         "\n".join(f"Left out: {peer}, which {reason}" for peer, reason in result.left_out.items()),
         f"Builds\n\n{builds_table(result)}",
         f"Queries\n\n{points_table(result, everything)}",
-        f"Are we behind?\n\n{verdicts(result)}",
+        f"Are we behind?\n\n{said}" if (said := verdicts(result)) else "",
         f"As good as exact search\n\n{exact_table(result)}",
         f"Vowpal Wabbit's memory tree and ours\n\n{table}" if (table := equal_settings_table(result)) else "",
         f"Inserts\n\n{streams_table(result)}" if result.streams else "",
