@@ -29,22 +29,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 from labelled_sets import SETS, LabelledSet
+from peers.ours import CHEAPER
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
 
 BATCH = 256
-
-CHEAPER: list[dict[str, Any]] = [
-    {"n_trees": 1, "n_probes": 1, "n_router_passes": 1, "n_head_passes": 0},
-    {"n_trees": 2, "n_probes": 2, "n_router_passes": 1, "n_head_passes": 0},
-    {"n_trees": 4, "n_probes": 4, "n_router_passes": 1, "n_head_passes": 0},
-    {"n_trees": 4, "n_probes": 4, "n_router_passes": 1, "n_head_passes": 1},
-    {"n_trees": 8, "n_probes": 8, "n_router_passes": 1, "n_head_passes": 1},
-    {},
-]
-"""Our settings, the cheapest first."""
 
 VW_CMT_GRID = [
     (3, "--alpha 0.1 --leaf_example_multiplier 4 --dream_repeats 5"),
