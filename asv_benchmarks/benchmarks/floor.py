@@ -119,9 +119,7 @@ def _list_reads(state, rows, n_leaves, met, scored, reads):
     frontier = new_frontier(state)
     node_end = slot_end = np.int64(0)
     for row in range(rows.offsets.size - 1):
-        node_end, slot_end = _list_row(
-            state, frontier, rows, row, n_leaves, met, scored, reads, node_end, slot_end
-        )
+        node_end, slot_end = _list_row(state, frontier, rows, row, n_leaves, met, scored, reads, node_end, slot_end)
         reads.node_ends[row], reads.slot_ends[row] = node_end, slot_end
 
 

@@ -75,7 +75,11 @@ def reworded(words: np.ndarray, rng: np.random.Generator, share: float) -> np.nd
 def rows_of_words(words: np.ndarray) -> scipy.sparse.csr_array:
     """Return texts as rows of a sparse matrix, where rare words weigh more."""
     rows = scipy.sparse.csr_array(
-        (_RARITY[words].astype(np.float32).reshape(-1), words.reshape(-1), np.arange(0, words.size + 1, words.shape[1])),
+        (
+            _RARITY[words].astype(np.float32).reshape(-1),
+            words.reshape(-1),
+            np.arange(0, words.size + 1, words.shape[1]),
+        ),
         shape=(words.shape[0], _VOCABULARY),
     )
     rows.sum_duplicates()
