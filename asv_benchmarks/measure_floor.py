@@ -46,12 +46,20 @@ def main() -> None:
             times = compare(tree, data.queries, n_probes, options.repeats)
             to_codes = f"{times.query / times.codes:.2f}" if np.isfinite(times.codes) else ""
             row = [f"{value:.0f}" for value in visit] + [f"{value:.2f}" for value in (times.query, times.floor)]
-            table.append(
-                [keys, f"{int(size):,}", n_trees, n_leaves, *row, f"{times.query / times.floor:.2f}", to_codes]
-            )
+            row += [f"{times.query / times.floor:.2f}", to_codes]
+            table.append([keys, f"{int(size):,}", n_trees, n_leaves, *row])
             print(*table[-1], flush=True)
         del tree, state
-    headers = ["keys", "memories", "trees", "leaves of\neach tree", "routers\nmet", "keys\nscored", "cache\nlines"]
+    headers = [
+        "keys",
+        "memories",
+        "trees",
+        "leaves of\neach tree",
+        "routers\nmet",
+        "keys\nscored",
+        "lines of\nrouters",
+        "all cache\nlines",
+    ]
     headers += ["query,\nus", "bare loop,\nus", "query to\nbare loop", "query to loop\nover codes"]
     print(tabulate(table, headers, disable_numparse=True))
 

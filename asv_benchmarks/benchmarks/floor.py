@@ -53,7 +53,8 @@ class Visit(NamedTuple):
 
     routers: float
     memories: float
-    lines: float  # cache lines of routers, leaves and keys; those read for several reasons count for each
+    router_lines: float  # cache lines of routers
+    lines: float  # cache lines of routers, leaves and keys
 
 
 # What a search reads
@@ -156,17 +157,18 @@ def count_lines(state: State, rows: Rows, reads: Reads) -> Visit:
     """Return how much memory a query reads: the model of cache misses where there is no counter of them."""
     n, d = rows.n_rows, state.parameters.n_features
     routers, memories, leaves = reads.nodes.size / n, reads.slots.size / n, float(reads.n_leaves.mean())
-    lines = routers + leaves  # the records of nodes, and of leaves
-    lines += 4 * memories / _LINE + leaves  # the lists of members, which begin anywhere in a line
-    if not state.parameters.sparse:
-        return Visit(routers, memories, lines + (routers + memories) * -(-4 * d // _LINE))
-    cells = cells_of(state, rows, reads)
-    asked = np.repeat(np.arange(n), np.diff(rows.offsets) * np.diff(reads.node_ends, prepend=0))
-    size = state.routers.table.itemsize
-    lines += np.unique((asked << 40) | (size * cells // _LINE)).size / n
-    first, stop = 4 * state.keys.spans[reads.slots].T
-    lines += float(np.sum(1 + 2 * ((stop - 1) // _LINE - first // _LINE + 1))) / n  # spans; values and indices
-    return Visit(routers, memories, lines)
+    if state.parameters.sparse:
+        cells = cells_of(state, rows, reads)
+        asked = np.repeat(np.arange(n), np.diff(rows.offsets) * np.diff(reads.node_ends, prepend=0))
+        weights = np.unique((asked << 40) | (state.routers.table.itemsize * cells // _LINE)).size / n
+        first, stop = 4 * state.keys.spans[reads.slots].T
+        keys = float(np.sum(1 + 2 * ((stop - 1) // _LINE - first // _LINE + 1))) / n  # spans; values and indices
+    else:
+        lines_of_a_row = -(-4 * d // _LINE)
+        weights, keys = routers * lines_of_a_row, memories * lines_of_a_row
+    members = 4 * memories / _LINE + leaves  # the lists begin anywhere in a line
+    router_lines = routers + weights  # a node's record is a line of its own
+    return Visit(routers, memories, router_lines, router_lines + leaves + members + keys)
 
 
 def cells_of(state: State, rows: Rows, reads: Reads) -> np.ndarray:
