@@ -1,7 +1,8 @@
-"""Every benchmark runs, with the first of its parameters; and the bare loop reads what a query reads."""
+"""Every benchmark runs, if not with all of its parameters; and the bare loop reads what a query reads."""
 
 import importlib
 import inspect
+import itertools
 import json
 import re
 import sys
@@ -40,6 +41,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict
     monkeypatch.setattr(modules["floor"].Floor, "n_memories", FEW)
     monkeypatch.setattr(modules["learning"], "_LABELS", 100)
     monkeypatch.setattr(modules["estimators"], "_LABELS", 100)
+    monkeypatch.setattr(modules["estimators"], "_LABELS_OF_SEVERAL", 100)
     yield modules
     for name in [name for name in sys.modules if name.split(".")[0] == "benchmarks"]:
         del sys.modules[name]
@@ -56,10 +58,12 @@ def test_benchmarks(benchmarks: dict[str, ModuleType], module: str):
         if make_cache not in caches:
             caches[make_cache] = None if make_cache is None else make_cache(a_class())
         cache = caches[make_cache]
-        parameters = [values[0] for values in a_class.params]
-        parameters = parameters if cache is None else [cache, *parameters]
-        for name in [name for name in dir(a_class) if name.startswith(KINDS)]:
+        first = [values[0] for values in a_class.params]
+        choices = [first] if len(first) > 1 else [[value] for value in a_class.params[0]]
+        names = [name for name in dir(a_class) if name.startswith(KINDS)]
+        for name, choice in itertools.product(names, choices):
             benchmark: Any = a_class()
+            parameters = choice if cache is None else [cache, *choice]
             try:
                 getattr(benchmark, "setup", lambda *_: None)(*parameters)
             except NotImplementedError:

@@ -1,137 +1,142 @@
 """The estimators on made data: time to fit and to predict, memory, and errors."""
 
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
 import numpy as np
 import scipy.sparse
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 
-from .keys import FORMS, draw_words, make_labelled, reworded, rows_of_words
+from .keys import Matrix, draw_words, make_labelled, reworded, rows_of_words
 
 _LABELS = 1000
 _SHOTS = 10
+_LABELS_OF_SEVERAL = 1500  # too many for every example to be compared with each of them
+_SHOTS_OF_SEVERAL = 4
+_FEW = 50  # examples that have everything compiled
 
 
-class Classifier:
-    """10 examples of each of 1,000 classes."""
+class Task(NamedTuple):
+    """Examples to learn from, and queries."""
 
-    params = (FORMS,)
-    param_names = ("form",)
-    number = 1
-    timeout = 600
-
-    def setup(self, form: str) -> None:
-        """Make the examples and fit a classifier, which has everything compiled."""
-        self.data = make_labelled(form, _LABELS, _SHOTS)
-        self.classifier = CMTClassifier(random_state=0).fit(self.data.examples, self.data.labels)
-        self.classifier.predict(self.data.queries[:1])
-
-    def time_fit(self, form: str) -> None:
-        """Learn from all examples."""
-        CMTClassifier(random_state=0).fit(self.data.examples, self.data.labels)
-
-    def time_predict_1000(self, form: str) -> None:
-        """Ask all at once."""
-        self.classifier.predict(self.data.queries)
-
-    def peakmem_fit(self, form: str) -> None:
-        """Learn from all examples; the classifier of the setup is in memory too."""
-        self.time_fit(form)
-
-    def track_error(self, form: str) -> float:
-        """Return the share of wrong answers."""
-        return float(np.mean(self.classifier.predict(self.data.queries) != self.data.answers))
-
-    def track_share_of_classes(self, form: str) -> float:
-        """Return which share of the classes is looked at."""
-        return float(np.mean(self.classifier.count_candidates(self.data.queries))) / _LABELS
+    examples: Matrix
+    targets: Any
+    queries: Matrix
+    answers: Any
 
 
-class Multilabel:
-    """6,000 examples of two of 2,000 labels each: too many labels to ask each of them."""
-
-    params = (FORMS,)
-    param_names = ("form",)
-    number = 1
-    timeout = 600
-
-    def setup(self, form: str) -> None:
-        """Make the examples and fit a classifier, which has everything compiled."""
-        self.examples, self.marks, self.queries, self.answers = self._make(form)
-        self.classifier = CMTMultilabelClassifier(random_state=0).fit(self.examples, self.marks)
-        self.classifier.predict(self.queries[:1])
-
-    def _make(self, form: str) -> tuple:
-        """Return examples that are the sum of two objects, the objects' labels, and the same for queries."""
-        data = make_labelled(form, 2 * _LABELS, 6, n_queries=2000)
-        half, n_queries = data.labels.size // 2, data.answers.size // 2
-        return (
-            data.examples[:half] + data.examples[half:],
-            _indicators(data.labels[:half], data.labels[half:]),
-            data.queries[:n_queries] + data.queries[n_queries:],
-            _indicators(data.answers[:n_queries], data.answers[n_queries:]),
-        )
-
-    def time_fit(self, form: str) -> None:
-        """Learn from all examples."""
-        CMTMultilabelClassifier(random_state=0).fit(self.examples, self.marks)
-
-    def time_predict_1000(self, form: str) -> None:
-        """Ask all at once."""
-        self.classifier.predict(self.queries)
-
-    def peakmem_fit(self, form: str) -> None:
-        """Learn from all examples; the classifier of the setup is in memory too."""
-        self.time_fit(form)
-
-    def track_wrong_labels(self, form: str) -> float:
-        """Return how many labels of a row are wrong or missing."""
-        wrong = scipy.sparse.csr_array(self.classifier.predict(self.queries)) != self.answers
-        return float(wrong.sum()) / self.answers.shape[0]
-
-    def track_error_of_best(self, form: str) -> float:
-        """Return how often the label that fits best is wrong."""
-        best = self.classifier.top_labels(self.queries, 1)[0][:, 0]
-        return 1.0 - float(np.mean(self.answers[np.arange(best.size), best]))
+def _make_classes(form: str) -> Task:
+    """Return 10 examples of each of 1,000 classes."""
+    return Task(*make_labelled(form, _LABELS, _SHOTS))
 
 
-class Retriever:
-    """10,000 vectors stored under texts that say, in noisy words, what the vector is."""
-
-    params = (["key", "value"],)
-    param_names = ("search by",)
-    number = 1
-    timeout = 600
-
-    def setup(self, search: str) -> None:
-        """Make keys and values and fit a retriever, which has everything compiled."""
-        rng = np.random.default_rng(0)
-        words, vectors = draw_words(rng, _LABELS), rng.standard_normal((_LABELS, 32), dtype=np.float32)
-        stored, asked = rng.integers(_LABELS, size=10_000), rng.integers(_LABELS, size=1000)
-        self.keys, self.values = rows_of_words(reworded(words[stored], rng, 0.5)), vectors[stored]
-        self.queries, self.answers = rows_of_words(reworded(words[asked], rng, 0.5)), vectors[asked]
-        self.retriever = CMTRetriever(search, random_state=0).fit(self.keys, self.values)
-        self.retriever.query(self.queries[:1])
-
-    def time_fit(self, search: str) -> None:
-        """Store everything."""
-        CMTRetriever(search, random_state=0).fit(self.keys, self.values)
-
-    def time_query_1000(self, search: str) -> None:
-        """Ask all at once."""
-        self.retriever.query(self.queries)
-
-    def peakmem_fit(self, search: str) -> None:
-        """Store everything; the retriever of the setup is in memory too."""
-        self.time_fit(search)
-
-    def track_error(self, search: str) -> float:
-        """Return what the reward, the cosine of what is found and what was meant, falls short of 1 on average."""
-        return 1.0 - self.retriever.score(self.queries, self.answers)
+def _make_pairs(form: str) -> Task:
+    """Return 3,000 examples that are sums of two, and have the labels of both."""
+    data = make_labelled(form, _LABELS_OF_SEVERAL, _SHOTS_OF_SEVERAL, n_queries=2000)
+    half, n = data.labels.size // 2, data.answers.size // 2
+    return Task(
+        data.examples[:half] + data.examples[half:],
+        _indicators(data.labels[:half], data.labels[half:]),
+        data.queries[:n] + data.queries[n:],
+        _indicators(data.answers[:n], data.answers[n:]),
+    )
 
 
 def _indicators(first: np.ndarray, second: np.ndarray) -> scipy.sparse.csr_array:
-    """Return which rows have which labels: two of them, or twice the same."""
-    n = first.size
-    rows = np.tile(np.arange(n), 2)
-    marks = scipy.sparse.csr_array((np.ones(2 * n), (rows, np.concatenate([first, second]))), (n, 2 * _LABELS))
+    rows, labels = np.tile(np.arange(first.size), 2), np.concatenate([first, second])
+    marks = scipy.sparse.csr_array((np.ones(rows.size), (rows, labels)), (first.size, _LABELS_OF_SEVERAL))
     return (marks > 0).astype(np.int8)
+
+
+def _make_values() -> Task:
+    """Return 10,000 vectors stored under noisy texts, and other texts for the same vectors."""
+    rng = np.random.default_rng(0)
+    words, vectors = draw_words(rng, _LABELS), rng.standard_normal((_LABELS, 32), dtype=np.float32)
+    stored, asked = rng.integers(_LABELS, size=_SHOTS * _LABELS), rng.integers(_LABELS, size=1000)
+    keys, queries = (rows_of_words(reworded(words[chosen], rng, 0.5)) for chosen in (stored, asked))
+    return Task(keys, vectors[stored], queries, vectors[asked])
+
+
+def make_task(kind: str) -> Task:
+    """Return what an estimator of the kind learns."""
+    name, _, variant = kind.partition(", ")
+    if name == "retriever":
+        return _make_values()
+    return _make_classes(variant) if name == "classifier" else _make_pairs(variant)
+
+
+def fit(kind: str, task: Task, n: int | None = None) -> Any:
+    """Return an estimator that has learned from all examples of a task, or from the first ``n``."""
+    name, _, variant = kind.partition(", ")
+    estimator: Any
+    if name == "retriever":
+        estimator = CMTRetriever(variant, random_state=0)
+    else:
+        estimator = {"classifier": CMTClassifier, "multilabel": CMTMultilabelClassifier}[name](random_state=0)
+    return estimator.fit(task.examples[:n], task.targets[:n])
+
+
+def error(kind: str, fitted: Any, task: Task) -> float:
+    """Return the error of answers.
+
+    Of classes the share that is wrong, of several labels how many of a row are wrong or missing, of values what their
+    cosine with what was meant falls short of 1.
+    """
+    if kind.startswith("retriever"):
+        return 1.0 - float(fitted.score(task.queries, task.answers))
+    wrong = fitted.predict(task.queries) != task.answers
+    return float(wrong.sum()) / task.queries.shape[0]
+
+
+class Estimator:
+    """Fit and ask the estimators, with their defaults and so on one thread."""
+
+    params = (
+        [
+            "classifier, dense",
+            "classifier, text",
+            "multilabel, dense",
+            "multilabel, text",
+            "retriever, key",
+            "retriever, value",
+        ],
+    )
+    param_names = ("kind",)
+    number = 1
+    timeout = 600
+
+    def setup_cache(self) -> None:
+        """Fit all of them."""
+        for kind in self.params[0]:
+            with _path(kind).open("wb") as file:
+                pickle.dump(fit(kind, make_task(kind)), file, pickle.HIGHEST_PROTOCOL)
+
+    def setup(self, kind: str) -> None:
+        """Make the examples, take the estimator that has learned from them, and have everything compiled."""
+        self.task = make_task(kind)
+        fit(kind, self.task, _FEW)
+        with _path(kind).open("rb") as file:
+            self.fitted = pickle.load(file)
+        self.fitted.predict(self.task.queries[:1])
+
+    def time_fit(self, kind: str) -> None:
+        """Learn from all examples."""
+        fit(kind, self.task)
+
+    def time_predict_1000(self, kind: str) -> None:
+        """Ask all at once."""
+        self.fitted.predict(self.task.queries)
+
+    def peakmem_fit(self, kind: str) -> None:
+        """Learn from all examples; what has learned before is in memory too."""
+        fit(kind, self.task)
+
+    def track_error(self, kind: str) -> float:
+        """Return the error on other examples."""
+        return error(kind, self.fitted, self.task)
+
+
+def _path(kind: str) -> Path:
+    return Path(f"{kind}.pickle")
