@@ -6,7 +6,8 @@
     python asv_benchmarks/measure_floor.py --keys text --sizes 1e4 1e5 --trees 1 --probes 1 16
 
 The bare loop reads the same weights of routers and the same keys and takes the same dot products, and does nothing
-else; ``benchmarks/floor.py`` has it. One thread; needs tabulate.
+else; ``benchmarks/floor.py`` has it. One thread, on which a million texts in eight trees take ten minutes to insert.
+Needs tabulate.
 """
 
 import argparse

@@ -19,6 +19,7 @@ from cmt_numba import ContextualMemoryTree
 from cmt_numba._frontier import begin_search, new_frontier, reach_next
 from cmt_numba._jit import inner, inner_fastmath, kernel
 from cmt_numba._keys import Rows, row_of
+from cmt_numba._linear import dense_start
 from cmt_numba._state import NONE, State
 from cmt_numba._tables import find_cell
 from cmt_numba._topology import parent_of
@@ -136,6 +137,13 @@ def list_reads(state: State, rows: Rows, n_leaves: int) -> Reads:
         _list_reads(state, rows, n_leaves, met, scored, reads)
         room = int(ends[0, -1]), int(ends[1, -1])
     return reads
+
+
+@kernel
+def _find_starts(state, reads, starts):
+    """Write where the weights of each router of dense keys start among those of all trees."""
+    for i in range(starts.size):
+        starts[i] = reads.trees[i] * state.routers.weights.shape[1] + dense_start(state, reads.nodes[i])
 
 
 @kernel
@@ -290,7 +298,8 @@ def bare_loops(state: State, rows: Rows, reads: Reads) -> dict[str, Callable[[],
         return {"floor": floor}
 
     weights = state.routers.weights.reshape(-1)
-    starts = reads.trees * state.routers.weights.shape[1] + 2 * d * reads.nodes
+    starts = np.empty_like(reads.nodes)
+    _find_starts(state, reads, starts)
     matrix = keys.values.reshape(-1, d)
     scales = np.abs(matrix).max(axis=1) / np.float32(127.0)
     codes = np.rint(matrix / np.where(scales > 0.0, scales, 1.0)[:, None]).astype(np.int8).reshape(-1)
