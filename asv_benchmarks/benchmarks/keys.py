@@ -7,41 +7,100 @@ import scipy.sparse
 
 FORMS = ("dense", "text")
 
-_FEATURES = 64
 _WORDS = 20
 _VOCABULARY = 30_000
+_FREQUENCY = 1.0 / np.arange(10, _VOCABULARY + 10)
+_PROBABILITY = _FREQUENCY / _FREQUENCY.sum()
+_RARITY = -np.log(_PROBABILITY)
+
+Matrix = np.ndarray | scipy.sparse.csr_array
 
 
 class Data(NamedTuple):
     """Keys, and queries that are damaged copies of keys: query ``i`` should find key ``answers[i]``."""
 
-    keys: np.ndarray | scipy.sparse.csr_array
-    queries: np.ndarray | scipy.sparse.csr_array
+    keys: Matrix
+    queries: Matrix
     answers: np.ndarray
 
 
-def make_data(form: str, n_keys: int, n_queries: int = 1000) -> Data:
-    """Return data of one of the ``FORMS``."""
+class Labelled(NamedTuple):
+    """Examples of classes, and queries that are further examples."""
+
+    examples: Matrix
+    labels: np.ndarray
+    queries: Matrix
+    answers: np.ndarray
+
+
+def make_data(form: str, n_keys: int, n_queries: int = 1000, n_features: int = 64) -> Data:
+    """Return data of one of the ``FORMS``; texts are words of a vocabulary and leave ``n_features`` alone."""
     rng = np.random.default_rng(0)
     answers = rng.integers(n_keys, size=n_queries)
     if form == "dense":
-        keys = rng.normal(size=(n_keys, _FEATURES)).astype(np.float32)
-        noise = rng.normal(size=(n_queries, _FEATURES)).astype(np.float32)
-        return Data(keys, keys[answers] + 0.4 * noise, answers)
-    frequency = 1.0 / np.arange(10, _VOCABULARY + 10)
-    words = rng.choice(_VOCABULARY, size=(n_keys, _WORDS), p=frequency / frequency.sum())
-    asked = words[answers]
-    lost = rng.random(asked.shape) < 0.3
-    asked[lost] = rng.choice(_VOCABULARY, size=np.count_nonzero(lost), p=frequency / frequency.sum())
-    rarity = -np.log(frequency / frequency.sum())
-    return Data(_rows_of_words(words, rarity), _rows_of_words(asked, rarity), answers)
+        keys = rng.standard_normal((n_keys, n_features), dtype=np.float32)
+        return Data(keys, noisy(keys[answers], rng, 0.4), answers)
+    words = draw_words(rng, n_keys)
+    return Data(rows_of_words(words), rows_of_words(reworded(words[answers], rng, 0.3)), answers)
 
 
-def _rows_of_words(words: np.ndarray, rarity: np.ndarray) -> scipy.sparse.csr_array:
-    n = words.shape[0]
-    values = rarity[words].astype(np.float32).reshape(-1)
+def make_labelled(form: str, n_labels: int, n_shots: int, n_queries: int = 1000) -> Labelled:
+    """Return ``n_shots`` examples of each label in random order: noisy copies of an object, or of a text."""
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.repeat(np.arange(n_labels), n_shots))
+    answers = rng.integers(n_labels, size=n_queries)
+    if form == "dense":
+        objects = rng.standard_normal((n_labels, 64), dtype=np.float32)
+        return Labelled(noisy(objects[labels], rng, 1.0), labels, noisy(objects[answers], rng, 1.0), answers)
+    texts = draw_words(rng, n_labels)
+    examples, queries = (rows_of_words(reworded(texts[chosen], rng, 0.6)) for chosen in (labels, answers))
+    return Labelled(examples, labels, queries, answers)
+
+
+def draw_words(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Return the words of ``n`` texts."""
+    return rng.choice(_VOCABULARY, size=(n, _WORDS), p=_PROBABILITY).astype(np.int32)
+
+
+def noisy(keys: np.ndarray, rng: np.random.Generator, amount: float) -> np.ndarray:
+    """Return dense keys with noise of ``amount`` times their own length."""
+    return keys + np.float32(amount) * rng.standard_normal(keys.shape, dtype=np.float32)
+
+
+def reworded(words: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarray:
+    """Return texts with a share of their words replaced."""
+    return np.where(rng.random(words.shape) < share, draw_words(rng, words.shape[0]), words)
+
+
+def rows_of_words(words: np.ndarray) -> scipy.sparse.csr_array:
+    """Return texts as rows of a sparse matrix, where rare words weigh more."""
     rows = scipy.sparse.csr_array(
-        (values, words.reshape(-1), np.arange(0, words.size + 1, words.shape[1])), shape=(n, _VOCABULARY)
+        (
+            _RARITY[words].astype(np.float32).reshape(-1),
+            words.reshape(-1),
+            np.arange(0, words.size + 1, words.shape[1]),
+        ),
+        shape=(words.shape[0], _VOCABULARY),
     )
     rows.sum_duplicates()
     return rows
+
+
+def exact_neighbours(keys: Matrix, queries: Matrix, k: int) -> np.ndarray:
+    """Return the positions of the ``k`` keys of the highest cosine for each query, the best first."""
+    keys, queries = _unit(keys), _unit(queries)
+    found = np.empty((queries.shape[0], k), np.int64)
+    for i in range(queries.shape[0]):
+        products = keys @ (queries[i] if isinstance(queries, np.ndarray) else queries[[i]].toarray()[0])
+        best = np.argpartition(products, keys.shape[0] - k)[-k:]
+        found[i] = best[np.argsort(-products[best])]
+    return found
+
+
+def _unit(rows: Matrix) -> Matrix:
+    if isinstance(rows, np.ndarray):
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    lengths = np.sqrt(rows.multiply(rows).sum(axis=1))
+    scaled = rows.copy()
+    scaled.data /= np.repeat(lengths, np.diff(rows.indptr)).astype(np.float32)
+    return scaled

@@ -1,76 +1,96 @@
-"""Inserting, removing and rerouting memories: time and memory."""
+"""Inserting, updating, removing and rerouting memories: time and memory."""
 
 import numpy as np
 
 from cmt_numba import ContextualMemoryTree
 
 from .keys import FORMS, make_data
+from .trees import SIZES, WithTrees, read_grown
+
+_CHANGED = 500  # memories, or rows, of one call
 
 
 class Insert:
     """Insert all keys into an empty tree, in one call and on one thread."""
 
-    params = (FORMS, [1_000, 10_000, 100_000], [1, 4])
-    param_names = ("form", "memories", "trees")
+    params = (FORMS, SIZES)
+    param_names = ("form", "memories")
+    number = 1
 
-    def setup(self, form: str, n: int, n_trees: int) -> None:
+    def setup(self, form: str, n: int) -> None:
         """Make the keys and have everything compiled."""
+        if form == "text" and n == max(SIZES):
+            raise NotImplementedError
         self.keys = make_data(form, n).keys
-        self.insert(self.keys[:100], n_trees)
+        self.insert(self.keys[:100])
 
-    def insert(self, keys: np.ndarray, n_trees: int) -> ContextualMemoryTree:
+    def insert(self, keys: np.ndarray) -> ContextualMemoryTree:
         """Return a tree of the keys."""
-        tree = ContextualMemoryTree(n_trees, n_threads=1, random_state=0)
+        tree = ContextualMemoryTree(n_threads=1, random_state=0)
         tree.insert(keys)
         return tree
 
-    def time_insert(self, form: str, n: int, n_trees: int) -> None:
+    def time_insert(self, form: str, n: int) -> None:
         """Insert everything."""
-        self.insert(self.keys, n_trees)
+        self.insert(self.keys)
 
-    def peakmem_insert(self, form: str, n: int, n_trees: int) -> None:
+    def peakmem_insert(self, form: str, n: int) -> None:
         """Insert everything."""
-        self.insert(self.keys, n_trees)
-
-    def track_bytes_per_memory(self, form: str, n: int, n_trees: int) -> float:
-        """Return what the tree allocates for each memory, key included."""
-        return self.insert(self.keys, n_trees).nbytes / n
-
-    track_bytes_per_memory.unit = "bytes"  # type: ignore[attr-defined]
+        self.insert(self.keys)
 
 
-class Change:
+class InsertIntoForest:
+    """Insert 10,000 keys into four empty trees."""
+
+    params = (FORMS, [1, 2])
+    param_names = ("form", "threads")
+    number = 1
+
+    def setup(self, form: str, n_threads: int) -> None:
+        """Make the keys and have everything compiled."""
+        self.keys = make_data(form, 10_000).keys
+        ContextualMemoryTree(4, n_threads=n_threads, random_state=0).insert(self.keys[:100])
+
+    def time_insert(self, form: str, n_threads: int) -> None:
+        """Insert everything."""
+        ContextualMemoryTree(4, n_threads=n_threads, random_state=0).insert(self.keys)
+
+
+class Change(WithTrees):
     """Change a tree that holds many memories, on one thread."""
 
-    params = (FORMS, [10_000, 100_000])
+    params = (FORMS, SIZES)
     param_names = ("form", "memories")
     number = 1  # each run changes the tree, so each has a tree of its own
 
     def setup(self, form: str, n: int) -> None:
-        """Grow a tree."""
-        self.data = make_data(form, n)
-        self.tree = ContextualMemoryTree(n_threads=1, random_state=0)
-        self.ids = self.tree.insert(self.data.keys)
+        """Take a tree, have everything compiled, and ask what is to be learned from."""
+        grown = read_grown(form, n)
+        self.tree, self.ids, self.keys, self.queries = grown.tree, grown.ids, grown.some_keys, grown.queries[:_CHANGED]
         self.tree.remove(self.ids[:1])
         self.tree.reroute(1)
-        self.hits = self.tree.query(self.data.queries, k=3, epsilon=0.5)
-        self.rewards = (self.hits.ids == self.data.answers[:, None]).astype(np.float32)
-        self.tree.update(self.data.queries[:1], self.tree.query(self.data.queries[:1]), [1.0])
+        self.hits = self.tree.query(self.queries, k=3, epsilon=0.5)
+        self.rewards = (self.hits.ids == grown.answers[:_CHANGED, None]).astype(np.float32)
+        self.tree.update(self.queries[:1], self.tree.query(self.queries[:1]), [1.0])
 
-    def time_remove_1000(self, form: str, n: int) -> None:
+    def time_insert_500(self, form: str, n: int) -> None:
+        """Insert memories in one call."""
+        self.tree.insert(self.queries)
+
+    def time_remove_500(self, form: str, n: int) -> None:
         """Remove memories in one call."""
-        self.tree.remove(self.ids[1:1001])
+        self.tree.remove(self.ids[1 : _CHANGED + 1])
 
-    def time_reroute_1000(self, form: str, n: int) -> None:
+    def time_reroute_500(self, form: str, n: int) -> None:
         """Reroute memories in one call."""
-        self.tree.reroute(1000)
+        self.tree.reroute(_CHANGED)
 
-    def time_update_1000(self, form: str, n: int) -> None:
+    def time_update_500(self, form: str, n: int) -> None:
         """Learn from the rewards of a batch of queries, half of which explored."""
-        self.tree.update(self.data.queries, self.hits, self.rewards)
+        self.tree.update(self.queries, self.hits, self.rewards)
 
     def time_100_single_steps(self, form: str, n: int) -> None:
         """Remove one memory and insert another, again and again."""
         for i in range(1, 101):
             self.tree.remove(self.ids[i])
-            self.tree.insert(self.data.keys[[i]])
+            self.tree.insert(self.keys[[i]])

@@ -1,41 +1,121 @@
-"""Queries: time, and how good the answers are."""
+"""Queries: time, memory, and how good the answers are."""
 
 import numpy as np
 
 from cmt_numba import ContextualMemoryTree
+from cmt_numba.metrics import recall_at
 
-from .keys import FORMS, make_data
+from .keys import FORMS
+from .trees import DIALLED, NEIGHBOURS, SIZES, Grown, WithTrees, read_grown
+
+_SINGLE = 100  # rows asked one after another
 
 
-class Query:
-    """Ask a tree or a forest of 100,000 memories; exact search would find nearly every answer."""
+class Query(WithTrees):
+    """Ask a single tree of few memories or many for one leaf, on one thread."""
 
-    params = (FORMS, [1, 4], [1, 4])
+    params = (FORMS, SIZES)
+    param_names = ("form", "memories")
+
+    def setup(self, form: str, n: int) -> None:
+        """Take a tree and have everything compiled."""
+        self.grown = read_grown(form, n)
+        self.tree = self.grown.tree
+        self.tree.query(self.grown.queries[:1])
+
+    def time_batch_of_1000(self, form: str, n: int) -> None:
+        """Ask all at once."""
+        self.tree.query(self.grown.queries)
+
+    def time_100_single_rows(self, form: str, n: int) -> None:
+        """Ask one row after another."""
+        for i in range(_SINGLE):
+            self.tree.query(self.grown.queries[[i]])
+
+    def peakmem_batch_of_1000(self, form: str, n: int) -> None:
+        """Ask all at once; the tree is in memory too."""
+        self.tree.query(self.grown.queries)
+
+    def track_bytes_per_memory(self, form: str, n: int) -> float:
+        """Return what the tree allocates for each memory, key included."""
+        return self.tree.nbytes / n
+
+    track_bytes_per_memory.unit = "bytes"  # type: ignore[attr-defined]
+
+    def track_error(self, form: str, n: int) -> float:
+        """Return the share of queries whose key was not found."""
+        return _error(self.tree, self.grown, None)
+
+    def track_self_consistency(self, form: str, n: int) -> float:
+        """Return the share of keys that find themselves."""
+        return _self_consistency(self.tree, self.grown, None)
+
+    def track_recall_at_10(self, form: str, n: int) -> float:
+        """Return the share of the ten nearest keys that were found."""
+        return _recall(self.tree, self.grown, None)
+
+
+class Dials(WithTrees):
+    """Ask 100,000 memories for more leaves and with more trees, on one thread."""
+
+    params = (FORMS, [1, 4], [1, 4, 16])
     param_names = ("form", "trees", "leaves of each tree")
 
     def setup(self, form: str, n_trees: int, n_leaves: int) -> None:
-        """Grow a tree and have everything compiled."""
-        self.data = make_data(form, 100_000)
-        self.tree = ContextualMemoryTree(n_trees, random_state=0)
-        self.ids = self.tree.insert(self.data.keys)
+        """Take a forest and have everything compiled."""
+        self.grown = read_grown(form, DIALLED, n_trees)
+        self.tree = self.grown.tree
         self.n_probes = n_trees * n_leaves
-        self.tree.query(self.data.queries[:1])
+        self.tree.query(self.grown.queries[:1])
 
     def time_batch_of_1000(self, form: str, n_trees: int, n_leaves: int) -> None:
-        """Ask all at once, on all threads."""
-        self.tree.query(self.data.queries, n_probes=self.n_probes)
-
-    def time_100_single_rows(self, form: str, n_trees: int, n_leaves: int) -> None:
-        """Ask one row after another."""
-        for i in range(100):
-            self.tree.query(self.data.queries[[i]], n_probes=self.n_probes)
+        """Ask all at once."""
+        self.tree.query(self.grown.queries, n_probes=self.n_probes)
 
     def track_error(self, form: str, n_trees: int, n_leaves: int) -> float:
-        """Return the share of queries whose key was not found."""
-        hits = self.tree.query(self.data.queries, n_probes=self.n_probes)
-        return float(np.mean(hits.ids[:, 0] != self.data.answers))
+        """Return the share of queries whose key was not found; exact search would find nearly every one."""
+        return _error(self.tree, self.grown, self.n_probes)
 
     def track_self_consistency(self, form: str, n_trees: int, n_leaves: int) -> float:
         """Return the share of keys that find themselves."""
-        hits = self.tree.query(self.data.keys[:10_000], n_probes=self.n_probes)
-        return float(np.mean(hits.ids[:, 0] == self.ids[:10_000]))
+        return _self_consistency(self.tree, self.grown, self.n_probes)
+
+    def track_recall_at_10(self, form: str, n_trees: int, n_leaves: int) -> float:
+        """Return the share of the ten nearest keys that were found."""
+        return _recall(self.tree, self.grown, self.n_probes)
+
+
+class Threads(WithTrees):
+    """Ask 100,000 memories in four trees, on one thread and on two."""
+
+    params = (FORMS, [1, 2])
+    param_names = ("form", "threads")
+
+    def setup(self, form: str, n_threads: int) -> None:
+        """Take a forest and have everything compiled."""
+        self.grown = read_grown(form, DIALLED, 4, n_threads)
+        self.grown.tree.query(self.grown.queries[:1])
+
+    def time_batch_of_1000(self, form: str, n_threads: int) -> None:
+        """Ask all at once."""
+        self.grown.tree.query(self.grown.queries)
+
+    def time_100_single_rows(self, form: str, n_threads: int) -> None:
+        """Ask one row after another, which a second thread cannot help with and must not hinder."""
+        for i in range(_SINGLE):
+            self.grown.tree.query(self.grown.queries[[i]])
+
+
+def _error(tree: ContextualMemoryTree, grown: Grown, n_probes: int | None) -> float:
+    hits = tree.query(grown.queries, n_probes=n_probes)
+    return float(np.mean(hits.ids[:, 0] != grown.answers))
+
+
+def _self_consistency(tree: ContextualMemoryTree, grown: Grown, n_probes: int | None) -> float:
+    hits = tree.query(grown.some_keys, n_probes=n_probes)
+    return float(np.mean(hits.ids[:, 0] == grown.ids[: hits.ids.shape[0]]))
+
+
+def _recall(tree: ContextualMemoryTree, grown: Grown, n_probes: int | None) -> float:
+    queries = grown.queries[: grown.neighbours.shape[0]]
+    return recall_at(tree.query(queries, k=NEIGHBOURS, n_probes=n_probes).ids, grown.neighbours, NEIGHBOURS)

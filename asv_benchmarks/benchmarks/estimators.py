@@ -1,0 +1,142 @@
+"""The estimators on made data: time to fit and to predict, memory, and errors."""
+
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
+
+from .keys import Matrix, draw_words, make_labelled, reworded, rows_of_words
+
+_LABELS = 1000
+_SHOTS = 10
+_LABELS_OF_SEVERAL = 1500  # too many for every example to be compared with each of them
+_SHOTS_OF_SEVERAL = 4
+_FEW = 50  # examples that have everything compiled
+
+
+class Task(NamedTuple):
+    """Examples to learn from, and queries."""
+
+    examples: Matrix
+    targets: Any
+    queries: Matrix
+    answers: Any
+
+
+def _make_classes(form: str) -> Task:
+    """Return 10 examples of each of 1,000 classes."""
+    return Task(*make_labelled(form, _LABELS, _SHOTS))
+
+
+def _make_pairs(form: str) -> Task:
+    """Return 3,000 examples that are sums of two, and have the labels of both."""
+    data = make_labelled(form, _LABELS_OF_SEVERAL, _SHOTS_OF_SEVERAL, n_queries=2000)
+    half, n = data.labels.size // 2, data.answers.size // 2
+    return Task(
+        data.examples[:half] + data.examples[half:],
+        _indicators(data.labels[:half], data.labels[half:]),
+        data.queries[:n] + data.queries[n:],
+        _indicators(data.answers[:n], data.answers[n:]),
+    )
+
+
+def _indicators(first: np.ndarray, second: np.ndarray) -> scipy.sparse.csr_array:
+    rows, labels = np.tile(np.arange(first.size), 2), np.concatenate([first, second])
+    marks = scipy.sparse.csr_array((np.ones(rows.size), (rows, labels)), (first.size, _LABELS_OF_SEVERAL))
+    return (marks > 0).astype(np.int8)
+
+
+def _make_values() -> Task:
+    """Return 10,000 vectors stored under noisy texts, and other texts for the same vectors."""
+    rng = np.random.default_rng(0)
+    words, vectors = draw_words(rng, _LABELS), rng.standard_normal((_LABELS, 32), dtype=np.float32)
+    stored, asked = rng.integers(_LABELS, size=_SHOTS * _LABELS), rng.integers(_LABELS, size=1000)
+    keys, queries = (rows_of_words(reworded(words[chosen], rng, 0.5)) for chosen in (stored, asked))
+    return Task(keys, vectors[stored], queries, vectors[asked])
+
+
+def make_task(kind: str) -> Task:
+    """Return what an estimator of the kind learns."""
+    name, _, variant = kind.partition(", ")
+    if name == "retriever":
+        return _make_values()
+    return _make_classes(variant) if name == "classifier" else _make_pairs(variant)
+
+
+def fit(kind: str, task: Task, n: int | None = None) -> Any:
+    """Return an estimator that has learned from all examples of a task, or from the first ``n``."""
+    name, _, variant = kind.partition(", ")
+    estimator: Any
+    if name == "retriever":
+        estimator = CMTRetriever(variant, random_state=0)
+    else:
+        estimator = {"classifier": CMTClassifier, "multilabel": CMTMultilabelClassifier}[name](random_state=0)
+    return estimator.fit(task.examples[:n], task.targets[:n])
+
+
+def error(kind: str, fitted: Any, task: Task) -> float:
+    """Return the error of answers.
+
+    Of classes the share that is wrong, of several labels how many of a row are wrong or missing, of values what their
+    cosine with what was meant falls short of 1.
+    """
+    if kind.startswith("retriever"):
+        return 1.0 - float(fitted.score(task.queries, task.answers))
+    wrong = fitted.predict(task.queries) != task.answers
+    return float(wrong.sum()) / task.queries.shape[0]
+
+
+class Estimator:
+    """Fit and ask the estimators, with their defaults and so on one thread."""
+
+    params = (
+        [
+            "classifier, dense",
+            "classifier, text",
+            "multilabel, dense",
+            "multilabel, text",
+            "retriever, key",
+            "retriever, value",
+        ],
+    )
+    param_names = ("kind",)
+    number = 1
+    timeout = 600
+
+    def setup_cache(self) -> None:
+        """Fit all of them."""
+        for kind in self.params[0]:
+            with _path(kind).open("wb") as file:
+                pickle.dump(fit(kind, make_task(kind)), file, pickle.HIGHEST_PROTOCOL)
+
+    def setup(self, kind: str) -> None:
+        """Make the examples, take the estimator that has learned from them, and have everything compiled."""
+        self.task = make_task(kind)
+        fit(kind, self.task, _FEW)
+        with _path(kind).open("rb") as file:
+            self.fitted = pickle.load(file)
+        self.fitted.predict(self.task.queries[:1])
+
+    def time_fit(self, kind: str) -> None:
+        """Learn from all examples."""
+        fit(kind, self.task)
+
+    def time_predict_1000(self, kind: str) -> None:
+        """Ask all at once."""
+        self.fitted.predict(self.task.queries)
+
+    def peakmem_fit(self, kind: str) -> None:
+        """Learn from all examples; what has learned before is in memory too."""
+        fit(kind, self.task)
+
+    def track_error(self, kind: str) -> float:
+        """Return the error on other examples."""
+        return error(kind, self.fitted, self.task)
+
+
+def _path(kind: str) -> Path:
+    return Path(f"{kind}.pickle")

@@ -1,0 +1,54 @@
+"""Learning from rewards and from known answers: time, and what it does to the answers."""
+
+from cmt_numba import ContextualMemoryTree
+from cmt_numba.rewards import LabelEquality
+
+from .keys import FORMS, make_labelled
+
+_LABELS = 1000
+_SHOTS = 10
+
+
+class Supervised:
+    """A supervised pass over 10,000 memories of 1,000 labels, in four trees on one thread."""
+
+    params = (FORMS,)
+    param_names = ("form",)
+    number = 1  # each run changes the trees
+
+    def setup(self, form: str) -> None:
+        """Grow the trees and have everything compiled."""
+        self.data = make_labelled(form, _LABELS, _SHOTS)
+        self.reward = LabelEquality(self.data.labels, self.data.labels)
+        self.tree = ContextualMemoryTree(4, n_threads=1, random_state=0)
+        self.ids = self.tree.insert(self.data.examples)
+        other = ContextualMemoryTree(4, n_threads=1, random_state=0)
+        ids = other.insert(self.data.examples[:100])
+        other.learn(self.data.examples[:100], self.reward, own_ids=ids)
+        other.teach(self.data.examples[:100], ids)
+
+    def time_learn(self, form: str) -> None:
+        """Query, reward and update once for each memory."""
+        self.tree.learn(self.data.examples, self.reward, own_ids=self.ids)
+
+    def time_teach(self, form: str) -> None:
+        """Show the routers once where each memory is."""
+        self.tree.teach(self.data.examples, self.ids)
+
+    def track_error_before(self, form: str) -> float:
+        """Return the share of queries that find a memory of another label in trees that were not taught."""
+        return self._error()
+
+    def track_error_after_learn(self, form: str) -> float:
+        """Return the share of queries that find a memory of another label after a supervised pass."""
+        self.time_learn(form)
+        return self._error()
+
+    def track_error_after_teach(self, form: str) -> float:
+        """Return the share of queries that find a memory of another label after the routers were taught."""
+        self.time_teach(form)
+        return self._error()
+
+    def _error(self) -> float:
+        found = self.tree.query(self.data.queries).ids[:, 0]
+        return float((self.data.labels[found] != self.data.answers).mean())

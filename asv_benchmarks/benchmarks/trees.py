@@ -1,0 +1,68 @@
+"""Trees that many benchmarks look at: grown once for each version of the sources, then read from disk."""
+
+import pickle
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cmt_numba import ContextualMemoryTree
+
+from .keys import FORMS, Matrix, exact_neighbours, make_data
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+"""Memories. A million sparse keys take a minute to insert, too long for here: see ``measure_scale.py``."""
+
+DIALLED = 100_000
+"""Memories of the trees on which everything but the size is varied."""
+
+GROWN = [
+    *[(form, n, 1, 1) for form in FORMS for n in SIZES if form == "dense" or n < max(SIZES)],
+    *[(form, DIALLED, 4, n_threads) for form in FORMS for n_threads in (1, 2)],
+]
+"""The form of the keys, the memories, the trees and the threads of each forest."""
+
+_SOME = 10_000
+_ASKED_EXACTLY = 200
+NEIGHBOURS = 10
+
+
+class Grown(NamedTuple):
+    """A forest, and what to ask it."""
+
+    tree: ContextualMemoryTree
+    ids: np.ndarray
+    some_keys: Matrix  # the first of those inserted
+    queries: Matrix
+    answers: np.ndarray  # ids that the queries should find
+    neighbours: np.ndarray  # ids that exact search finds for the first of the queries
+
+
+class WithTrees:
+    """What benchmarks of grown trees have in common; they run in the folder that the trees are in."""
+
+    timeout = 900
+
+    def setup_cache(self) -> None:
+        """Grow all trees."""
+        for form, n, n_trees, n_threads in GROWN:
+            data = make_data(form, n)
+            tree = ContextualMemoryTree(n_trees, n_threads=n_threads, random_state=0)
+            ids = tree.insert(data.keys)
+            exact = exact_neighbours(data.keys, data.queries[:_ASKED_EXACTLY], NEIGHBOURS)
+            grown = Grown(tree, ids, data.keys[:_SOME], data.queries, ids[data.answers], ids[exact])
+            with _path(form, n, n_trees, n_threads).open("wb") as file:
+                pickle.dump(grown, file, pickle.HIGHEST_PROTOCOL)
+
+
+def read_grown(form: str, n: int, n_trees: int = 1, n_threads: int = 1) -> Grown:
+    """Return one of the forests, or skip the benchmark if it is not one that has been grown."""
+    if (form, n, n_trees, n_threads) not in GROWN:
+        raise NotImplementedError
+    with _path(form, n, n_trees, n_threads).open("rb") as file:
+        grown: Grown = pickle.load(file)
+    return grown
+
+
+def _path(form: str, n: int, n_trees: int, n_threads: int) -> Path:
+    return Path(f"{form}-{n}-{n_trees}-{n_threads}.pickle")
