@@ -10,9 +10,10 @@ import numpy as np
 
 from ._codes import move_code
 from ._jit import inner, kernel
-from ._keys import drop_key, find_slot, key_of, longest_key
+from ._keys import drop_key, find_slot, key_of, longest_key, prefetch_key
 from ._linear import locate, located_margin, margin_of, new_workspace, release_model, reset_model
-from ._random import random_below
+from ._prefetch import prefetch
+from ._random import peek_below, random_below
 from ._routers import forget_absent, train_router
 from ._state import (
     COUNT,
@@ -181,6 +182,9 @@ def _insert_from(state, t, slot, place, n, work):
 @inner
 def _begin_move(state, t, slot, moved_from):
     counters = state.counters
+    following = peek_below(state.streams, t, counters[t, COUNT])  # what the next reroute will most likely draw
+    prefetch(state.leaf_of[t], following)
+    prefetch_key(state, following)
     counters[t, MOVING_SLOT] = slot
     counters[t, MOVING_PLACE] = counters[t, ROOT]
     counters[t, MOVED_FROM] = moved_from

@@ -41,6 +41,12 @@ def random_below(streams, i, n):
 
 
 @inner
+def peek_below(streams, i, n):
+    """Return what :func:`random_below` will return next, without advancing the stream."""
+    return np.int64(((mix(streams[i] + _GOLDEN_GAMMA) >> _SHIFT_32) * np.uint64(n)) >> _SHIFT_32)
+
+
+@inner
 def unit_of(word):
     """Return a float in [0, 1) made of 64 random bits."""
     return np.float64(word >> _SHIFT_11) * _UNIT
