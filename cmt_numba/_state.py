@@ -173,8 +173,8 @@ def new_scorer() -> Scorer:
     return Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32))
 
 
-def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
-    """Return the state of an empty forest: each tree is one empty leaf."""
+def new_state(parameters: Parameters, streams: np.ndarray) -> State:
+    """Return the state of an empty forest with these random streams: each tree is one empty leaf."""
     trees = parameters.n_trees
     counters = np.full((trees, N_COUNTERS), NONE, np.int64)
     counters[:, [COUNT, NODES_END, TABLES_END, CELLS_WANTED, REROUTES_LEFT]] = 0
@@ -193,7 +193,7 @@ def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
         ),
         scorer=new_scorer(),
         counters=counters,
-        streams=seed.generate_state(trees + 1, np.uint64),
+        streams=streams.copy(),
     )
 
 
