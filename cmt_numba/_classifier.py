@@ -85,6 +85,8 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         The trees over the classes.
     """
 
+    _kind = "CMTClassifier"  # of what is in a file
+
     def __init__(
         self,
         n_trees: int | None = None,

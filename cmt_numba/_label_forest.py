@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._candidates import Effort, Questions, score_labels
+from ._estimator_files import SavableEstimator
 from ._head import (
     HeadParameters,
     new_head,
@@ -57,7 +58,7 @@ _MANY_CLASSES = 25  # from here on, a leaf
 _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
 
 
-class LabelForest(BaseEstimator):
+class LabelForest(SavableEstimator, BaseEstimator):
     """What estimators over many labels have in common. Labels are numbers, in the order of their insertion.
 
     Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each. The

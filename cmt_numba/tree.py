@@ -247,7 +247,9 @@ class ContextualMemoryTree:
         rows = self._check_rows(X)
         state = before = self._state
         if state is None:
-            state = new_state(Parameters(n_features=rows.n_features, sparse=rows.sparse, **self._options), self._streams)
+            state = new_state(
+                Parameters(n_features=rows.n_features, sparse=rows.sparse, **self._options), self._streams
+            )
         first = int(state.keys.totals[N_MEMORIES])
         if first + rows.n_rows > MOST_MEMORIES:
             raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")

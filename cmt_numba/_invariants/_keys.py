@@ -19,7 +19,9 @@ def check_key_frame(parameters: Any, keys: Keys) -> None:
 
     Looks at no array but ``totals``.
     """
-    n, next_id, end, live, longest = (int(keys.totals[i]) for i in (N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, LONGEST))
+    n, next_id, end, live, longest = (
+        int(keys.totals[i]) for i in (N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, LONGEST)
+    )
     capacity, d = keys.ids.size, parameters.n_features
     require(1 <= d <= MOST_FEATURES, f"there cannot be keys of {d} features")
     require(0 <= n <= min(capacity, MOST_MEMORIES), f"there cannot be {n} memories with room for {capacity}")

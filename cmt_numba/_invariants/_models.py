@@ -56,9 +56,7 @@ def _check_tables(state: Any, t: int, used: np.ndarray, what: str, sums: bool) -
     nodes, end = state.nodes[t], int(state.counters[t, TABLES_END])
     bits = nodes["table_bits"][used].astype(np.int64)
     owners, bits = used[bits != 0], bits[bits != 0]
-    require(
-        all_within(bits, SMALLEST_TABLE_BITS, _LARGEST_TABLE_BITS), f"{what}: there is no table of that size"
-    )
+    require(all_within(bits, SMALLEST_TABLE_BITS, _LARGEST_TABLE_BITS), f"{what}: there is no table of that size")
     starts = nodes["table_start"][owners].astype(np.int64) << SMALLEST_TABLE_BITS
     free_starts, free_bits = _free_tables(state, t, what)
     all_starts, all_bits = np.concatenate([starts, free_starts]), np.concatenate([bits, free_bits])

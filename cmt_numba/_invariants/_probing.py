@@ -33,11 +33,13 @@ def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
     """
     size = occupied.shape[1]
     cells = np.arange(size, dtype=np.int32 if size < 2**31 else np.int64)
-    last_empty = np.where(occupied, cells.dtype.type(-1), cells)
+    last_empty = np.where(occupied, np.array(-1, cells.dtype), cells)
     np.maximum.accumulate(last_empty, axis=1, out=last_empty)
     end = last_empty[:, -1:].copy()
     require(bool(np.all(end >= 0)), f"{what} has no empty cell to end a search")
-    np.copyto(last_empty, end - cells.dtype.type(size), where=last_empty < 0)  # runs go on from the end at the start
+    np.copyto(
+        last_empty, end - np.array(size, cells.dtype), where=last_empty < 0
+    )  # runs go on from the end at the start
     walked = (cells - homes) & (size - 1)
     found = walked < cells - last_empty
     found |= ~occupied
@@ -69,7 +71,5 @@ def check_number_table(table: np.ndarray, keys: np.ndarray, what: str, *, featur
     require(bool(np.all(ordered[1:] != ordered[:-1])), f"{what} has two entries for one key")
     homes = np.zeros(size, np.int32 if size < 2**31 else np.int64)
     its_keys = keys[places].astype(np.int64)
-    homes[occupied] = (
-        home_of_feature(its_keys, size.bit_length() - 1) if features else home_of_number(its_keys, size)
-    )
+    homes[occupied] = home_of_feature(its_keys, size.bit_length() - 1) if features else home_of_number(its_keys, size)
     check_runs(occupied[None], homes[None], what)

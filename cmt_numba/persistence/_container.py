@@ -98,7 +98,7 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
     """
     names = {dtype: name for name, dtype in dtypes.items()}
     arrays = {name: np.ascontiguousarray(array, _little(array.dtype)) for name, array in contents.arrays.items()}
-    entries = [
+    entries: list[dict[str, Any]] = [
         {
             "name": name,
             "dtype": names[contents.arrays[name].dtype],
@@ -280,7 +280,9 @@ def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> 
 
 
 def _entry(given: dict[str, Any], dtypes: Dtypes) -> _Entry:
-    name, dtype, shape = (given.get(key) for key in ("name", "dtype", "shape"))
+    name: Any = given.get("name")
+    dtype: Any = given.get("dtype")
+    shape: Any = given.get("shape")
     _check_type(name, str, "the name of an array")
     if len(name) > _LONGEST_NAME:
         raise _DamagedError("the name of an array is too long")
@@ -338,8 +340,8 @@ def _aligned(offset: int) -> int:
     return -(-offset // _ALIGNMENT) * _ALIGNMENT
 
 
-def _bytes_of(array: np.ndarray) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(bytearray())
+def _bytes_of(array: np.ndarray) -> Any:
+    return array.reshape(-1).view(np.uint8).data if array.size else bytearray()
 
 
 def _little(dtype: np.dtype) -> np.dtype:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._invariants import InvariantError, check, check_frame
 from .._invariants._errors import require
-from .._state import LEAF, NODE, WEIGHT_CELL, Parameters, State
+from .._state import LEAF, NODE, WEIGHT_CELL, State
 from .._structures import arrays_of, put_together
 from ._container import NUMBERS, Contents, Dtypes, FileFormatError, read_contents, write_contents
 from ._tidy import AT_REST, tidy_state
