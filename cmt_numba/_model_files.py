@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ._estimator_files import estimator_contents, estimator_of
+from ._version import __version__
 from .formats import ReadOptions
 from .persistence._columns import document, read_document
 from .persistence._container import FileFormatError, starts_like_ours
@@ -38,10 +39,13 @@ class Model(NamedTuple):
         A :class:`CMTClassifier` or :class:`CMTMultilabelClassifier` that has learned.
     options : ReadOptions
         How its data was read.
+    version : str
+        The version of this library that has written the file.
     """
 
     estimator: Any
     options: ReadOptions
+    version: str = __version__
 
 
 def save_model(path: Path, model: Model) -> None:
@@ -77,7 +81,7 @@ def load_model(path: Path) -> Model:
         raise FileFormatError(path, "does not say how data is read: only models of cmt-numba fit do")
     with refusing(path):
         options = _options_of(read_document(contents.arrays, _OPTIONS))
-        return Model(estimator_of(kinds[contents.kind], contents, thorough=True), options)
+        return Model(estimator_of(kinds[contents.kind], contents, thorough=True), options, contents.library)
 
 
 def _options_of(given: Any) -> ReadOptions:
@@ -89,7 +93,8 @@ def _options_of(given: Any) -> ReadOptions:
             raise ValueError(f"{_OPTIONS} cannot have {name!r:.50} of {value!r:.50}")
         if type(value) is list and any(type(entry) is not str for entry in value):
             raise ValueError(f"{name} of {_OPTIONS} must be text")
-    return ReadOptions(**{name: tuple(value) if type(value) is list else value for name, value in given.items()})
+    known: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in given.items()}
+    return ReadOptions(**known)
 
 
 def is_model(path: Path) -> bool:

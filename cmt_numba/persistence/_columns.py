@@ -54,8 +54,9 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
         If a file cannot hold such values; it names the first.
     """
     if values.dtype.kind == "O":
+        what = name.strip("_")
         for i, value in enumerate(values):
-            _check_plain(value, f"entry {i} of {name}")
+            _check_plain(value, f"entry {i} of {what}")
         return "objects", {name: document(values.tolist())}
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     if native.dtype.kind == "U":

@@ -63,6 +63,7 @@ class Contents(NamedTuple):
     kind: str  # of object
     fields: dict[str, Any]  # JSON
     arrays: dict[str, np.ndarray]
+    library: str = __version__  # the version that has written it
 
 
 class _Entry(NamedTuple):
@@ -109,7 +110,7 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
         }
         for name, array in arrays.items()
     ]
-    described = {"kind": contents.kind, "library": __version__, "fields": contents.fields, "arrays": entries}
+    described = {"kind": contents.kind, "library": contents.library, "fields": contents.fields, "arrays": entries}
     header = _header(described, entries)
     with _replacing(Path(os.path.realpath(path))) as file:
         file.write(_PREAMBLE.pack(_MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
@@ -205,7 +206,7 @@ def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -
             arrays = _mapped(file, entries) if mmap else {entry.name: _read_array(file, entry) for entry in entries}
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
-    return Contents(described["kind"], described["fields"], arrays)
+    return Contents(described["kind"], described["fields"], arrays, described["library"])
 
 
 class _DamagedError(Exception):
