@@ -38,7 +38,8 @@ def check_head_frame(head: Head, n_labels: int) -> None:
     require(postings.offsets.size == (d + 1 if indexed else 1), "the index must have a list for each feature")
     require(are_ends(postings.offsets, postings.labels.size), "the index is cut off")
     require(common.labels.size <= n_labels, "there are too many common labels")
-    require(common.offsets.size in (1, d + 1), "common labels must have a list for each feature")
+    lengths = (1, d + 1) if sparse else (1,)
+    require(common.offsets.size in lengths, "common labels must have a list for each feature, or none if dense")
     require(are_ends(common.offsets, common.places.size), "the lists of common labels are cut off")
 
 

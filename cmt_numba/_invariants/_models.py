@@ -45,6 +45,7 @@ def check_models(state: Any, t: int, used: np.ndarray, what: str, *, sums: bool 
     if state.parameters.sparse:
         _check_tables(state, t, used, what, sums)
         return
+    require(not nodes["table_bits"][used].any(), f"{what}: a dense model has a table")
     weights = state.routers.weights[t].reshape(-1, 2 * d)
     for rows in np.array_split(used, max(1, used.size * 2 * d // _CELLS_AT_ONCE)):
         part = weights[rows]

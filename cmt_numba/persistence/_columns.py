@@ -53,8 +53,8 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
     TypeError
         If a file cannot hold such values; it names the first.
     """
+    what = name.strip("_")
     if values.dtype.kind == "O":
-        what = name.strip("_")
         for i, value in enumerate(values):
             _check_plain(value, f"entry {i} of {what}")
         return "objects", {name: document(values.tolist())}
@@ -64,7 +64,7 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
     if native.dtype.kind == "S":
         return "bytes", {name: np.ascontiguousarray(native).view(np.uint8).reshape(len(native), -1)}
     if native.dtype not in NUMBERS.values():
-        raise TypeError(f"{name} must be numbers, text or what JSON can express to be saved, not {values.dtype}")
+        raise TypeError(f"{what} must be numbers, text or what JSON can express to be saved, not {values.dtype}")
     return "numbers", {name: native}
 
 

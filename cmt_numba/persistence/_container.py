@@ -64,6 +64,7 @@ class Contents(NamedTuple):
     fields: dict[str, Any]  # JSON
     arrays: dict[str, np.ndarray]
     library: str = __version__  # the version that has written it
+    version: int = FORMAT_VERSION  # of the format
 
 
 class _Entry(NamedTuple):
@@ -178,7 +179,7 @@ def starts_like_ours(path: str | os.PathLike[str]) -> bool:
 
 
 def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -> Contents:
-    """Return what a file holds.
+    """Return what a file of this version of the format, or an earlier one, holds.
 
     Parameters
     ----------
@@ -201,19 +202,20 @@ def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(path, "is not a regular file")
         try:
-            described = _read_header(file, status.st_size)
+            version, described = _read_header(file, status.st_size)
             entries = _entries(described, dtypes, file.tell(), status.st_size)
             arrays = _mapped(file, entries) if mmap else {entry.name: _read_array(file, entry) for entry in entries}
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
-    return Contents(described["kind"], described["fields"], arrays, described["library"])
+    return Contents(described["kind"], described["fields"], arrays, described["library"], version)
 
 
 class _DamagedError(Exception):
     """What is wrong with the file in hand."""
 
 
-def _read_header(file: BinaryIO, size: int) -> dict[str, Any]:
+def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
+    """Return the version of the format and the header."""
     preamble = file.read(_PREAMBLE.size)
     if preamble[: len(_MAGIC)] != _MAGIC[: len(preamble)] or not preamble:
         raise _DamagedError("is not a file that cmt-numba has written")
@@ -238,7 +240,7 @@ def _read_header(file: BinaryIO, size: int) -> dict[str, Any]:
     _check_type(described, dict, "the header")
     for name, kind in (("kind", str), ("library", str), ("fields", dict), ("arrays", list)):
         _check_type(described.get(name), kind, f"{name!r} of the header")
-    return described  # type: ignore[no-any-return]
+    return version, described
 
 
 def _refuse(constant: str) -> float:

@@ -15,6 +15,7 @@ from .._state import LEAF, NODE, WEIGHT_CELL, State
 from .._structures import arrays_of, put_together
 from ._container import NUMBERS, Contents, Dtypes, FileFormatError, read_contents, write_contents
 from ._tidy import AT_REST, tidy_state
+from ._versions import upgraded
 
 DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "weight cell": WEIGHT_CELL}
 """The dtypes of all arrays in files, by their names there. What a name stands for never changes."""
@@ -28,7 +29,7 @@ def write_object(path: str | os.PathLike[str], contents: Contents) -> None:
 
 
 def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool) -> Contents:
-    """Return what a file with an object of one of some kinds holds.
+    """Return what a file with an object of one of some kinds holds, as this version of the format has it.
 
     Raises
     ------
@@ -40,7 +41,8 @@ def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: b
     contents = read_contents(path, DTYPES, mmap=mmap)
     if contents.kind not in kinds:
         raise FileFormatError(path, f"holds an object of the kind {contents.kind!r}, not {' or '.join(kinds)}")
-    return contents
+    with refusing(path):
+        return upgraded(contents)
 
 
 @contextmanager
