@@ -21,7 +21,7 @@ from ._invariants._expectations import check_expectation, check_expectation_fram
 from ._invariants._labels import check_example_frame, check_examples, check_head, check_head_frame
 from ._invariants._numbers import all_finite, all_within
 from ._state import NEXT_ID, NONE
-from ._structures import arrays_of, numbers_of, put_together
+from ._structures import arrays_of, numbers_of, put_together, writeable
 from ._values import Components, DistinctVectors, ValueStore
 from .persistence._columns import (
     column,
@@ -32,7 +32,7 @@ from .persistence._columns import (
 )
 from .persistence._container import Contents
 from .persistence._tidy import tidy_examples, tidy_expectation, tidy_head
-from .persistence._trees import read_object, refusing, take, write_object
+from .persistence._trees import check_at_rest, read_object, refusing, take, write_object
 from .tree import ContextualMemoryTree
 
 Arrays = dict[str, np.ndarray]
@@ -43,6 +43,9 @@ class SavableEstimator:
     """What estimators have in common that can be saved. A class of them has an entry in this module's ``_KINDS``."""
 
     _kind: ClassVar[str]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({name: writeable(value) for name, value in state.items()})  # type: ignore[misc]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimator and all that it has learned to a file.
@@ -384,6 +387,7 @@ def _check_label_forest(estimator: Any, thorough: bool) -> None:
         require(forest._state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
         require(forest._state.keys.totals[NEXT_ID] == n_labels, "labels cannot have gone")
     (check_head if thorough else check_head_frame)(head, n_labels)
+    check_at_rest(head.counters)
     require(estimator._n_of_label.size <= n_labels, "there are examples of labels that do not exist")
     if thorough:
         require(all_within(estimator._n_of_label, 1, _MOST), "a label has no examples")

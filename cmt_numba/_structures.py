@@ -62,3 +62,15 @@ def _number(kind: type, value: Any, path: str) -> Any:
     if type(value) is not kind:
         raise ValueError(f"{path} must be of type {kind.__name__}, not {value!r}")
     return value
+
+
+def writeable(value: Any) -> Any:
+    """Return an array or a structure with copies of those arrays that must not be written to; all else as it is.
+
+    Some unpicklers give such arrays, for which kernels would have to be compiled anew.
+    """
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        return value.copy()
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return type(value)(*map(writeable, value))
+    return value

@@ -62,6 +62,12 @@ class ValueStore:
         self._later: list[Any] = []  # sparse vectors, not joined yet
         self.n_values = values.shape[0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"values": self.all()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ValueStore.__init__(self, state["values"])
+
     @property
     def are_vectors(self) -> bool:
         """Whether values are vectors."""

@@ -32,6 +32,7 @@ from ._state import (
     count_bytes,
     new_state,
 )
+from ._structures import writeable
 from ._supervision import forget_routes, teach_tree
 from ._validation import (
     MOST_MEMORIES,
@@ -593,9 +594,7 @@ class ContextualMemoryTree:
         return {"fields": fields, "arrays": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Some unpicklers give arrays that must not be written to, for which kernels would have to be compiled anew.
-        arrays = {name: array if array.flags.writeable else array.copy() for name, array in state["arrays"].items()}
-        self._become(state["fields"], arrays)
+        self._become(state["fields"], {name: writeable(array) for name, array in state["arrays"].items()})
 
     # How
 

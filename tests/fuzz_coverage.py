@@ -4,7 +4,7 @@ There are two targets: ``load``, the files of trees and estimators, and ``format
 text. What breaks one is written to ``tests/corpus/``, which the tests go through from then on. All else that the words
 after the target say is libFuzzer's.
 
-    python -m pip install atheris
+    python -m pip install '.[fuzz]'
     python tests/fuzz_coverage.py load -max_total_time=3600
     python tests/fuzz_coverage.py formats -max_total_time=3600
 """

@@ -235,10 +235,12 @@ def test_pickles_hold_only_arrays_and_parameters(things: dict[str, Any]):
     assert all(name.startswith(("numpy", "copyreg", "_codecs", "__builtin__", "cmt_numba.tree ")) for name in names)
 
 
-def test_arrays_that_joblib_maps_can_be_learned_from(things: dict[str, Any], tmp_path: Path):
-    joblib.dump(things["dense"], tmp_path / "tree")
-    tree = joblib.load(tmp_path / "tree", mmap_mode="r")
-    assert same(_tree_goes_on(tree), _tree_goes_on(pickle.loads(pickle.dumps(things["dense"]))))
+@needs_jit
+@pytest.mark.parametrize("name", ["dense", "classifier", "retriever by value"])
+def test_arrays_that_joblib_maps_can_be_learned_from(things: dict[str, Any], name: str, tmp_path: Path):
+    joblib.dump(things[name], tmp_path / "thing")
+    mapped = joblib.load(tmp_path / "thing", mmap_mode="r")
+    assert same(go_on(mapped), go_on(pickle.loads(pickle.dumps(things[name]))))
 
 
 # Files

@@ -99,8 +99,11 @@ def _alike(starts: np.ndarray, bits: np.ndarray, owners: np.ndarray) -> Iterator
 
 def _check_cells(state: Any, t: int, starts: np.ndarray, size: int, owners: np.ndarray, what: str, sums: bool) -> None:
     """Check tables of one size, given where they start and whose they are."""
-    cells = state.routers.table[t][starts[:, None] + np.arange(size)]
-    features = cells["feature"]
+    table = state.routers.table[t, : int(state.counters[t, TABLES_END])]
+    blocks = table.view(f"V{table.itemsize << SMALLEST_TABLE_BITS}")  # of the size of the smallest table
+    places = (starts >> SMALLEST_TABLE_BITS)[:, None] + np.arange(size >> SMALLEST_TABLE_BITS)
+    cells = blocks[places].view(table.dtype)
+    features = np.ascontiguousarray(cells["feature"])
     occupied = features != NONE
     counts = np.count_nonzero(occupied, axis=1)
     require(np.array_equal(counts, state.nodes[t]["table_used"][owners]), f"{what}: a table miscounts its features")

@@ -1,22 +1,16 @@
 """Checks of open-addressing tables: that a search ends, and finds what is there."""
 
-from typing import Any
-
 import numpy as np
 
+from .._jit import as_python
 from .._keys import hash_feature, hash_number
 from .._state import NONE
 from ._errors import require
 
-
-def _as_python(function: Any) -> Any:
-    return getattr(function, "py_func", function)  # there is none without the compiler
-
-
-home_of_feature = _as_python(hash_feature)
+home_of_feature = as_python(hash_feature)
 """The kernels' hash function for features, for whole arrays of them."""
 
-home_of_number = _as_python(hash_number)
+home_of_number = as_python(hash_number)
 
 
 def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._jit import as_python
 from .._state import (
     COUNT,
     FREE_LEAF,
@@ -23,6 +24,8 @@ from ._keys import check_key_frame, check_keys, check_scorer
 from ._layout import STATE, check_layout
 from ._models import check_model_frame, check_models
 from ._numbers import all_within
+
+_leaf_limit = as_python(leaf_limit)
 
 
 def levels(state: State, t: int) -> list[np.ndarray]:
@@ -120,7 +123,7 @@ def check_frame(state: State) -> None:
     require(state.leaf_of.shape[1] >= n, "memories must have a leaf each")
     require(all_within(counters[:, LEAVES_END], 1, state.leaves.shape[1]), "the end of the leaves lies outside of them")
     width = state.members.shape[2]
-    require(width >= leaf_limit(parameters.leaf_multiplier, n), f"leaves have no room for c log2({n}) memories")
+    require(width >= _leaf_limit(parameters.leaf_multiplier, n), f"leaves have no room for c log2({n}) memories")
     for t in range(n_trees):
         require(counters[t, COUNT] == n, f"tree {t}: holds {counters[t, COUNT]} memories of {n}")
         at_rest = counters[t, MOVING_SLOT] == NONE and counters[t, REROUTES_LEFT] == 0

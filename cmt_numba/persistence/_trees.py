@@ -123,7 +123,12 @@ def check_state(state: State, *, thorough: bool) -> None:
     Unless the check is to be ``thorough``, it does not look at what large arrays hold.
     """
     check_frame(state)
-    for counter, value in AT_REST.items():
-        require(bool(np.all(state.counters[:, counter] == value)), "a step is unfinished")
+    check_at_rest(state.counters)
     if thorough:
         check(state)
+
+
+def check_at_rest(counters: np.ndarray) -> None:
+    """Raise InvariantError if the counters of a forest or a head are those of one that is in the middle of a step."""
+    for counter, value in AT_REST.items():
+        require(bool(np.all(counters[:, counter] == value)), "a step is unfinished")
