@@ -4,14 +4,13 @@ So files are as small as they can be, the same state gives the same file, and no
 stays in it. What decides what a state will answer and learn is left as it is.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._examples import Examples
-from .._expectation import Expectation
 from .._growth import most_cells_in_use, with_room_for_cells, with_tables
-from .._head import Head
 from .._state import (
     CELLS_WANTED,
     LEAVES_END,
@@ -29,6 +28,11 @@ from .._state import (
     Keys,
     State,
 )
+
+if TYPE_CHECKING:  # a tree needs none of them
+    from .._examples import Examples
+    from .._expectation import Expectation
+    from .._head import Head
 
 AT_REST = {CELLS_WANTED: 0, NEXT_ROW: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE, TAUGHT_FROM: NONE}
 """The counters that mean something only while a step is under way, and what they are in files."""
