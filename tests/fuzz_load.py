@@ -6,6 +6,8 @@ are kept in ``tests/corpus/load``, which the tests load from then on.
 
     python tests/fuzz_load.py 20000
     python tests/fuzz_load.py 1000000 --seed 7 --jobs 8
+
+With ``NUMBA_BOUNDSCHECK=1``, and a ``NUMBA_CACHE_DIR`` of its own, kernels tell of every access out of bounds.
 """
 
 import argparse
