@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ._hits import Exploration, Hits
 from ._invariants import InvariantError, Leaves
 from ._version import __version__
+from .persistence import FileFormatError
 from .tree import ContextualMemoryTree
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = [
     "CMTRetriever",
     "ContextualMemoryTree",
     "Exploration",
+    "FileFormatError",
     "Hits",
     "InvariantError",
     "Leaves",

@@ -43,8 +43,8 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         Leaves searched in all trees together; by default one for each tree with sparse examples, three for
         two trees with dense ones, and as many again for each time that there are twice as many classes as a thousand.
     n_candidates : int, optional
-        How many classes to look at for a row at most: fewer is faster, and errs more. By default a fifth of the classes,
-        less where there are thousands. Like ``n_probes`` it can be set at any time; learning does not depend on it.
+        How many classes to look at for a row at most: fewer is faster, and errs more. By default a fifth of the
+        classes, less where there are thousands. It can be set at any time, for learning does not depend on it.
     n_router_passes : int, default 2
         How often each example teaches the routers. With 0 the trees are unsupervised.
     n_head_passes : int, default 5
@@ -87,6 +87,8 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     forest_ : ContextualMemoryTree
         The trees over the classes.
     """
+
+    _kind = "CMTClassifier"  # of what is in a file
 
     def __init__(
         self,

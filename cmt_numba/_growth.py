@@ -85,7 +85,7 @@ def keys_with_room(parameters: Any, keys: Keys, n_rows: int, n_cells: int) -> Ke
     if 5 * needed > 4 * keys.slot_table.size:
         keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))
     if parameters.sparse and keys.totals[VALUES_END] + n_cells > keys.values.size:
-        keys = _with_room_for_cells(keys, n_cells)
+        keys = with_room_for_cells(keys, n_cells)
     return keys
 
 
@@ -103,7 +103,7 @@ def fill_slot_table(table, ids):
         enter_slot(table, ids[slot], slot)
 
 
-def _with_room_for_cells(keys: Keys, n_cells: int) -> Keys:
+def with_room_for_cells(keys: Keys, n_cells: int) -> Keys:
     """Return keys whose cells lie together in slot order, with room for ``n_cells`` more and some time to come."""
     n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
     return with_cells(keys, np.arange(n), max(live + n_cells, int(_GENTLE * live)))
@@ -156,7 +156,7 @@ def trimmed(state: State) -> State:
         state = with_nodes(state, int(_SPARE * nodes_end))
     if state.leaves.shape[1] > _SPARE * leaves_end + _SMALLEST:
         state = _with_leaves(state, int(_SPARE * leaves_end))
-    cells = _most_cells_in_use(state)
+    cells = most_cells_in_use(state)
     if state.routers.table.shape[1] > _SPARE * cells + _SMALLEST:
         state = with_tables(state, int(_SPARE * cells))
     return state
@@ -187,11 +187,11 @@ def _with_leaves(state: State, size: int) -> State:
 
 
 def _with_more_tables(state: State) -> State:
-    cells, wanted = _most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
+    cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
     return with_tables(state, larger(state, cells, cells + wanted))
 
 
-def _most_cells_in_use(state: State) -> int:
+def most_cells_in_use(state: State) -> int:
     """Return how many cells the router tables of any one tree take, without the freed ones."""
     bits = state.nodes["table_bits"].astype(np.int64)
     return int(np.where(bits > 0, 1 << bits, 0).sum(axis=1).max())

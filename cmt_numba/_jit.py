@@ -31,3 +31,8 @@ kernel = njit(**_OPTIONS, cache=_CACHE)
 inner = njit(**_OPTIONS, **_INLINED)
 inner_fastmath = njit(**_OPTIONS, **_INLINED, fastmath=_FASTMATH)
 inner_allocating = njit(**_OPTIONS)
+
+
+def as_python(function: Any) -> Any:
+    """Return what numba has been given to compile: for a single call, or for NumPy's arrays in place of numbers."""
+    return getattr(function, "py_func", function)  # there is none where numba is told not to compile

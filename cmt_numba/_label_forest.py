@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._candidates import Effort, Questions, score_labels
+from ._estimator_files import SavableEstimator
 from ._head import (
     HeadParameters,
     new_head,
@@ -58,7 +59,7 @@ _MANY_CLASSES = 25  # from here on, a leaf
 _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
 
 
-class LabelForest(BaseEstimator):
+class LabelForest(SavableEstimator, BaseEstimator):
     """What estimators over many labels have in common. Labels are numbers, in the order of their insertion.
 
     Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each. The
@@ -204,7 +205,9 @@ class LabelForest(BaseEstimator):
             growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
             n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
         if self.n_candidates is not None and not training:
-            return Effort(n_leaves, self.n_candidates, max(_FEWEST_LISTED, int(_SHARE_LISTED_OF_FEW * self.n_candidates)))
+            return Effort(
+                n_leaves, self.n_candidates, max(_FEWEST_LISTED, int(_SHARE_LISTED_OF_FEW * self.n_candidates))
+            )
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
         return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
 

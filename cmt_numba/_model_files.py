@@ -1,20 +1,33 @@
 """Models in files: an estimator, and how the data that it has learned from was read.
 
-The files hold pickles, which can run any code when they are loaded: load only files that you trust. A first line in
-plain text keeps other files from being loaded by mistake; it does not make a file safe.
+A model's file is that of its estimator, which its own ``load`` reads as well, with one array more.
 """
 
 from __future__ import annotations
 
-import os
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ._estimator_files import estimator_contents, estimator_of
 from ._version import __version__
 from .formats import ReadOptions
+from .persistence._columns import document, read_document
+from .persistence._container import FileFormatError, starts_like_ours
+from .persistence._trees import read_object, refusing, write_object
 
-_NAME = b"cmt-numba model"
-_FIRST_LINE = _NAME + b" " + __version__.encode() + b"\n"
+_OPTIONS = "read_options"
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str | None": (str, type(None)),
+    "str": (str,),
+    "int | None": (int, type(None)),
+    "int": (int,),
+    "bool | None": (bool, type(None)),
+    "bool": (bool,),
+    "tuple[str, ...] | None": (list, type(None)),
+    "tuple[str, ...]": (list,),
+}
+"""What JSON has for the types of :class:`ReadOptions`."""
 
 
 class Model(NamedTuple):
@@ -26,10 +39,13 @@ class Model(NamedTuple):
         A :class:`CMTClassifier` or :class:`CMTMultilabelClassifier` that has learned.
     options : ReadOptions
         How its data was read.
+    version : str
+        The version of this library that has written the file.
     """
 
     estimator: Any
     options: ReadOptions
+    version: str = __version__
 
 
 def save_model(path: Path, model: Model) -> None:
@@ -37,49 +53,50 @@ def save_model(path: Path, model: Model) -> None:
 
     Raises
     ------
+    TypeError
+        If the estimator cannot be saved.
     OSError
         If the file cannot be written.
     """
-    import joblib
-
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(_FIRST_LINE)
-            joblib.dump(tuple(model), file)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    contents = estimator_contents(model.estimator)
+    contents.arrays[_OPTIONS] = document(asdict(model.options))
+    write_object(path, contents)
 
 
 def load_model(path: Path) -> Model:
-    """Read a model. Only for files that you trust: they can run any code.
+    """Read a model.
 
     Raises
     ------
     OSError
         If the file cannot be read.
-    ValueError
-        If it is no model, or one of another version.
+    FileFormatError
+        If it is no model, damaged, or one of a later version.
     """
-    import joblib
+    from .estimators import CMTClassifier, CMTMultilabelClassifier
 
-    with path.open("rb") as file:
-        first_line = file.readline(100)
-        if not first_line.startswith(_NAME):
-            raise ValueError(f"{path} is not a model that this program has written")
-        if first_line != _FIRST_LINE:
-            version = first_line[len(_NAME) :].decode("ascii", "replace").strip()
-            raise ValueError(f"{path} was written by version {version}, which version {__version__} cannot read")
-        try:
-            return Model(*joblib.load(file))
-        except Exception as error:  # unpickling what is cut off can raise anything
-            raise ValueError(f"{path} is damaged or cut off") from error
+    kinds = {"CMTClassifier": CMTClassifier, "CMTMultilabelClassifier": CMTMultilabelClassifier}
+    contents = read_object(path, tuple(kinds), mmap=False)
+    if _OPTIONS not in contents.arrays:
+        raise FileFormatError(path, "does not say how data is read: only models of cmt-numba fit do")
+    with refusing(path):
+        options = _options_of(read_document(contents.arrays, _OPTIONS))
+        return Model(estimator_of(kinds[contents.kind], contents, thorough=True), options, contents.library)
+
+
+def _options_of(given: Any) -> ReadOptions:
+    if type(given) is not dict:
+        raise ValueError(f"{_OPTIONS} must be a mapping")
+    types = {field.name: _TYPES[str(field.type)] for field in fields(ReadOptions)}
+    for name, value in given.items():
+        if name not in types or type(value) not in types[name]:
+            raise ValueError(f"{_OPTIONS} cannot have {name!r:.50} of {value!r:.50}")
+        if type(value) is list and any(type(entry) is not str for entry in value):
+            raise ValueError(f"{name} of {_OPTIONS} must be text")
+    known: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in given.items()}
+    return ReadOptions(**known)
 
 
 def is_model(path: Path) -> bool:
     """Return whether a file looks like a model, without loading it."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_NAME)) == _NAME
+    return starts_like_ours(path)

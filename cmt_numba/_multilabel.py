@@ -81,6 +81,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         Trees over the examples.
     """
 
+    _kind = "CMTMultilabelClassifier"  # of what is in a file
     _lightest_listed = 0.1  # weights that rivals have left are many and small, and find nothing
 
     # Learning

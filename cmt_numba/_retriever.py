@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._estimator_files import SavableEstimator
 from ._expectation import (
     Expectation,
     ExpectationParameters,
@@ -45,7 +46,7 @@ _WORTH_KEEPING = 0.5  # reward from which on a query is stored as a further key 
 _SPARE_ANSWERS = 8  # asked for beyond those wanted, because several keys may lead to one memory
 
 
-class CMTRetriever(BaseEstimator):
+class CMTRetriever(SavableEstimator, BaseEstimator):
     """A memory that answers keys with values: vectors, or objects of any kind.
 
     What is retrieved is one of the values stored (section 4.3 of the paper: images by their captions). There are two
@@ -106,6 +107,8 @@ class CMTRetriever(BaseEstimator):
     >>> retriever.predict([[0.1, 0.9, 0.0]]).tolist()
     ['green']
     """
+
+    _kind = "CMTRetriever"  # of what is in a file
 
     def __init__(
         self,

@@ -201,8 +201,8 @@ def no_packed(trees: int) -> Packed:
     return Packed(values=np.empty((trees - 1, 0), np.int8), marks=np.empty((trees - 1, 0), CODE_MARKS))
 
 
-def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
-    """Return the state of an empty forest: each tree is one empty leaf."""
+def new_state(parameters: Parameters, streams: np.ndarray) -> State:
+    """Return the state of an empty forest with these random streams: each tree is one empty leaf."""
     trees = parameters.n_trees
     counters = np.full((trees, N_COUNTERS), NONE, np.int64)
     counters[:, [COUNT, NODES_END, TABLES_END, CELLS_WANTED, REROUTES_LEFT]] = 0
@@ -223,7 +223,7 @@ def new_state(parameters: Parameters, seed: np.random.SeedSequence) -> State:
         ),
         scorer=new_scorer(),
         counters=counters,
-        streams=seed.generate_state(trees + 1, np.uint64),
+        streams=streams.copy(),
     )
 
 

@@ -62,6 +62,12 @@ class ValueStore:
         self._later: list[Any] = []  # sparse vectors, not joined yet
         self.n_values = values.shape[0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"values": self.all()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ValueStore.__init__(self, state["values"])
+
     @property
     def are_vectors(self) -> bool:
         """Whether values are vectors."""
@@ -96,12 +102,21 @@ class ValueStore:
             self._values[self.n_values : needed] = more
         self.n_values = needed
 
-    def take(self, ids: np.ndarray) -> Any:
-        """Return the values of memories: an array, or a sparse matrix."""
+    @property
+    def width(self) -> int:
+        """Numbers in a value that is a vector."""
+        return int(self._values.shape[1])
+
+    def all(self) -> Any:
+        """Return all values: an array, or a sparse matrix."""
         if self._later:
             self._values = scipy.sparse.csr_array(scipy.sparse.vstack([self._values, *self._later]))
             self._later = []
-        return self._values[ids]
+        return self._values[: self.n_values]
+
+    def take(self, ids: np.ndarray) -> Any:
+        """Return the values of memories: an array, or a sparse matrix."""
+        return self.all()[ids]
 
 
 def cosines(values: Any, others: Any) -> np.ndarray:
@@ -153,6 +168,13 @@ class Components:
             others = generator.normal(size=(width, n_components - n_known))
             self.basis = np.linalg.qr(np.hstack([vectors.T, others]))[0].astype(np.float32)
 
+    @classmethod
+    def of(cls, basis: np.ndarray | None, n_components: int) -> Components:
+        """Return values' components in terms of a basis that there is already: float32, (width, n_components)."""
+        components = cls.__new__(cls)
+        components.basis, components.n_components = basis, n_components
+        return components
+
     def reduced(self, values: Any) -> np.ndarray:
         """Return values of length 1 in terms of the basis: float32, shape (n, n_components + 1)."""
         unit = normalize(_as_floats(values))
@@ -162,6 +184,9 @@ class Components:
         return np.hstack([parts, rest.astype(np.float32)])
 
 
+_DIGEST_SIZE = 16  # bytes
+
+
 class DistinctVectors:
     """Numbers for vectors, the same for equal ones."""
 
@@ -169,11 +194,35 @@ class DistinctVectors:
         self._numbers: dict[bytes, int] = {}
         self._digests: dict[int, bytes] = {}
 
+    @classmethod
+    def of(cls, numbers: np.ndarray, digests: np.ndarray) -> DistinctVectors:
+        """Return what :meth:`as_arrays` has taken apart.
+
+        Raises
+        ------
+        ValueError
+            If two vectors have one number, or one vector has two.
+        """
+        if digests.shape != (numbers.size, _DIGEST_SIZE):
+            raise ValueError(f"vectors must have digests of {_DIGEST_SIZE} bytes each")
+        distinct = cls()
+        distinct._digests = dict(zip(numbers.tolist(), map(bytes, digests), strict=True))
+        distinct._numbers = {digest: number for number, digest in distinct._digests.items()}
+        if len(distinct._numbers) < numbers.size:
+            raise ValueError("vectors must be distinct, and have distinct numbers")
+        return distinct
+
+    def as_arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of all vectors, int64 (n,), and what tells vectors apart, uint8 (n, 16)."""
+        numbers = np.array(list(self._digests), np.int64)
+        digests = np.frombuffer(b"".join(self._digests.values()), np.uint8).reshape(-1, _DIGEST_SIZE)
+        return numbers, digests
+
     def number(self, vectors: np.ndarray, first: int) -> np.ndarray:
         """Return the numbers of vectors, which for new ones are those from ``first`` on: int64, shape (n,)."""
         numbers = np.empty(len(vectors), np.int64)
         for i, vector in enumerate(vectors):
-            digest = blake2b(vector.tobytes(), digest_size=16).digest()
+            digest = blake2b(vector.tobytes(), digest_size=_DIGEST_SIZE).digest()
             if digest not in self._numbers:
                 self._numbers[digest], self._digests[first] = first, digest
                 first += 1

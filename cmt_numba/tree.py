@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numba
 import numpy as np
@@ -33,6 +34,7 @@ from ._state import (
     count_bytes,
     new_state,
 )
+from ._structures import writeable
 from ._supervision import forget_routes, teach_tree
 from ._validation import (
     MOST_MEMORIES,
@@ -47,10 +49,14 @@ from ._validation import (
     check_rows,
     check_seed,
 )
+from .persistence._container import Contents
+from .persistence._trees import check_state, read_object, refusing, state_of, take, tree_contents, write_object
 from .rewards import Reward
 
 ROUTER_LOSSES = ("squared", "logistic", "mira")
 SCORER_LOSSES = ("ranking", "mira", "regression")
+
+_KIND = "ContextualMemoryTree"  # of what is in a file
 
 _ROWS_IN_A_BLOCK = 256  # of ``learn``: they all see the trees as the block before has left them
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
@@ -145,7 +151,8 @@ class ContextualMemoryTree:
             "scorer_learning_rate": check_real("scorer_learning_rate", scorer_learning_rate, 0.0, 1e6, above=True),
         }
         self._n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 2**15)
-        self._seed = check_seed(random_state)
+        # What the trees draw from first, one random stream each and one more for queries.
+        self._streams = check_seed(random_state).generate_state(self._options["n_trees"] + 1, np.uint64)
         self._state: State | None = None  # allocated when the first insert says how wide keys are
 
     # What it holds
@@ -188,10 +195,7 @@ class ContextualMemoryTree:
         return bool(self._slots(np.array([memory_id], np.int64))[0] >= 0)
 
     def __repr__(self) -> str:
-        options = dict(self._options)
-        options["router_loss"] = ROUTER_LOSSES[int(options["router_loss"])]
-        options["scorer_loss"] = SCORER_LOSSES[int(options["scorer_loss"])]
-        shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._named_options().items())
         return f"{type(self).__name__}({shown}) with {self.n_memories} memories"
 
     def leaves(self) -> Leaves:
@@ -246,7 +250,9 @@ class ContextualMemoryTree:
         rows = self._check_rows(X)
         state = before = self._state
         if state is None:
-            state = new_state(Parameters(n_features=rows.n_features, sparse=rows.sparse, **self._options), self._seed)
+            state = new_state(
+                Parameters(n_features=rows.n_features, sparse=rows.sparse, **self._options), self._streams
+            )
         first = int(state.keys.totals[N_MEMORIES])
         if first + rows.n_rows > MOST_MEMORIES:
             raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")
@@ -538,7 +544,90 @@ class ContextualMemoryTree:
         if self.n_memories > 0:
             self._state = compacted(self._allocated(), copies=copies)
 
+    # In files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trees, their memories and all that they have learned to a file.
+
+        A file that is there already is replaced at once, when the new one is complete: a crash leaves one or the other.
+        See :mod:`cmt_numba.persistence` for what is in it.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        write_object(path, Contents(_KIND, *self._contents()))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
+        """Return the tree that :meth:`save` has written. It goes on exactly as the one saved would.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        mmap : bool, default False
+            Map the file instead of reading it. That takes no time, whatever its size, and processes that map the same
+            file share its memory; what one of them changes is its own, and does not reach the file. The file is not
+            checked for damage then, except for its header: map only files that you trust, and do not change them in
+            place. What has to grow is copied to memory.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is not a tree's, damaged, or of a later version; it says what is wrong.
+        OSError
+            If the file cannot be read.
+        """
+        contents = read_object(path, (_KIND,), mmap=mmap)
+        with refusing(path):
+            return cls._made_of(contents.fields, contents.arrays, thorough=not mmap)
+
+    @classmethod
+    def _made_of(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool) -> Self:
+        """Return the tree that a file holds.
+
+        Raises
+        ------
+        InvariantError, TypeError, ValueError
+            If it does not hold one.
+        """
+        tree = cls.__new__(cls)
+        tree._become(fields, arrays)
+        if tree._state is not None:
+            check_state(tree._state, thorough=thorough)
+        return tree
+
+    def _become(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        n_threads = take(fields, "n_threads", int, type(None))
+        ContextualMemoryTree.__init__(self, **take(fields, "options", dict), n_threads=n_threads, random_state=0)
+        self._streams, self._state = state_of(fields, arrays, self._options)
+
+    def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        return tree_contents(self._named_options(), self._n_threads, self._streams, self._state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        fields, arrays = self._contents()
+        return {"fields": fields, "arrays": arrays}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._become(state["fields"], {name: writeable(array) for name, array in state["arrays"].items()})
+
     # How
+
+    def _named_options(self) -> dict[str, Any]:
+        """Return the options as the constructor takes them."""
+        losses = {
+            "router_loss": ROUTER_LOSSES[self._options["router_loss"]],
+            "scorer_loss": SCORER_LOSSES[self._options["scorer_loss"]],
+        }
+        return self._options | losses
 
     def _allocated(self) -> State:
         assert self._state is not None

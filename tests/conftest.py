@@ -13,6 +13,8 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
 
+collect_ignore = ["fuzz_coverage.py"]  # needs Atheris, which tests do not
+
 EVERY_LEAF = 10**6
 """More leaves than any tree here has: a search of so many is exact."""
 

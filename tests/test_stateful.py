@@ -1,5 +1,7 @@
 """Random sequences of operations, checked against a dictionary of keys."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -141,6 +143,14 @@ class ForestMachine(RuleBasedStateMachine):
     @rule(n=st.integers(0, 50))
     def reroute(self, n: int) -> None:
         self.tree.reroute(n)
+
+    @rule(mmap=st.booleans())
+    def save_and_load(self, mmap: bool) -> None:
+        """Go on with the tree that comes out of a file."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "tree"
+            self.tree.save(path)
+            self.tree = ContextualMemoryTree.load(path, mmap=mmap)
 
     @invariant()
     def is_consistent(self) -> None:

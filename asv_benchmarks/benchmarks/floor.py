@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._frontier import begin_search, new_frontier, reach_next
+from cmt_numba._frontier import begin_search, frontier_at, new_frontiers, reach_next
 from cmt_numba._jit import inner, inner_fastmath, kernel
 from cmt_numba._keys import Rows, row_of
 from cmt_numba._linear import dense_start
@@ -95,18 +95,18 @@ def _list_memories(state, t, leaf, row, scored, reads, end):
 
 
 @inner
-def _list_row(state, frontier, rows, row, n_leaves, met, scored, reads, node_end, slot_end):
+def _list_row(state, frontiers, rows, row, n_leaves, met, scored, reads, node_end, slot_end):
     """List what a row reads; return the new ends.
 
     Whatever the order in which a search tries places: those that it has left to try, and the leaf that it has just
     reached, hang below the routers that it has met.
     """
-    x = row_of(rows, row)
+    x, frontier = row_of(rows, row), frontier_at(frontiers, 0)
     begin_search(frontier)
     t, leaf = reach_next(state, frontier, x, n_leaves)
     while leaf != NONE:
-        for i in range(frontier.span[1]):
-            left, place = np.int64(frontier.tree[i]), np.int64(frontier.place[i])
+        for i in range(frontier.here[0]["end"]):
+            left, place = np.int64(frontier.heap[i]["tree"]), np.int64(frontier.heap[i]["place"])
             node_end = _list_routers(state, left, place, row, met, reads, node_end)
         node_end = _list_routers(state, t, ~leaf, row, met, reads, node_end)
         slot_end = _list_memories(state, t, leaf, row, scored, reads, slot_end)
@@ -118,10 +118,10 @@ def _list_row(state, frontier, rows, row, n_leaves, met, scored, reads, node_end
 @kernel
 def _list_reads(state, rows, n_leaves, met, scored, reads):
     """List what each row reads as far as there is room; the ends say how much it takes."""
-    frontier = new_frontier(state)
+    frontiers = new_frontiers(state, 1)
     node_end = slot_end = np.int64(0)
     for row in range(rows.offsets.size - 1):
-        node_end, slot_end = _list_row(state, frontier, rows, row, n_leaves, met, scored, reads, node_end, slot_end)
+        node_end, slot_end = _list_row(state, frontiers, rows, row, n_leaves, met, scored, reads, node_end, slot_end)
         reads.node_ends[row], reads.slot_ends[row] = node_end, slot_end
 
 

@@ -113,8 +113,6 @@ def fit(
 ) -> None:
     """Learn from a data file and write a model.
 
-    Models are pickles: whoever wrote one can run code on the machine that loads it, so load only those you trust.
-
     ```sh
     cmt-numba fit train.svm --model my.cmt
     cmt-numba fit huge.svm.gz --model my.cmt --streaming --features 50000
@@ -262,7 +260,7 @@ def evaluate(
 @app.command()
 def query(
     data: given.Data,
-    model: Annotated[Path, typer.Option("--model", "-m", help="File of a model that you trust.")],
+    model: Annotated[Path, typer.Option("--model", "-m", help="File of a model.")],
     k: Annotated[
         int | None,
         typer.Option(
@@ -300,7 +298,7 @@ def query(
 
 @app.command()
 def info(
-    path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="A model that you trust, or a data file.")],
+    path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="A model, or a data file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,

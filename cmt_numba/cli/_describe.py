@@ -8,7 +8,6 @@ import numpy as np
 import scipy.sparse
 
 from .._model_files import Model
-from .._version import __version__
 from ..evaluation import profile
 from ..formats import Batch
 from ._streams import Stream
@@ -61,7 +60,7 @@ def describe_model(model: Model) -> dict[str, dict[str, Any]]:
     return {
         "model": {
             "estimator": type(estimator).__name__,
-            "version": __version__,
+            "version": model.version,
             "task": model.options.task,
             "format of the data": model.options.format,
             "features": int(estimator.n_features_in_),

@@ -1,0 +1,76 @@
+"""Named tuples of arrays, taken apart and put together again: what every store of arrays here is made of.
+
+A field is an array, a number or another such tuple, and is named by its path: ``"keys.values"``.
+"""
+
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+
+Structure = TypeVar("Structure", bound=tuple[Any, ...])
+
+
+def arrays_of(structure: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    """Return all arrays of a structure by their paths, in order."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in structure._asdict().items():
+        if isinstance(value, np.ndarray):
+            arrays[prefix + name] = value
+        elif isinstance(value, tuple):
+            arrays |= arrays_of(value, f"{prefix}{name}.")
+    return arrays
+
+
+def numbers_of(structure: Any, prefix: str = "") -> dict[str, bool | int | float]:
+    """Return all numbers of a structure by their paths, in order."""
+    numbers: dict[str, bool | int | float] = {}
+    for name, value in structure._asdict().items():
+        if isinstance(value, tuple):
+            numbers |= numbers_of(value, f"{prefix}{name}.")
+        elif not isinstance(value, np.ndarray):
+            numbers[prefix + name] = value
+    return numbers
+
+
+def put_together(
+    kind: type[Structure], arrays: dict[str, np.ndarray], numbers: dict[str, Any], prefix: str = ""
+) -> Structure:
+    """Return a structure of the arrays and numbers that carry the paths of its fields.
+
+    Raises
+    ------
+    ValueError
+        If there is none for a field, or it is a number of another kind than the field's.
+    """
+    values: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        path = prefix + name
+        if hint is np.ndarray:
+            if path not in arrays:
+                raise ValueError(f"there is no array {path!r}")
+            values[name] = arrays[path]
+        elif issubclass(hint, tuple):
+            values[name] = put_together(hint, arrays, numbers, f"{path}.")
+        else:
+            values[name] = _number(hint, numbers.get(path), path)
+    return kind(**values)
+
+
+def _number(kind: type, value: Any, path: str) -> Any:
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise ValueError(f"{path} must be of type {kind.__name__}, not {value!r}")
+    return value
+
+
+def writeable(value: Any) -> Any:
+    """Return an array or a structure with copies of those arrays that must not be written to; all else as it is.
+
+    Some unpicklers give such arrays, for which kernels would have to be compiled anew.
+    """
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        return value.copy()
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return type(value)(*map(writeable, value))
+    return value

@@ -1,0 +1,170 @@
+"""Labels and values of many types as plain arrays, and back.
+
+What has no plain array of its own is JSON, as the bytes of its text.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ._container import NUMBERS
+
+_LAST_CHARACTER = 0x10FFFF
+_JSON_SCALARS = (bool, int, float, str, type(None))
+
+Arrays = dict[str, np.ndarray]
+
+
+def document(value: Any) -> np.ndarray:
+    """Return JSON as an array of bytes."""
+    return np.frombuffer(json.dumps(value).encode("ascii"), np.uint8)
+
+
+def read_document(arrays: Arrays, name: str) -> Any:
+    """Return the JSON in an array of bytes.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    try:
+        return json.loads(_array(arrays, name, 1, np.uint8).tobytes().decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} is not valid JSON: {error}") from error
+
+
+def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
+    """Return an array of one or two axes as plain arrays, and the word that says how.
+
+    Parameters
+    ----------
+    name : str
+        What the plain array shall be called.
+    values : ndarray of numbers, bool, str or bytes, or of objects that JSON can express
+        The array.
+
+    Raises
+    ------
+    TypeError
+        If a file cannot hold such values; it names the first.
+    """
+    what = name.strip("_")
+    if values.dtype.kind == "O":
+        for i, value in enumerate(values):
+            _check_plain(value, f"entry {i} of {what}")
+        return "objects", {name: document(values.tolist())}
+    native = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if native.dtype.kind == "U":
+        return "text", {name: np.ascontiguousarray(native).view(np.uint32).reshape(len(native), -1)}
+    if native.dtype.kind == "S":
+        return "bytes", {name: np.ascontiguousarray(native).view(np.uint8).reshape(len(native), -1)}
+    if native.dtype not in NUMBERS.values():
+        raise TypeError(f"{what} must be numbers, text or what JSON can express to be saved, not {values.dtype}")
+    return "numbers", {name: native}
+
+
+def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
+    """Return the array that :func:`column` has made plain.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if how == "objects":
+        entries = read_document(arrays, name)
+        if type(entries) is not list:
+            raise ValueError(f"{name} must be a list")
+        values = np.empty(len(entries), object)
+        for i, entry in enumerate(entries):  # an assignment at once would take lists of one length for a matrix
+            values[i] = entry
+        return values
+    if how == "text":
+        characters = _array(arrays, name, 2, np.uint32)
+        if characters.size and characters.max() > _LAST_CHARACTER:
+            raise ValueError(f"{name} holds what is no character")
+        return _joined(characters, "U")
+    if how == "bytes":
+        return _joined(_array(arrays, name, 2, np.uint8), "S")
+    if how == "numbers":
+        if name not in arrays or arrays[name].dtype not in NUMBERS.values():
+            raise ValueError(f"there is no array of numbers {name!r}")
+        return arrays[name]
+    raise ValueError(f"{name} is stored in a way that is not known: {how!r:.50}")
+
+
+def _joined(characters: np.ndarray, kind: str) -> np.ndarray:
+    n, width = characters.shape
+    if width == 0:
+        return np.empty(n, f"{kind}1") if n == 0 else np.zeros(n, f"{kind}1")
+    return np.ascontiguousarray(characters).view(f"{kind}{width}").reshape(n)
+
+
+def sparse_matrix(name: str, matrix: scipy.sparse.csr_array) -> tuple[list[int], Arrays]:
+    """Return a sparse matrix as plain arrays, and its shape."""
+    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    if matrix.data.dtype not in NUMBERS.values():
+        raise TypeError(f"{name} must be numbers to be saved, not {matrix.data.dtype}")
+    return list(matrix.shape), {f"{name}.{part}": array for part, array in parts.items()}
+
+
+def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool) -> scipy.sparse.csr_array:
+    """Return the matrix that :func:`sparse_matrix` has made plain.
+
+    Raises
+    ------
+    ValueError
+        If there is none. Unless the check is to be ``thorough``, indices are not looked at.
+    """
+    if type(shape) is not list or len(shape) != 2 or any(type(n) is not int or not 0 <= n < 2**48 for n in shape):
+        raise ValueError(f"the shape of {name} must be two lengths")
+    data = read_column("numbers", f"{name}.data", arrays)
+    indices, indptr = (_array(arrays, f"{name}.{part}", 1, np.int32, np.int64) for part in ("indices", "indptr"))
+    if data.ndim != 1 or indices.size != data.size or indptr.size != shape[0] + 1 or indices.dtype != indptr.dtype:
+        raise ValueError(f"the parts of {name} do not fit together")
+    if indptr[0] != 0 or indptr[-1] != data.size:
+        raise ValueError(f"{name} is cut off")
+    if thorough:
+        if np.any(indptr[1:] < indptr[:-1]):
+            raise ValueError(f"the rows of {name} overlap")
+        if indices.size and (indices.min() < 0 or indices.max() >= shape[1]):
+            raise ValueError(f"{name} has a column that does not exist")
+    return scipy.sparse.csr_array((data, indices, indptr), tuple(shape))
+
+
+def read_array(name: str, arrays: Arrays, dtype: Any, *, n_axes: int = 1) -> np.ndarray:
+    """Return an array that must be of this dtype and have so many axes.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    return _array(arrays, name, n_axes, dtype)
+
+
+def _array(arrays: Arrays, name: str, n_axes: int, *dtypes: Any) -> np.ndarray:
+    array = arrays.get(name)
+    if array is None or array.ndim != n_axes or array.dtype not in dtypes:
+        wanted = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+        raise ValueError(f"there is no array {name!r} of {wanted} with {n_axes} axes")
+    return array
+
+
+def _check_plain(value: Any, what: str) -> None:
+    """Raise TypeError unless JSON gives a value back as it was."""
+    if type(value) in _JSON_SCALARS:
+        return
+    if type(value) is list:
+        for entry in value:
+            _check_plain(entry, what)
+    elif type(value) is dict and all(type(key) is str for key in value):
+        for entry in value.values():
+            _check_plain(entry, what)
+    else:
+        raise TypeError(f"{what} must be what JSON gives back as it was, not {type(value).__name__} {value!r:.50}")

@@ -1,0 +1,356 @@
+"""Arrays and JSON in one file. Knows nothing of what they mean; see the package for the layout."""
+
+from __future__ import annotations
+
+import json
+import mmap as memory_map
+import os
+import secrets
+import stat
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from .._version import __version__
+
+FORMAT_VERSION = 1
+"""The version of the format that files are written in."""
+
+_MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"  # not text, and damaged by whatever changes the ends of lines
+_PREAMBLE = struct.Struct("<16sIIQ")
+_LONGEST_HEADER = 1 << 16
+_ALIGNMENT = 64  # of a cache line, and of no vector instruction less
+_MOST_AXES = 4
+_LONGEST_AXIS = 1 << 48
+_LONGEST_NAME = 100
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # Python names it from version 3.13 on only
+
+_NUMBERS = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+Dtypes = dict[str, np.dtype]
+NUMBERS: Dtypes = {name: np.dtype(name) for name in _NUMBERS}
+"""The dtypes of plain numbers, by their names in files."""
+
+
+class FileFormatError(ValueError):
+    """A file that does not hold what it should: foreign, damaged, cut off, forged, or of a later version.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    reason : str
+        What is wrong with it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
+        super().__init__(f"{os.fspath(path)}: {reason}")
+        self.path = path
+
+
+class Contents(NamedTuple):
+    """What a file holds."""
+
+    kind: str  # of object
+    fields: dict[str, Any]  # JSON
+    arrays: dict[str, np.ndarray]
+    library: str = __version__  # the version that has written it
+    version: int = FORMAT_VERSION  # of the format
+
+
+class _Entry(NamedTuple):
+    """What the header says of an array."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+    n_bytes: int
+    checksum: int
+
+
+# Writing
+
+
+def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dtypes) -> None:
+    """Write a file; one that is there already is replaced at once, when the new one is complete.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    contents : Contents
+        What it shall hold. Fields are what JSON can express.
+    dtypes : dict of str to dtype
+        The dtypes that arrays may have, by their names in the file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    names = {dtype: name for name, dtype in dtypes.items()}
+    arrays = {name: np.ascontiguousarray(array, _little(array.dtype)) for name, array in contents.arrays.items()}
+    entries: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "dtype": names[contents.arrays[name].dtype],
+            "shape": contents.arrays[name].shape,
+            "offset": 0,
+            "bytes": array.nbytes,
+            "crc32": zlib.crc32(_bytes_of(array)),
+        }
+        for name, array in arrays.items()
+    ]
+    described = {"kind": contents.kind, "library": contents.library, "fields": contents.fields, "arrays": entries}
+    header = _header(described, entries)
+    with _replacing(Path(os.path.realpath(path))) as file:
+        file.write(_PREAMBLE.pack(_MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
+        file.write(header)
+        for array, entry in zip(arrays.values(), entries, strict=True):
+            file.write(bytes(entry["offset"] - file.tell()))
+            file.write(_bytes_of(array))
+
+
+def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
+    """Return the header as JSON, with the offsets of the arrays filled in."""
+    # Offsets depend on the header's length and are part of it: leave room for the longest.
+    room = len(json.dumps(described)) + 20 * len(entries)
+    room = _aligned(_PREAMBLE.size + room) - _PREAMBLE.size
+    end = _PREAMBLE.size + room
+    for entry in entries:
+        entry["offset"] = _aligned(end)
+        end = entry["offset"] + entry["bytes"]
+    header = json.dumps(described, allow_nan=False).encode("ascii").ljust(room)
+    if len(header) > _LONGEST_HEADER:
+        raise ValueError(f"the parameters take {len(header)} bytes, but there is room for {_LONGEST_HEADER}")
+    return header
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    """Give a file to write to that takes the place of ``target`` when all has been written."""
+    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(unfinished, flags, 0o666)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(OSError):  # who may read the file stays as it was
+            unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
+        unfinished.replace(target)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    _bring_to_disk(target.parent)
+
+
+def _bring_to_disk(folder: Path) -> None:
+    """Make sure that a renaming in a folder survives a crash of the machine."""
+    if os.name != "posix":
+        return  # where folders cannot be opened
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# Reading
+
+
+def starts_like_ours(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file looks like one of this library's, from its first bytes."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -> Contents:
+    """Return what a file of this version of the format, or an earlier one, holds.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    dtypes : dict of str to dtype
+        The dtypes that arrays may have, by their names in the file.
+    mmap : bool
+        Whether to map the arrays, privately, rather than to read them; their checksums are not looked at then.
+
+    Raises
+    ------
+    FileFormatError
+        If it is not a file of this format, damaged, or of a later version.
+    OSError
+        If it cannot be read.
+    """
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise FileFormatError(path, "is not a regular file")
+        try:
+            version, described = _read_header(file, status.st_size)
+            entries = _entries(described, dtypes, file.tell(), status.st_size)
+            arrays = _mapped(file, entries) if mmap else {entry.name: _read_array(file, entry) for entry in entries}
+        except _DamagedError as error:
+            raise FileFormatError(path, str(error)) from error
+    return Contents(described["kind"], described["fields"], arrays, described["library"], version)
+
+
+class _DamagedError(Exception):
+    """What is wrong with the file in hand."""
+
+
+def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
+    """Return the version of the format and the header."""
+    preamble = file.read(_PREAMBLE.size)
+    if preamble[: len(_MAGIC)] != _MAGIC[: len(preamble)] or not preamble:
+        raise _DamagedError("is not a file that cmt-numba has written")
+    if len(preamble) < _PREAMBLE.size:
+        raise _DamagedError("is cut off")
+    _, version, checksum, length = _PREAMBLE.unpack(preamble)
+    if not 1 <= version <= FORMAT_VERSION:
+        raise _DamagedError(
+            f"is of format version {version}; version {__version__} of cmt-numba reads 1 to {FORMAT_VERSION}"
+        )
+    if length > _LONGEST_HEADER:
+        raise _DamagedError(f"its header cannot be {length} bytes long")
+    if length > size - _PREAMBLE.size:
+        raise _DamagedError("is cut off")
+    header = file.read(length)
+    if zlib.crc32(header) != checksum:
+        raise _DamagedError("its header is damaged")
+    try:
+        described = json.loads(header.decode("ascii"), parse_constant=_refuse, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as error:
+        raise _DamagedError(f"its header is not valid: {error}") from error
+    _check_type(described, dict, "the header")
+    for name, kind in (("kind", str), ("library", str), ("fields", dict), ("arrays", list)):
+        _check_type(described.get(name), kind, f"{name!r} of the header")
+    return version, described
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a name is given twice")
+    return members
+
+
+def _check_type(value: Any, kind: type, what: str) -> None:
+    if type(value) is not kind:
+        raise _DamagedError(f"{what} must be of type {kind.__name__}, not {type(value).__name__}")
+
+
+def _check_count(value: Any, most: int, what: str) -> None:
+    _check_type(value, int, what)
+    if not 0 <= value <= most:
+        raise _DamagedError(f"{what} cannot be {value}")
+
+
+def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> list[_Entry]:
+    """Return what the header, which ends at ``end``, says of the arrays: one behind the other they fill the file."""
+    entries: dict[str, _Entry] = {}
+    for given in described["arrays"]:
+        _check_type(given, dict, "an array of the header")
+        entry = _entry(given, dtypes)
+        if entry.name in entries:
+            raise _DamagedError(f"there are two arrays {entry.name!r}")
+        if entry.offset != _aligned(end):
+            raise _DamagedError(f"array {entry.name!r} cannot lie at {entry.offset}")
+        end = entry.offset + entry.n_bytes
+        entries[entry.name] = entry
+    if end != size:
+        raise _DamagedError("is cut off" if end > size else "goes on after its end")
+    return list(entries.values())
+
+
+def _entry(given: dict[str, Any], dtypes: Dtypes) -> _Entry:
+    name: Any = given.get("name")
+    dtype: Any = given.get("dtype")
+    shape: Any = given.get("shape")
+    _check_type(name, str, "the name of an array")
+    if len(name) > _LONGEST_NAME:
+        raise _DamagedError("the name of an array is too long")
+    _check_type(dtype, str, f"the dtype of array {name!r}")
+    if dtype not in dtypes:
+        raise _DamagedError(f"array {name!r} has a dtype that is not known")
+    _check_type(shape, list, f"the shape of array {name!r}")
+    _check_count(len(shape), _MOST_AXES, f"the number of axes of array {name!r}")
+    for length in shape:
+        _check_count(length, _LONGEST_AXIS, f"the length of an axis of array {name!r}")
+    n_bytes = prod(shape) * dtypes[dtype].itemsize
+    _check_count(given.get("bytes"), n_bytes, f"the size of array {name!r}")
+    if given["bytes"] != n_bytes:
+        raise _DamagedError(f"array {name!r} cannot have {given['bytes']} bytes")
+    _check_count(given.get("offset"), 1 << 62, f"the offset of array {name!r}")
+    _check_count(given.get("crc32"), 2**32 - 1, f"the checksum of array {name!r}")
+    return _Entry(name, dtypes[dtype], tuple(shape), given["offset"], n_bytes, given["crc32"])
+
+
+def _read_array(file: BinaryIO, entry: _Entry) -> np.ndarray:
+    array = np.empty(entry.shape, _little(entry.dtype))
+    file.seek(entry.offset)
+    target = _bytes_of(array)
+    if file.readinto(target) != entry.n_bytes:  # type: ignore[attr-defined]
+        raise _DamagedError("is cut off")
+    if zlib.crc32(target) != entry.checksum:
+        raise _DamagedError(f"array {entry.name!r} is damaged")
+    return _native(array, entry.dtype)
+
+
+def _mapped(file: BinaryIO, entries: list[_Entry]) -> dict[str, np.ndarray]:
+    """Return arrays that lie in the file until they are written to, which goes to memory of their own."""
+    if hasattr(memory_map, "MAP_PRIVATE"):
+        # Room is not set aside for changes to all of the file: it may be larger than the memory.
+        flags = memory_map.MAP_PRIVATE | _MAP_NORESERVE
+        protection = memory_map.PROT_READ | memory_map.PROT_WRITE
+        contents = memory_map.mmap(file.fileno(), 0, flags=flags, prot=protection)
+    else:
+        contents = memory_map.mmap(file.fileno(), 0, access=memory_map.ACCESS_COPY)
+    arrays = {}
+    for entry in entries:
+        if entry.n_bytes == 0:
+            array = np.empty(entry.shape, _little(entry.dtype))
+        else:
+            n = prod(entry.shape)
+            array = np.frombuffer(contents, _little(entry.dtype), n, entry.offset).reshape(entry.shape)
+        arrays[entry.name] = _native(array, entry.dtype)
+    return arrays
+
+
+# Both
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT
+
+
+def _bytes_of(array: np.ndarray) -> Any:
+    return array.reshape(-1).view(np.uint8).data if array.size else bytearray()
+
+
+def _little(dtype: np.dtype) -> np.dtype:
+    """Return the dtype as it is in files. Where it is the same it is the very same, down to how numba sees it."""
+    return dtype if sys.byteorder == "little" else dtype.newbyteorder("<")
+
+
+def _native(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return array if sys.byteorder == "little" else array.astype(dtype)

@@ -1,0 +1,127 @@
+"""States as they are written to files: without spare room, and without what memory happens to hold where none is used.
+
+So files are as small as they can be, the same state gives the same file, and nothing of a memory that was removed
+stays in it. What decides what a state will answer and learn is left as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._growth import most_cells_in_use, with_room_for_cells, with_tables
+from .._state import (
+    CELLS_WANTED,
+    LEAVES_END,
+    LONGEST,
+    MOVED_FROM,
+    MOVING_PLACE,
+    N_MEMORIES,
+    NEXT_ROW,
+    NODES_END,
+    NONE,
+    TABLES_END,
+    TAUGHT_FROM,
+    VALUES_END,
+    VALUES_LIVE,
+    Codes,
+    Keys,
+    State,
+)
+
+if TYPE_CHECKING:  # a tree needs none of them
+    from .._examples import Examples
+    from .._expectation import Expectation
+    from .._head import Head
+
+AT_REST = {CELLS_WANTED: 0, NEXT_ROW: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE, TAUGHT_FROM: NONE}
+"""The counters that mean something only while a step is under way, and what they are in files."""
+
+
+def tidy_state(state: State) -> State:
+    """Return a forest's state for a file. It may share arrays with the one given."""
+    parameters = state.parameters
+    state = _tidy_models(state)
+    n = int(state.keys.totals[N_MEMORIES])
+    leaves_end = state.counters[:, LEAVES_END]
+    leaves = _used(state.leaves, leaves_end)
+    members = _used(state.members, leaves_end)
+    members[np.arange(members.shape[2]) >= leaves["size"][:, :, None]] = 0
+    return state._replace(
+        keys=_tidy_keys(parameters, state.keys),
+        codes=Codes(state.codes.values[: n * parameters.n_features], state.codes.marks[:n]),
+        leaves=leaves,
+        members=members,
+        leaf_of=np.ascontiguousarray(state.leaf_of[:, :n]),
+    )
+
+
+def tidy_head(head: Head) -> Head:
+    """Return a head for a file. It may share arrays with the one given."""
+    return _tidy_models(head)  # type: ignore[no-any-return]
+
+
+def tidy_examples(examples: Examples) -> Examples:
+    """Return a store of examples for a file. It shares arrays with the one given."""
+    n = int(examples.keys.totals[N_MEMORIES])
+    return examples._replace(
+        keys=_tidy_keys(examples.parameters, examples.keys),
+        label_of=examples.label_of[:n],
+        next_of=examples.next_of[:n],
+    )
+
+
+def tidy_expectation(expectation: Expectation) -> Expectation:
+    """Return a map for a file. It shares arrays with the one given."""
+    n = int(expectation.n_places[0])
+    return expectation._replace(weights=expectation.weights[:n], features=expectation.features[:n])
+
+
+def _tidy_keys(parameters: Any, keys: Keys) -> Keys:
+    n, totals = int(keys.totals[N_MEMORIES]), keys.totals
+    if parameters.sparse:
+        if totals[VALUES_LIVE] < totals[VALUES_END]:
+            keys = with_room_for_cells(keys, 0)
+        totals = keys.totals.copy()
+        totals[LONGEST] = np.diff(keys.spans[:n], axis=1).max(initial=0)
+    n_cells = int(totals[VALUES_END]) if parameters.sparse else n * parameters.n_features
+    return keys._replace(
+        values=keys.values[:n_cells],
+        indices=keys.indices[:n_cells],
+        spans=keys.spans[:n],
+        ids=keys.ids[:n],
+        totals=totals,
+    )
+
+
+def _tidy_models(state: Any) -> Any:
+    """Return a forest or a head whose models have no more room than they need."""
+    nodes_end, d = state.counters[:, NODES_END], state.parameters.n_features
+    state = state._replace(nodes=_used(state.nodes, nodes_end), counters=state.counters.copy())
+    if state.parameters.sparse:
+        state = with_tables(state, most_cells_in_use(state))
+        table = state.routers.table
+        table[table["feature"] == NONE] = (NONE, 0.0, 0.0)
+        table = _used(table, state.counters[:, TABLES_END])
+        state = state._replace(routers=state.routers._replace(table=table))
+    else:
+        weights = _used(state.routers.weights, nodes_end * 2 * d)
+        state = state._replace(routers=state.routers._replace(weights=weights))
+    for counter, value in AT_REST.items():
+        state.counters[:, counter] = value
+    return state
+
+
+def _used(array: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return a copy of the entries of each tree up to where they end, with zeros after those that end before others.
+
+    The weights of a single dense tree, which may be large, are not copied: they have no gaps.
+    """
+    used: np.ndarray = array[:, : int(ends.max())]
+    if len(ends) == 1 and array.ndim == 2 and not array.dtype.names:
+        return used
+    used = used.copy()
+    for t, end in enumerate(ends):
+        used[t, int(end) :] = 0
+    return used

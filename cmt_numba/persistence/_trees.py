@@ -1,0 +1,134 @@
+"""What a tree is in a file: its options, and the arrays of its state under their own names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .._invariants import InvariantError, check, check_frame
+from .._invariants._errors import require
+from .._state import CODE_MARKS, LEAF, NODE, WEIGHT_CELL, State
+from .._structures import arrays_of, put_together
+from ._container import NUMBERS, Contents, Dtypes, FileFormatError, read_contents, write_contents
+from ._tidy import AT_REST, tidy_state
+from ._versions import upgraded
+
+DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
+"""The dtypes of all arrays in files, by their names there. What a name stands for never changes."""
+
+_STREAMS = "streams"
+
+
+def write_object(path: str | os.PathLike[str], contents: Contents) -> None:
+    """Write a file with a tree or an estimator; see :func:`~cmt_numba.persistence._container.write_contents`."""
+    write_contents(path, contents, DTYPES)
+
+
+def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool) -> Contents:
+    """Return what a file with an object of one of some kinds holds, as this version of the format has it.
+
+    Raises
+    ------
+    FileFormatError
+        If the file holds anything else, or is damaged.
+    OSError
+        If it cannot be read.
+    """
+    contents = read_contents(path, DTYPES, mmap=mmap)
+    if contents.kind not in kinds:
+        raise FileFormatError(path, f"holds an object of the kind {contents.kind!r}, not {' or '.join(kinds)}")
+    with refusing(path):
+        return upgraded(contents)
+
+
+@contextmanager
+def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what is wrong with the contents of a file into an error that names the file."""
+    try:
+        yield
+    except (InvariantError, TypeError, ValueError) as error:
+        raise FileFormatError(path, f"does not hold what it should: {error}") from error
+
+
+def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
+    """Return a field that must be of one of some types, as JSON has them.
+
+    Raises
+    ------
+    ValueError
+        If it is missing, or of another type.
+    """
+    value = fields.get(name)
+    if type(value) not in kinds:
+        raise ValueError(f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}, not {value!r:.50}")
+    return value
+
+
+def tree_contents(
+    options: dict[str, Any], n_threads: int | None, streams: np.ndarray, state: State | None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the fields and the arrays that a tree is in a file.
+
+    Parameters
+    ----------
+    options : dict of str to object
+        As the constructor takes them.
+    n_threads : int or None
+        As the constructor takes it.
+    streams : ndarray of uint64, shape (n_trees + 1,)
+        The random streams that the tree starts with.
+    state : State or None
+        The tree's state, if it has one yet.
+    """
+    fields = {"options": options, "n_threads": n_threads, "n_features": None, "sparse": None}
+    if state is None:
+        return fields, {_STREAMS: streams}
+    fields |= {"n_features": state.parameters.n_features, "sparse": bool(state.parameters.sparse)}
+    return fields, arrays_of(tidy_state(state))
+
+
+def state_of(
+    fields: dict[str, Any], arrays: dict[str, np.ndarray], options: dict[str, Any]
+) -> tuple[np.ndarray, State | None]:
+    """Return the random streams that a tree starts with and its state, unchecked.
+
+    Parameters
+    ----------
+    fields, arrays : dict
+        Those of a file.
+    options : dict of str to object
+        The tree's, as kernels take them.
+    """
+    n_features = take(fields, "n_features", int, type(None))
+    if n_features is None:
+        streams = arrays.get(_STREAMS)
+        require(streams is not None and streams.dtype == np.uint64, "there are no streams of random numbers")
+        assert streams is not None
+        require(streams.shape == (options["n_trees"] + 1,), "there must be a stream of random numbers for each tree")
+        return streams, None
+    sparse = take(fields, "sparse", bool)
+    numbers = {f"parameters.{name}": value for name, value in options.items()}
+    numbers |= {"parameters.n_features": n_features, "parameters.sparse": sparse}
+    state = put_together(State, arrays, numbers)
+    return state.streams, state
+
+
+def check_state(state: State, *, thorough: bool) -> None:
+    """Raise InvariantError if anything is wrong with a state that comes from a file.
+
+    Unless the check is to be ``thorough``, it does not look at what large arrays hold.
+    """
+    check_frame(state)
+    check_at_rest(state.counters)
+    if thorough:
+        check(state)
+
+
+def check_at_rest(counters: np.ndarray) -> None:
+    """Raise InvariantError if the counters of a forest or a head are those of one that is in the middle of a step."""
+    for counter, value in AT_REST.items():
+        require(bool(np.all(counters[:, counter] == value)), "a step is unfinished")

@@ -1,0 +1,122 @@
+"""Small objects to save, one of each kind, and what to do with one that has been loaded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from mutations import PREAMBLE
+
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
+from cmt_numba.persistence import FileFormatError
+
+KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (ContextualMemoryTree, CMTClassifier, CMTMultilabelClassifier, CMTRetriever)
+}
+
+
+def dense_rows(n: int, n_features: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, n_features)).astype(np.float32)
+
+
+def sparse_rows(n: int, n_features: int, seed: int = 0) -> scipy.sparse.csr_array:
+    random = np.random.default_rng(seed)
+    rows = scipy.sparse.random_array((n, n_features), density=6 / n_features, format="csr", rng=random)
+    return scipy.sparse.csr_array(rows, dtype=np.float32)
+
+
+def new_tree(X: Any, **options: Any) -> ContextualMemoryTree:
+    """Return a tree that has been through everything: inserts, removals, reroutes and rewards."""
+    tree = ContextualMemoryTree(random_state=3, n_threads=1, **options)
+    ids = tree.insert(X)
+    tree.remove(ids[::4])
+    tree.reroute(20)
+    tree.insert(X[: len(ids) // 8])
+    hits = tree.query(X, 3, epsilon=0.5)
+    tree.update(X, hits, np.random.default_rng(4).random(hits.ids.shape))
+    return tree
+
+
+def several_labels(n: int, n_labels: int, seed: int = 0) -> scipy.sparse.csr_array:
+    """Return which labels rows have: the first ones are frequent, all others rare."""
+    random = np.random.default_rng(seed)
+    share = np.where(np.arange(n_labels) < 5, 0.2, 6 / n_labels)
+    return scipy.sparse.csr_array((random.random((n, n_labels)) < share).astype(np.int8))
+
+
+def objects(n: int = 60) -> dict[str, Any]:
+    """Return small objects of all kinds by their names."""
+    dense, sparse = dense_rows(n, 5), sparse_rows(n, 40)
+    y = np.arange(n) % 12
+    things = [{"row": [i, None]} for i in y.tolist()]
+    words = np.array([f"word {label}" for label in y])
+    return {
+        "empty": ContextualMemoryTree(n_trees=2, random_state=1),
+        "dense": new_tree(dense),
+        "dense forest": new_tree(dense, n_trees=3, leaf_multiplier=1.0),
+        "sparse": new_tree(sparse, leaf_multiplier=1.0),
+        "sparse forest": new_tree(sparse, n_trees=2, router_loss="mira"),
+        "classifier": CMTClassifier(random_state=0, n_trees=2).fit(dense, words),
+        "sparse classifier": CMTClassifier(random_state=0, n_head_passes=2).fit(sparse, words.astype(object)),
+        "softmax classifier": CMTClassifier(random_state=0, loss="softmax", store_examples=False).fit(sparse, y),
+        "multilabel classifier": CMTMultilabelClassifier(random_state=0).fit(sparse, several_labels(n, 30)),
+        "pair classifier": CMTMultilabelClassifier(random_state=0, store_examples=False).fit(dense, words == words[0]),
+        "retriever by value": CMTRetriever(random_state=0, n_components=4).fit(sparse, dense_rows(n, 9, 1)),
+        "retriever of directions": CMTRetriever(random_state=0).fit(dense, sparse_rows(n, 6, 1)),
+        "retriever of objects": CMTRetriever(random_state=0, n_trees=2).fit(sparse, things),
+    }
+
+
+def load_any(path: Path) -> Any:
+    """Return the object in a file, whatever its kind."""
+    file = path.read_bytes()
+    kind = "ContextualMemoryTree"
+    try:
+        length = PREAMBLE.unpack_from(file)[3]
+        kind = json.loads(file[PREAMBLE.size : PREAMBLE.size + min(length, 1 << 20)])["kind"]
+        reader = KINDS[kind]
+    except Exception:  # the reader shall say what is wrong
+        reader = ContextualMemoryTree
+    return reader.load(path)
+
+
+def check(loaded: Any) -> None:
+    """Check what has been loaded, and ask it something."""
+    if isinstance(loaded, ContextualMemoryTree):
+        _check_tree(loaded)
+        return
+    if not hasattr(loaded, "forest_"):
+        return
+    loaded.forest_.check_invariants()
+    if isinstance(getattr(loaded, "examples_", None), ContextualMemoryTree):
+        loaded.examples_.check_invariants()
+    sparse = loaded._sparse if isinstance(loaded, CMTRetriever) else loaded.head_.parameters.sparse
+    d = loaded.n_features_in_
+    try:
+        rows = sparse_rows(7, d) if sparse else dense_rows(7, d)
+        loaded.predict(rows)
+        if getattr(loaded, "examples_", True) is not None:
+            loaded.kneighbors(rows, n_neighbors=3)
+    except IndexError:
+        raise  # what kernels raise when they check bounds
+    except (LookupError, TypeError, ValueError):
+        pass  # parameters are looked at when they are used
+
+
+def _check_tree(tree: ContextualMemoryTree) -> None:
+    tree.check_invariants()
+    if tree.n_features is None or tree.n_features > 10_000:
+        return
+    sparse = tree._allocated().parameters.sparse
+    rows = sparse_rows(20, tree.n_features, 9) if sparse else dense_rows(20, tree.n_features, 9)
+    hits = tree.query(rows, 3, 5, epsilon=0.3)
+    if tree._options["n_reroutes"] > 100:
+        return
+    tree.update(rows, hits, np.full((20, 3), 0.5))
+    tree.remove(tree.ids[:5]) if len(tree) >= 5 else None
+    tree.insert(rows)
+    tree.reroute(5)
+
+
+__all__ = ["FileFormatError", "check", "load_any", "objects"]
