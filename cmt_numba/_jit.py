@@ -1,7 +1,7 @@
 """The only place with numba options.
 
 ``kernel`` marks what Python calls: a whole batch of work in one call, compiled once, kept in numba's cache, and run
-without the global interpreter lock. The other three mark what kernels call; they are compiled into each kernel that
+without the global interpreter lock. The others mark what kernels call; they are compiled into each kernel that
 uses them and need no cache entry of their own:
 
 - ``inner`` is inlined: a call would have to hand over the hundred words that describe the state, which takes longer
@@ -12,6 +12,8 @@ uses them and need no cache entry of their own:
   count it down and free it.
 - ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be rearranged into vector instructions;
   NaN and infinity keep their meaning.
+- ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
+  count: it is compiled once and not again in all that use it.
 - ``inner_allocating`` is for what a kernel calls once to make room to work in.
 
 Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.
@@ -23,13 +25,15 @@ from typing import Any
 from numba import njit
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_INLINED: dict[str, Any] = {"_nrt": False, "forceinline": True}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_UNCOUNTED: dict[str, Any] = {"_nrt": False}
+_INLINED: dict[str, Any] = {**_UNCOUNTED, "forceinline": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
 
 kernel = njit(**_OPTIONS, cache=_CACHE)
 inner = njit(**_OPTIONS, **_INLINED)
 inner_fastmath = njit(**_OPTIONS, **_INLINED, fastmath=_FASTMATH)
+inner_called = njit(**_OPTIONS, **_UNCOUNTED)
 inner_allocating = njit(**_OPTIONS)
 
 

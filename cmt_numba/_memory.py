@@ -9,7 +9,7 @@ on from there, so nothing is done twice and growth leaves no trace in the tree. 
 import numpy as np
 
 from ._codes import move_code
-from ._jit import inner, kernel
+from ._jit import inner, inner_called, kernel
 from ._keys import drop_key, find_slot, key_of, longest_key, prefetch_key
 from ._linear import locate, located_margin, margin_of, new_workspace, release_model, reset_model
 from ._prefetch import prefetch
@@ -77,7 +77,7 @@ def _teach(state, t, node, x, work):
     return RIGHT if margin > 0.0 else LEFT
 
 
-@inner
+@inner_called
 def _split(state, t, leaf, work):
     """Turn a full leaf into an internal node above two leaves (Algorithm 5, lines 3 to 7).
 
@@ -232,7 +232,7 @@ def _finish_move(state, t, work):
     return status
 
 
-@inner
+@inner_called
 def finish_step(state, t, work):
     """Finish the move under way and the reroutes that are due; return DONE or what is full."""
     counters = state.counters

@@ -132,13 +132,13 @@ def weigh_members(state, best, probe, t, leaf):
 def _bound_scores(state, best, probe, t, packed):
     """Write the most that each memory can score, and to ``floors`` the highest of the least that they score."""
     d = state.parameters.n_features
+    scattered = packed == NONE
+    values = state.codes.values if scattered else state.packed.values[t - 1]
+    marks = state.codes.marks if scattered else state.packed.marks[t - 1]
     best.floors[:] = -np.inf
     last = best.floors.size - 1
     for i in range(best.n_waiting[0]):
-        if packed == NONE:
-            value, error = coded_score(state.codes.values, state.codes.marks, best.waiting[i], probe, d)
-        else:
-            value, error = coded_score(state.packed.values[t - 1], state.packed.marks[t - 1], packed + i, probe, d)
+        value, error = coded_score(values, marks, best.waiting[i] if scattered else packed + i, probe, d)
         best.bounds[i] = value + error
         if value - error > best.floors[last]:
             _enter_floor(best.floors, value - error)

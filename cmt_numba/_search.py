@@ -20,21 +20,23 @@ from ._frontier import (
     prefetch_here,
     prefetch_router,
 )
-from ._jit import inner, inner_allocating, kernel
+from ._jit import inner, inner_allocating, inner_called, kernel
 from ._keys import longest_row, row_of
 from ._scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
 from ._scorer import Probe, aim_probe, new_probes, probe_at
-from ._state import NONE
 
 _MOST_LANES = 8
 _CELLS_OF_PROBES = 1 << 17  # float32 of all lanes' probes that lie in the second-level cache beside other things
 
 # What a lane does next.
-_ASK = 0  # where a router keeps its weights for a sparse row is written in the node
-_ROUTE = 1
-_MEET = 2
-_WEIGH = 3
-_SCORE = 4
+_BEGIN = 0  # with a row
+_CHOOSE = 1  # where to go on from
+_ASK = 2  # where a router keeps its weights for a sparse row is written in the node
+_ROUTE = 3
+_MEET = 4
+_WEIGH = 5
+_SCORE = 6
+_REST = 7  # there are no more rows
 
 
 class Lanes(NamedTuple):
@@ -43,7 +45,7 @@ class Lanes(NamedTuple):
     frontiers: Frontier
     probes: Probe
     bests: Best
-    row: np.ndarray  # int64 (lanes,): NONE where there are no more rows for the lane
+    row: np.ndarray  # int64 (lanes,)
     step: np.ndarray  # int64 (lanes,)
 
 
@@ -55,21 +57,19 @@ def _new_lanes(state, rows, first, stop, k):
         new_frontiers(state, n),
         new_probes(state, longest_row(rows, first, stop), n),
         new_bests(n, k, state.members.shape[2]),
-        np.full(n, NONE, np.int64),
         np.empty(n, np.int64),
+        np.full(n, _BEGIN, np.int64),
     )
 
 
-@inner
-def _begin_row(state, lanes, lane, rows, row, n_leaves):
+@inner_called
+def _begin_row(state, lanes, lane, rows, row):
     """Let a lane begin with a row."""
     lanes.row[lane] = row
     aim_probe(state, probe_at(lanes.probes, lane), row_of(rows, row), True)
     best_at(lanes.bests, lane).n_found[0] = 0
-    frontier = frontier_at(lanes.frontiers, lane)
-    begin_search(frontier)
-    begin_path(state, frontier, n_leaves)
-    _look_ahead(state, lanes, lane, frontier, row_of(rows, row))
+    begin_search(frontier_at(lanes.frontiers, lane))
+    lanes.step[lane] = _CHOOSE
 
 
 @inner
@@ -87,28 +87,32 @@ def _look_ahead(state, lanes, lane, frontier, x):
 
 @inner
 def _take_step(state, lanes, lane, rows, n_leaves, hits):
-    """Take a lane's next step; return whether its row is answered."""
-    frontier, best = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane)
-    here, x = frontier.here[0], row_of(rows, lanes.row[lane])
-    if lanes.step[lane] == _ROUTE:
+    """Take a lane's next step with the row that it has begun with."""
+    frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
+    here, step, x = frontier.here[0], lanes.step[lane], row_of(rows, lanes.row[lane])
+    arrived = False
+    if step == _ROUTE:
         pass_router(state, frontier, x)
-        _look_ahead(state, lanes, lane, frontier, x)
-    elif lanes.step[lane] == _ASK:
+        arrived = True
+    elif step == _ASK:
         prefetch_router(state, frontier, x)
         lanes.step[lane] = _ROUTE
-    elif lanes.step[lane] == _MEET:
+    elif step == _MEET:
         meet_members(state, best, here["tree"], ~here["place"])
         lanes.step[lane] = _WEIGH
-    elif lanes.step[lane] == _WEIGH:
-        weigh_members(state, best, probe_at(lanes.probes, lane), here["tree"], ~here["place"])
+    elif step == _WEIGH:
+        weigh_members(state, best, probe, here["tree"], ~here["place"])
         lanes.step[lane] = _SCORE
+    elif step == _SCORE:
+        score_members(state, best, probe)
+        lanes.step[lane] = _CHOOSE
     else:
-        score_members(state, best, probe_at(lanes.probes, lane))
-        if not begin_path(state, frontier, n_leaves):
+        arrived = begin_path(state, frontier, n_leaves)
+        if not arrived:
             answer(state, best, lanes.row[lane], hits)
-            return True
+            lanes.step[lane] = _BEGIN
+    if arrived:
         _look_ahead(state, lanes, lane, frontier, x)
-    return False
 
 
 @inner
@@ -119,24 +123,21 @@ def _next_row(row, stop, epsilon, seed):
     return row
 
 
-@inner
+@inner_called
 def _answer_rows(state, lanes, rows, first, stop, n_leaves, epsilon, seed, hits):
-    row = _next_row(first, stop, epsilon, seed)
-    n_busy = 0
-    for lane in range(lanes.row.size):
-        if row < stop:
-            _begin_row(state, lanes, lane, rows, row, n_leaves)
-            row = _next_row(row + 1, stop, epsilon, seed)
-            n_busy += 1
+    row, n_busy = first, lanes.row.size
     while n_busy > 0:
         for lane in range(lanes.row.size):
-            if lanes.row[lane] != NONE and _take_step(state, lanes, lane, rows, n_leaves, hits):
+            if lanes.step[lane] == _BEGIN:
+                row = _next_row(row, stop, epsilon, seed)
                 if row < stop:
-                    _begin_row(state, lanes, lane, rows, row, n_leaves)
-                    row = _next_row(row + 1, stop, epsilon, seed)
+                    _begin_row(state, lanes, lane, rows, row)
+                    row += 1
                 else:
-                    lanes.row[lane] = NONE
+                    lanes.step[lane] = _REST
                     n_busy -= 1
+            elif lanes.step[lane] != _REST:
+                _take_step(state, lanes, lane, rows, n_leaves, hits)
 
 
 @kernel

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -44,7 +45,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 def load_script(path: str) -> ModuleType:
-    """Import a script that belongs to no package, named as seen from the project's root."""
+    """Import a script that belongs to no package, named as seen from the project's root.
+
+    Its folder stays on the path, as when it is run: it may have modules of its own.
+    """
+    if str((ROOT / path).parent) not in sys.path:
+        sys.path.append(str((ROOT / path).parent))
     specification = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert specification is not None
     assert specification.loader is not None

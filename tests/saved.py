@@ -38,6 +38,12 @@ def new_tree(X: Any, **options: Any) -> ContextualMemoryTree:
     return tree
 
 
+def compacted(tree: ContextualMemoryTree) -> ContextualMemoryTree:
+    """Return a tree after compaction."""
+    tree.compact()
+    return tree
+
+
 def several_labels(n: int, n_labels: int, seed: int = 0) -> scipy.sparse.csr_array:
     """Return which labels rows have: the first ones are frequent, all others rare."""
     random = np.random.default_rng(seed)
@@ -55,6 +61,7 @@ def objects(n: int = 60) -> dict[str, Any]:
         "empty": ContextualMemoryTree(n_trees=2, random_state=1),
         "dense": new_tree(dense),
         "dense forest": new_tree(dense, n_trees=3, leaf_multiplier=1.0),
+        "compact forest": compacted(new_tree(dense, n_trees=2, leaf_multiplier=1.0)),
         "sparse": new_tree(sparse, leaf_multiplier=1.0),
         "sparse forest": new_tree(sparse, n_trees=2, router_loss="mira"),
         "classifier": CMTClassifier(random_state=0, n_trees=2).fit(dense, words),

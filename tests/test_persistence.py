@@ -425,7 +425,7 @@ def forged(file: bytes, name: str, change: Callable[[np.ndarray], None]) -> byte
     described, arrays = parsed(file)
     i = [entry["name"] for entry in described["arrays"]].index(name)
     entry = described["arrays"][i]
-    dtypes = {"node": NODE, "leaf": [("size", "<i4"), ("parent", "<i4")]}
+    dtypes = {"node": NODE, "leaf": [("size", "<i4"), ("parent", "<i4"), ("packed", "<i4")]}
     cells = dtypes.get(entry["dtype"], [("feature", "<i4"), ("weight", "<f4"), ("square", "<f4")])
     dtype = np.dtype(entry["dtype"] if entry["dtype"] not in (*dtypes, "weight cell") else cells)
     array = np.frombuffer(bytearray(arrays[i]), dtype).reshape(entry["shape"])

@@ -113,6 +113,10 @@ class ForestMachine(RuleBasedStateMachine):
             drawn_in_leaf = tree >= 0 and node < 0
             assert drawn_in_leaf or np.all(np.diff(scores[:n_found]) <= 0)
 
+    @rule(copies=st.booleans())
+    def compact(self, copies: bool) -> None:
+        self.tree.compact(copies=copies)
+
     @precondition(lambda self: self.answered)
     @rule(data=st.data(), all_ranks=st.booleans())
     def update(self, data: st.DataObject, all_ranks: bool) -> None:

@@ -19,6 +19,12 @@ CHEAPER: list[Options] = [
 ]
 """Settings of the classifier, the cheapest first, its defaults last."""
 
+FAST: Options = {"n_reroutes": 1, "sure_margin": 0.25}
+"""Options of trees that are grown and asked faster than by default. They find less, which more leaves make good."""
+
+FEW_CANDIDATES = (20, 100, 400, 800, 1600)
+"""How many classes the classifier looks at, at most, beside its own choice: sparse rows find many in its index."""
+
 LATER_PASSES = ("learn", "teach")
 """How passes after the first one go: by rewards, as in the paper, or by being told the right memory."""
 
@@ -34,14 +40,15 @@ class Trees(Peer):
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:
-        return [{"n_trees": n} for n in ((1, 4) if quick else (1, 2, 4, 8, 16))]
+        counts = (1, 4) if quick else (1, 2, 4, 8)
+        return [{"n_trees": n, **FAST} for n in counts] + ([] if quick else [{"n_trees": 1}, {"n_trees": 8}])
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
         return [{"leaves_per_tree": n} for n in ((1, 4) if quick else (1, 2, 3, 4, 6, 8, 12))]
 
     @classmethod
     def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
-        return [({"n_trees": n}, {"leaves_per_tree": 1}) for n in (1, 4, 8)]
+        return [({"n_trees": n, **FAST}, {"leaves_per_tree": 1}) for n in (1, 4, 8)]
 
     def build(self, **options: Any) -> None:
         from cmt_numba import ContextualMemoryTree
@@ -49,6 +56,7 @@ class Trees(Peer):
         self._n_trees = options["n_trees"]
         self._tree = ContextualMemoryTree(n_threads=self.n_threads, random_state=0, **options)
         self._tree.insert(self.X)
+        self._tree.compact()
 
     def set(self, **options: Any) -> None:
         self._n_probes = options["leaves_per_tree"] * self._n_trees
@@ -104,6 +112,7 @@ class PaperTree(Trees):
             self._tree.learn(self.X, LabelEquality(self.y, self.y), own_ids=ids, n_passes=n_passes)
         elif n_passes:
             self._tree.teach(self.X, ids, n_passes=n_passes)
+        self._tree.compact()
 
 
 class Classifier(Peer):
@@ -121,7 +130,9 @@ class Classifier(Peer):
         return [CHEAPER[0], CHEAPER[-1]] if quick else list(CHEAPER)
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
-        return [{}] if quick else [{}, *({"leaves_per_tree": n} for n in (1, 2, 4))]
+        if quick:
+            return [{}]
+        return [{}, *({"leaves_per_tree": n} for n in (1, 2, 4)), *({"candidates": n} for n in FEW_CANDIDATES)]
 
     @classmethod
     def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
@@ -138,6 +149,7 @@ class Classifier(Peer):
     def set(self, **options: Any) -> None:
         leaves = options.get("leaves_per_tree")
         self._classifier.n_probes = leaves * self._n_trees if leaves else self._n_probes
+        self._classifier.n_candidates = options.get("candidates")
 
     def ask(self, queries: Any, k: int) -> np.ndarray:
         return self._classifier.kneighbors(queries, k, return_distance=False)

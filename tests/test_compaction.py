@@ -1,0 +1,180 @@
+"""Codes, which let searches pass over keys unread, and compaction: neither may change an answer."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import EVERY_LEAF, needs_jit
+
+import cmt_numba._compaction
+from cmt_numba import ContextualMemoryTree, Hits
+from cmt_numba._invariants import InvariantError
+from cmt_numba._state import LEAVES_END, NONE
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def keys(request: pytest.FixtureRequest, dense_keys: np.ndarray, sparse_keys: Any) -> Any:
+    return dense_keys if request.param == "dense" else sparse_keys
+
+
+def grown(keys: Any, **options: Any) -> ContextualMemoryTree:
+    tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0, **options)
+    tree.remove(tree.insert(keys)[::5])
+    return tree
+
+
+def same(hits: Hits, others: Hits) -> bool:
+    return np.array_equal(hits.ids, others.ids) and np.array_equal(hits.scores, others.scores)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize("n_trees", [1, 3])
+def test_compaction_changes_no_answer(keys: Any, n_trees: int, copies: bool):
+    tree = grown(keys, n_trees=n_trees)
+    questions = [{"k": 1}, {"k": 4, "n_probes": 5}, {"k": 300, "n_probes": EVERY_LEAF}]
+    before = [tree.query(keys, **question) for question in questions]
+    tree.compact(copies=copies)
+    tree.check_invariants()
+    assert all(same(tree.query(keys, **question), hits) for question, hits in zip(questions, before, strict=True))
+    explored = tree.query(keys, k=2, epsilon=1.0)
+    assert np.all(explored.ids[:, 0] != NONE)
+
+
+def test_the_memories_of_a_leaf_lie_together(keys: Any):
+    tree = grown(keys, n_trees=2)
+    tree.compact()
+    state = tree._state
+    for leaf in range(state.counters[0, LEAVES_END]):
+        slots = state.members[0, leaf, : state.leaves["size"][0, leaf]]
+        np.testing.assert_array_equal(np.diff(slots), 1)
+
+
+def test_copies_take_what_is_said(dense_keys: np.ndarray):
+    tree = grown(dense_keys, n_trees=3)
+    n, d = tree.n_memories, tree.n_features
+    without = tree.nbytes
+    tree.compact(copies=False)
+    assert tree.nbytes == without
+    tree.compact()
+    assert tree.nbytes == without + 2 * n * (d + 8)
+    tree.compact(copies=False)
+    assert tree.nbytes == without
+
+
+def test_a_compact_tree_lives_on(keys: Any):
+    """Without reroutes nothing is drawn, so a tree that was compacted must become what one that was not becomes."""
+    trees = [grown(keys, n_trees=3, n_reroutes=0) for _ in range(2)]
+    trees[1].compact()
+    for tree in trees:
+        ids = tree.insert(keys[:40])
+        tree.remove(ids[::3])
+        tree.remove(tree.ids.min())
+        hits = tree.query(keys, 3)
+        tree.update(keys, hits, np.random.default_rng(0).random(hits.ids.shape))
+        tree.check_invariants()
+    assert same(trees[0].query(keys, 3, n_probes=6), trees[1].query(keys, 3, n_probes=6))
+    trees[1].reroute(200)
+    trees[1].check_invariants()
+    trees[1].compact()
+    trees[1].check_invariants()
+
+
+def test_a_leaf_that_changes_leaves_its_copies(dense_keys: np.ndarray):
+    tree = grown(dense_keys, n_trees=2, n_reroutes=0)
+    tree.compact()
+    assert np.all(tree._state.leaves["packed"][0] == NONE)
+    n_packed = np.count_nonzero(tree._state.leaves["packed"][1] != NONE)
+    assert n_packed > 10
+    tree.remove(tree.ids[0])
+    assert np.count_nonzero(tree._state.leaves["packed"][1] != NONE) == n_packed - 1
+
+
+def test_nothing_to_compact():
+    tree = ContextualMemoryTree(n_trees=2)
+    tree.compact()
+    tree.remove(tree.insert(np.eye(3)))
+    tree.compact()
+    tree.check_invariants()
+    assert len(tree) == 0
+
+
+def test_compaction_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch, dense_keys: np.ndarray):
+    tree = grown(dense_keys, n_trees=2)
+    before = tree.query(dense_keys, 3)
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(cmt_numba._compaction, "Packed", fail)
+    with pytest.raises(MemoryError):
+        tree.compact()
+    tree.check_invariants()
+    assert same(tree.query(dense_keys, 3), before)
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_keys_that_codes_cannot_tell_apart(rng: np.random.Generator, k: int):
+    """Keys that differ by less than a code does are still told apart, and none of the best is passed over."""
+    centres = rng.normal(size=(6, 24))
+    keys = np.repeat(centres, 40, axis=0) + 2e-3 * rng.normal(size=(240, 24))
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
+    tree.insert(keys)
+    queries = keys + 1e-3 * rng.normal(size=keys.shape)
+    hits = tree.query(queries, k, n_probes=EVERY_LEAF)
+    keys, queries = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (keys, queries))
+    scores = queries @ keys.T
+    np.testing.assert_allclose(hits.scores, -np.sort(-scores, axis=1)[:, :k], atol=1e-6)
+    np.testing.assert_allclose(np.take_along_axis(scores, hits.ids, 1), hits.scores, atol=1e-6)
+
+
+@needs_jit
+def test_a_wide_range_of_values(rng: np.random.Generator):
+    """Keys with a few large values beside many tiny ones, as codes can express neither well."""
+    keys = rng.normal(size=(400, 300)) * np.exp(4 * rng.normal(size=(400, 300)))
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(keys)
+    tree.check_invariants()
+    hits = tree.query(keys, n_probes=EVERY_LEAF)
+    np.testing.assert_array_equal(hits.ids[:, 0], np.arange(400))
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("values", lambda values: values.__setitem__(3, values[3] ^ 64), "a code is too far from its key"),
+        ("marks", lambda marks: marks["error"].__setitem__(0, 0.0), "a code is too far from its key"),
+        ("marks", lambda marks: marks["scale"].__setitem__(0, np.nan), "scale or error is not a small number"),
+    ],
+)
+def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, message: str):
+    tree = grown(dense_keys)
+    change(getattr(tree._state.codes, part))
+    with pytest.raises(InvariantError, match=message):
+        tree.check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.packed.values.__setitem__((0, 5), 99), "a packed code is not its memory's"),
+        (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes are not there"),
+        (lambda state: state.leaves["packed"].__setitem__((0, 0), 0), "of which there are none"),
+    ],
+)
+def test_wrong_copies_are_found(dense_keys: np.ndarray, change: Any, message: str):
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
+    tree.insert(dense_keys)
+    tree.compact()
+    change(tree._state)
+    with pytest.raises(InvariantError, match=message):
+        tree.check_invariants()
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 7, 8, 9, 50])
+def test_rows_side_by_side_do_not_disturb_each_other(keys: Any, n_rows: int):
+    tree = grown(keys, n_trees=2)
+    together = tree.query(keys[:n_rows], 3, n_probes=5)
+    for row in range(n_rows):
+        alone = tree.query(keys[[row]], 3, n_probes=5)
+        np.testing.assert_array_equal(together.ids[row], alone.ids[0])
+        np.testing.assert_array_equal(together.scores[row], alone.scores[0])
