@@ -425,7 +425,11 @@ def forged(file: bytes, name: str, change: Callable[[np.ndarray], None]) -> byte
     described, arrays = parsed(file)
     i = [entry["name"] for entry in described["arrays"]].index(name)
     entry = described["arrays"][i]
-    dtypes = {"node": NODE, "leaf": [("size", "<i4"), ("parent", "<i4"), ("packed", "<i4")]}
+    dtypes = {
+        "node": NODE,
+        "leaf": [("size", "<i4"), ("parent", "<i4"), ("packed", "<i4")],
+        "code mark": [("scale", "<f4"), ("error", "<f4")],
+    }
     cells = dtypes.get(entry["dtype"], [("feature", "<i4"), ("weight", "<f4"), ("square", "<f4")])
     dtype = np.dtype(entry["dtype"] if entry["dtype"] not in (*dtypes, "weight cell") else cells)
     array = np.frombuffer(bytearray(arrays[i]), dtype).reshape(entry["shape"])
@@ -508,6 +512,12 @@ FORGERIES = [
     ("dense", "members", put((0, 0, 0), 2**31 - 1), "not every memory is in exactly one leaf"),
     ("dense", "members", put((0, 0, 0), -7), "not every memory is in exactly one leaf"),
     ("dense", "leaf_of", put((0, 0), 77), "names another leaf than its own"),
+    ("dense", "leaves", put((0, 0), 0, "packed"), "packed codes, of which there are none"),
+    ("compact forest", "leaves", put((1, 0), 2**31 - 1, "packed"), "a leaf's packed codes are not there"),
+    ("compact forest", "leaves", put((1, 0), -2, "packed"), "a leaf's packed codes are not there"),
+    ("compact forest", "packed.marks", put((0, 0), 0.5, "scale"), "a packed code is not its memory's"),
+    ("dense", "codes.values", put(0, 101), "a code is too far from its key"),
+    ("dense", "codes.marks", put(0, np.nan, "scale"), "a code's scale or error is not a small number"),
     ("dense", "routers.weights", put((0, 0), np.nan), "weight is not finite"),
     ("dense", "routers.weights", put((0, 5), -3.0), "sum of squares is negative"),
     ("sparse", "routers.table", put((0, 0), 10**6, "feature"), "miscounts its features|that does not exist"),
