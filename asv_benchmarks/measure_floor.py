@@ -39,21 +39,24 @@ def main() -> None:
         data = make_data(form, int(size), options.queries, int(n_features or 0))
         tree = ContextualMemoryTree(n_trees, n_threads=1, random_state=0)
         tree.insert(data.keys)
-        state = tree._state
         rows = check_rows(data.queries, sparse=form == "text")
-        for n_leaves in options.probes:
-            n_probes = n_trees * n_leaves
-            visit = count_lines(state, rows, list_reads(state, rows, n_probes))
-            times = compare(tree, data.queries, n_probes, options.repeats)
-            to_codes = f"{times.query / times.codes:.2f}" if np.isfinite(times.codes) else ""
-            row = [f"{value:.0f}" for value in visit] + [f"{value:.2f}" for value in (times.query, times.floor)]
-            row += [f"{times.query / times.floor:.2f}", to_codes]
-            table.append([keys, f"{int(size):,}", n_trees, n_leaves, *row])
-            print(*table[-1], flush=True)
-        del tree, state
+        for layout in ("as inserted", "compact"):
+            if layout == "compact":
+                tree.compact()
+            for n_leaves in options.probes:
+                n_probes = n_trees * n_leaves
+                visit = count_lines(tree._state, rows, list_reads(tree._state, rows, n_probes))
+                times = compare(tree, data.queries, n_probes, options.repeats)
+                to_codes = f"{times.query / times.codes:.2f}" if np.isfinite(times.codes) else ""
+                row = [f"{value:.0f}" for value in visit] + [f"{value:.2f}" for value in (times.query, times.floor)]
+                row += [f"{times.query / times.floor:.2f}", to_codes]
+                table.append([keys, f"{int(size):,}", layout, n_trees, n_leaves, *row])
+                print(*table[-1], flush=True)
+        del tree
     headers = [
         "keys",
         "memories",
+        "layout",
         "trees",
         "leaves of\neach tree",
         "routers\nmet",
