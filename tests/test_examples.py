@@ -163,8 +163,9 @@ def test_command_line(finder, pictures, monkeypatch, capsys):
 
 
 @needs_jit
-def test_readme():
+def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The code in the README runs and does what its comments say."""
+    monkeypatch.chdir(tmp_path)  # it writes a file
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(blocks) == 4
     names: dict[str, Any] = {}
