@@ -103,6 +103,7 @@ class PaperTree(Trees):
             alpha=options["alpha"],
             leaf_multiplier=options["c"],
             n_reroutes=options["d"],
+            sure_margin=0.0,  # the paper's descent, which takes every router at its word
             n_threads=self.n_threads,
             random_state=0,
         )
