@@ -48,11 +48,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--peers", nargs="*", default=list(PEERS), choices=list(PEERS), metavar="PEER", help=str(list(PEERS))
     )
-    parser.add_argument("--runs", type=int, default=5, help="rounds; all times are medians over them")
+    parser.add_argument("--runs", type=int, help="rounds, 5 by default; all times are medians over them")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="one round, few settings, 1,000 queries")
+    parser.add_argument("--quick", action="store_true", help="few settings; unless said otherwise one round, and 1,000 queries")
     parser.add_argument("--no-stream", action="store_true", help="leave out inserting with queries in between")
-    parser.add_argument("--most-queries", type=int, default=4000)
+    parser.add_argument("--most-queries", type=int, help="4,000 by default")
     parser.add_argument(
         "--query-limit", type=float, default=5.0, help="seconds a setting; slow peers get fewer queries"
     )
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     plan = Plan(
         options.peers,
-        n_runs=1 if options.quick else options.runs,
+        n_runs=options.runs or (1 if options.quick else 5),
         n_threads=options.threads,
         quick=options.quick,
         stream=not options.no_stream,
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
         patience=options.patience,
         clock=options.clock,
     )
-    most_queries = min(1000, options.most_queries) if options.quick else options.most_queries
+    most_queries = options.most_queries or (1000 if options.quick else 4000)
     results = Results(environment(options.threads, options.clock))
     earlier = load_results(options.earlier) if options.earlier else Results({})
     for name in [name for name in SETS if name.startswith(tuple(options.sets))]:
