@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--runs", type=int, help="rounds, 5 by default; all times are medians over them")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="few settings; unless said otherwise one round, and 1,000 queries")
+    parser.add_argument("--quick", action="store_true", help="few settings, and by default one round of 1,000 queries")
     parser.add_argument("--no-stream", action="store_true", help="leave out inserting with queries in between")
     parser.add_argument("--most-queries", type=int, help="4,000 by default")
     parser.add_argument(
