@@ -84,9 +84,9 @@ class Size(NamedTuple):
     top_bytes: float  # of a router near the root
 
 
-def grow(source: Source, n: int, n_trees: int) -> tuple[float, ContextualMemoryTree]:
+def grow(source: Source, n: int, options: argparse.Namespace) -> tuple[float, ContextualMemoryTree]:
     """Return a tree of so many memories, and the microseconds that each took."""
-    tree = ContextualMemoryTree(n_trees, n_threads=1, random_state=0)
+    tree = ContextualMemoryTree(options.trees, sure_margin=options.sure_margin, n_threads=1, random_state=0)
     taken = 0.0
     for block in source.keys(0, n):
         start = time.perf_counter()
@@ -97,15 +97,14 @@ def grow(source: Source, n: int, n_trees: int) -> tuple[float, ContextualMemoryT
 
 def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> list[Size]:
     """Grow a tree of each size, and ask all of them in turns."""
-    n_trees = options.trees
-    _, tree = grow(source, 1000, n_trees)  # compiles, or loads from the cache on disk
+    _, tree = grow(source, 1000, options)  # compiles, or loads from the cache on disk
     tree.query(source.queries(1000, 10))
     inserts: dict[int, list[float]] = {n: [] for n in sizes}
     trees: dict[int, ContextualMemoryTree] = {}
     for _ in range(options.repeats):
         for n in sizes:
             trees.pop(n, None)
-            taken, trees[n] = grow(source, n, n_trees)
+            taken, trees[n] = grow(source, n, options)
             inserts[n].append(taken)
             print(f"{n:,} inserted: {taken:.2f} us each", flush=True)
 
@@ -187,6 +186,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=float, nargs="+", default=[1e4, 3e4, 1e5, 3e5, 1e6])
     parser.add_argument("--features", type=int, default=64, help="of dense keys")
     parser.add_argument("--trees", type=int, default=1)
+    parser.add_argument("--sure-margin", type=float, default=0.75, help="of the trees; with 0 a search never turns back")
     parser.add_argument("--repeats", type=int, default=3, help="trees grown of each size; their median counts")
     parser.add_argument("--queries", type=int, default=4000)
     parser.add_argument("--query-repeats", type=int, default=7, help="batches asked of each tree; their median counts")
