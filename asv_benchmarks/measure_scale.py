@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=float, nargs="+", default=[1e4, 3e4, 1e5, 3e5, 1e6])
     parser.add_argument("--features", type=int, default=64, help="of dense keys")
     parser.add_argument("--trees", type=int, default=1)
-    parser.add_argument("--sure-margin", type=float, default=0.75, help="of the trees; with 0 a search never turns back")
+    parser.add_argument("--sure-margin", type=float, default=0.75, help="with 0 a search never turns back")
     parser.add_argument("--repeats", type=int, default=3, help="trees grown of each size; their median counts")
     parser.add_argument("--queries", type=int, default=4000)
     parser.add_argument("--query-repeats", type=int, default=7, help="batches asked of each tree; their median counts")
