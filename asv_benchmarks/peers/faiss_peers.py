@@ -105,7 +105,7 @@ class FaissHNSW(_Faiss):
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:
-        return graph_builds(quick)
+        return graph_builds()
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
         return graph_settings(quick)
@@ -125,10 +125,9 @@ class FaissHNSW(_Faiss):
         self._index.hnsw.efSearch = options["ef"]
 
 
-def graph_builds(quick: bool) -> list[Options]:
+def graph_builds() -> list[Options]:
     """Return the builds of a navigable small world graph."""
-    builds = [{"M": 8, "ef_construction": 50}, {"M": 16, "ef_construction": 200}]
-    return builds[:1] if quick else builds
+    return [{"M": 8, "ef_construction": 50}, {"M": 16, "ef_construction": 200}]
 
 
 def graph_settings(quick: bool) -> list[Options]:
@@ -138,4 +137,4 @@ def graph_settings(quick: bool) -> list[Options]:
 
 def graph_streams() -> list[tuple[Options, Options]]:
     """Return the settings to insert into such a graph with."""
-    return [(build, {"ef": 50}) for build in graph_builds(quick=False)]
+    return [(build, {"ef": 50}) for build in graph_builds()]

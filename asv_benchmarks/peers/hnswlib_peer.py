@@ -18,7 +18,7 @@ class Hnswlib(Peer):
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:
-        return graph_builds(quick)
+        return graph_builds()
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
         return graph_settings(quick)

@@ -128,11 +128,11 @@ class Classifier(Peer):
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:
-        return [CHEAPER[0], CHEAPER[-1]] if quick else list(CHEAPER)
+        return [CHEAPER[0], CHEAPER[2], CHEAPER[-1]] if quick else list(CHEAPER)
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
         if quick:
-            return [{}]
+            return [{}, *({"candidates": n} for n in FEW_CANDIDATES[::2])]
         return [{}, *({"leaves_per_tree": n} for n in (1, 2, 4)), *({"candidates": n} for n in FEW_CANDIDATES)]
 
     @classmethod
