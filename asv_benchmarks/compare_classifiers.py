@@ -44,7 +44,7 @@ VW_CMT_GRID = [
     (1, "--alpha 0.1 --leaf_example_multiplier 10 --dream_repeats 5 -l 0.1"),
     (1, "--alpha 0.1 --leaf_example_multiplier 40 --dream_repeats 5 -l 0.1"),
 ]
-"""Passes and options of Vowpal Wabbit's Contextual Memory Tree; alpha, in its convention, is the paper's."""
+"""Passes and options of Vowpal Wabbit's Contextual Memory Tree; its alpha is 1 less the paper's."""
 
 
 class Outcome(NamedTuple):

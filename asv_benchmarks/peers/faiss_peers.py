@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .contract import Options, Peer, Shape
+from .graphs import Graph
 
 _FEWEST_FOR_BLAS = {True: 20, False: 10**9}
 
@@ -98,21 +99,10 @@ class FaissIVF(_Faiss):
         self._index.nprobe = options["nprobe"]
 
 
-class FaissHNSW(_Faiss):
+class FaissHNSW(Graph, _Faiss):
     """A hierarchical navigable small world graph."""
 
     name = "faiss HNSW"
-
-    @classmethod
-    def builds(cls, shape: Shape, quick: bool) -> list[Options]:
-        return graph_builds()
-
-    def settings(self, build: Options, quick: bool) -> list[Options]:
-        return graph_settings(quick)
-
-    @classmethod
-    def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
-        return graph_streams()
 
     def _new_index(self, **options: Any) -> Any:
         import faiss
@@ -123,18 +113,3 @@ class FaissHNSW(_Faiss):
 
     def set(self, **options: Any) -> None:
         self._index.hnsw.efSearch = options["ef"]
-
-
-def graph_builds() -> list[Options]:
-    """Return the builds of a navigable small world graph."""
-    return [{"M": 8, "ef_construction": 50}, {"M": 16, "ef_construction": 200}]
-
-
-def graph_settings(quick: bool) -> list[Options]:
-    """Return the settings of queries to such a graph."""
-    return [{"ef": ef} for ef in ((10, 50) if quick else (1, 2, 5, 10, 15, 20, 30, 50, 80, 120, 200, 400))]
-
-
-def graph_streams() -> list[tuple[Options, Options]]:
-    """Return the settings to insert into such a graph with."""
-    return [(build, {"ef": 50}) for build in graph_builds()]

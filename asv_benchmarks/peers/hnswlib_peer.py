@@ -6,26 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from .contract import Options, Peer, Shape
-from .faiss_peers import graph_builds, graph_settings, graph_streams
+from .graphs import Graph
 
 
-class Hnswlib(Peer):
+class Hnswlib(Graph):
     """A hierarchical navigable small world graph, by distance, which orders unit rows as the cosine does."""
 
     name = "hnswlib"
     package = "hnswlib"
-
-    @classmethod
-    def builds(cls, shape: Shape, quick: bool) -> list[Options]:
-        return graph_builds()
-
-    def settings(self, build: Options, quick: bool) -> list[Options]:
-        return graph_settings(quick)
-
-    @classmethod
-    def streams(cls, shape: Shape) -> list[tuple[Options, Options]]:
-        return graph_streams()
 
     def build(self, **options: Any) -> None:
         import hnswlib
