@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import inner, inner_allocating
+from ._jit import inner, inner_allocating, inner_merged
 from ._linear import margin_of, prefetch_weights
 from ._prefetch import prefetch
 from ._state import LEFT, NODES_END, NONE, RIGHT, ROOT
@@ -148,7 +148,7 @@ def begin_search(frontier):
     here["n_reached"] = 0
 
 
-@inner
+@inner_merged
 def begin_path(state, frontier, n_leaves):
     """Begin the path to the leaf that is the most promising of those not yet reached; False after ``n_leaves``.
 
@@ -186,7 +186,7 @@ def _merge_heaps(frontier):
         _push(frontier, entry["cost"], entry["tree"], entry["place"])
 
 
-@inner
+@inner_merged
 def pass_router(state, frontier, x):
     """Let the router of the place at hand, which is no leaf, send a row on.
 

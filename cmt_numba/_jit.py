@@ -14,7 +14,9 @@ uses them and need no cache entry of their own:
   NaN and infinity keep their meaning.
 - ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
   count: it is compiled once and not again in all that use it.
-- ``inner_allocating`` is for what a kernel calls once to make room to work in.
+- ``inner_merged`` is ``inner`` for what has one caller or two: it becomes part of these before they are compiled at
+  all, where one that is inlined is compiled by itself and once more in each function on the way up to a kernel.
+- ``inner_allocating`` is for what a kernel calls once to make room to work in. It is merged into the kernel too.
 
 Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.
 """
@@ -34,7 +36,8 @@ kernel = njit(**_OPTIONS, cache=_CACHE)
 inner = njit(**_OPTIONS, **_INLINED)
 inner_fastmath = njit(**_OPTIONS, **_INLINED, fastmath=_FASTMATH)
 inner_called = njit(**_OPTIONS, **_UNCOUNTED)
-inner_allocating = njit(**_OPTIONS)
+inner_merged = njit(**_OPTIONS, **_UNCOUNTED, inline="always")
+inner_allocating = njit(**_OPTIONS, inline="always")
 
 
 def as_python(function: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import inner, inner_allocating, inner_fastmath
+from ._jit import inner, inner_allocating, inner_fastmath, inner_merged
 from ._keys import dot, hash_feature, squared_length
 from ._prefetch import prefetch
 from ._state import NONE
@@ -66,7 +66,7 @@ def release_model(state, t, node):
         release_table(state, t, node)
 
 
-@inner
+@inner_merged
 def locate(state, t, node, x, work):
     """Make a model ready to train on a row: find its weights, giving new features a weight of 0.
 
@@ -155,7 +155,7 @@ def probed_margin(state, t, node, probe, x):
     )
 
 
-@inner
+@inner_merged
 def located_margin(state, t, node, x, work):
     """Return g(x) like :func:`margin_of`, for a row that :func:`locate` has located."""
     if not state.parameters.sparse:

@@ -9,7 +9,7 @@ on from there, so nothing is done twice and growth leaves no trace in the tree. 
 import numpy as np
 
 from ._codes import move_code
-from ._jit import inner, inner_called, kernel
+from ._jit import inner, inner_called, inner_merged, kernel
 from ._keys import drop_key, find_slot, key_of, longest_key, prefetch_key
 from ._linear import locate, located_margin, margin_of, new_workspace, release_model, reset_model
 from ._prefetch import prefetch
@@ -108,7 +108,7 @@ def _split(state, t, leaf, work):
     return DONE
 
 
-@inner
+@inner_merged
 def _take_node_above(state, t, left, right):
     """Return a new internal node that hangs where leaf ``left`` did, above the leaves ``left`` and ``right``."""
     node = take_node(state, t)
@@ -121,7 +121,7 @@ def _take_node_above(state, t, left, right):
     return node
 
 
-@inner
+@inner_merged
 def _share_out(state, t, node):
     """Move the memories of the left leaf below ``node`` that its router sends right, leaving neither leaf empty."""
     left, right = ~child_of(state, t, node, LEFT), ~child_of(state, t, node, RIGHT)
@@ -150,7 +150,7 @@ def _member_margin(state, t, node, leaf, i):
     return margin_of(state, t, node, key_of(state, np.int64(state.members[t, leaf, i])))
 
 
-@inner
+@inner_merged
 def _insert_from(state, t, slot, place, n, work):
     """INSERT (Algorithm 4) from ``place`` on, in a tree of ``n`` memories with this one.
 
@@ -179,7 +179,7 @@ def _insert_from(state, t, slot, place, n, work):
     return status
 
 
-@inner
+@inner_merged
 def _begin_move(state, t, slot, moved_from):
     counters = state.counters
     following = peek_below(state.streams, t, counters[t, COUNT])  # what the next reroute will most likely draw
@@ -190,7 +190,7 @@ def _begin_move(state, t, slot, moved_from):
     counters[t, MOVED_FROM] = moved_from
 
 
-@inner
+@inner_merged
 def _begin_reroute(state, t):
     """REROUTE (Algorithm 7): take a memory drawn uniformly out of its leaf and send it down from the root.
 
@@ -203,7 +203,7 @@ def _begin_reroute(state, t):
     _begin_move(state, t, slot, leaf)
 
 
-@inner
+@inner_merged
 def _collapse_if_empty(state, t, leaf):
     """Let an emptied leaf and its parent disappear: the leaf's sibling takes the parent's place."""
     node = parent_of(state, t, ~leaf)
@@ -216,7 +216,7 @@ def _collapse_if_empty(state, t, leaf):
     free_leaf(state, t, leaf)
 
 
-@inner
+@inner_merged
 def _finish_move(state, t, work):
     """Send the moving memory on its way; return DONE when it has arrived, or what is full."""
     counters = state.counters

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ._jit import inner
+from ._jit import inner, inner_merged
 from ._keys import key_of
 from ._linear import adagrad_step, dense_start, passive_aggressive_step
 from ._state import NONE
@@ -58,7 +58,7 @@ def _reset_absent_weights(state, t, node):
             weights[j] = 0.0
 
 
-@inner
+@inner_merged
 def train_router(state, t, node, x, work, margin, label, importance):
     """Train the router on a located row towards ``label`` (-1 or 1); return the new margin.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._codes import coded_score, prefetch_code
-from ._jit import inner, inner_allocating
+from ._jit import inner, inner_allocating, inner_merged
 from ._keys import prefetch_key, prefetch_span
 from ._random import mix
 from ._scorer import score
@@ -103,7 +103,7 @@ def offer(best, value, tie, slot):
     slots[i] = slot
 
 
-@inner
+@inner_merged
 def meet_members(state, best, t, leaf):
     """List the memories of a leaf, and ask for their codes or, if keys are sparse, for where the keys are."""
     record = state.leaves[t, leaf]
@@ -118,7 +118,7 @@ def meet_members(state, best, t, leaf):
             prefetch_code(state, slot)
 
 
-@inner
+@inner_merged
 def weigh_members(state, best, probe, t, leaf):
     """Leave out those memories of the leaf whose codes show that they are not among the best; ask for others' keys."""
     if not state.parameters.sparse:
@@ -128,7 +128,7 @@ def weigh_members(state, best, probe, t, leaf):
         prefetch_key(state, best.waiting[i])
 
 
-@inner
+@inner_merged
 def _bound_scores(state, best, probe, t, packed):
     """Write the most that each memory can score, and to ``floors`` the highest of the least that they score."""
     d = state.parameters.n_features
@@ -154,7 +154,7 @@ def _enter_floor(floors, value):
     floors[i] = value
 
 
-@inner
+@inner_merged
 def _drop_hopeless(best):
     """Leave out the memories that cannot be among the best."""
     last = best.scores.size - 1
@@ -180,7 +180,7 @@ def _is_new(state, best, slot):
     return True
 
 
-@inner
+@inner_merged
 def score_members(state, best, probe):
     """Score the memories left of the leaf, and keep the best."""
     last = best.scores.size - 1
@@ -200,7 +200,7 @@ def scan_leaf(state, best, probe, t, leaf):
     score_members(state, best, probe)
 
 
-@inner
+@inner_merged
 def answer(state, best, row, hits):
     """Write the memories found into a row of the hits."""
     for i in range(best.n_found[0]):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import inner, inner_allocating, inner_fastmath
+from ._jit import inner, inner_allocating, inner_fastmath, inner_merged
 from ._keys import dot, hash_feature, key_of
 from ._state import NONE
 
@@ -66,7 +66,7 @@ def new_probe(state, longest):
     return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
 
 
-@inner
+@inner_merged
 def aim_probe(state, probe, x, weighted):
     """Make ``probe`` ready for a row, always of the same rows; ``weighted`` by 1 plus theta or not."""
     theta = state.scorer.theta

@@ -20,7 +20,7 @@ from ._frontier import (
     prefetch_here,
     prefetch_router,
 )
-from ._jit import inner, inner_allocating, inner_called, kernel
+from ._jit import inner, inner_allocating, inner_called, inner_merged, kernel
 from ._keys import longest_row, row_of
 from ._scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
 from ._scorer import Probe, aim_probe, new_probes, probe_at
@@ -62,7 +62,7 @@ def _new_lanes(state, rows, first, stop, k):
     )
 
 
-@inner_called
+@inner_merged
 def _begin_row(state, lanes, lane, rows, row):
     """Let a lane begin with a row."""
     lanes.row[lane] = row
@@ -72,7 +72,7 @@ def _begin_row(state, lanes, lane, rows, row):
     lanes.step[lane] = _CHOOSE
 
 
-@inner
+@inner_merged
 def _look_ahead(state, lanes, lane, frontier, x):
     """Decide what a lane does next at the place that it has come to, and ask for what that will read."""
     prefetch_here(state, frontier)
@@ -85,7 +85,7 @@ def _look_ahead(state, lanes, lane, frontier, x):
         lanes.step[lane] = _ROUTE
 
 
-@inner
+@inner_merged
 def _take_step(state, lanes, lane, rows, n_leaves, hits):
     """Take a lane's next step with the row that it has begun with."""
     frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
