@@ -6,7 +6,7 @@ import numpy as np
 
 from ._frontier import Frontier, begin_search, frontier_at, new_frontiers, reach_next
 from ._head import score_common, score_label
-from ._jit import inner, inner_allocating, kernel
+from ._jit import inner, inner_allocating, inner_merged, kernel
 from ._keys import Rows, longest_row, row_of
 from ._postings import keep_best_labels, meet_labels
 from ._scorer import Probe, aim_probe, new_probe
@@ -67,7 +67,7 @@ def new_candidates(state, head, questions, effort, n_right):
     )
 
 
-@inner
+@inner_merged
 def _reach_labels(state, candidates, routed, most):
     """Add the labels of the leaves that a row reaches, those of the surest leaves first, until there are ``most``."""
     frontier, n_leaves = frontier_at(candidates.frontiers, 0), candidates.effort.n_leaves
@@ -83,7 +83,7 @@ def _reach_labels(state, candidates, routed, most):
         t, leaf = reach_next(state, frontier, routed, n_leaves)
 
 
-@inner
+@inner_merged
 def _add_common(head, candidates):
     """Add the labels that come into question for every row."""
     common = head.common.labels

@@ -224,7 +224,7 @@ def prefetch_router(state, frontier, x):
     prefetch_weights(state, frontier.here[0]["tree"], frontier.here[0]["place"], x)
 
 
-@inner
+@inner_merged
 def reach_next(state, frontier, x, n_leaves):
     """Return the tree and the leaf that are the most promising of those not yet reached; NONE after ``n_leaves``."""
     if not begin_path(state, frontier, n_leaves):

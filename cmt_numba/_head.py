@@ -21,7 +21,7 @@ from ._digest import (
     no_digest,
 )
 from ._growth import with_nodes, with_tables
-from ._jit import inner, kernel
+from ._jit import inner, inner_merged, kernel
 from ._keys import Rows, longest_row, row_of, squared_length
 from ._linear import (
     add_row,
@@ -210,7 +210,7 @@ def score_label(head, label, probe, x):
     return head.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
 
 
-@inner
+@inner_merged
 def score_common(head, x, scores):
     """Write what the head says of the common labels for row ``x``, if this can be said of all at once.
 

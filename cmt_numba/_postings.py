@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 
-from ._jit import inner
+from ._jit import inner, inner_merged
 from ._state import NONE
 
 _MOST_LISTS = 32  # that a row goes through
@@ -49,7 +49,7 @@ def list_by_feature(offsets: np.ndarray, features: np.ndarray, weights: np.ndarr
     return Postings(ranked.indptr.astype(np.int64), labels[kept], weights[kept], n_labels)
 
 
-@inner
+@inner_merged
 def _set_priorities(postings, priorities, x):
     """Let heavy cells come before light ones, and short lists before long ones."""
     for i in range(x.b - x.a):
@@ -60,7 +60,7 @@ def _set_priorities(postings, priorities, x):
         priorities[i] = value * value / np.float32(length) if fits else np.float32(0.0)
 
 
-@inner
+@inner_merged
 def _next_list(priorities, n_cells):
     """Return the cell whose list comes next, NONE after the last one."""
     next_cell, highest = NONE, np.float32(0.0)
@@ -89,7 +89,7 @@ def _go_through(postings, entry, end, value, sums, labels, n_found):
     return n_found
 
 
-@inner
+@inner_merged
 def meet_labels(postings, priorities, x, sums, labels, n_found):
     """Append the labels that row ``x`` meets to the ``n_found`` there are, until ``labels`` is full.
 
@@ -125,7 +125,7 @@ def _sift_down(heap, sums, i):
     heap[i] = label
 
 
-@inner
+@inner_merged
 def keep_best_labels(labels, sums, n_kept):
     """Keep the labels of the greatest sums, put them first, and return how many they are."""
     if labels.size <= n_kept:

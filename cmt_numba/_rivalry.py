@@ -11,7 +11,7 @@ import numpy as np
 
 from ._candidates import best_of, find_candidates, new_candidates, place_of
 from ._head import LOGISTIC, MIRA, SOFTMAX, Head
-from ._jit import inner, inner_allocating, kernel
+from ._jit import inner, inner_allocating, inner_merged, kernel
 from ._keys import longest_row, row_of
 from ._linear import adagrad_step, add_row, locate, new_workspace
 from ._scorer import probed_dot
@@ -92,7 +92,7 @@ def _new_slopes(most):
     return np.empty(most, np.float32)
 
 
-@inner
+@inner_merged
 def _find_slopes(head, candidates, right, slopes):
     """Write the slope of the loss in each candidate's score."""
     loss, n, scores = head.parameters.loss, candidates.n_found[0], candidates.scores
@@ -114,7 +114,7 @@ def _find_slopes(head, candidates, right, slopes):
     slopes[right] -= np.float32(1.0)
 
 
-@inner
+@inner_merged
 def _descend(head, candidates, x, right, slopes, work):
     """Take an AdaGrad step for every candidate whose slope counts.
 
@@ -173,7 +173,7 @@ def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work
     return change
 
 
-@inner
+@inner_merged
 def _ascend(head, candidates, x, right, row, duals, work):
     """Crammer and Singer's dual, one row at a time: hold the right label apart from its rivals, no more than needed.
 
