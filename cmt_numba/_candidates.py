@@ -72,15 +72,17 @@ def _reach_labels(state, candidates, routed, most):
     """Add the labels of the leaves that a row reaches, those of the surest leaves first, until there are ``most``."""
     frontier, n_leaves = frontier_at(candidates.frontiers, 0), candidates.effort.n_leaves
     begin_search(frontier)
-    t, leaf = reach_next(state, frontier, routed, n_leaves)
-    while leaf != NONE and candidates.n_found[0] < most:
+    patience = min(most, state.members.shape[2])
+    while candidates.n_found[0] < most:
+        t, leaf = reach_next(state, frontier, routed, n_leaves, patience)
+        if leaf == NONE:
+            break
         for j in range(state.leaves[t, leaf]["size"]):
             label = np.int64(state.members[t, leaf, j])
             if candidates.n_found[0] < most and candidates.sums[label] == 0.0:
                 candidates.sums[label] = _FOUND
                 candidates.labels[candidates.n_found[0]] = label
                 candidates.n_found[0] += 1
-        t, leaf = reach_next(state, frontier, routed, n_leaves)
 
 
 @inner_merged

@@ -149,11 +149,11 @@ def begin_search(frontier):
 
 
 @inner_merged
-def begin_path(state, frontier, n_leaves):
+def begin_path(state, frontier, n_leaves, patience):
     """Begin the path to the leaf that is the most promising of those not yet reached; False after ``n_leaves``.
 
     With at least a leaf for every tree, each tree gives its best leaf first: a second tree's opinion is worth more
-    than a second leaf of the first.
+    than a second leaf of the first. ``patience`` is for how many routers the path may change, see :func:`pass_router`.
     """
     here, n_trees = frontier.here[0], state.parameters.n_trees
     n_reached = here["n_reached"]
@@ -169,7 +169,7 @@ def begin_path(state, frontier, n_leaves):
     if n_reached == n_leaves or here["first"] == here["end"]:
         return False
     here["n_reached"] += 1
-    here["patience"] = state.members.shape[2]
+    here["patience"] = patience
     _take_cheapest(frontier)
     return True
 
@@ -191,8 +191,8 @@ def pass_router(state, frontier, x):
     """Let the router of the place at hand, which is no leaf, send a row on.
 
     Where no router is sure of anything, the cheapest places would keep changing between many half-way paths. So after
-    as many routers as a full leaf has memories, the path at hand is followed to its end: finding a leaf never costs
-    more than a small multiple of scanning it.
+    ``patience`` routers the path at hand is followed to its end. Give as many as there are memories to look at in the
+    leaf: then finding it never costs more than a small multiple of scanning it.
     """
     here, sure = frontier.here[0], np.float32(state.parameters.sure_margin)
     t, place = here["tree"], here["place"]
@@ -225,9 +225,9 @@ def prefetch_router(state, frontier, x):
 
 
 @inner_merged
-def reach_next(state, frontier, x, n_leaves):
+def reach_next(state, frontier, x, n_leaves, patience):
     """Return the tree and the leaf that are the most promising of those not yet reached; NONE after ``n_leaves``."""
-    if not begin_path(state, frontier, n_leaves):
+    if not begin_path(state, frontier, n_leaves, patience):
         return NONE, NONE
     here = frontier.here[0]
     while here["place"] >= 0:

@@ -107,7 +107,7 @@ def _take_step(state, lanes, lane, rows, n_leaves, hits):
         score_members(state, best, probe)
         lanes.step[lane] = _CHOOSE
     else:
-        arrived = begin_path(state, frontier, n_leaves)
+        arrived = begin_path(state, frontier, n_leaves, state.members.shape[2])
         if not arrived:
             answer(state, best, lanes.row[lane], hits)
             lanes.step[lane] = _BEGIN

@@ -22,7 +22,7 @@ CHEAPER: list[Options] = [
 FAST: Options = {"n_reroutes": 1, "sure_margin": 0.25}
 """Options of trees that are grown and asked faster than by default. They find less, which more leaves make good."""
 
-FEW_CANDIDATES = (20, 100, 400, 800, 1600)
+FEW_CANDIDATES = (4, 20, 100, 400, 1600)
 """How many classes the classifier looks at, at most, beside its own choice: sparse rows find many in its index."""
 
 LATER_PASSES = ("learn", "teach")
@@ -132,7 +132,7 @@ class Classifier(Peer):
 
     def settings(self, build: Options, quick: bool) -> list[Options]:
         if quick:
-            return [{}, *({"candidates": n} for n in FEW_CANDIDATES[::2])]
+            return [{}, *({"candidates": n} for n in FEW_CANDIDATES)]
         return [{}, *({"leaves_per_tree": n} for n in (1, 2, 4)), *({"candidates": n} for n in FEW_CANDIDATES)]
 
     @classmethod
