@@ -594,6 +594,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "a trigger": ("other tables", lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END")),
     "a later version": ("is of version 2", lambda f: execute(f, "PRAGMA user_version = 2")),
     "another program's": ("not a journal", lambda f: execute(f, "PRAGMA application_id = 7")),
+    "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
     "no database": ("is damaged", lambda f: (f / "journal.sqlite").write_bytes(b"journal" * 1000)),
     "an empty journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").write_bytes(b"")),
     "no journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").unlink()),
@@ -601,6 +602,12 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "no tree": ("tree-1.cmt: is missing", lambda f: (f / "tree-1.cmt").unlink()),
     "another tree": ("entry 1 is not valid: it leads to", lambda f: ContextualMemoryTree().save(f / "tree-1.cmt")),
 }
+
+
+def _overwrite(path: Path, place: int, contents: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(contents)
 
 
 def _empty_but_for_a_draw(folder: Path) -> None:

@@ -80,7 +80,10 @@ class Database:
             raise FileFormatError(self.path, "has other tables than a journal")
         found = self._run("PRAGMA integrity_check(1)")
         if found != "ok":
-            raise FileFormatError(self.path, f"is damaged: {found}")
+            raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
+        self._run("BEGIN")
+        self._run(f"PRAGMA user_version = {_VERSION}")  # fails if the database says that nobody may write to it
+        self._run("ROLLBACK")
         return False
 
     def _run(self, statement: str) -> object:
