@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +26,21 @@ _NOT_THE_FILES_FAULT = {
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR),
     *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM),
 }
+
+_open: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """Keep the connections that a fork has inherited from ever being closed in the child, be it by its end.
+
+    SQLite takes its memory's word that it holds the lock, and would delete the log that the parent is writing.
+    """
+    for database in _open:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database._connection))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 class Database:
@@ -46,6 +63,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._process = os.getpid()
         if path.exists() and not os.access(path, os.R_OK | os.W_OK):
             raise PermissionError(f"{path} cannot be written")
         with self._reading():
@@ -57,6 +75,7 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+        _open.add(self)
 
     def _prepare(self) -> bool:
         """Lock and check the database; return whether there is nothing in it yet."""
@@ -144,7 +163,9 @@ class Database:
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Close the database. Entries not yet on the disk are given up."""
+        """Close the database, unless it is a parent process's. Entries not yet on the disk are given up."""
+        if self._process != os.getpid():
+            return
         if self._connection.in_transaction:
             self._connection.rollback()
         self._connection.close()

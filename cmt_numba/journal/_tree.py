@@ -103,7 +103,8 @@ class DurableTree(ContextualMemoryTree):
     full, interrupted) leaves a tree in memory that is not the one on the disk: it can still be asked, but refuses to be
     changed until its folder has been closed and opened again, which gives the tree before that change.
 
-    Changes from several threads are made one after the other.
+    Changes from several threads are made one after the other. A process that has been forked from the one that opened
+    the folder can ask the tree, but not change it.
 
     Parameters
     ----------
