@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from kill_journal import FORMS, change, kill_changes, same
+from kill_journal import FORMS, change, kill_changes, new_tree, same
 from saved import dense_rows, sparse_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
@@ -127,6 +127,21 @@ def test_a_tree_is_what_it_was_and_goes_on_as_it_would(rows: Any, snapshot_bytes
     assert same(again, plain)
     again.close()
     assert same(opened(again.path), plain)
+
+
+@needs_jit
+@pytest.mark.parametrize("form", FORMS)
+def test_snapshots_change_nothing(form: str, tmp_path: Path):
+    plain, saved, number = new_tree(), new_tree(), 0
+    while number < 600:
+        n_changes = change(plain, form, number)
+        assert change(saved, form, number) == n_changes
+        number += n_changes
+        if number % 50 == 0:
+            assert same(saved, plain)
+            saved.save(tmp_path / "saved")
+            saved = ContextualMemoryTree.load(tmp_path / "saved")
+    assert same(saved, plain)
 
 
 def test_it_answers_as_any_tree_does(folder: Path, opened: Opened, tmp_path: Path):
@@ -615,6 +630,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "a later version": ("is of version 2", lambda f: execute(f, "PRAGMA user_version = 2")),
     "another program's": ("not a journal", lambda f: execute(f, "PRAGMA application_id = 7")),
     "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
+    "a lost page": ("is damaged: .*freelist", lambda f: _overwrite(f / "journal.sqlite", 36, b"\x00\x00\x00\x07")),
     "no database": ("is damaged", lambda f: (f / "journal.sqlite").write_bytes(b"journal" * 1000)),
     "an empty journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").write_bytes(b"")),
     "no journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").unlink()),
