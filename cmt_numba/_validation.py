@@ -41,6 +41,20 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         If ``X`` has not two dimensions, is empty, has the wrong width, holds a NaN, an infinity or a value too large
         for float32, or is a sparse matrix whose indices are broken.
     """
+    X = check_matrix(X, n_features=n_features)
+    if scipy.sparse.issparse(X):
+        return _dense_rows(X.toarray()) if sparse is False else _sparse_rows(X)
+    return _sparse_rows(scipy.sparse.csr_array(X)) if sparse else _dense_rows(X)
+
+
+def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
+    """Return keys or queries as they are but in float32: as an array, or in canonical CSR form if they are sparse.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`check_rows` does, but values that are not finite in float32 pass.
+    """
     if not scipy.sparse.issparse(X):
         X = _as_dense(X)
     if X.ndim != 2:
@@ -56,10 +70,14 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         raise ValueError(f"X must have at most {MOST_FEATURES} features, not {width}")
     if n_features is not None and width != n_features:
         raise ValueError(f"X must have {n_features} features like the keys inserted first, not {width}")
-    if scipy.sparse.issparse(X):
-        X = _as_csr(X)
-        return _dense_rows(X.toarray()) if sparse is False else _sparse_rows(X)
-    return _sparse_rows(scipy.sparse.csr_array(_as_float32(X))) if sparse else _dense_rows(X)
+    if not scipy.sparse.issparse(X):
+        return _as_float32(X)
+    X = _as_csr(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    values = _as_float32(X.data)
+    return X if values is X.data else scipy.sparse.csr_array((values, X.indices, X.indptr), X.shape)
 
 
 def _as_dense(X: Any) -> np.ndarray:
@@ -71,22 +89,17 @@ def _as_dense(X: Any) -> np.ndarray:
 
 def _dense_rows(X: np.ndarray) -> Rows:
     n_rows, width = X.shape
-    values = _as_float32(X).reshape(-1)
+    values = X.reshape(-1)
     offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
     return Rows(_normalized(values, offsets), _EMPTY_INDICES, offsets, width, False)
 
 
 def _sparse_rows(X: scipy.sparse.csr_array) -> Rows:
-    if not X.has_canonical_format:
+    if np.count_nonzero(X.data) < X.data.size:
         X = X.copy()
-        X.sum_duplicates()
-    values = _as_float32(X.data)
-    if np.count_nonzero(values) < values.size:
-        X = scipy.sparse.csr_array((values, X.indices, X.indptr), X.shape, copy=True)
         X.eliminate_zeros()
-        values = X.data
     offsets = X.indptr.astype(np.int64)
-    return Rows(_normalized(values, offsets), X.indices.astype(np.int32), offsets, X.shape[1], True)
+    return Rows(_normalized(X.data, offsets), X.indices.astype(np.int32), offsets, X.shape[1], True)
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:

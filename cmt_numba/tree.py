@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numba
 import numpy as np
@@ -52,6 +52,9 @@ from ._validation import (
 from .persistence._container import Contents
 from .persistence._trees import check_state, read_object, refusing, state_of, take, tree_contents, write_object
 from .rewards import Reward
+
+if TYPE_CHECKING:
+    from .journal import DurableTree
 
 ROUTER_LOSSES = ("squared", "logistic", "mira")
 SCORER_LOSSES = ("ranking", "mira", "regression")
@@ -311,7 +314,7 @@ class ContextualMemoryTree:
         if self.n_memories == 0:
             return hits
         state = self._allocated()
-        seed = np.uint64(draw_word(state.streams, state.streams.size - 1)) if epsilon > 0.0 else np.uint64(0)
+        seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
         n_threads = self._threads_for(n)
         with progress_bar(n, "query", progress) as report:
 
@@ -590,6 +593,21 @@ class ContextualMemoryTree:
             return cls._made_of(contents.fields, contents.arrays, thorough=not mmap)
 
     @classmethod
+    def open(cls, path: str | os.PathLike[str], **options: Any) -> DurableTree:
+        """Return a tree that lives in a folder: what is done to it survives a process that is killed.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder, which need not exist yet.
+        **options
+            Those of :class:`cmt_numba.journal.DurableTree`, and, for a tree that is new, those of this class.
+        """
+        from .journal import DurableTree  # it imports this module
+
+        return DurableTree(path, **options)
+
+    @classmethod
     def _made_of(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool) -> Self:
         """Return the tree that a file holds.
 
@@ -635,8 +653,12 @@ class ContextualMemoryTree:
 
     def _new_generator(self) -> np.random.Generator:
         """Return a generator of random numbers that goes on from the trees' own randomness."""
+        return np.random.Generator(np.random.PCG64(self._draw_word()))
+
+    def _draw_word(self) -> int:
+        """Return 64 bits of the random stream that queries draw from."""
         streams = self._allocated().streams
-        return np.random.Generator(np.random.PCG64(int(draw_word(streams, streams.size - 1))))
+        return int(draw_word(streams, streams.size - 1))
 
     def _check_rows(self, X: Any) -> Rows:
         if self._state is None:

@@ -71,6 +71,7 @@ def test_benchmarks(benchmarks: dict[str, ModuleType], module: str):
                 assert not hasattr(ContextualMemoryTree, "save")
                 continue
             result = getattr(benchmark, name)(*parameters)
+            getattr(benchmark, "teardown", lambda *_: None)(*parameters)
             if name.startswith("track_"):
                 assert np.isfinite(result)
                 assert result >= 0.0

@@ -3,6 +3,8 @@
 import pickle
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from cmt_numba import ContextualMemoryTree
 
@@ -95,6 +97,44 @@ class Load(WithFiles):
     def peakmem_load(self, form: str, n: int) -> None:
         """Load everything into memory."""
         ContextualMemoryTree.load(_path(form, n))
+
+
+class Journal:
+    """Insert into a tree that lives in a folder, and into one that does not."""
+
+    params = ((1, 100, 10_000), ("journaled", "journaled, synced in the end", "plain"))
+    param_names = ("rows", "tree")
+    number = 1
+    warmup_time = 0
+    repeat = 3
+    n_rows = 10_000
+
+    def setup(self, n: int, kind: str) -> None:
+        """Have everything compiled, and make an empty tree."""
+        if kind != "plain" and not hasattr(ContextualMemoryTree, "open"):
+            raise NotImplementedError
+        self.keys = make_data("dense", self.n_rows).keys
+        options: dict[str, Any] = {"n_threads": 1, "random_state": 0}
+        ContextualMemoryTree(**options).insert(self.keys[:1000])
+        if kind == "plain":
+            self.tree = ContextualMemoryTree(**options)
+            return
+        self.folder = TemporaryDirectory(dir=".")
+        sync_every = 1 if kind == "journaled" else 1_000_000
+        self.tree = ContextualMemoryTree.open(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
+
+    def time_insert(self, n: int, kind: str) -> None:
+        """Insert so many rows at a time, 10,000 in all or 1000 times."""
+        for first in range(0, min(self.n_rows, 1000 * n), n):
+            self.tree.insert(self.keys[first : first + n])
+        if kind != "plain":
+            self.tree.sync()
+
+    def teardown(self, n: int, kind: str) -> None:
+        """Delete the folder."""
+        if kind != "plain":
+            self.tree.close()
+            self.folder.cleanup()
 
 
 def _path(form: str, n: int) -> Path:

@@ -12,6 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -98,6 +99,19 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
     OSError
         If the file cannot be written.
     """
+    with _replacing(Path(os.path.realpath(path))) as file:
+        _write(file, contents, dtypes)
+
+
+def pack_contents(contents: Contents, dtypes: Dtypes) -> bytes:
+    """Return the bytes that :func:`write_contents` would write to a file."""
+    packed = BytesIO()
+    _write(packed, contents, dtypes)
+    return packed.getvalue()
+
+
+def _write(file: BinaryIO, contents: Contents, dtypes: Dtypes) -> None:
+    """Write the contents to a file that is empty."""
     names = {dtype: name for name, dtype in dtypes.items()}
     arrays = {name: np.ascontiguousarray(array, _little(array.dtype)) for name, array in contents.arrays.items()}
     entries: list[dict[str, Any]] = [
@@ -113,12 +127,11 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
     ]
     described = {"kind": contents.kind, "library": contents.library, "fields": contents.fields, "arrays": entries}
     header = _header(described, entries)
-    with _replacing(Path(os.path.realpath(path))) as file:
-        file.write(_PREAMBLE.pack(_MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
-        file.write(header)
-        for array, entry in zip(arrays.values(), entries, strict=True):
-            file.write(bytes(entry["offset"] - file.tell()))
-            file.write(_bytes_of(array))
+    file.write(_PREAMBLE.pack(_MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
+    file.write(header)
+    for array, entry in zip(arrays.values(), entries, strict=True):
+        file.write(bytes(entry["offset"] - file.tell()))
+        file.write(_bytes_of(array))
 
 
 def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
@@ -153,10 +166,10 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    _bring_to_disk(target.parent)
+    bring_to_disk(target.parent)
 
 
-def _bring_to_disk(folder: Path) -> None:
+def bring_to_disk(folder: Path) -> None:
     """Make sure that a renaming in a folder survives a crash of the machine."""
     if os.name != "posix":
         return  # where folders cannot be opened
@@ -202,16 +215,45 @@ def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(path, "is not a regular file")
         try:
-            version, described = _read_header(file, status.st_size)
-            entries = _entries(described, dtypes, file.tell(), status.st_size)
-            arrays = _mapped(file, entries) if mmap else {entry.name: _read_array(file, entry) for entry in entries}
+            return _read(file, status.st_size, dtypes, mmap=mmap)
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
-    return Contents(described["kind"], described["fields"], arrays, described["library"], version)
+
+
+def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes, dtypes: Dtypes) -> Contents:
+    """Return the contents that :func:`pack_contents` has made bytes of.
+
+    Parameters
+    ----------
+    path : path-like
+        The file that the bytes come from.
+    what : str
+        What they are called in errors.
+    packed : bytes
+        The bytes.
+    dtypes : dict of str to dtype
+        The dtypes that arrays may have, by their names in the file.
+
+    Raises
+    ------
+    FileFormatError
+        If they are no contents, or damaged.
+    """
+    try:
+        return _read(BytesIO(packed), len(packed), dtypes, mmap=False)
+    except _DamagedError as error:
+        raise FileFormatError(path, f"{what}: {error}") from error
 
 
 class _DamagedError(Exception):
     """What is wrong with the file in hand."""
+
+
+def _read(file: BinaryIO, size: int, dtypes: Dtypes, *, mmap: bool) -> Contents:
+    version, described = _read_header(file, size)
+    entries = _entries(described, dtypes, file.tell(), size)
+    arrays = _mapped(file, entries) if mmap else {entry.name: _read_array(file, entry) for entry in entries}
+    return Contents(described["kind"], described["fields"], arrays, described["library"], version)
 
 
 def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:

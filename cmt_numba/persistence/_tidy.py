@@ -101,6 +101,7 @@ def _tidy_models(state: Any) -> Any:
     state = state._replace(nodes=_used(state.nodes, nodes_end), counters=state.counters.copy())
     if state.parameters.sparse:
         state = with_tables(state, most_cells_in_use(state))
+        state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0  # of nodes that have been freed, where it was
         table = state.routers.table
         table[table["feature"] == NONE] = (NONE, 0.0, 0.0)
         table = _used(table, state.counters[:, TABLES_END])

@@ -1,0 +1,124 @@
+"""Changes as entries of the journal: the name of a method and its arguments, as plain arrays and JSON."""
+
+from __future__ import annotations
+
+import os
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._hits import Hits, no_hits
+from .._structures import arrays_of, put_together
+from .._validation import check_matrix
+from ..persistence._columns import Arrays, read_array, read_column, read_sparse_matrix, sparse_matrix
+from ..persistence._container import NUMBERS, Contents, pack_contents, unpack_contents
+from ..persistence._trees import take
+
+_HITS = {path: array for path, array in arrays_of(no_hits(0, 1)).items() if path != "scores"}
+"""What ``update`` looks at, as it is in memory: scores are not among it."""
+
+
+class Entry(NamedTuple):
+    """A change, or a snapshot, and what there was after it."""
+
+    name: str
+    arguments: dict[str, Any]  # plain
+    after: dict[str, int]
+
+
+def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments in the one form in which they are both journaled and used.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is nothing that a tree could use.
+    """
+    return {name: _plain(name, value) for name, value in arguments.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "X":
+        return check_matrix(value)
+    if isinstance(value, Hits):
+        arrays = {path: np.asarray(attrgetter(path)(value), like.dtype, order="C") for path, like in _HITS.items()}
+        return _hits_of(arrays)
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return {"b": bool, "i": int, "u": int, "f": float}[value.dtype.kind](value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of numbers: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be numbers, not {array.dtype}")
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return array if array.dtype in NUMBERS.values() else array.astype(np.float64)
+
+
+def _hits_of(arrays: Arrays) -> Hits:
+    return put_together(Hits, arrays | {"scores": np.zeros(arrays["ids"].shape, np.float32)}, {})
+
+
+def count_argument_bytes(arguments: dict[str, Any]) -> int:
+    """Return the bytes of all arrays of plain arguments."""
+    return sum(array.nbytes for name, value in arguments.items() for array in _as_arrays(name, value)[1].values())
+
+
+def pack_entry(sequence: int, entry: Entry) -> bytes:
+    """Return an entry of the journal as bytes."""
+    described: dict[str, Any] = {}
+    arrays: Arrays = {}
+    for name, value in entry.arguments.items():
+        described[name], parts = _as_arrays(name, value)
+        arrays |= parts
+    fields = {"sequence": sequence, "after": entry.after, "arguments": described}
+    return pack_contents(Contents(entry.name, fields, arrays), NUMBERS)
+
+
+def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
+    """Return how an argument is written, and its arrays."""
+    if isinstance(value, Hits):
+        return ["hits"], {f"{name}.{path}": attrgetter(path)(value) for path in _HITS}
+    if scipy.sparse.issparse(value):
+        shape, arrays = sparse_matrix(name, value)
+        return ["sparse", shape], arrays
+    if isinstance(value, np.ndarray):
+        return ["array"], {name: value}
+    return ["value", value], {}
+
+
+def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> Entry:
+    """Return the entry of this number.
+
+    Raises
+    ------
+    FileFormatError, ValueError
+        If it is damaged, or another.
+    """
+    contents = unpack_contents(path, f"entry {sequence}", packed, NUMBERS)
+    if take(contents.fields, "sequence", int) != sequence:
+        raise ValueError(f"it is entry {contents.fields['sequence']}")
+    described = take(contents.fields, "arguments", dict)
+    arguments = {name: _read_argument(name, how, contents.arrays) for name, how in described.items()}
+    return Entry(contents.kind, arguments, take(contents.fields, "after", dict))
+
+
+def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:
+    if type(how) is not list:
+        raise ValueError(f"{name} is stored in a way that is not known")
+    if how == ["hits"]:
+        read = {
+            path: read_array(f"{name}.{path}", arrays, like.dtype, n_axes=like.ndim) for path, like in _HITS.items()
+        }
+        return _hits_of(read)
+    if how == ["array"]:
+        return read_column("numbers", name, arrays)
+    if len(how) == 2 and how[0] == "sparse":
+        return read_sparse_matrix(how[1], name, arrays, thorough=True)
+    if len(how) == 2 and how[0] == "value" and type(how[1]) in (bool, int, float, str, type(None)):
+        return how[1]
+    raise ValueError(f"{name} is stored in a way that is not known")

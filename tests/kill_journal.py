@@ -1,0 +1,148 @@
+"""Kill processes while they change a tree in a folder, as many times as wanted, and see what is there afterwards.
+
+Each process opens the folder, inserts, removes, updates and so on, and tells after each change how many changes are
+acknowledged, until it is killed (SIGKILL) at a random moment: while it opens the folder, changes the tree, writes the
+journal or takes a snapshot. The folder must then open, with nothing missing that was acknowledged, and give exactly the
+tree that the same changes give elsewhere. POSIX only.
+
+    python tests/kill_journal.py 1000
+"""
+
+import argparse
+import os
+import signal
+import struct
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from cmt_numba import ContextualMemoryTree
+from cmt_numba.journal import DurableTree
+
+_LONGEST_LIFE = 0.15  # seconds; time to open the folder and for some snapshots, on a disk in memory at least
+_MEMORIES = 300  # about which the trees stay
+_FEATURES = 12
+_NUMBER = struct.Struct("<q")
+
+FORMS: dict[str, Callable[[np.ndarray], Any]] = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
+
+
+def new_tree(path: Path | None = None) -> Any:
+    """Return an empty tree, in a folder or not."""
+    options: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 7, "n_threads": 1}
+    if path is None:
+        return ContextualMemoryTree(**options)
+    return DurableTree(path, snapshot_bytes=0, snapshot_seconds=0.0, **options)  # as many snapshots as it will take
+
+
+def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 2) -> int:
+    """Make the change of this number, or two, but no more than ``most``; return how many.
+
+    Which one it is depends on the number and the tree alone.
+    """
+    random = np.random.default_rng([number, 5])
+    rows = random.normal(size=(random.integers(1, 20), _FEATURES)) * (random.random(_FEATURES) < 0.5)
+    X, ids = FORMS[form](rows.astype(np.float32)), np.sort(tree.ids)
+    draw = random.random()
+    if len(tree) < 20 or draw < 0.3 + 0.2 * (len(tree) < _MEMORIES):
+        tree.insert(X)
+    elif draw < 0.6:
+        tree.remove(random.choice(ids, random.integers(1, 20), replace=False))
+    elif draw < 0.8:
+        hits = tree.query(X, 3, epsilon=0.5)
+        if most == 1:
+            return 1
+        tree.update(X, hits, random.random(hits.ids.shape))
+        return 2
+    elif draw < 0.9:
+        tree.teach(X, random.choice(ids, X.shape[0]))
+    elif draw < 0.95:
+        tree.reroute(10)
+    else:
+        tree.compact()
+    return 1
+
+
+def kill_while_changing(path: Path, form: str, seconds: float) -> int:
+    """Have a process change the tree, and kill it after some time; return how many changes it has acknowledged."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            tree = new_tree(path)
+            while True:
+                os.write(writing, _NUMBER.pack(tree.synced_sequence))
+                change(tree, form, tree.sequence)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(1)
+    os.close(writing)
+    time.sleep(seconds)
+    os.kill(process, signal.SIGKILL)
+    _, status = os.waitpid(process, 0)
+    told = os.read(reading, 1 << 16)
+    os.close(reading)
+    assert os.WIFSIGNALED(status), "it has ended by itself"
+    return int(_NUMBER.unpack(told[-_NUMBER.size :])[0]) if told else 0
+
+
+def same(one: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
+    """Return whether two trees are the same bit for bit, but for spare room."""
+    (fields, arrays), (others_fields, others_arrays) = one._contents(), other._contents()
+    return (
+        fields == others_fields
+        and arrays.keys() == others_arrays.keys()
+        and all(arrays[name].tobytes() == others_arrays[name].tobytes() for name in arrays)
+    )
+
+
+def kill_changes(n: int, seed: int, form: str) -> Iterator[str]:
+    """Kill ``n`` processes, check the tree after each, and yield what they have left lying about."""
+    random = np.random.default_rng(seed)
+    reference, number = new_tree(), 0
+    while number < 200:  # has all kernels compiled
+        number += change(reference, form, number)
+    reference, number = new_tree(), 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tree"
+        for _ in range(n):
+            acknowledged = kill_while_changing(path, form, random.random() * _LONGEST_LIFE)
+            names = [entry.name for entry in path.iterdir()] if path.exists() else []
+            with new_tree(path) as tree:
+                tree.check_invariants()
+                assert tree.sequence >= max(acknowledged, number), f"{acknowledged} were acknowledged, not {number}"
+                while number < tree.sequence:
+                    number += change(reference, form, number, tree.sequence - number)
+                assert number == tree.sequence
+                assert same(tree, reference), f"after change {number} it is another tree"
+            assert len(list(path.glob("*"))) == 3, list(path.glob("*"))
+            yield "killed"
+            if any(name.endswith(".part") for name in names):
+                yield "while writing a snapshot"
+            elif sum(name.endswith(".cmt") for name in names) > 1:
+                yield "between a snapshot and its entry, or before the old one was deleted"
+        yield from ["changes"] * number
+
+
+def main() -> int:
+    """Run the command line; an assertion fails if anything was lost."""
+    parser = argparse.ArgumentParser(description="Kill processes while they change a tree in a folder.")
+    parser.add_argument("number", type=int, help="how many")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--form", choices=FORMS, default="dense")
+    given = parser.parse_args()
+    counts = Counter(kill_changes(given.number, given.seed, given.form))
+    print(", ".join(f"{count} {what}" for what, count in counts.items()) + "; nothing lost, every tree as it was")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,702 @@
+"""Trees that live in folders: what is there again, what crashes leave, what is refused, when snapshots are taken."""
+
+import copy
+import inspect
+import itertools
+import os
+import pickle
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit
+from kill_journal import FORMS, change, kill_changes, new_tree, same
+from saved import dense_rows, sparse_rows
+
+from cmt_numba import ContextualMemoryTree, FileFormatError
+from cmt_numba import tree as tree_module
+from cmt_numba._hits import Hits
+from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError, _folder
+from cmt_numba.journal._database import Database
+from cmt_numba.journal._entries import Entry, pack_entry, unpack_entry
+from cmt_numba.rewards import LabelEquality
+
+OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
+READING = {
+    *("check_invariants", "close", "leaves", "load", "open", "save", "snapshot", "sync"),
+    *("depth", "ids", "n_features", "n_memories", "nbytes", "path", "sequence", "synced_sequence"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "tree"
+
+
+@pytest.fixture
+def opened(folder: Path) -> Iterator[Callable[..., DurableTree]]:
+    """Give a function that opens a folder; trees still open in the end are closed."""
+    trees: list[DurableTree] = []
+
+    def open_it(path: Path = folder, **options: Any) -> DurableTree:
+        trees.append(ContextualMemoryTree.open(path, **options))
+        return trees[-1]
+
+    yield open_it
+    for tree in trees:
+        tree.close()
+
+
+_numbers = itertools.count()
+Opened = Callable[..., DurableTree]
+
+
+def crashed(folder: Path) -> Path:
+    """Return a copy of a folder as it would be had its process been killed now."""
+    left = folder.with_name(f"{folder.name} {next(_numbers)}")
+    return Path(shutil.copytree(folder, left))
+
+
+def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
+    """Call all that changes a tree, with arguments of many types."""
+    ids = tree.insert(rows)
+    tree.remove(ids[::4])
+    tree.remove(int(ids[1]))
+    tree.remove(ids[2:4].astype(np.uint16).tolist())
+    tree.reroute(np.int8(20))
+    tree.insert(rows[:10].toarray().tolist() if scipy.sparse.issparse(rows) else scipy.sparse.coo_array(rows[:10]))
+    hits = tree.query(rows[:30], 3, epsilon=0.5)
+    tree.update(rows[:30].astype(np.float64), hits, np.random.default_rng(4).random(hits.ids.shape))
+    hits = tree.query(rows[:30], epsilon=np.float32(0.5))
+    tree.update(rows[:30], hits._replace(ids=hits.ids.tolist()), [True] * 30, progress=True)
+    tree.teach(rows[5:8], ids[5:8], n_passes=2, afresh=np.True_)
+    labels = np.arange(10_000) % 3
+    tree.learn(rows, LabelEquality(labels, labels), k=4, n_passes=2)
+    tree.learn(rows, lambda positions, found: (found % 3 == positions[:, None] % 3).astype(float), epsilon=0.0)
+    tree.compact(copies=False)
+    tree.insert(rows[10:15])
+
+
+def entries_in(folder: Path) -> list[tuple[int, bytes]]:
+    connection = sqlite3.connect(folder / "journal.sqlite")
+    found = connection.execute("SELECT * FROM entries ORDER BY sequence").fetchall()
+    connection.close()
+    return found
+
+
+def execute(folder: Path, *statements: Any) -> None:
+    """Change the journal of a folder that is closed."""
+    connection = sqlite3.connect(folder / "journal.sqlite")
+    for statement in statements:
+        connection.execute(*statement) if isinstance(statement, tuple) else connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def snapshots_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("tree-*.cmt"))
+
+
+# What is there again
+
+
+@pytest.mark.parametrize("rows", [dense_rows(60, 6), sparse_rows(60, 40)], ids=["dense", "sparse"])
+@pytest.mark.parametrize("snapshot_bytes", [0, 1 << 26], ids=["many snapshots", "one snapshot"])
+def test_a_tree_is_what_it_was_and_goes_on_as_it_would(rows: Any, snapshot_bytes: int, folder: Path, opened: Opened):
+    plain = ContextualMemoryTree(**OPTIONS)
+    tree = opened(snapshot_bytes=snapshot_bytes, snapshot_seconds=1e9, **OPTIONS)
+    for each in (plain, tree):
+        go_through_everything(each, rows)
+    assert same(tree, plain)
+    assert tree.sequence == tree.synced_sequence
+    assert snapshots_in(folder) == ["tree-0.cmt"] or snapshot_bytes == 0
+    again = opened(crashed(folder))
+    again.check_invariants()
+    assert same(again, plain)
+    assert (again.sequence, again.synced_sequence) == (tree.sequence, tree.sequence)
+    for each in (plain, again):
+        go_through_everything(each, rows)
+    assert same(again, plain)
+    again.close()
+    assert same(opened(again.path), plain)
+
+
+@needs_jit
+@pytest.mark.parametrize("form", FORMS)
+def test_snapshots_change_nothing(form: str, tmp_path: Path):
+    plain, saved, number = new_tree(), new_tree(), 0
+    while number < 600:
+        n_changes = change(plain, form, number)
+        assert change(saved, form, number) == n_changes
+        number += n_changes
+        if number % 50 == 0:
+            assert same(saved, plain)
+            saved.save(tmp_path / "saved")
+            saved = ContextualMemoryTree.load(tmp_path / "saved")
+    assert same(saved, plain)
+
+
+def test_it_answers_as_any_tree_does(folder: Path, opened: Opened, tmp_path: Path):
+    rows, plain, tree = dense_rows(60, 6), ContextualMemoryTree(**OPTIONS), opened(**OPTIONS)
+    for each in (plain, tree):
+        assert each.insert(rows, progress=True).tolist() == list(range(60))
+    assert repr(tree) == repr(plain).replace("ContextualMemoryTree", "DurableTree")
+    assert isinstance(tree, ContextualMemoryTree)
+    assert np.array_equal(tree.query(rows, 3, 4).ids, plain.query(rows, 3, 4).ids)
+    assert np.array_equal(tree.leaves().size, plain.leaves().size)
+    assert (len(tree), tree.depth, tree.n_features, 59 in tree, 60 in tree) == (60, plain.depth, 6, True, False)
+    assert tree.nbytes == plain.nbytes
+    assert tree.ids.tolist() == plain.ids.tolist()
+    tree.save(tmp_path / "copy")
+    assert same(ContextualMemoryTree.load(tmp_path / "copy"), plain)
+    assert tree.path == folder
+    assert tree.insert.__doc__ == ContextualMemoryTree.insert.__doc__
+    assert inspect.signature(type(tree).update) == inspect.signature(ContextualMemoryTree.update)
+
+
+def test_all_that_changes_a_tree_is_journaled():
+    public = {name for name in dir(DurableTree) if not name.startswith("_")}
+    assert {name for name in public if name not in vars(DurableTree)} <= READING
+    assert public - READING == {"insert", "update", "learn", "teach", "remove", "reroute", "compact", "query"}
+
+
+def test_an_empty_tree_is_there_again(folder: Path, opened: Opened):
+    opened(n_trees=3, random_state=2).close()
+    tree = opened()
+    assert (len(tree), tree.sequence, tree._options["n_trees"]) == (0, 0, 3)
+    assert np.all(tree.query(np.eye(3), epsilon=0.5).ids == -1)
+    assert tree.sequence == 0
+    plain = ContextualMemoryTree(n_trees=3, random_state=2)
+    for each in (tree, plain):
+        each.insert(np.eye(3))
+    assert same(tree, plain)
+
+
+def test_a_copy_is_a_tree_like_any_other(opened: Opened):
+    tree = opened(**OPTIONS)
+    tree.insert(dense_rows(30, 4))
+    for one in (pickle.loads(pickle.dumps(tree)), copy.deepcopy(tree)):
+        assert type(one) is ContextualMemoryTree
+        assert same(one, tree)
+        one.insert(dense_rows(3, 4))
+    assert len(tree) == 30
+    with pytest.raises(TypeError, match=r"opened by DurableTree\(path\)"):
+        DurableTree.load("any")
+
+
+def test_changes_of_several_threads(folder: Path, opened: Opened):
+    tree, rows = opened(**OPTIONS), dense_rows(40, 4)
+    tree.insert(rows)
+
+    def work(i: int) -> None:
+        ids = tree.insert(rows[i : i + 3])
+        hits = tree.query(rows[:5], 2, epsilon=0.9)
+        tree.update(rows[:5], hits._replace(exploration=tree.query(rows[:5]).exploration), np.ones((5, 2)))
+        tree.learn(rows[:4], lambda positions, found: np.zeros(found.shape))
+        tree.remove(ids[:1])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(12)))
+    assert len(tree) == 40 + 12 * 2
+    assert tree.sequence == 1 + 12 * (4 + 3)
+    assert same(opened(crashed(folder)), tree)
+
+
+def test_arguments_are_those_that_were_given(folder: Path, opened: Opened):
+    """Rows are not scaled twice, and what is in memory is what is on the disk even where there is some leeway."""
+    messy = scipy.sparse.csr_array(([0.1, 0.2, 1e-60, 3.0], [1, 1, 0, 2], [0, 2, 4]), shape=(2, 4))
+    tree = opened(**OPTIONS)
+    tree.insert(messy)
+    tree.insert(np.array([[1, 2, 0, 0]], dtype=">i4"))
+    tree.insert([[0.1, 0.0, 0.7, 0.3]])
+    assert messy.nnz == 4
+    plain = ContextualMemoryTree(**OPTIONS)
+    for rows in (messy, [[1, 2, 0, 0]], [[0.1, 0.0, 0.7, 0.3]]):
+        plain.insert(rows)
+    assert same(tree, plain)
+    assert same(opened(crashed(folder)), plain)
+
+
+# When
+
+
+def test_changes_wait_for_the_disk_as_often_as_wanted(folder: Path, opened: Opened):
+    tree, rows = opened(sync_every=3, **OPTIONS), dense_rows(10, 4)
+    for n in range(1, 9):
+        tree.insert(rows)
+        tree.query(rows, epsilon=0.5)  # draws a number, which does not count
+        assert (tree.sequence, tree.synced_sequence) == (2 * n, 2 * (n // 3 * 3) - (n >= 3))
+    assert len(opened(crashed(folder))) == 60
+    tree.sync()
+    assert tree.synced_sequence == 16
+    assert len(opened(crashed(folder))) == 80
+    tree.insert(rows)
+    tree.close()
+    assert len(opened()) == 90
+
+
+@pytest.mark.parametrize("sync_every", [1, 4])
+def test_snapshots_keep_the_journal_short(sync_every: int, folder: Path, opened: Opened):
+    tree = opened(snapshot_bytes=2_000, snapshot_seconds=1e9, sync_every=sync_every, **OPTIONS)
+    bases = []
+    for i in range(60):
+        tree.insert(dense_rows(4, 6, i))
+        bases.append(snapshots_in(folder))
+        assert len(bases[-1]) == 1
+        left = opened(crashed(folder), **OPTIONS)
+        assert left.sequence == tree.synced_sequence > i + 1 - sync_every
+        entries = sum(len(entry) for _, entry in entries_in(crashed(folder)))
+        assert entries <= max(2_000, (folder / bases[-1][0]).stat().st_size) + 2_000
+        left.close()
+        shutil.rmtree(left.path)
+    assert 3 < len(set(map(tuple, bases))) < 12
+
+
+def test_changes_that_took_long_are_not_kept_long(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    seconds = iter(range(0, 10_000, 1))  # between any two looks at the clock, so a snapshot takes one
+    tree = opened(snapshot_seconds=3, **OPTIONS)
+    monkeypatch.setattr("cmt_numba.journal._tree.perf_counter", lambda: next(seconds))
+    tree.insert(np.eye(4))
+    found = []
+    for _ in range(12):
+        tree.reroute(1)
+        found.append(int(snapshots_in(folder)[0][5:-4]))
+    assert sorted(set(found)) == [0, 4, 9]  # more than 3 s, and then more than 4 times the snapshot's 1 s
+
+
+def test_a_change_too_large_for_the_journal_is_a_snapshot(folder: Path, opened: Opened):
+    tree = opened(snapshot_bytes=10_000, sync_every=5, **OPTIONS)
+    tree.insert(dense_rows(5, 6))
+    assert tree.synced_sequence == 0
+    tree.insert(dense_rows(1000, 6))
+    assert snapshots_in(folder) == ["tree-2.cmt"]
+    assert tree.synced_sequence == 2
+    assert same(opened(crashed(folder)), tree)
+    tree.insert(dense_rows(400, 6))  # less than the last snapshot
+    tree.sync()
+    assert snapshots_in(folder) == ["tree-2.cmt"]
+    assert same(opened(crashed(folder)), tree)
+
+
+def test_a_snapshot_at_will(folder: Path, opened: Opened):
+    tree = opened(**OPTIONS)
+    tree.insert(dense_rows(30, 4))
+    tree.snapshot()
+    tree.snapshot()
+    assert snapshots_in(folder) == ["tree-1.cmt"]
+    tree.remove(3)
+    tree.close()
+    assert [sequence for sequence, _ in entries_in(folder)] == [1, 2]
+    assert sorted(path.name for path in folder.iterdir()) == ["acknowledged", "journal.sqlite", "tree-1.cmt"]
+
+
+# Crashes
+
+
+@needs_jit
+@pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX does")
+@pytest.mark.parametrize("form", FORMS)
+def test_killed_processes_lose_nothing(form: str):
+    assert list(kill_changes(8, 3, form)).count("killed") == 8
+
+
+def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    left: list[tuple[int, Path]] = []
+    acknowledged = [0]
+
+    def crash_before_and_after(owner: Any, name: str) -> None:
+        step = getattr(owner, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            left.append((acknowledged[0], crashed(folder)))
+            result = step(*args, **kwargs)
+            left.append((acknowledged[0], crashed(folder)))
+            return result
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for name in ("create", "append", "sync", "restart"):
+        crash_before_and_after(Database, name)
+    crash_before_and_after(_folder.Mark, "set")
+    crash_before_and_after(Path, "replace")  # of the unfinished snapshot
+    crash_before_and_after(Path, "unlink")
+    reference: list[ContextualMemoryTree] = [ContextualMemoryTree(**OPTIONS)]
+    tree = opened(snapshot_bytes=3_000, **OPTIONS)
+    while tree.sequence < 12:
+        number = tree.sequence
+        change(tree, "dense", number, 1)
+        acknowledged[0] = tree.synced_sequence
+        reference.append(copy.deepcopy(reference[-1]))
+        change(reference[-1], "dense", number, 1)
+    monkeypatch.undo()
+    assert tree._folder.base > 0
+    assert any(len(snapshots_in(path)) == 2 for _, path in left)
+    assert any(list(path.glob(".*.part")) for _, path in left)
+    for at_least, path in left:
+        again = opened(path, **OPTIONS)
+        assert again.sequence >= at_least
+        assert same(again, reference[again.sequence])
+        assert len(snapshots_in(path)) == 1
+        assert not list(path.glob(".*"))
+        change(again, "dense", again.sequence, 1)
+        again.close()
+
+
+# What is refused
+
+
+def test_a_folder_is_open_once(folder: Path, opened: Opened):
+    tree = opened(**OPTIONS)
+    tree.insert(np.eye(4))
+    with pytest.raises(AlreadyOpenError, match="open already"):
+        DurableTree(folder)
+    command = f"from cmt_numba.journal import DurableTree; DurableTree({str(folder)!r})"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, env=environment)
+    assert "AlreadyOpenError" in result.stderr
+    tree.insert(np.eye(4))
+    tree.close()
+    assert len(opened()) == 8
+
+
+def test_a_closed_tree_answers_but_does_not_change(folder: Path, opened: Opened):
+    with opened(**OPTIONS) as tree:
+        tree.insert(np.eye(4))
+    tree.close()
+    assert tree.query(np.eye(4)[:1]).ids.tolist() == [[0]]
+    for act in (lambda: tree.insert(np.eye(4)), tree.sync, tree.snapshot, lambda: tree.query(np.eye(4), epsilon=0.5)):
+        with pytest.raises(JournalError, match="closed; open it again"):
+            act()
+    assert len(tree) == 4
+
+
+FORKING = """
+import os, sys
+import numpy as np
+from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
+
+tree = DurableTree(sys.argv[1], random_state=0)
+tree.insert(np.eye(4))
+process = os.fork()
+if process == 0:
+    try:
+        tree.insert(np.eye(4))
+    except JournalError as error:
+        assert "forked" in str(error)
+        try:
+            DurableTree(sys.argv[1])
+        except AlreadyOpenError:
+            if sys.argv[2] == "close":
+                tree.close()
+            sys.exit(7)  # which lets go of everything
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+tree.remove(1)
+os._exit(0)  # without closing
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize("end", ["close", "exit"])
+def test_a_fork_leaves_the_tree_to_its_parent(end: str, folder: Path, opened: Opened):
+    """SQLite in the child would take itself for the owner of the journal."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    subprocess.run([sys.executable, "-c", FORKING, str(folder), end], check=True, env=environment)
+    assert sorted(opened().ids) == [0, 2, 3]
+
+
+def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened):
+    tree = opened(**OPTIONS)
+    rows = dense_rows(20, 4)
+    tree.insert(rows)
+    hits = tree.query(rows, 2)
+    before = copy.deepcopy(tree)
+    refused: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+        (ValueError, "4 features", lambda: tree.insert(dense_rows(3, 5))),
+        (ValueError, "finite", lambda: tree.insert(np.full((1, 4), np.nan))),
+        (TypeError, "X must hold real numbers", lambda: tree.insert([["a"] * 4])),
+        (TypeError, "X", lambda: tree.insert()),  # type: ignore[call-arg]
+        (KeyError, "there is no 77", lambda: tree.remove([1, 77])),
+        (TypeError, "ids must be numbers", lambda: tree.remove(["a"])),
+        (TypeError, "ids must be an array", lambda: tree.remove([[1], [2, 3]])),
+        (TypeError, "ids must be integers", lambda: tree.remove(1.5)),
+        (ValueError, "rewards must lie", lambda: tree.update(rows, hits, np.full((20, 2), 2))),
+        (TypeError, "hits must be", lambda: tree.update(rows, hits.ids, np.ones((20, 2)))),  # type: ignore[arg-type]
+        (ValueError, "n must be", lambda: tree.reroute(-1)),
+        (TypeError, "n must be", lambda: tree.reroute("many")),  # type: ignore[arg-type]
+        (ValueError, "rewards must", lambda: tree.learn(rows, lambda positions, found: np.ones(3), epsilon=0.0)),
+    ]
+    for kind, message, act in refused:
+        with pytest.raises(kind, match=message):
+            act()
+    assert tree.sequence == 2  # learn has drawn a random number
+    before._draw_word()
+    assert same(tree, before)
+    assert same(opened(crashed(folder)), opened(crashed(folder)))
+    tree.remove(0)
+    tree.close()
+    assert len(opened()) == 19
+
+
+def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
+    opened(n_trees=3, alpha=0.8).close()
+    with pytest.raises(ValueError, match=r"n_trees must be 3 as of the tree in .*, not 2"):
+        opened(n_trees=2)
+    tree = opened(n_trees=3, alpha=0.8, n_threads=2, random_state=3)
+    assert tree._n_threads == 2
+    for options in ({"sync_every": 0}, {"snapshot_bytes": -1}, {"snapshot_seconds": -1.0}, {"n_trees": 0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            opened(folder.with_name("other"), **options)
+    assert not folder.with_name("other").exists()
+    with pytest.raises(FileNotFoundError):
+        opened(folder / "far" / "away")
+    folder.with_name("file").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        opened(folder.with_name("file"))
+
+
+# What fails halfway
+
+
+def test_a_full_disk(folder: Path, opened: Opened):
+    tree, rows = opened(**OPTIONS), dense_rows(50, 8)
+    tree.insert(rows)
+    pages = tree._folder._database._run("PRAGMA page_count")
+    tree._folder._database._run(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(JournalError, match="could not be written to the journal: database or disk is full"):
+        tree.insert(dense_rows(1000, 8))
+    assert len(tree.query(rows).ids) == 50
+    assert tree.synced_sequence == 1
+    with pytest.raises(JournalError, match="close it and open it again"):
+        tree.remove(0)
+    tree.close()
+    again = opened()
+    assert (len(again), again.sequence) == (50, 1)
+    again.remove(0)
+
+
+def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    tree = opened(**OPTIONS)
+    tree.insert(dense_rows(50, 8))
+
+    def interrupt(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tree_module, "insert_slots", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tree.insert(dense_rows(5, 8))
+    monkeypatch.undo()
+    with pytest.raises(JournalError, match="insert was broken off"):
+        tree.insert(dense_rows(5, 8))
+    tree.close()
+    assert opened().insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]
+
+
+def insert_ten_times(tree: ContextualMemoryTree) -> None:
+    for i in range(10):
+        tree.insert(dense_rows(5, 4, i))
+
+
+def test_a_snapshot_that_cannot_be_written(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    tree = opened(snapshot_bytes=2_000, **OPTIONS)
+
+    def fail(*_: Any) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(tree, "save", fail)
+    with pytest.warns(RuntimeWarning, match=r"no snapshot could be taken.*no room") as warned:
+        insert_ten_times(tree)
+    assert 1 < len(warned) < 6
+    assert warned[0].filename == __file__
+    assert snapshots_in(folder) == ["tree-0.cmt"]
+    with pytest.raises(OSError, match="no room"):
+        tree.snapshot()
+    assert len(opened(crashed(folder))) == 50
+    monkeypatch.undo()
+    tree.snapshot()
+    assert snapshots_in(folder) == ["tree-10.cmt"]
+
+
+# Damage
+
+
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, ContextualMemoryTree]:
+    """Return the folder of a tree that was killed, that of the same tree closed, and what must be in them."""
+    folder = tmp_path_factory.mktemp("left") / "tree"
+    with DurableTree(folder, **OPTIONS) as tree:
+        tree.insert(dense_rows(40, 4))
+        tree.snapshot()
+        tree.insert(dense_rows(600, 4, 1))  # more than fits into what the log holds later
+        tree._folder._database.checkpoint()
+        tree.remove([1, 2])
+        hits = tree.query(dense_rows(9, 4, 2), epsilon=0.7)
+        tree.update(dense_rows(9, 4, 2), hits, np.ones(9))
+        tree.insert(dense_rows(3, 4, 3))
+        killed = crashed(folder)
+        assert (killed / "journal.sqlite-wal").stat().st_size > 10_000
+        return killed, folder, copy.deepcopy(tree)
+
+
+def damaged(contents: bytes, random: np.random.Generator) -> bytes:
+    """Return contents with a bit flipped, some bytes overwritten, or an end missing."""
+    spoilt, place = bytearray(contents), int(random.integers(len(contents)))
+    match random.integers(4):
+        case 0:
+            return contents[:place]
+        case 1:
+            length = int(random.integers(1, 600))
+            spoilt[place : place + length] = bytes(len(spoilt[place : place + length]))
+        case _:
+            spoilt[place] ^= 1 << int(random.integers(8))
+    return bytes(spoilt)
+
+
+@pytest.mark.parametrize("state", ["killed", "closed"])
+def test_damage_is_told_or_does_no_harm(state: str, left_behind: Any, tmp_path: Path):
+    folder, expected, random = left_behind[state == "closed"], left_behind[2], np.random.default_rng(11)
+    names = sorted(path.name for path in folder.iterdir())
+    n_refused = dict.fromkeys(names, 0)  # and told of the folder
+    for i in range(30 * len(names)):
+        name = names[i % len(names)]
+        copied = Path(shutil.copytree(folder, tmp_path / "copy"))
+        contents = (copied / name).read_bytes()
+        spoilt = damaged(contents, random)
+        (copied / name).write_bytes(spoilt)
+        try:
+            with DurableTree(copied) as tree:
+                tree.check_invariants()
+                assert same(tree, expected)
+        except FileFormatError as error:
+            n_refused[name] += spoilt != contents and str(error).startswith(str(copied))
+        shutil.rmtree(copied)
+    assert all(n_refused.values()), n_refused
+    assert n_refused["acknowledged"] == 30
+
+
+def rewritten(folder: Path, sequence: int, entry: Entry) -> None:
+    execute(folder, ("UPDATE entries SET entry = ? WHERE sequence = ?", (pack_entry(sequence, entry), sequence)))
+
+
+def entry_of(folder: Path, sequence: int) -> Entry:
+    return unpack_entry(folder, sequence, dict(entries_in(folder))[sequence])
+
+
+AFTER = {"n_memories": 640, "next_id": 640, "trees": 0}
+FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "a gap": ("entry 3 is missing", lambda f: execute(f, "DELETE FROM entries WHERE sequence = 3")),
+    "no end": ("ends with change 5, but 6", lambda f: execute(f, "DELETE FROM entries WHERE sequence = 6")),
+    "no snapshot": (
+        "entry 2 is not valid: a journal must",
+        lambda f: execute(f, "DELETE FROM entries WHERE sequence=1"),
+    ),
+    "nothing": ("it has no entry", lambda f: execute(f, "DELETE FROM entries")),
+    "text": ("entry 3 is no entry", lambda f: execute(f, "UPDATE entries SET entry = 'text' WHERE sequence = 3")),
+    "no bytes": ("entry 3: is not a file", lambda f: execute(f, "UPDATE entries SET entry = x'' WHERE sequence = 3")),
+    "another's": (
+        "entry 3 is not valid: it is entry 2",
+        lambda f: execute(
+            f, "UPDATE entries SET entry = (SELECT entry FROM entries WHERE sequence=2) WHERE sequence=3"
+        ),
+    ),
+    "an unknown change": ("no such change as 'explode'", lambda f: rewritten(f, 2, Entry("explode", {}, AFTER))),
+    "a private method": ("no such change", lambda f: rewritten(f, 2, Entry("__init__", {}, AFTER))),
+    "a second snapshot": ("no such change as 'snapshot'", lambda f: rewritten(f, 2, Entry("snapshot", {}, AFTER))),
+    "no arguments": ("missing a required argument", lambda f: rewritten(f, 2, Entry("insert", {}, AFTER))),
+    "more arguments": ("unexpected", lambda f: rewritten(f, 2, Entry("reroute", {"n": 1, "m": 2}, AFTER))),
+    "wide keys": ("features", lambda f: rewritten(f, 2, Entry("insert", {"X": dense_rows(30, 5)}, AFTER))),
+    "flat keys": ("two dimensions", lambda f: rewritten(f, 2, Entry("insert", {"X": np.ones(4, np.float32)}, AFTER))),
+    "a number for keys": ("X must have two", lambda f: rewritten(f, 2, Entry("insert", {"X": 3}, AFTER))),
+    "unknown ids": ("there is no 99", lambda f: rewritten(f, 2, Entry("remove", {"ids": np.array([99])}, AFTER))),
+    "fewer keys": (
+        "leads to n_memories 60",
+        lambda f: rewritten(f, 2, Entry("insert", {"X": dense_rows(20, 4)}, AFTER)),
+    ),
+    "no outline": ("n_memories", lambda f: rewritten(f, 2, Entry("insert", {"X": dense_rows(30, 4)}, {}))),
+    "a draw from nothing": ("is not valid", lambda f: _empty_but_for_a_draw(f)),
+    "a view": (
+        "other tables",
+        lambda f: execute(f, "ALTER TABLE entries RENAME TO t", "CREATE VIEW entries AS SELECT * FROM t"),
+    ),
+    "a trigger": ("other tables", lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END")),
+    "a later version": ("is of version 2", lambda f: execute(f, "PRAGMA user_version = 2")),
+    "another program's": ("not a journal", lambda f: execute(f, "PRAGMA application_id = 7")),
+    "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
+    "a lost page": ("is damaged: .*freelist", lambda f: _overwrite(f / "journal.sqlite", 36, b"\x00\x00\x00\x07")),
+    "no database": ("is damaged", lambda f: (f / "journal.sqlite").write_bytes(b"journal" * 1000)),
+    "an empty journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").write_bytes(b"")),
+    "no journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").unlink()),
+    "no mark": ("acknowledged: is missing", lambda f: (f / "acknowledged").unlink()),
+    "no tree": ("tree-1.cmt: is missing", lambda f: (f / "tree-1.cmt").unlink()),
+    "another tree": ("entry 1 is not valid: it leads to", lambda f: ContextualMemoryTree().save(f / "tree-1.cmt")),
+}
+
+
+def _overwrite(path: Path, place: int, contents: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(contents)
+
+
+def _empty_but_for_a_draw(folder: Path) -> None:
+    shutil.rmtree(folder)
+    DurableTree(folder).close()
+    draw = pack_entry(1, Entry("draw_word", {}, {"n_memories": 0, "next_id": 0, "trees": 0}))
+    execute(folder, ("INSERT INTO entries VALUES (1, ?)", (draw,)))
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_folder_is_refused(what: str, left_behind: Any, tmp_path: Path):
+    folder = Path(shutil.copytree(left_behind[1], tmp_path / "tree"))
+    message, forge = FORGED[what]
+    forge(folder)
+    for _ in range(2):  # and left as it is
+        with pytest.raises(FileFormatError, match=message):
+            DurableTree(folder)
+
+
+@pytest.mark.parametrize(
+    "spoil", [{"ids": np.zeros((9, 1), np.int32)}, {"exploration.node": np.zeros((9, 1), np.int32)}]
+)
+def test_answers_of_the_wrong_form(spoil: dict[str, np.ndarray], left_behind: Any, monkeypatch: pytest.MonkeyPatch):
+    from cmt_numba.journal import _entries
+
+    entry = entry_of(left_behind[1], 5)
+    assert isinstance(entry.arguments["hits"], Hits)
+    kept = _entries._as_arrays
+
+    def spoilt(name: str, value: Any) -> Any:
+        how, arrays = kept(name, value)
+        return how, arrays | {f"hits.{path}": array for path, array in spoil.items() if name == "hits"}
+
+    monkeypatch.setattr(_entries, "_as_arrays", spoilt)
+    with pytest.raises(ValueError, match=f"there is no array 'hits.{next(iter(spoil))}'"):
+        unpack_entry("journal", 5, pack_entry(5, entry))
+
+
+def test_trees_that_grow_otherwise_keep_their_memories(left_behind: Any, tmp_path: Path, opened: Opened):
+    """As where another processor rounds otherwise: what a query explored may be no place in the trees any more."""
+    folder, expected = Path(shutil.copytree(left_behind[1], tmp_path / "tree")), left_behind[2]
+    update = entry_of(folder, 5)
+    exploration = update.arguments["hits"].exploration
+    elsewhere = exploration._replace(node=np.where(exploration.node >= 0, 10_000, -1).astype(np.int32))
+    hits = update.arguments["hits"]._replace(exploration=elsewhere)
+    rewritten(folder, 5, update._replace(arguments=update.arguments | {"hits": hits}))
+    with pytest.raises(FileFormatError, match=r"entry 5 is not valid: hits\.exploration must come from this forest"):
+        opened(folder)
+    removal = entry_of(folder, 3)
+    rewritten(folder, 3, removal._replace(after=removal.after | {"trees": 1}))
+    with pytest.warns(RuntimeWarning, match="every memory is there") as warned:
+        tree = opened(folder)
+    assert warned[0].filename == __file__
+    tree.check_invariants()
+    assert sorted(tree.ids) == sorted(expected.ids)
+    assert tree.sequence == 6
