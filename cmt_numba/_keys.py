@@ -205,6 +205,26 @@ def append_keys(state, rows):
 
 
 @inner
+def overwrite_key(state, slot, rows, row):
+    """Store a unit-length row as the key of a slot; the caller has made room."""
+    keys, x = state.keys, row_of(rows, row)
+    n = x.b - x.a
+    if state.parameters.sparse:
+        start = keys.totals[VALUES_END]
+        keys.totals[VALUES_END] += n
+        keys.totals[VALUES_LIVE] += n - (keys.spans[slot, 1] - keys.spans[slot, 0])
+        keys.spans[slot, 0] = start
+        keys.spans[slot, 1] = start + n
+        for i in range(n):
+            keys.indices[start + i] = x.indices[x.a + i]
+    else:
+        start = slot * state.parameters.n_features
+    for i in range(n):
+        keys.values[start + i] = x.values[x.a + i]
+    keys.totals[LONGEST] = max(keys.totals[LONGEST], n)
+
+
+@inner
 def drop_key(state, slot):
     """Forget the key of ``slot`` and move the last memory's key there."""
     keys = state.keys

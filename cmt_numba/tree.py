@@ -21,6 +21,7 @@ from ._learning import update_scorer, update_tree
 from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
 from ._parallel import length_of_step, map_threads, progress_bar, spans
 from ._random import draw_word
+from ._replacement import overwrite_keys, reinsert_slots
 from ._search import query_rows
 from ._state import (
     DONE,
@@ -508,6 +509,43 @@ class ContextualMemoryTree:
         ids = check_ids(ids)
         check_known(ids, self._slots(ids))
         remove_ids(self._allocated(), ids)
+
+    def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
+        """Give memories other keys: REMOVE and INSERT (Algorithms 6 and 4) in every tree, but their ids stay.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored memories, each named once.
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Their keys from now on.
+        progress : bool, default False
+            Show a progress bar.
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has changed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers, one for each row, or ``X`` cannot be used as keys; nothing has changed
+            then.
+        MemoryError
+            If memory runs out. The trees are valid and hold every memory, all with the old keys or all with the new
+            ones. With the new ones some may still lie where the old ones belonged, until they are rerouted or replaced
+            again.
+        """
+        rows = self._check_rows(X)
+        ids = check_ids(check_memory_ids(ids, rows.n_rows))
+        slots = self._slots(ids)
+        check_known(ids, slots)
+        self._state = state = with_room_for_keys(self._allocated(), 0, rows.values.size)
+        overwrite_keys(state, slots, rows)
+        state.counters[:, NEXT_ROW] = 0
+
+        def reinsert(state: State, t: int, stop: int) -> int:
+            return int(reinsert_slots(state, t, slots, stop))
+
+        self._in_steps(0, rows.n_rows, "replace", progress, reinsert)
 
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` memories of each tree, each drawn uniformly (REROUTE, Algorithm 7).

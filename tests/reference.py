@@ -334,6 +334,20 @@ class Tree:
             node = node.parent
         self.collapse_if_empty(leaf)
 
+    def replace(self, memory: Memory) -> None:
+        """REMOVE a memory whose key has changed, INSERT it again, then the reroutes due.
+
+        The leaf it came from stays until it has arrived, maybe there again.
+        """
+        leaf = self.take_out(memory)
+        node = leaf.parent
+        while node is not None:
+            self.depart(node)
+            node = node.parent
+        self.insert_below(self.root, memory, len(self.leaf_of))
+        self.collapse_if_empty(leaf)
+        self.reroute(self.forest.n_reroutes)
+
     def depart(self, node: Node) -> None:
         """Count a memory removed below a node, whose router forgets when half of what it had has gone.
 
@@ -446,6 +460,15 @@ class Forest:
             last = self.memories.pop()
             if last is not memory:
                 self.memories[self.memories.index(memory)] = last
+
+    def replace(self, ids: list[int], X: object) -> None:
+        """Give memories other keys, all of them at first, and then move one after another in every tree."""
+        memories = [self.by_id[memory_id] for memory_id in ids]
+        for memory, key in zip(memories, keys_of(X), strict=True):
+            memory.key = key
+        for memory in memories:
+            for tree in self.trees:
+                tree.replace(memory)
 
     def reroute(self, times: int) -> None:
         """REROUTE every tree so many times."""

@@ -181,6 +181,11 @@ class Pair:
         self.forest.remove(ids)
         self.check()
 
+    def replace(self, ids: list[int], X: object) -> None:
+        self.tree.replace(ids, X)
+        self.forest.replace(ids, X)
+        self.check()
+
     def reroute(self, n: int) -> None:
         self.tree.reroute(n)
         self.forest.reroute(n)
@@ -250,6 +255,25 @@ def test_life_of_a_forest(form, options):
     pair.reroute(3)
     pair.insert(rows(rng, 4))
     pair.query(rows(rng, 2), k=5)
+
+
+@pytest.mark.parametrize("form", MAKERS)
+@pytest.mark.parametrize("options", OPTIONS[::2], ids=name_of)
+def test_replacing(form, options):
+    """Keys replaced one by one, in batches, and all of them; among memories that come and go."""
+    rng = np.random.default_rng(23)
+    rows, pair = MAKERS[form], Pair(**options)
+    pair.insert(rows(rng, 50))
+    for ids in ([7], [49, 0, 20], rng.permutation(50).tolist()):
+        pair.replace(ids, rows(rng, len(ids)))
+        pair.query(rows(rng, 5), k=3, n_probes=4)
+    pair.remove(rng.permutation(50)[:20].tolist())
+    pair.replace(pair.tree.ids[5:].tolist(), rows(rng, 25))
+    pair.insert(rows(rng, 15))
+    pair.query(rows(rng, 5), k=3, n_probes=4, epsilon=0.5)
+    pair.remove(pair.tree.ids[1:].tolist())
+    pair.replace(pair.tree.ids.tolist(), rows(rng, 1))
+    pair.query(rows(rng, 2), k=2)
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.5])

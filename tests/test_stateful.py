@@ -137,6 +137,14 @@ class ForestMachine(RuleBasedStateMachine):
             assert memory_id not in self.tree
 
     @precondition(lambda self: self.keys)
+    @rule(data=st.data())
+    def replace(self, data: st.DataObject) -> None:
+        rows = self.draw_rows(data, min(10, len(self.keys)))
+        ids = data.draw(st.permutations(sorted(self.keys)))[: len(rows)]
+        self.tree.replace(ids, self.as_drawn(rows))
+        self.keys.update(zip(ids, unit_rows(rows), strict=True))
+
+    @precondition(lambda self: self.keys)
     @rule(n_kept=st.integers(0, 5))
     def remove_most(self, n_kept: int) -> None:
         ids = list(self.keys)[n_kept:]
