@@ -28,6 +28,13 @@ class Rows(NamedTuple):
         return self.offsets.size - 1
 
 
+def some_rows(rows: Rows, first: int, stop: int) -> Rows:
+    """Return the rows ``first .. stop``, which share memory with the others."""
+    offsets = rows.offsets[first : stop + 1]
+    a, b = offsets[0], offsets[-1]
+    return rows._replace(values=rows.values[a:b], indices=rows.indices[a:b], offsets=offsets - a)
+
+
 def as_matrix(rows: Rows) -> Any:
     """Return rows as a matrix: an array, or a sparse one in CSR form."""
     if rows.sparse:
