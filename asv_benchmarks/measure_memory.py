@@ -4,6 +4,7 @@
 
     python asv_benchmarks/measure_memory.py
     python asv_benchmarks/measure_memory.py --data folder
+    python asv_benchmarks/measure_memory.py --most-memories 2e4
 
 Dense keys are random; sparse ones have features drawn uniformly or as unequally as words are. With ``--data`` texts of
 public data as well (see ``labelled_sets.py``), of which 2,000 are the sample. Each set is inserted at once; then once
@@ -85,10 +86,12 @@ def read_texts(folder: Path, name: str) -> list[str]:
     return [line["text"] for line in read_lines(folder / name / "train.jsonl.gz")]
 
 
-def sets_of_keys(data: Path | None) -> Iterator[tuple[Configuration, Any]]:
-    """Return all configurations that there are keys for, and the keys, in random order."""
+def sets_of_keys(most: float, data: Path | None) -> Iterator[tuple[Configuration, Any]]:
+    """Return the configurations of up to so many memories, and those of texts, with the keys in random order."""
     rng = np.random.default_rng(0)
     for configuration in _CONFIGURATIONS:
+        if configuration.n > most:
+            continue
         if configuration.name == "dense":
             yield configuration, rng.standard_normal((configuration.n, configuration.n_features), dtype=np.float32)
         else:
@@ -105,7 +108,7 @@ def grown(configuration: Configuration, keys: Any, n_batches: int) -> int:
     tree = ContextualMemoryTree(
         configuration.n_trees, leaf_multiplier=configuration.leaf_multiplier, n_threads=1, random_state=0
     )
-    for batch in np.array_split(np.arange(keys.shape[0]), n_batches):
+    for batch in np.array_split(np.arange(keys.shape[0]), min(n_batches, keys.shape[0])):
         tree.insert(keys[batch[0] : batch[-1] + 1])
     if configuration.copies:
         tree.compact()
@@ -116,9 +119,10 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare the memory of forests with what is foretold.")
     parser.add_argument("--data", type=Path, help="folder of public data")
+    parser.add_argument("--most-memories", type=float, default=1e6, help="leave out larger sets that are not of texts")
     options = parser.parse_args()
     table = []
-    for configuration, keys in sets_of_keys(options.data):
+    for configuration, keys in sets_of_keys(options.most_memories, options.data):
         how = {name: getattr(configuration, name) for name in ("n_trees", "leaf_multiplier", "copies")}
         n, d = keys.shape
         foretold, by_number = [predict_nbytes(n, d, **how)] * 2

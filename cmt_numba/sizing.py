@@ -88,8 +88,9 @@ def predict_nbytes(
     -------
     int
         Bytes. For dense keys, and sparse ones with a sample, within a tenth as a rule; for texts without one up to
-        two thirds too many. That trees are well balanced is taken for granted: with an ``alpha`` far below the default
-        they are not.
+        two thirds too many. It is less certain for forests of a handful of leaves; for sparse keys without likeness,
+        where all tables may happen to be just below or above a power of two; and with an ``alpha`` far below the
+        default, for trees that are not so well balanced.
 
     Raises
     ------

@@ -62,9 +62,7 @@ SCORER_LOSSES = ("ranking", "mira", "regression")
 _KIND = "ContextualMemoryTree"  # of what is in a file
 
 _ROWS_IN_A_BLOCK = 256  # of ``learn``: they all see the trees as the block before has left them
-_INSERTS_TO_FILL = (
-    8  # of a bounded tree: routers of what is forgotten shall lead to what comes, so not all goes at once
-)
+_INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
 
@@ -269,7 +267,8 @@ class ContextualMemoryTree:
         Returns
         -------
         ndarray of int64, shape (n,)
-            The new memories' ids: 0, 1, 2, ... in order of insertion, never used again.
+            The new memories' ids: 0, 1, 2, ... in order of insertion, never used again. If there are more rows than
+            there may be memories, the first have gone already.
 
         Raises
         ------

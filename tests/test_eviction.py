@@ -251,6 +251,16 @@ def test_what_is_wrong_with_an_order_is_found(dense_keys: np.ndarray):
         tree.check_invariants()
 
 
+def test_one_progress_bar_for_all_parts(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray):
+    trees = [bounded(40, "oldest") for _ in range(2)]
+    for tree, progress in zip(trees, (False, True), strict=True):
+        tree.insert(dense_keys, progress=progress)
+        shown = capsys.readouterr().err
+        assert ("300/300" in shown) is progress
+        assert "5/5" not in shown
+    np.testing.assert_array_equal(*(tree.ids for tree in trees))
+
+
 def test_options(dense_keys: np.ndarray):
     assert "max_memories=7, eviction='oldest'" in repr(ContextualMemoryTree(max_memories=7, eviction="oldest"))
     for most in (0, 2**31):
