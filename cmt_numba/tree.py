@@ -24,6 +24,7 @@ from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, 
 from ._parallel import length_of_step, map_threads, progress_bar, spans
 from ._random import draw_word
 from ._replacement import overwrite_keys, reinsert_slots
+from ._restriction import no_restriction, restriction_to, score_slots
 from ._search import query_rows
 from ._state import (
     DONE,
@@ -41,6 +42,7 @@ from ._structures import writeable
 from ._supervision import forget_routes, teach_tree
 from ._validation import (
     MOST_MEMORIES,
+    check_among,
     check_choice,
     check_hits,
     check_ids,
@@ -330,7 +332,14 @@ class ContextualMemoryTree:
             self._forget(self._eviction.choose(self._allocated(), n))
 
     def query(
-        self, X: Any, k: int = 1, n_probes: int | None = None, epsilon: float = 0.0, *, progress: bool = False
+        self,
+        X: Any,
+        k: int = 1,
+        n_probes: int | None = None,
+        epsilon: float = 0.0,
+        *,
+        among: Any = None,
+        progress: bool = False,
     ) -> Hits:
         """Return the best memories for each row (QUERY, Algorithm 2).
 
@@ -346,6 +355,12 @@ class ContextualMemoryTree:
         epsilon : float in [0, 1], default 0.0
             Probability with which a row explores: it draws a tree and a place on its path there, and either takes a
             random side at that node or draws random memories in the leaf.
+        among : array-like of int, or of bool, optional
+            Which memories come into question: their ids, or a mask whose entry ``i`` speaks for id ``i`` (ids beyond
+            its end, and those of memories that have gone, do not come into question). The search passes by what
+            holds none of them, and goes on beyond ``n_probes`` leaves until it has found ``k``. Where they are as few
+            as the memories of ``n_probes`` full leaves all of them are scored. Preparing the search takes time in
+            proportion to how many they are, so ask for many rows at once.
         progress : bool, default False
             Show a progress bar.
 
@@ -356,24 +371,35 @@ class ContextualMemoryTree:
 
         Raises
         ------
+        KeyError
+            If ``among`` names an id of which there is no memory.
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument cannot be used; or if ``among`` is given with an ``epsilon`` above 0, since what explores
+            goes anywhere.
         """
         rows = self._check_rows(X)
         k = check_integer("k", k, 1)
         n_leaves = self._options["n_trees"] if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
+        if among is not None and epsilon > 0.0:
+            raise ValueError("epsilon must be 0 where among says which memories come into question")
+        chosen = None if among is None else self._slots_among(among)
         n = rows.n_rows
         hits = no_hits(n, k)
         if self.n_memories == 0:
             return hits
         state = self._allocated()
         seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
+        few = chosen is not None and chosen.size <= n_leaves * state.members.shape[2]
+        restriction = no_restriction() if chosen is None or few else restriction_to(state, chosen)
         n_threads = self._threads_for(n)
         with progress_bar(n, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
-                query_rows(state, rows, span[0], span[1], n_leaves, epsilon, seed, hits)
+                if few:
+                    score_slots(state, rows, span[0], span[1], chosen, hits)
+                else:
+                    query_rows(state, rows, span[0], span[1], n_leaves, restriction, epsilon, seed, hits)
                 if epsilon > 0.0:
                     explore_rows(state, rows, span[0], span[1], epsilon, seed, hits)
                 report(span[1] - span[0])
@@ -381,6 +407,16 @@ class ContextualMemoryTree:
             map_threads(answer, spans(n, min(length_of_step(n, progress), -(-n // n_threads))), n_threads)
         self._note_returned(hits.ids)
         return hits
+
+    def _slots_among(self, among: Any) -> np.ndarray:
+        """Return the slots of the memories that a caller restricts a query to, each once, in rising order."""
+        ids, may_have_gone = check_among(among)
+        slots = self._slots(ids)
+        if may_have_gone:
+            slots = slots[slots != NONE]
+        elif slots.size > 0:
+            check_known(ids, slots, "among")
+        return np.unique(slots)
 
     def _note_returned(self, ids: np.ndarray) -> None:
         """Take note of the memories that rows have got: all that a query may change."""

@@ -254,6 +254,7 @@ class DurableTree(ContextualMemoryTree):
     update = journaled(ContextualMemoryTree.update)
     teach = journaled(ContextualMemoryTree.teach)
     remove = journaled(ContextualMemoryTree.remove)
+    replace = journaled(ContextualMemoryTree.replace)
     reroute = journaled(ContextualMemoryTree.reroute)
     compact = journaled(ContextualMemoryTree.compact)
     _draw_word = journaled(ContextualMemoryTree._draw_word, synced=False)  # nothing that anybody could miss
