@@ -21,6 +21,8 @@ _ORDER = "eviction.order"  # in files
 class Eviction:
     """The policy of a forest without a bound: it is never asked, and takes note of nothing."""
 
+    minds_queries = False  # whether what queries return makes a difference
+
     @property
     def nbytes(self) -> int:
         """Bytes that the policy keeps."""
@@ -93,6 +95,8 @@ class Random(Eviction):
 
 class LeastRecentlyReturned(Eviction):
     """Forgets the memories that no query has returned for the longest time; to be inserted counts as to be returned."""
+
+    minds_queries = True
 
     def __init__(self) -> None:
         self._recency = new_recency(np.empty(0, np.int64), 0)

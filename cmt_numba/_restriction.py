@@ -2,7 +2,7 @@
 
 A restricted search must not go where none of these memories is. So before it begins every place above one of them is
 marked, from the leaves up, which takes time in proportion to their number. Routers are then asked only where both ways
-lead to some of them. If they are so few that a search would look at as many anyway, they are simply all scored.
+lead to some of them. If they are so few that to search takes longer than to score them all, that is done.
 """
 
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from ._state import LEFT, NONE, RIGHT, State
 from ._topology import child_of, parent_of
 
 _KEYS_AHEAD = 8  # that are asked for while one is scored
+_WORTH_A_LEAF = 128  # memories can be scored in the time that it takes to reach a leaf and look through it
 
 
 class Restriction(NamedTuple):
@@ -30,6 +31,11 @@ class Restriction(NamedTuple):
 def no_restriction() -> Restriction:
     """Return what lets all memories come into question."""
     return Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np.empty((0, 0), np.bool_))
+
+
+def are_few(slots: np.ndarray, n_leaves: int) -> bool:
+    """Return whether to score the memories in some slots takes no longer than a search of so many leaves."""
+    return slots.size <= n_leaves * _WORTH_A_LEAF
 
 
 def restriction_to(state: State, slots: np.ndarray) -> Restriction:

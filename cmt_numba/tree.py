@@ -24,7 +24,7 @@ from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, 
 from ._parallel import length_of_step, map_threads, progress_bar, spans
 from ._random import draw_word
 from ._replacement import overwrite_keys, reinsert_slots
-from ._restriction import no_restriction, restriction_to, score_slots
+from ._restriction import are_few, no_restriction, restriction_to, score_slots
 from ._search import query_rows
 from ._state import (
     DONE,
@@ -358,8 +358,8 @@ class ContextualMemoryTree:
         among : array-like of int, or of bool, optional
             Which memories come into question: their ids, or a mask whose entry ``i`` speaks for id ``i`` (ids beyond
             its end, and those of memories that have gone, do not come into question). The search passes by what
-            holds none of them, and goes on beyond ``n_probes`` leaves until it has found ``k``. Where they are as few
-            as the memories of ``n_probes`` full leaves all of them are scored. Preparing the search takes time in
+            holds none of them, and goes on beyond ``n_probes`` leaves until it has found ``k``. Where they are fewer
+            than about a hundred for each of ``n_probes`` all of them are scored. Preparing the search takes time in
             proportion to how many they are, so ask for many rows at once.
         progress : bool, default False
             Show a progress bar.
@@ -390,7 +390,7 @@ class ContextualMemoryTree:
             return hits
         state = self._allocated()
         seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
-        few = chosen is not None and chosen.size <= n_leaves * state.members.shape[2]
+        few = chosen is not None and are_few(chosen, n_leaves)
         restriction = no_restriction() if chosen is None or few else restriction_to(state, chosen)
         n_threads = self._threads_for(n)
         with progress_bar(n, "query", progress) as report:
