@@ -75,13 +75,13 @@ def _squared_length(values):
 
 
 @kernel
-def normalize_rows(values, offsets, unit):
-    """Write the rows scaled to Euclidean length 1 (all-zero rows stay zero) into ``unit``.
+def normalize_rows(values, offsets, first, stop, unit):
+    """Write the rows ``first .. stop`` scaled to Euclidean length 1 (all-zero rows stay zero) into ``unit``.
 
     Returns the first row that holds a NaN or an infinity, or -1. Lengths are summed in float64, where the square of
     no float32 overflows or vanishes.
     """
-    for row in range(offsets.size - 1):
+    for row in range(first, stop):
         a, b = offsets[row], offsets[row + 1]
         total = _squared_length(values[a:b])
         if not np.isfinite(total):

@@ -251,5 +251,5 @@ def routed(rows: Rows) -> Rows:
     end = keep_heaviest(rows, _CELLS_ROUTED, values, indices, offsets)
     values = values[:end].copy()
     unit = np.empty_like(values)
-    normalize_rows(values, offsets, unit)
+    normalize_rows(values, offsets, 0, offsets.size - 1, unit)
     return Rows(unit, indices[:end].copy(), offsets, rows.n_features, True)

@@ -10,6 +10,7 @@ import scipy.sparse
 
 from ._hits import Exploration, Hits
 from ._keys import Rows, normalize_rows
+from ._parallel import map_threads, spans
 from ._state import LEFT, NODES_END, NONE, RIGHT, State
 
 MOST_FEATURES = 2**31 - 1
@@ -20,8 +21,10 @@ MOST_MEMORIES = 2**31 - 1
 
 _EMPTY_INDICES = np.empty(0, np.int32)
 
+_ROWS_WORTH_A_THREAD = 4096  # scaling fewer takes less than starting a thread
 
-def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = None) -> Rows:
+
+def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = None, n_threads: int = 1) -> Rows:
     """Return keys or queries as unit-length float32 rows.
 
     Parameters
@@ -32,6 +35,8 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         The form wanted; by default the form that ``X`` has.
     n_features : int, optional
         The width required.
+    n_threads : int, default 1
+        Threads that may work on it.
 
     Raises
     ------
@@ -43,8 +48,8 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
     """
     X = check_matrix(X, n_features=n_features)
     if scipy.sparse.issparse(X):
-        return _dense_rows(X.toarray()) if sparse is False else _sparse_rows(X)
-    return _sparse_rows(scipy.sparse.csr_array(X)) if sparse else _dense_rows(X)
+        return _dense_rows(X.toarray(), n_threads) if sparse is False else _sparse_rows(X, n_threads)
+    return _sparse_rows(scipy.sparse.csr_array(X), n_threads) if sparse else _dense_rows(X, n_threads)
 
 
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
@@ -87,19 +92,19 @@ def _as_dense(X: Any) -> np.ndarray:
         raise TypeError(f"X must be an array of real numbers or a scipy.sparse matrix or array: {error}") from error
 
 
-def _dense_rows(X: np.ndarray) -> Rows:
+def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
     n_rows, width = X.shape
     values = X.reshape(-1)
     offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return Rows(_normalized(values, offsets), _EMPTY_INDICES, offsets, width, False)
+    return Rows(_normalized(values, offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
 
 
-def _sparse_rows(X: scipy.sparse.csr_array) -> Rows:
+def _sparse_rows(X: scipy.sparse.csr_array, n_threads: int) -> Rows:
     if np.count_nonzero(X.data) < X.data.size:
         X = X.copy()
         X.eliminate_zeros()
     offsets = X.indptr.astype(np.int64)
-    return Rows(_normalized(X.data, offsets), X.indices.astype(np.int32), offsets, X.shape[1], True)
+    return Rows(_normalized(X.data, offsets, n_threads), X.indices.astype(np.int32), offsets, X.shape[1], True)
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
@@ -129,11 +134,17 @@ def _for_kernels(array: Any, dtype: type) -> np.ndarray:
     return ready if ready.flags.writeable else ready.copy()
 
 
-def _normalized(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
     unit = np.empty(values.size, np.float32)
-    bad_row = normalize_rows(values, offsets, unit)
-    if bad_row >= 0:
-        raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
+
+    def normalize(span: tuple[int, int]) -> None:
+        bad_row = normalize_rows(values, offsets, span[0], span[1], unit)
+        if bad_row >= 0:
+            raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
+
+    n_rows = offsets.size - 1
+    n_threads = max(1, min(n_threads, n_rows // _ROWS_WORTH_A_THREAD))
+    map_threads(normalize, spans(n_rows, -(-n_rows // n_threads)), n_threads)
     return unit
 
 

@@ -810,9 +810,11 @@ class ContextualMemoryTree:
         return int(draw_word(streams, streams.size - 1))
 
     def _check_rows(self, X: Any) -> Rows:
+        n_threads = self._most_threads()
         if self._state is None:
-            return check_rows(X)
-        return check_rows(X, sparse=self._state.parameters.sparse, n_features=self._state.parameters.n_features)
+            return check_rows(X, n_threads=n_threads)
+        sparse, n_features = self._state.parameters.sparse, self._state.parameters.n_features
+        return check_rows(X, sparse=sparse, n_features=n_features, n_threads=n_threads)
 
     def _slots(self, ids: np.ndarray) -> np.ndarray:
         slots = np.full(ids.size, -1, np.int64)
@@ -820,9 +822,11 @@ class ContextualMemoryTree:
             find_slots(self._state.keys, ids, slots)
         return slots
 
+    def _most_threads(self) -> int:
+        return self._n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
     def _threads_for(self, n_rows: int) -> int:
-        n_threads = self._n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-        return max(1, min(n_threads, n_rows // _ROWS_WORTH_A_THREAD))
+        return max(1, min(self._most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
 
     def _in_steps(self, first: int, n: int, unit: str, progress: bool, work: Callable[[State, int, int], int]) -> None:
         """Have every tree do ``work`` up to row ``first + n``, in one step or in as many as a progress bar wants."""
