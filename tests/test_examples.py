@@ -168,15 +168,17 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The code in the README runs and does what its comments say."""
     monkeypatch.chdir(tmp_path)  # it writes a file
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
     assert len(names["tree"]) == 9900
     exec(blocks[1], names)
+    assert len(names["kept"]) == 5000
+    exec(blocks[2], names)
     classifier = names["classifier"]
     np.testing.assert_array_equal(classifier.predict(names["objects"][1:5]), [1, 2, 3, 4])
     assert classifier.classes_.size == 2001
-    exec(blocks[2], names)
+    exec(blocks[3], names)
     has = names["objects"] > 1
     assert np.mean((names["tagger"].predict(names["objects"]) > 0) != has) < 0.8 * has.mean()
