@@ -27,6 +27,10 @@ class Rows(NamedTuple):
         """How many rows there are."""
         return self.offsets.size - 1
 
+    def between(self, first: int, stop: int) -> "Rows":
+        """Return the rows ``first .. stop``, which share memory with these."""
+        return self._replace(offsets=self.offsets[first : stop + 1])
+
 
 def as_matrix(rows: Rows) -> Any:
     """Return rows as a matrix: an array, or a sparse one in CSR form."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import numba
@@ -18,8 +19,9 @@ from ._hits import Hits, no_hits, without_own
 from ._invariants import Leaves
 from ._keys import Rows, append_keys, as_matrix, drop_keys_from, find_slots
 from ._learning import update_scorer, update_tree
+from ._locking import Guard, changes
 from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
-from ._parallel import length_of_step, map_threads, progress_bar, spans
+from ._parallel import Steps, Workers, map_threads, progress_bar, spans, workers
 from ._random import draw_word
 from ._search import query_rows
 from ._state import (
@@ -60,6 +62,7 @@ _KIND = "ContextualMemoryTree"  # of what is in a file
 
 _ROWS_IN_A_BLOCK = 256  # of ``learn``: they all see the trees as the block before has left them
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
+_REMOVALS_IN_A_STEP = 1000
 
 
 class ContextualMemoryTree:
@@ -69,6 +72,12 @@ class ContextualMemoryTree:
     length when they come in, so only their direction counts. They are inserted, found, removed and reorganised one by
     one in time logarithmic in their number, and rewards for the memories returned teach the trees where to look and
     the scorer what to return (Sun et al., Contextual Memory Trees, ICML 2019).
+
+    Any number of threads may use a tree at once. Changes (all that inserts, removes, moves or learns) are made one
+    after the other, in the order in which they were called for, and in steps of some milliseconds. Between two steps
+    other threads read (query, count and so on): they see what the steps so far have made of the tree, and the last
+    rows of a large batch may see more of them than the first. A tree may be pickled or saved while it is used, and
+    used on both sides of a fork, which waits until changes under way are complete.
 
     Parameters
     ----------
@@ -154,45 +163,50 @@ class ContextualMemoryTree:
         # What the trees draw from first, one random stream each and one more for queries.
         self._streams = check_seed(random_state).generate_state(self._options["n_trees"] + 1, np.uint64)
         self._state: State | None = None  # allocated when the first insert says how wide keys are
+        self._guard = Guard()
 
     # What it holds
 
     @property
     def n_memories(self) -> int:
         """Memories stored."""
-        return 0 if self._state is None else int(self._state.keys.totals[N_MEMORIES])
+        state = self._state
+        return 0 if state is None else int(state.keys.totals[N_MEMORIES])
 
     @property
     def n_features(self) -> int | None:
         """Width of the keys, fixed by the first insert; None before."""
-        return None if self._state is None else self._state.parameters.n_features
+        state = self._state
+        return None if state is None else state.parameters.n_features
 
     @property
     def depth(self) -> int:
         """The most internal nodes between a root and a leaf; 0 while every tree is a single leaf."""
-        return 0 if self._state is None else _invariants.depth(self._state)
+        return self._guard.read(lambda: 0 if self._state is None else _invariants.depth(self._state))
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory allocated for keys, trees, routers and scorer."""
-        return 0 if self._state is None else count_bytes(self._state)
+        state = self._state
+        return 0 if state is None else count_bytes(state)
 
     @property
     def ids(self) -> np.ndarray:
         """The ids of all memories, in no particular order: int64, shape (n_memories,)."""
-        if self._state is None:
-            return np.empty(0, np.int64)
-        return self._state.keys.ids[: self.n_memories].copy()
+        return self._guard.read(
+            lambda: np.empty(0, np.int64) if self._state is None else self._state.keys.ids[: self.n_memories].copy()
+        )
 
     def __len__(self) -> int:
         return self.n_memories
 
     def __contains__(self, memory_id: object) -> bool:
-        if self._state is None or not isinstance(memory_id, (int, np.integer)) or isinstance(memory_id, bool):
+        state = self._state
+        if state is None or not isinstance(memory_id, (int, np.integer)) or isinstance(memory_id, bool):
             return False
-        if not 0 <= memory_id < self._state.keys.totals[NEXT_ID]:
+        if not 0 <= memory_id < state.keys.totals[NEXT_ID]:
             return False
-        return bool(self._slots(np.array([memory_id], np.int64))[0] >= 0)
+        return bool(self._guard.read(lambda: self._slots(np.array([memory_id], np.int64)))[0] >= 0)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._named_options().items())
@@ -209,8 +223,9 @@ class ContextualMemoryTree:
         if self._state is None:
             n_trees = int(self._options["n_trees"])
             return Leaves(np.arange(n_trees, dtype=np.int64), np.zeros(n_trees, np.int64), np.zeros(n_trees, np.int64))
-        return _invariants.leaves(self._state)
+        return self._guard.read(lambda: _invariants.leaves(self._allocated()))
 
+    @changes  # of which there are none, but others must wait
     def check_invariants(self) -> None:
         """Check everything that must hold of the trees and the key store.
 
@@ -224,8 +239,11 @@ class ContextualMemoryTree:
 
     # What it does
 
+    @changes
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
         """Insert memories (INSERT, Algorithm 4), in the order of the rows.
+
+        Other threads see the memories of a large insert come step by step.
 
         Parameters
         ----------
@@ -258,10 +276,7 @@ class ContextualMemoryTree:
             raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")
         self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
         try:
-            append_keys(self._state, rows)
-            if not rows.sparse:
-                encode_keys(self._state, first, first + rows.n_rows)
-            self._in_steps(first, rows.n_rows, "insert", progress, insert_slots)
+            self._insert_rows(rows, first, progress)
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
         except BaseException:
@@ -271,6 +286,18 @@ class ContextualMemoryTree:
                 self._take_back(first)
             raise
         return self._state.keys.ids[first : first + rows.n_rows].copy()
+
+    def _insert_rows(self, rows: Rows, slot: int, progress: bool) -> None:
+        """Store rows from a slot on, for which there is room, and insert them into the trees."""
+
+        def insert(start: int, stop: int, run: Workers) -> None:
+            state = self._allocated()
+            append_keys(state, rows.between(start, stop))
+            if not rows.sparse:
+                encode_keys(state, slot + start, slot + stop)
+            self._on_each_tree(insert_slots, slot + stop, run, slot + rows.n_rows)
+
+        self._in_steps(rows.n_rows, "insert", progress, insert)
 
     def query(
         self, X: Any, k: int = 1, n_probes: int | None = None, epsilon: float = 0.0, *, progress: bool = False
@@ -302,28 +329,38 @@ class ContextualMemoryTree:
         TypeError, ValueError
             If an argument cannot be used.
         """
-        rows = self._check_rows(X)
+        before = self._state
+        rows = _checked_rows(X, before)
         k = check_integer("k", k, 1)
         n_leaves = self._options["n_trees"] if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
         n = rows.n_rows
         hits = no_hits(n, k)
-        if self.n_memories == 0:
+        if before is None or self.n_memories == 0:
             return hits
-        state = self._allocated()
-        seed = np.uint64(draw_word(state.streams, state.streams.size - 1)) if epsilon > 0.0 else np.uint64(0)
+        seed = self._draw(before) if epsilon > 0.0 else np.uint64(0)
+
+        def answer(first: int, stop: int) -> None:
+            state = self._state
+            if state is None or state.parameters is not before.parameters:
+                return  # the first insert of all has failed meanwhile, so there are no memories
+            query_rows(state, rows, first, stop, n_leaves, epsilon, seed, hits)
+            if epsilon > 0.0:
+                explore_rows(state, rows, first, stop, epsilon, seed, hits)
+
         n_threads = self._threads_for(n)
         with progress_bar(n, "query", progress) as report:
 
-            def answer(span: tuple[int, int]) -> None:
-                query_rows(state, rows, span[0], span[1], n_leaves, epsilon, seed, hits)
-                if epsilon > 0.0:
-                    explore_rows(state, rows, span[0], span[1], epsilon, seed, hits)
-                report(span[1] - span[0])
+            def answer_in_steps(span: tuple[int, int]) -> None:
+                steps = Steps(*span)
+                for first, stop in steps:
+                    self._guard.read(partial(steps.take, answer, first, stop))
+                    report(stop - first)
 
-            map_threads(answer, spans(n, min(length_of_step(n, progress), -(-n // n_threads))), n_threads)
+            map_threads(answer_in_steps, spans(n, -(-n // n_threads)), n_threads)
         return hits
 
+    @changes
     def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
         """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
 
@@ -359,13 +396,17 @@ class ContextualMemoryTree:
         if state.scorer.theta.size == 0:
             theta, squares = np.zeros((2, rows.n_features), np.float32)
             state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))
-        update_scorer(state, rows, hits, rewards)
         state.counters[:, NEXT_ROW] = 0
 
-        def learn(state: State, t: int, stop: int) -> int:
+        def learn_rows(state: State, t: int, stop: int) -> int:
             return int(update_tree(state, t, rows, hits, rewards, stop))
 
-        self._in_steps(0, rows.n_rows, "update", progress, learn)
+        def learn(start: int, stop: int, run: Workers) -> None:
+            of_rows = rows.between(start, stop), hits.between(start, stop), rewards[start:stop]
+            update_scorer(self._allocated(), *of_rows)
+            self._on_each_tree(learn_rows, stop, run)
+
+        self._in_steps(rows.n_rows, "update", progress, learn)
 
     def learn(
         self,
@@ -440,6 +481,7 @@ class ContextualMemoryTree:
                     report(stop - first)
         return total / rows.n_rows
 
+    @changes
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
         """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
 
@@ -475,21 +517,23 @@ class ContextualMemoryTree:
         check_known(ids, self._slots(ids))
         self._teach_rows(rows, ids, n_passes, afresh, progress)
 
+    @changes
     def _teach_rows(self, rows: Rows, ids: np.ndarray, n_passes: int, afresh: bool, progress: bool) -> None:
         slots, state = self._slots(ids), self._allocated()
         if afresh:
             for t in range(state.parameters.n_trees):
-                forget_routes(state, t)
+                self._guard.step(partial(forget_routes, state, t))
         orders = self._new_generator()
         for _ in range(n_passes):
             order = orders.permutation(rows.n_rows)
             self._allocated().counters[:, [NEXT_ROW, TAUGHT_FROM]] = 0, NONE  # whatever a broken-off call has left
 
-            def learn(state: State, t: int, stop: int) -> int:
+            def teach_rows(state: State, t: int, stop: int) -> int:
                 return int(teach_tree(state, t, rows, order, slots, stop))  # noqa: B023
 
-            self._in_steps(0, rows.n_rows, "teach", progress, learn)
+            self._in_steps(rows.n_rows, "teach", progress, self._on_trees(teach_rows))
 
+    @changes
     def remove(self, ids: Any) -> None:
         """Remove memories (REMOVE, Algorithm 6). Their room is used again, their ids are not.
 
@@ -507,8 +551,15 @@ class ContextualMemoryTree:
         """
         ids = check_ids(ids)
         check_known(ids, self._slots(ids))
-        remove_ids(self._allocated(), ids)
 
+        def remove(start: int, stop: int) -> None:
+            remove_ids(self._allocated(), ids[start:stop])
+
+        steps = Steps(0, ids.size)
+        for start, stop in steps:
+            self._guard.step(partial(steps.take, remove, start, stop))
+
+    @changes
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` memories of each tree, each drawn uniformly (REROUTE, Algorithm 7).
 
@@ -523,8 +574,9 @@ class ContextualMemoryTree:
         if self.n_memories == 0:
             return
         self._allocated().counters[:, NEXT_ROW] = 0
-        self._in_steps(0, n, "reroute", progress, reroute_tree)
+        self._in_steps(n, "reroute", progress, self._on_trees(reroute_tree))
 
+    @changes
     def compact(self, *, copies: bool = True) -> None:
         """Lay the memories out in the order in which searches read them, for faster queries. Answers do not change.
 
@@ -546,6 +598,7 @@ class ContextualMemoryTree:
 
     # In files
 
+    @changes  # of which there are none, but others must wait
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trees, their memories and all that they have learned to a file.
 
@@ -610,11 +663,15 @@ class ContextualMemoryTree:
         self._streams, self._state = state_of(fields, arrays, self._options)
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        return tree_contents(self._named_options(), self._n_threads, self._streams, self._state)
+        state = self._state
+        if state is not None:  # exploring queries draw numbers while others change or save the tree
+            state = state._replace(streams=state.streams.copy())
+        return tree_contents(self._named_options(), self._n_threads, self._streams, state)
 
+    @changes  # of which there are none, but others must wait
     def __getstate__(self) -> dict[str, Any]:
         fields, arrays = self._contents()
-        return {"fields": fields, "arrays": arrays}
+        return {"fields": fields, "arrays": {name: array.copy() for name, array in arrays.items()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._become(state["fields"], {name: writeable(array) for name, array in state["arrays"].items()})
@@ -633,15 +690,17 @@ class ContextualMemoryTree:
         assert self._state is not None
         return self._state
 
+    def _draw(self, state: State) -> np.uint64:
+        """Return a random word from the stream for queries."""
+        with self._guard.instant:
+            return np.uint64(draw_word(state.streams, state.streams.size - 1))
+
     def _new_generator(self) -> np.random.Generator:
         """Return a generator of random numbers that goes on from the trees' own randomness."""
-        streams = self._allocated().streams
-        return np.random.Generator(np.random.PCG64(int(draw_word(streams, streams.size - 1))))
+        return np.random.Generator(np.random.PCG64(int(self._draw(self._allocated()))))
 
     def _check_rows(self, X: Any) -> Rows:
-        if self._state is None:
-            return check_rows(X)
-        return check_rows(X, sparse=self._state.parameters.sparse, n_features=self._state.parameters.n_features)
+        return _checked_rows(X, self._state)
 
     def _slots(self, ids: np.ndarray) -> np.ndarray:
         slots = np.full(ids.size, -1, np.int64)
@@ -653,26 +712,37 @@ class ContextualMemoryTree:
         n_threads = self._n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         return max(1, min(n_threads, n_rows // _ROWS_WORTH_A_THREAD))
 
-    def _in_steps(self, first: int, n: int, unit: str, progress: bool, work: Callable[[State, int, int], int]) -> None:
-        """Have every tree do ``work`` up to row ``first + n``, in one step or in as many as a progress bar wants."""
-        with progress_bar(n, unit, progress) as report:
-            for start, stop in spans(n, length_of_step(n, progress)):
-                self._on_each_tree(work, first + stop, self._threads_for(stop - start))
+    def _in_steps(self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None]) -> None:
+        """Have ``work`` done on the rows ``0 .. n``, step by step."""
+        steps = Steps(0, n)
+        with progress_bar(n, unit, progress) as report, workers(self._threads_for(n)) as run:
+
+            def take_step(start: int, stop: int) -> None:
+                work(start, stop, run)
+
+            for start, stop in steps:
+                self._guard.step(partial(steps.take, take_step, start, stop))
                 report(stop - start)
 
-    def _on_each_tree(self, work: Callable[[State, int, int], int], stop: int, n_threads: int) -> None:
+    def _on_trees(self, work: Callable[[State, int, int], int]) -> Callable[[int, int, Workers], None]:
+        return lambda start, stop, run: self._on_each_tree(work, stop, run)
+
+    def _on_each_tree(
+        self, work: Callable[[State, int, int], int], stop: int, run: Workers, n_memories: int | None = None
+    ) -> None:
         """Have every tree do ``work`` up to row ``stop``, giving it room as often as it runs out.
 
-        Trees write to no memory but their own, so they work side by side; arrays grow while none does.
+        Trees write to no memory but their own, so they work side by side; arrays grow while none does. They may have to
+        hold ``n_memories`` before long.
         """
         waiting = list(range(self._allocated().parameters.n_trees))
         try:
             while waiting:
                 state = self._allocated()
-                statuses = map_threads(lambda t: work(state, t, stop), waiting, n_threads)  # noqa: B023
+                statuses = run(lambda t: work(state, t, stop), waiting)  # noqa: B023
                 waiting = [t for t, status in zip(waiting, statuses, strict=True) if status != DONE]
                 for status in sorted(set(statuses) - {DONE}):
-                    self._state = with_more(self._allocated(), status)
+                    self._state = with_more(self._allocated(), status, n_memories or self.n_memories)
         except BaseException:
             for t in range(self._allocated().parameters.n_trees):
                 undo_move(self._allocated(), t)
@@ -681,6 +751,18 @@ class ContextualMemoryTree:
     def _take_back(self, first: int) -> None:
         """Forget the memories from slot ``first`` on, and their ids; what routers learned from them stays."""
         state = self._allocated()
-        for t in range(state.parameters.n_trees):
-            remove_slots_from(state, t, first)
-        drop_keys_from(state, first)
+
+        def take_back(slot: int) -> None:
+            for t in range(state.parameters.n_trees):
+                remove_slots_from(state, t, slot)
+            drop_keys_from(state, slot)
+
+        for slot in reversed(range(first, self.n_memories, _REMOVALS_IN_A_STEP)):
+            self._guard.step(partial(take_back, slot))
+
+
+def _checked_rows(X: Any, state: State | None) -> Rows:
+    """Return rows for a tree in a state, which says of what form and width they are."""
+    if state is None:
+        return check_rows(X)
+    return check_rows(X, sparse=state.parameters.sparse, n_features=state.parameters.n_features)
