@@ -53,9 +53,9 @@ class SavableEstimator(Guarded):
 
     @changes  # of which there are none, but others must wait
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())  # type: ignore[arg-type]
-        state.pop("_own_guard", None)
-        return copy.deepcopy(state)  # who pickles it is not done with it when other threads go on
+        state: Any = super().__getstate__()
+        # Whoever pickles it has not done so yet when other threads go on.
+        return {name: copy.deepcopy(value) for name, value in state.items() if name != "_own_guard"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({name: writeable(value) for name, value in state.items()})  # type: ignore[misc]

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from threading import Lock, get_ident, local
 from typing import Any, TypeVar, cast
-from weakref import WeakSet
+from weakref import ReferenceType, WeakSet, ref
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -93,7 +93,7 @@ class Guard:
         self._last = _Turn()
         self._gate: Lock | None = None  # held while a step is under way
         self._local = local()
-        self._readers: WeakSet[_Reader] = WeakSet()
+        self._readers: list[ReferenceType[_Reader]] = []  # of threads that have read; they may have ended
         self._kept_waiting = False  # whether the step under way has kept a reader waiting
         self._open_until = 0.0
         self._changer = me if self._changer == me else None
@@ -126,7 +126,7 @@ class Guard:
     def _new_reader(self) -> _Reader:
         reader = self._local.reader = _Reader()
         with self._registering:
-            self._readers.add(reader)
+            self._readers = [*(known for known in self._readers if known() is not None), ref(reader)]
         return reader
 
     def change(self, work: Callable[[], T]) -> T:
@@ -173,8 +173,11 @@ class Guard:
 
     def _wait_for_readers(self) -> None:
         with self._registering:
-            readers = list(self._readers)
-        for reader in readers:
+            readers = self._readers
+        for known in readers:
+            reader = known()
+            if reader is None:
+                continue
             if reader.lock.locked():
                 self._kept_waiting = True
             with reader.lock:
