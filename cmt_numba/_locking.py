@@ -73,13 +73,21 @@ class Guard:
     A copy of the object, or one from a file, has a guard of its own; so has a child of the process. A fork waits until
     changes that other threads make are complete, so that the child has no half-made ones.
 
+    Parameters
+    ----------
+    is_outer : bool, default False
+        Whether changes of the object make changes of others, which have guards that are not outer ones.
+
     Attributes
     ----------
+    is_outer : bool
+        As given.
     instant : Lock
         For what is no step, because readers change it too, and is done in an instant.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_outer: bool = False) -> None:
+        self.is_outer = is_outer
         self._changer: int | None = None  # the thread whose change is under way
         self._stepper: int | None = None  # the thread whose step is
         self._renew()
@@ -233,12 +241,12 @@ def reads(method: Method) -> Method:
 
 
 class Guarded:
-    """What has a guard from its first use on. Who pickles or copies it leaves out the attribute ``_own_guard``."""
+    """What has an outer guard from its first use on. Who pickles or copies it leaves out the attribute ``_own_guard``."""
 
     @property
     def _guard(self) -> Guard:
         guard: Guard | None = self.__dict__.get("_own_guard")
-        return self.__dict__.setdefault("_own_guard", Guard()) if guard is None else guard
+        return self.__dict__.setdefault("_own_guard", Guard(is_outer=True)) if guard is None else guard
 
 
 # Forks
@@ -246,42 +254,29 @@ class Guarded:
 _listing = Lock()
 _guards: WeakSet[Guard] = WeakSet()
 _forking = Lock()
-_releases: list[Callable[[], None]] = []  # of what a fork under way has seized
+_releases: list[Callable[[], None] | None] = []  # of what a fork under way has seized
 
 
 def _before_fork() -> None:
-    """Wait until no other thread changes anything, and let none begin, nor new guards come.
-
-    Whoever holds several guards may have taken them in any order. So only the first is waited for, and if another one
-    is held, all are let go and that one is the first.
-    """
+    """Wait until no other thread changes anything, and let none begin, nor new guards come."""
     _forking.acquire()
-    first: list[Guard] = []
     while True:
         with _listing:
-            guards = first + [guard for guard in _guards if guard not in first]
-        first = _seize_all(guards)
-        if not first:
-            _listing.acquire()
-            if len(_guards) <= len(guards):
-                return
-            _listing.release()
+            guards = sorted(_guards, key=lambda guard: not guard.is_outer)
+        _releases.extend(guard.seize(patient=True) for guard in guards)
+        _listing.acquire()
+        _releases.extend(guard.seize(patient=False) for guard in set(_guards).difference(guards))
+        if None not in _releases:
+            return
+        _listing.release()  # what is new has begun with a change already
         _let_go()
-
-
-def _seize_all(guards: list[Guard]) -> list[Guard]:
-    """Seize all guards; or break off and return the one that another thread holds."""
-    for i, guard in enumerate(guards):
-        release = guard.seize(patient=i == 0)
-        if release is None:
-            return [guard]
-        _releases.append(release)
-    return []
 
 
 def _let_go() -> None:
     while _releases:
-        _releases.pop()()
+        release = _releases.pop()
+        if release is not None:
+            release()
 
 
 def _after_fork_in_parent() -> None:

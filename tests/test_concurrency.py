@@ -1,5 +1,6 @@
 """Threads that read while others change; forks, new processes and joblib's workers."""
 
+import contextlib
 import copy
 import multiprocessing
 import os
@@ -290,10 +291,8 @@ def test_first_inserts_race():
 
         def ask() -> None:
             barrier.wait(SOON)  # noqa: B023
-            try:
+            with contextlib.suppress(ValueError):
                 tree.query(np.ones((50, 3)))  # noqa: B023
-            except ValueError:
-                pass
 
         threads = [started(lambda: insert(3)), started(lambda: insert(5)), started(ask)]
         for thread in threads:
@@ -329,7 +328,7 @@ def test_changes_and_copies_at_once(tmp_path: Path):
             )
             for twin in twins:
                 twin.check_invariants()
-                assert len(twin) == 2000
+                assert len(twin) in (2000, 2300)
                 twin.insert(keys[:3])
             tree.check_invariants()
             assert tree.leaves().size.sum() >= 2 * 2000
@@ -344,7 +343,7 @@ def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(keys)
 
-    def fail(*_: Any) -> int:
+    def fail(*_: Any, **__: Any) -> int:
         raise error
 
     for name, change in (
