@@ -241,7 +241,7 @@ def reads(method: Method) -> Method:
 
 
 class Guarded:
-    """What has an outer guard from its first use on. Who pickles or copies it leaves out the attribute ``_own_guard``."""
+    """What has an outer guard from its first use on. Its pickles and copies leave out ``_own_guard``."""
 
     @property
     def _guard(self) -> Guard:
