@@ -54,7 +54,7 @@ class Bookkeeping:
         never = ended + 1
         return all(
             self.since.get(memory_id, never) <= ended and self.until.get(memory_id, never) > began
-            for memory_id in ids.ravel().tolist()
+            for memory_id in ids[ids >= 0].tolist()  # a leaf may hold fewer than were asked for
         )
 
 
