@@ -51,7 +51,10 @@ def _in_own_thread(function: Callable[[Any], T], items: Sequence[Any]) -> list[T
 
 def map_threads(function: Callable[[Any], T], items: Sequence[Any], n_threads: int) -> list[T]:
     """Return ``function`` of each item, worked out in up to ``n_threads`` threads."""
-    with workers(min(n_threads, len(items))) as run:
+    n_threads = min(n_threads, len(items))
+    if n_threads <= 1:
+        return _in_own_thread(function, items)
+    with workers(n_threads) as run:
         return run(function, items)
 
 
