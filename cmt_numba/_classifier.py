@@ -16,6 +16,7 @@ from ._head import HEAD_LOSSES, with_examples_in_means
 from ._hits import no_hits
 from ._keys import Rows, as_matrix
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
+from ._locking import changes_at_once, reads
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from ._state import NONE
 from ._validation import check_choice, check_integer, check_real, check_rows
@@ -133,6 +134,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     # Learning
 
+    @changes_at_once
     def fit(self, X: Any, y: Any) -> CMTClassifier:
         """Learn from examples, forgetting earlier ones.
 
@@ -160,6 +162,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self._start(rows, classes)
         return self._learn(rows, y, afresh=True)
 
+    @changes_at_once
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> CMTClassifier:
         """Learn from further examples, of known classes or new ones.
 
@@ -280,6 +283,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     # Answering
 
+    @reads
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of each row.
 
@@ -306,6 +310,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         labels, _, _ = self._best_labels(rows, 1)
         return self.classes_[self._class_of_label[labels[:, 0]]]
 
+    @reads
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` classes that fit each row best, as the head sees it whatever ``method`` is.
 
@@ -327,10 +332,12 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         labels, scores, _ = self._best_labels(self._checked(X), k)
         return np.where(labels == NONE, NONE, self._class_of_label[labels]), scores
 
+    @reads
     def count_candidates(self, X: Any) -> np.ndarray:
         """Return how many classes the head scores for each row: int64, shape (n,)."""
         return self._best_labels(self._checked(X), 1)[2]
 
+    @reads
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class for each row.
 
@@ -354,6 +361,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         proba[row, self._class_of_label[labels[row, rank]]] = odds[row, rank]
         return proba / proba.sum(axis=1, keepdims=True)
 
+    @reads
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """Return the nearest memories of each row, by their cosine and by what the head says of their class.
 

@@ -6,6 +6,7 @@ arrays. Parameters are JSON.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self
@@ -20,6 +21,7 @@ from ._invariants._errors import require
 from ._invariants._expectations import check_expectation, check_expectation_frame
 from ._invariants._labels import check_example_frame, check_examples, check_head, check_head_frame
 from ._invariants._numbers import all_finite, all_within
+from ._locking import Guarded, changes
 from ._state import NEXT_ID, NONE
 from ._structures import arrays_of, numbers_of, put_together, writeable
 from ._values import Components, DistinctVectors, ValueStore
@@ -39,14 +41,26 @@ Arrays = dict[str, np.ndarray]
 _MOST = 2**53  # rows of a stream
 
 
-class SavableEstimator:
-    """What estimators have in common that can be saved. A class of them has an entry in this module's ``_KINDS``."""
+class SavableEstimator(Guarded):
+    """What estimators have in common that can be saved. A class of them has an entry in this module's ``_KINDS``.
+
+    Any number of threads may use an estimator at once. Changes are made one after the other, and at once: what is asked
+    meanwhile waits until the change is complete. To set parameters is no change in this sense: who does so while other
+    threads use the estimator must expect either value to be used.
+    """
 
     _kind: ClassVar[str]
+
+    @changes  # of which there are none, but others must wait
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        # Whoever pickles it has not done so yet when other threads go on.
+        return {name: copy.deepcopy(value) for name, value in state.items() if name != "_own_guard"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({name: writeable(value) for name, value in state.items()})  # type: ignore[misc]
 
+    @changes  # of which there are none, but others must wait
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimator and all that it has learned to a file.
 

@@ -48,10 +48,10 @@ def resized(array: np.ndarray, size: int, axis: int) -> np.ndarray:
     return grown
 
 
-def larger(state: State, capacity: int, needed: int) -> int:
-    """Return a new capacity for an array of the trees, given how many of the memories stored are in all of them."""
+def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
+    """Return a new capacity for an array of the trees, which are to hold ``n_memories`` before long."""
     n_placed = max(1, int(state.counters[:, COUNT].min()))
-    expected = _SPARE * capacity * int(state.keys.totals[N_MEMORIES]) / n_placed
+    expected = _SPARE * capacity * n_memories / n_placed
     return max(_SMALLEST, needed, int(_GENTLE * capacity), int(min(2 * capacity, expected)))
 
 
@@ -135,14 +135,14 @@ def copy_cells(target, source, slots):
         target.spans[slot, 1] = end
 
 
-def with_more(state: State, status: int) -> State:
-    """Return a state with more of what a kernel's ``status`` says is full."""
+def with_more(state: State, status: int, n_memories: int) -> State:
+    """Return a state with more of what a kernel's ``status`` says is full, to hold ``n_memories`` before long."""
     if status == NODES_FULL:
-        return _with_more_nodes(state)
+        return _with_more_nodes(state, n_memories)
     if status == LEAVES_FULL:
-        return _with_more_leaves(state)
+        return _with_more_leaves(state, n_memories)
     assert status == TABLES_FULL, status
-    return _with_more_tables(state)
+    return _with_more_tables(state, n_memories)
 
 
 def trimmed(state: State) -> State:
@@ -162,9 +162,9 @@ def trimmed(state: State) -> State:
     return state
 
 
-def _with_more_nodes(state: State) -> State:
+def _with_more_nodes(state: State, n_memories: int) -> State:
     size = state.nodes.shape[1]
-    return with_nodes(state, larger(state, size, size + 1))
+    return with_nodes(state, larger(state, size, size + 1, n_memories))
 
 
 def with_nodes(state: Any, size: int) -> Any:
@@ -177,18 +177,18 @@ def with_nodes(state: Any, size: int) -> Any:
     return state._replace(nodes=nodes, routers=routers)
 
 
-def _with_more_leaves(state: State) -> State:
+def _with_more_leaves(state: State, n_memories: int) -> State:
     size = state.leaves.shape[1]
-    return _with_leaves(state, larger(state, size, size + 1))
+    return _with_leaves(state, larger(state, size, size + 1, n_memories))
 
 
 def _with_leaves(state: State, size: int) -> State:
     return state._replace(leaves=resized(state.leaves, size, 1), members=resized(state.members, size, 1))
 
 
-def _with_more_tables(state: State) -> State:
+def _with_more_tables(state: State, n_memories: int) -> State:
     cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
-    return with_tables(state, larger(state, cells, cells + wanted))
+    return with_tables(state, larger(state, cells, cells + wanted, n_memories))
 
 
 def most_cells_in_use(state: State) -> int:

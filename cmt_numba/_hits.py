@@ -48,6 +48,11 @@ class Hits(NamedTuple):
     scores: np.ndarray
     exploration: Exploration
 
+    def between(self, first: int, stop: int) -> "Hits":
+        """Return the answers to the rows ``first .. stop``, which share memory with these."""
+        exploration = Exploration(*(column[first:stop] for column in self.exploration))
+        return Hits(self.ids[first:stop], self.scores[first:stop], exploration)
+
 
 def no_hits(n: int, k: int) -> Hits:
     """Return the answers to ``n`` queries that found nothing and did not explore."""

@@ -27,12 +27,11 @@ class Rows(NamedTuple):
         """How many rows there are."""
         return self.offsets.size - 1
 
-
-def some_rows(rows: Rows, first: int, stop: int) -> Rows:
-    """Return the rows ``first .. stop``, which share memory with the others."""
-    offsets = rows.offsets[first : stop + 1]
-    a, b = offsets[0], offsets[-1]
-    return rows._replace(values=rows.values[a:b], indices=rows.indices[a:b], offsets=offsets - a)
+    def between(self, first: int, stop: int) -> "Rows":
+        """Return the rows ``first .. stop``, which share memory with these."""
+        offsets = self.offsets[first : stop + 1]
+        a, b = offsets[0], offsets[-1]
+        return self._replace(values=self.values[a:b], indices=self.indices[a:b], offsets=offsets - a)
 
 
 def as_matrix(rows: Rows) -> Any:

@@ -15,6 +15,7 @@ from ._digest import common_labels
 from ._head import HEAD_LOSSES, forget_labels, with_index
 from ._keys import Rows, as_matrix
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
+from ._locking import changes_at_once, reads
 from ._membership import learn_memberships, new_duties, numbered_afresh
 from ._pairs import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from ._parallel import map_threads, spans
@@ -86,6 +87,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     # Learning
 
+    @changes_at_once
     def fit(self, X: Any, Y: Any) -> CMTMultilabelClassifier:
         """Learn from examples, forgetting earlier ones.
 
@@ -125,6 +127,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self.examples_ = self._new_trees_of_examples() if self.store_examples else None
         return self._learn(rows, answers, afresh=True)
 
+    @changes_at_once
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> CMTMultilabelClassifier:
         """Learn from further examples, whose labels may have more columns than those before.
 
@@ -253,6 +256,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     # Answering
 
+    @reads
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` labels that fit each row best.
 
@@ -303,6 +307,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         row, labels, scores = (np.concatenate(part) for part in zip(*[f for part in parts for f in part], strict=True))
         return row, self._column_of_label[labels], scores
 
+    @reads
     def predict(self, X: Any) -> Any:
         """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them.
 
@@ -318,6 +323,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
         return indicator if self._sparse_output else indicator.toarray()
 
+    @reads
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each label for each row, positive where the row should have it: float64, (n, n_labels).
 
@@ -330,6 +336,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         values[row, column] = scores
         return values if self._pair is None else values[:, 0]
 
+    @reads
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each label for each row by itself: float64, shape (n, n_labels).
 
@@ -340,6 +347,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             return proba
         return np.column_stack([1.0 - proba, proba]) if self._pair.size == 2 else np.ones((proba.size, 1))
 
+    @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
         """Return the nearest examples of each row, by their cosine.
 
@@ -372,6 +380,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         hits = self.examples_.query(as_matrix(rows), k, _EXAMPLE_LEAVES)
         return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
 
+    @reads
     def count_candidates(self, X: Any) -> np.ndarray:
         """Return how many labels are looked at for each row: int64, shape (n,)."""
         rows = self._checked(X)

@@ -21,6 +21,7 @@ from ._expectation import (
 )
 from ._hits import Hits, no_hits
 from ._keys import Rows, as_matrix
+from ._locking import changes_at_once, reads
 from ._parallel import share_rows
 from ._state import NONE
 from ._validation import (
@@ -154,6 +155,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
 
     # Learning
 
+    @changes_at_once
     def fit(self, X: Any, y: Any = None) -> CMTRetriever:
         """Store memories, forgetting earlier ones.
 
@@ -209,6 +211,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             self.forest_.learn(as_matrix(rows), reward, own_ids=ids, n_passes=self.n_reward_passes)
         return self
 
+    @changes_at_once
     def partial_fit(self, X: Any, y: Any = None) -> CMTRetriever:
         """Store further memories.
 
@@ -276,6 +279,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         if self.n_router_passes > 0:
             self.forest_.teach(self._expected(rows), entries, n_passes=self.n_router_passes, afresh=afresh)
 
+    @changes_at_once
     def feedback(self, X: Any, ids: Any, rewards: Any) -> CMTRetriever:
         """Learn from what memories were worth to queries.
 
@@ -339,6 +343,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         if kept.size > 0:
             self._insert_keys(matrix[kept], ids[kept, best[kept]])
 
+    @changes_at_once
     def remove(self, ids: Any) -> CMTRetriever:
         """Forget memories. Their ids are not used again; what was learned from them stays.
 
@@ -447,6 +452,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
 
     # Answering
 
+    @reads
     def query(self, X: Any, k: int = 1) -> Hits:
         """Return the best memories for each row.
 
@@ -466,6 +472,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         k = check_integer("k", k, 1)
         return self._best(self._checked(X), k)
 
+    @reads
     def predict(self, X: Any) -> Any:
         """Return the value of the best memory for each row: an array or sparse matrix like ``y``.
 
@@ -479,6 +486,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             raise LookupError("there is no memory to answer with: all have been removed")
         return self._values.take(ids)
 
+    @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
         """Return the best memories for each row.
 
@@ -501,6 +509,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         hits = self._best(self._checked(X), check_integer("n_neighbors", n_neighbors, 1))
         return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
 
+    @reads
     def values(self, ids: Any) -> Any:
         """Return the values of stored memories: an array or sparse matrix like ``y``.
 
@@ -516,6 +525,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         self._check_stored(ids)
         return self._values.take(ids)
 
+    @reads
     def reward(self, X: Any, y: Any) -> np.ndarray:
         """Return what the best memory is worth to each row whose right value is known.
 

@@ -3,7 +3,7 @@
 Kernels have no bounds checks: they see only what these functions let through.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -204,8 +204,15 @@ def check_known(ids: np.ndarray, slots: np.ndarray, name: str = "ids") -> None:
         raise KeyError(f"{name} must be ids of stored memories: there is no {ids[slots < 0][0]}")
 
 
-def check_among(among: Any) -> tuple[np.ndarray, bool]:
-    """Return the ids that an argument lists or a mask marks, and whether it was a mask.
+class Among(NamedTuple):
+    """The memories that a query is restricted to."""
+
+    ids: np.ndarray  # int64
+    may_have_gone: bool  # as a mask's may; those that are listed may not
+
+
+def check_among(among: Any) -> Among:
+    """Return the memories that an argument lists by their ids, or marks by a mask.
 
     Raises
     ------
@@ -219,12 +226,12 @@ def check_among(among: Any) -> tuple[np.ndarray, bool]:
     if given.ndim != 1:
         raise ValueError(f"among must have one dimension, not {given.ndim}")
     if given.dtype == np.bool_:
-        return np.flatnonzero(given), True
+        return Among(np.flatnonzero(given), True)
     if given.dtype.kind not in "iu" and given.size > 0:  # an empty list is an array of float64
         raise TypeError(f"among must be integers or booleans, not {given.dtype}")
     if given.dtype == np.uint64 and given.size > 0 and given.max() > np.iinfo(np.int64).max:
         raise KeyError(f"among must be ids of stored memories: there is no {given.max()}")
-    return _for_kernels(given, np.int64), False
+    return Among(_for_kernels(given, np.int64), False)
 
 
 def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:

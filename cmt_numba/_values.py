@@ -58,8 +58,7 @@ class ValueStore:
     """
 
     def __init__(self, values: Any) -> None:
-        self._values = values
-        self._later: list[Any] = []  # sparse vectors, not joined yet
+        self._parts = [values]  # sparse vectors that came later are not joined yet
         self.n_values = values.shape[0]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,7 +70,7 @@ class ValueStore:
     @property
     def are_vectors(self) -> bool:
         """Whether values are vectors."""
-        return bool(self._values.ndim == 2)
+        return bool(self._parts[0].ndim == 2)
 
     def accept(self, y: Any, n_rows: int) -> Any:
         """Return further values, one for each of ``n_rows`` rows, as :func:`as_values` does.
@@ -82,52 +81,55 @@ class ValueStore:
             If they are not of the same kind and width.
         """
         more = as_values(y, n_rows, objects=not self.are_vectors and not hasattr(y, "ndim"))
-        if self._values.ndim != more.ndim or self._values.shape[1:] != more.shape[1:]:
-            known = f"vectors of {self._values.shape[1]} numbers" if self.are_vectors else "objects"
+        if self._parts[0].ndim != more.ndim or self._parts[0].shape[1:] != more.shape[1:]:
+            known = f"vectors of {self.width} numbers" if self.are_vectors else "objects"
             raise ValueError(f"y must hold {known} like the values before, not an array of shape {more.shape}")
         return more
 
     def append(self, more: Any) -> None:
         """Store the values of the memories that come next."""
         needed = self.n_values + more.shape[0]
-        if scipy.sparse.issparse(self._values):
-            self._later.append(scipy.sparse.csr_array(more))
+        if scipy.sparse.issparse(self._parts[0]):
+            self._parts.append(scipy.sparse.csr_array(more))
         else:
             more = self._made_room_for(more)
-            if needed > self._values.shape[0]:
-                self._values = resized(self._values, max(needed, 2 * self.n_values), 0)
-            self._values[self.n_values : needed] = more
+            values = self._parts[0]
+            if needed > values.shape[0]:
+                values = resized(values, max(needed, 2 * self.n_values), 0)
+            values[self.n_values : needed] = more
+            self._parts = [values]
         self.n_values = needed
 
     def replace(self, ids: np.ndarray, values: Any) -> None:
         """Store other values for some memories."""
-        if scipy.sparse.issparse(self._values):
+        if scipy.sparse.issparse(self._parts[0]):
             rows = np.arange(self.n_values)
             rows[ids] = self.n_values + np.arange(ids.size)
             both = scipy.sparse.vstack([self.all(), scipy.sparse.csr_array(values)])
-            self._values = scipy.sparse.csr_array(both)[rows]
+            self._parts = [scipy.sparse.csr_array(both)[rows]]
         else:
-            self._values[ids] = self._made_room_for(values)
+            values = self._made_room_for(values)
+            self._parts[0][ids] = values
 
     def _made_room_for(self, more: Any) -> np.ndarray:
         """Return values as they are stored here, where there is room for what they hold now."""
         values: np.ndarray = more.toarray() if scipy.sparse.issparse(more) else more
-        dtype = np.result_type(self._values, values)
-        if dtype != self._values.dtype:  # longer strings, for example
-            self._values = self._values.astype(dtype)
+        dtype = np.result_type(self._parts[0], values)
+        if dtype != self._parts[0].dtype:  # longer strings, for example
+            self._parts = [self._parts[0].astype(dtype)]
         return values
 
     @property
     def width(self) -> int:
         """Numbers in a value that is a vector."""
-        return int(self._values.shape[1])
+        return int(self._parts[0].shape[1])
 
     def all(self) -> Any:
         """Return all values: an array, or a sparse matrix."""
-        if self._later:
-            self._values = scipy.sparse.csr_array(scipy.sparse.vstack([self._values, *self._later]))
-            self._later = []
-        return self._values[: self.n_values]
+        parts = self._parts
+        if len(parts) > 1:  # several threads may do this at once, and to the same end
+            parts = self._parts = [scipy.sparse.csr_array(scipy.sparse.vstack(parts))]
+        return parts[0][: self.n_values]
 
     def take(self, ids: np.ndarray) -> Any:
         """Return the values of memories: an array, or a sparse matrix."""

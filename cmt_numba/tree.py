@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numba
@@ -18,10 +19,11 @@ from ._growth import trimmed, with_more, with_room_for_keys
 from ._hits import Hits, no_hits, without_own
 from ._invariants import Leaves
 from ._invariants._errors import require
-from ._keys import Rows, append_keys, as_matrix, drop_keys_from, find_slots, some_rows
+from ._keys import Rows, append_keys, as_matrix, drop_keys_from, find_slots
 from ._learning import update_scorer, update_tree
+from ._locking import Guard, changes
 from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
-from ._parallel import length_of_step, map_threads, progress_bar, spans
+from ._parallel import Steps, Workers, map_threads, progress_bar, spans, workers
 from ._random import draw_word
 from ._replacement import overwrite_keys, reinsert_slots
 from ._restriction import are_few, no_restriction, restriction_to, score_slots
@@ -42,6 +44,7 @@ from ._structures import writeable
 from ._supervision import forget_routes, teach_tree
 from ._validation import (
     MOST_MEMORIES,
+    Among,
     check_among,
     check_choice,
     check_hits,
@@ -69,6 +72,7 @@ _KIND = "ContextualMemoryTree"  # of what is in a file
 _ROWS_IN_A_BLOCK = 256  # of ``learn``: they all see the trees as the block before has left them
 _INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
+_REMOVALS_IN_A_STEP = 1000
 
 
 class ContextualMemoryTree:
@@ -78,6 +82,12 @@ class ContextualMemoryTree:
     length when they come in, so only their direction counts. They are inserted, found, removed and reorganised one by
     one in time logarithmic in their number, and rewards for the memories returned teach the trees where to look and
     the scorer what to return (Sun et al., Contextual Memory Trees, ICML 2019).
+
+    Any number of threads may use a tree at once. Changes (all that inserts, removes, moves or learns) are made one
+    after the other, in the order in which they were called for, and in steps of some milliseconds. Between two steps
+    other threads read (query, count and so on): they see what the steps so far have made of the tree, and the last
+    rows of a large batch may see more of them than the first. A tree may be pickled or saved while it is used, and
+    used on both sides of a fork, which waits until changes under way are complete.
 
     Parameters
     ----------
@@ -182,45 +192,50 @@ class ContextualMemoryTree:
         # What the trees draw from first, one random stream each and one more for queries.
         self._streams = check_seed(random_state).generate_state(self._options["n_trees"] + 1, np.uint64)
         self._state: State | None = None  # allocated when the first insert says how wide keys are
+        self._guard = Guard()
 
     # What it holds
 
     @property
     def n_memories(self) -> int:
         """Memories stored."""
-        return 0 if self._state is None else int(self._state.keys.totals[N_MEMORIES])
+        state = self._state
+        return 0 if state is None else int(state.keys.totals[N_MEMORIES])
 
     @property
     def n_features(self) -> int | None:
         """Width of the keys, fixed by the first insert; None before."""
-        return None if self._state is None else self._state.parameters.n_features
+        state = self._state
+        return None if state is None else state.parameters.n_features
 
     @property
     def depth(self) -> int:
         """The most internal nodes between a root and a leaf; 0 while every tree is a single leaf."""
-        return 0 if self._state is None else _invariants.depth(self._state)
+        return self._guard.read(lambda: 0 if self._state is None else _invariants.depth(self._state))
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory allocated for keys, trees, routers and scorer, and to know what to forget."""
-        return 0 if self._state is None else count_bytes(self._state) + self._eviction.nbytes
+        state = self._state
+        return 0 if state is None else count_bytes(state) + self._eviction.nbytes
 
     @property
     def ids(self) -> np.ndarray:
         """The ids of all memories, in no particular order: int64, shape (n_memories,)."""
-        if self._state is None:
-            return np.empty(0, np.int64)
-        return self._state.keys.ids[: self.n_memories].copy()
+        return self._guard.read(
+            lambda: np.empty(0, np.int64) if self._state is None else self._state.keys.ids[: self.n_memories].copy()
+        )
 
     def __len__(self) -> int:
         return self.n_memories
 
     def __contains__(self, memory_id: object) -> bool:
-        if self._state is None or not isinstance(memory_id, (int, np.integer)) or isinstance(memory_id, bool):
+        state = self._state
+        if state is None or not isinstance(memory_id, (int, np.integer)) or isinstance(memory_id, bool):
             return False
-        if not 0 <= memory_id < self._state.keys.totals[NEXT_ID]:
+        if not 0 <= memory_id < state.keys.totals[NEXT_ID]:
             return False
-        return bool(self._slots(np.array([memory_id], np.int64))[0] >= 0)
+        return bool(self._guard.read(lambda: self._slots(np.array([memory_id], np.int64)))[0] >= 0)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._named_options().items())
@@ -237,8 +252,9 @@ class ContextualMemoryTree:
         if self._state is None:
             n_trees = int(self._options["n_trees"])
             return Leaves(np.arange(n_trees, dtype=np.int64), np.zeros(n_trees, np.int64), np.zeros(n_trees, np.int64))
-        return _invariants.leaves(self._state)
+        return self._guard.read(lambda: _invariants.leaves(self._allocated()))
 
+    @changes  # of which there are none, but others must wait
     def check_invariants(self) -> None:
         """Check everything that must hold of the trees and the key store.
 
@@ -258,8 +274,11 @@ class ContextualMemoryTree:
 
     # What it does
 
+    @changes
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
         """Insert memories (INSERT, Algorithm 4), in the order of the rows.
+
+        Other threads see the memories of a large insert come step by step.
 
         Parameters
         ----------
@@ -292,7 +311,7 @@ class ContextualMemoryTree:
             with progress_bar(rows.n_rows, "insert", progress) as report:
                 for start, stop in spans(rows.n_rows, max(1, most // _INSERTS_TO_FILL)):
                     self._make_room(stop - start, most)
-                    self._insert_rows(some_rows(rows, start, stop), False)
+                    self._insert_rows(rows.between(start, stop), False)
                     report(stop - start)
         except BaseException:
             self._forget(self.ids[self.ids >= first_id])
@@ -310,13 +329,9 @@ class ContextualMemoryTree:
             raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")
         self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
         try:
-            append_keys(self._state, rows)
-            if not rows.sparse:
-                encode_keys(self._state, first, first + rows.n_rows)
-            self._in_steps(first, rows.n_rows, "insert", progress, insert_slots)
+            self._insert_in_steps(rows, first, progress)
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
-            self._eviction.inserted(self._state, first)
         except BaseException:
             if before is None:
                 self._state = None
@@ -329,7 +344,22 @@ class ContextualMemoryTree:
         """Forget so many memories that there is room for some more rows."""
         n = self.n_memories + n_rows - most
         if n > 0:
-            self._forget(self._eviction.choose(self._allocated(), n))
+            with self._guard.instant:
+                ids = self._eviction.choose(self._allocated(), n)
+            self._forget(ids)
+
+    def _insert_in_steps(self, rows: Rows, slot: int, progress: bool) -> None:
+        """Store rows from a slot on, for which there is room, and insert them into the trees."""
+
+        def insert(start: int, stop: int, run: Workers) -> None:
+            state = self._allocated()
+            append_keys(state, rows.between(start, stop))
+            if not rows.sparse:
+                encode_keys(state, slot + start, slot + stop)
+            self._on_each_tree(insert_slots, slot + stop, run, slot + rows.n_rows)
+            self._eviction.inserted(self._allocated(), slot + start)
+
+        self._in_steps(rows.n_rows, "insert", progress, insert)
 
     def query(
         self,
@@ -360,7 +390,8 @@ class ContextualMemoryTree:
             its end, and those of memories that have gone, do not come into question). The search passes by what
             holds none of them, and goes on beyond ``n_probes`` leaves until it has found ``k``. Where they are fewer
             than about a hundred for each of ``n_probes`` all of them are scored. Preparing the search takes time in
-            proportion to how many they are, so ask for many rows at once.
+            proportion to how many they are, so ask for many rows at once; changes by other threads wait until all of
+            them have been answered.
         progress : bool, default False
             Show a progress bar.
 
@@ -377,51 +408,85 @@ class ContextualMemoryTree:
             If an argument cannot be used; or if ``among`` is given with an ``epsilon`` above 0, since what explores
             goes anywhere.
         """
-        rows = self._check_rows(X)
+        rows, before = self._check_rows(X), self._state
         k = check_integer("k", k, 1)
         n_leaves = self._options["n_trees"] if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
-        if among is not None and epsilon > 0.0:
-            raise ValueError("epsilon must be 0 where among says which memories come into question")
-        chosen = None if among is None else self._slots_among(among)
-        n = rows.n_rows
-        hits = no_hits(n, k)
-        if self.n_memories == 0:
-            return hits
-        state = self._allocated()
-        seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
-        few = chosen is not None and are_few(chosen, n_leaves)
-        restriction = no_restriction() if chosen is None or few else restriction_to(state, chosen)
-        n_threads = self._threads_for(n)
-        with progress_bar(n, "query", progress) as report:
+        hits = no_hits(rows.n_rows, k)
+        if among is not None:
+            if epsilon > 0.0:
+                raise ValueError("epsilon must be 0 where among says which memories come into question")
+            self._guard.read(partial(self._answer_among, rows, n_leaves, check_among(among), progress, hits))
+        elif before is not None and self.n_memories > 0:
+            self._answer(before, rows, n_leaves, epsilon, progress, hits)
+        self._note_returned(hits.ids)
+        return hits
+
+    def _answer(self, before: State, rows: Rows, n_leaves: int, epsilon: float, progress: bool, hits: Hits) -> None:
+        """Write the answers to rows, letting changes in between."""
+        seed, everything = np.uint64(self._draw_word() if epsilon > 0.0 else 0), no_restriction()
+
+        def answer(first: int, stop: int) -> None:
+            state = self._state
+            if state is None or state.parameters is not before.parameters:
+                return  # the first insert of all has failed meanwhile, so there are no memories
+            query_rows(state, rows, first, stop, n_leaves, everything, epsilon, seed, hits)
+            if epsilon > 0.0:
+                explore_rows(state, rows, first, stop, epsilon, seed, hits)
+
+        n_threads = self._threads_for(rows.n_rows)
+        with progress_bar(rows.n_rows, "query", progress) as report:
+
+            def answer_in_steps(span: tuple[int, int]) -> None:
+                steps = Steps(*span)
+                for first, stop in steps:
+                    self._guard.read(partial(steps.take, answer, first, stop))
+                    report(stop - first)
+
+            map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+
+    def _answer_among(self, rows: Rows, n_leaves: int, among: Among, progress: bool, hits: Hits) -> None:
+        """Write the answers to rows of those memories that come into question, while nothing changes."""
+        chosen, state = self._slots_among(among), self._state
+        if state is None or chosen.size == 0:
+            return
+        few = are_few(chosen, n_leaves)
+        restriction = no_restriction() if few else restriction_to(state, chosen)
+        n_threads = self._threads_for(rows.n_rows)
+        with progress_bar(rows.n_rows, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
                 if few:
                     score_slots(state, rows, span[0], span[1], chosen, hits)
                 else:
-                    query_rows(state, rows, span[0], span[1], n_leaves, restriction, epsilon, seed, hits)
-                if epsilon > 0.0:
-                    explore_rows(state, rows, span[0], span[1], epsilon, seed, hits)
+                    query_rows(state, rows, span[0], span[1], n_leaves, restriction, 0.0, np.uint64(0), hits)
                 report(span[1] - span[0])
 
-            map_threads(answer, spans(n, min(length_of_step(n, progress), -(-n // n_threads))), n_threads)
-        self._note_returned(hits.ids)
-        return hits
+            map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
 
-    def _slots_among(self, among: Any) -> np.ndarray:
-        """Return the slots of the memories that a caller restricts a query to, each once, in rising order."""
-        ids, may_have_gone = check_among(among)
-        slots = self._slots(ids)
-        if may_have_gone:
+    def _slots_among(self, among: Among) -> np.ndarray:
+        """Return the slots of the memories that a query is restricted to, each once, in rising order."""
+        slots = self._slots(among.ids)
+        if among.may_have_gone:
             slots = slots[slots != NONE]
         elif slots.size > 0:
-            check_known(ids, slots, "among")
+            check_known(among.ids, slots, "among")
         return np.unique(slots)
 
     def _note_returned(self, ids: np.ndarray) -> None:
         """Take note of the memories that rows have got: all that a query may change."""
-        self._eviction.returned(self._allocated(), ids)
+        if self._eviction.minds_queries:
+            self._enter_returned(ids)
 
+    def _enter_returned(self, ids: np.ndarray) -> None:
+        def enter() -> None:
+            if self._state is not None:
+                with self._guard.instant:
+                    self._eviction.returned(self._state, ids)
+
+        self._guard.read(enter)
+
+    @changes
     def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
         """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
 
@@ -457,13 +522,17 @@ class ContextualMemoryTree:
         if state.scorer.theta.size == 0:
             theta, squares = np.zeros((2, rows.n_features), np.float32)
             state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))
-        update_scorer(state, rows, hits, rewards)
         state.counters[:, NEXT_ROW] = 0
 
-        def learn(state: State, t: int, stop: int) -> int:
+        def learn_rows(state: State, t: int, stop: int) -> int:
             return int(update_tree(state, t, rows, hits, rewards, stop))
 
-        self._in_steps(0, rows.n_rows, "update", progress, learn)
+        def learn(start: int, stop: int, run: Workers) -> None:
+            of_rows = rows.between(start, stop), hits.between(start, stop), rewards[start:stop]
+            update_scorer(self._allocated(), *of_rows)
+            self._on_each_tree(learn_rows, stop, run)
+
+        self._in_steps(rows.n_rows, "update", progress, learn)
 
     def learn(
         self,
@@ -538,6 +607,7 @@ class ContextualMemoryTree:
                     report(stop - first)
         return total / rows.n_rows
 
+    @changes
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
         """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
 
@@ -573,21 +643,23 @@ class ContextualMemoryTree:
         check_known(ids, self._slots(ids))
         self._teach_rows(rows, ids, n_passes, afresh, progress)
 
+    @changes
     def _teach_rows(self, rows: Rows, ids: np.ndarray, n_passes: int, afresh: bool, progress: bool) -> None:
         slots, state = self._slots(ids), self._allocated()
         if afresh:
             for t in range(state.parameters.n_trees):
-                forget_routes(state, t)
+                self._guard.step(partial(forget_routes, state, t))
         orders = self._new_generator()
         for _ in range(n_passes):
             order = orders.permutation(rows.n_rows)
             self._allocated().counters[:, [NEXT_ROW, TAUGHT_FROM]] = 0, NONE  # whatever a broken-off call has left
 
-            def learn(state: State, t: int, stop: int) -> int:
+            def teach_rows(state: State, t: int, stop: int) -> int:
                 return int(teach_tree(state, t, rows, order, slots, stop))  # noqa: B023
 
-            self._in_steps(0, rows.n_rows, "teach", progress, learn)
+            self._in_steps(rows.n_rows, "teach", progress, self._on_trees(teach_rows))
 
+    @changes
     def remove(self, ids: Any) -> None:
         """Remove memories (REMOVE, Algorithm 6). Their room is used again, their ids are not.
 
@@ -609,12 +681,18 @@ class ContextualMemoryTree:
 
     def _forget(self, ids: np.ndarray) -> None:
         """Remove stored memories."""
-        if ids.size > 0:
-            state, slots, n = self._allocated(), self._slots(ids), self.n_memories
-            last_ids = state.keys.ids[n - ids.size : n].copy()
-            remove_ids(state, ids)
+
+        def remove(start: int, stop: int) -> None:
+            some, state, n = ids[start:stop], self._allocated(), self.n_memories
+            slots, last_ids = self._slots(some), state.keys.ids[n - some.size : n].copy()
+            remove_ids(state, some)
             self._eviction.removed(state, slots, last_ids)
 
+        steps = Steps(0, ids.size)
+        for start, stop in steps:
+            self._guard.step(partial(steps.take, remove, start, stop))
+
+    @changes
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
         """Give memories other keys: REMOVE and INSERT (Algorithms 6 and 4) in every tree, but their ids stay.
 
@@ -644,15 +722,23 @@ class ContextualMemoryTree:
         slots = self._slots(ids)
         check_known(ids, slots)
         self._state = state = with_room_for_keys(self._allocated(), 0, rows.values.size)
-        overwrite_keys(state, slots, rows)
+        self._guard.step(lambda: overwrite_keys(state, slots, rows))
         state.counters[:, NEXT_ROW] = 0
 
         def reinsert(state: State, t: int, stop: int) -> int:
             return int(reinsert_slots(state, t, slots, stop))
 
-        self._in_steps(0, rows.n_rows, "replace", progress, reinsert)
+        self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
         self._note_returned(ids[:, None])
 
+        def remove(start: int, stop: int) -> None:
+            remove_ids(self._allocated(), ids[start:stop])
+
+        steps = Steps(0, ids.size)
+        for start, stop in steps:
+            self._guard.step(partial(steps.take, remove, start, stop))
+
+    @changes
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` memories of each tree, each drawn uniformly (REROUTE, Algorithm 7).
 
@@ -667,8 +753,9 @@ class ContextualMemoryTree:
         if self.n_memories == 0:
             return
         self._allocated().counters[:, NEXT_ROW] = 0
-        self._in_steps(0, n, "reroute", progress, reroute_tree)
+        self._in_steps(n, "reroute", progress, self._on_trees(reroute_tree))
 
+    @changes
     def compact(self, *, copies: bool = True) -> None:
         """Lay the memories out in the order in which searches read them, for faster queries. Answers do not change.
 
@@ -692,6 +779,7 @@ class ContextualMemoryTree:
 
     # In files
 
+    @changes  # of which there are none, but others must wait
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trees, their memories and all that they have learned to a file.
 
@@ -773,12 +861,19 @@ class ContextualMemoryTree:
         self._streams, self._state = state_of(fields, arrays, self._options)
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        fields, arrays = tree_contents(self._named_options(), self._n_threads, self._streams, self._state)
-        return fields, arrays if self._state is None else arrays | self._eviction.contents(self._state)
+        state = self._state
+        if state is None:
+            return tree_contents(self._named_options(), self._n_threads, self._streams, None)
+        with self._guard.instant:  # exploring queries draw numbers, and others take note, while the tree is saved
+            state = state._replace(streams=state.streams.copy())
+            noted = self._eviction.contents(state)
+        fields, arrays = tree_contents(self._named_options(), self._n_threads, self._streams, state)
+        return fields, arrays | noted
 
+    @changes  # of which there are none, but others must wait
     def __getstate__(self) -> dict[str, Any]:
         fields, arrays = self._contents()
-        return {"fields": fields, "arrays": arrays}
+        return {"fields": fields, "arrays": {name: array.copy() for name, array in arrays.items()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         arrays = {name: writeable(array) for name, array in state["arrays"].items()}
@@ -806,14 +901,15 @@ class ContextualMemoryTree:
 
     def _draw_word(self) -> int:
         """Return 64 bits of the random stream that queries draw from."""
-        streams = self._allocated().streams
-        return int(draw_word(streams, streams.size - 1))
+        with self._guard.instant:
+            state = self._state
+            return 0 if state is None else int(draw_word(state.streams, state.streams.size - 1))
 
     def _check_rows(self, X: Any) -> Rows:
-        n_threads = self._most_threads()
-        if self._state is None:
+        n_threads, state = self._most_threads(), self._state
+        if state is None:
             return check_rows(X, n_threads=n_threads)
-        sparse, n_features = self._state.parameters.sparse, self._state.parameters.n_features
+        sparse, n_features = state.parameters.sparse, state.parameters.n_features
         return check_rows(X, sparse=sparse, n_features=n_features, n_threads=n_threads)
 
     def _slots(self, ids: np.ndarray) -> np.ndarray:
@@ -828,26 +924,37 @@ class ContextualMemoryTree:
     def _threads_for(self, n_rows: int) -> int:
         return max(1, min(self._most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
 
-    def _in_steps(self, first: int, n: int, unit: str, progress: bool, work: Callable[[State, int, int], int]) -> None:
-        """Have every tree do ``work`` up to row ``first + n``, in one step or in as many as a progress bar wants."""
-        with progress_bar(n, unit, progress) as report:
-            for start, stop in spans(n, length_of_step(n, progress)):
-                self._on_each_tree(work, first + stop, self._threads_for(stop - start))
+    def _in_steps(self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None]) -> None:
+        """Have ``work`` done on the rows ``0 .. n``, step by step."""
+        steps = Steps(0, n)
+        with progress_bar(n, unit, progress) as report, workers(self._threads_for(n)) as run:
+
+            def take_step(start: int, stop: int) -> None:
+                work(start, stop, run)
+
+            for start, stop in steps:
+                self._guard.step(partial(steps.take, take_step, start, stop))
                 report(stop - start)
 
-    def _on_each_tree(self, work: Callable[[State, int, int], int], stop: int, n_threads: int) -> None:
+    def _on_trees(self, work: Callable[[State, int, int], int]) -> Callable[[int, int, Workers], None]:
+        return lambda start, stop, run: self._on_each_tree(work, stop, run)
+
+    def _on_each_tree(
+        self, work: Callable[[State, int, int], int], stop: int, run: Workers, n_memories: int | None = None
+    ) -> None:
         """Have every tree do ``work`` up to row ``stop``, giving it room as often as it runs out.
 
-        Trees write to no memory but their own, so they work side by side; arrays grow while none does.
+        Trees write to no memory but their own, so they work side by side; arrays grow while none does. They may have to
+        hold ``n_memories`` before long.
         """
         waiting = list(range(self._allocated().parameters.n_trees))
         try:
             while waiting:
                 state = self._allocated()
-                statuses = map_threads(lambda t: work(state, t, stop), waiting, n_threads)  # noqa: B023
+                statuses = run(lambda t: work(state, t, stop), waiting)  # noqa: B023
                 waiting = [t for t, status in zip(waiting, statuses, strict=True) if status != DONE]
                 for status in sorted(set(statuses) - {DONE}):
-                    self._state = with_more(self._allocated(), status)
+                    self._state = with_more(self._allocated(), status, n_memories or self.n_memories)
         except BaseException:
             for t in range(self._allocated().parameters.n_trees):
                 undo_move(self._allocated(), t)
@@ -856,6 +963,11 @@ class ContextualMemoryTree:
     def _take_back(self, first: int) -> None:
         """Forget the memories from slot ``first`` on, and their ids; what routers learned from them stays."""
         state = self._allocated()
-        for t in range(state.parameters.n_trees):
-            remove_slots_from(state, t, first)
-        drop_keys_from(state, first)
+
+        def take_back(slot: int) -> None:
+            for t in range(state.parameters.n_trees):
+                remove_slots_from(state, t, slot)
+            drop_keys_from(state, slot)
+
+        for slot in reversed(range(first, self.n_memories, _REMOVALS_IN_A_STEP)):
+            self._guard.step(partial(take_back, slot))

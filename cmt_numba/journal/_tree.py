@@ -259,11 +259,11 @@ class DurableTree(ContextualMemoryTree):
     compact = journaled(ContextualMemoryTree.compact)
     _draw_word = journaled(ContextualMemoryTree._draw_word, synced=False)  # nothing that anybody could miss
 
-    _enter_returned = journaled(ContextualMemoryTree._note_returned, synced=False)
+    _enter_returned = journaled(ContextualMemoryTree._enter_returned, synced=False)
 
     def _note_returned(self, ids: np.ndarray) -> None:
-        if self._eviction.minds_queries and self._refusal is None and self._process == os.getpid():
-            self._enter_returned(ids)
+        if self._refusal is None and self._process == os.getpid():
+            super()._note_returned(ids)
 
     # What changes it by way of the above, and so takes the lock before any other that a tree may have
 

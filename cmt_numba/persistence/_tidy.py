@@ -105,6 +105,7 @@ def _tidy_models(state: Any) -> Any:
         table = state.routers.table
         table[table["feature"] == NONE] = (NONE, 0.0, 0.0)
         table = _used(table, state.counters[:, TABLES_END])
+        state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0
         state = state._replace(routers=state.routers._replace(table=table))
     else:
         weights = _used(state.routers.weights, nodes_end * 2 * d)

@@ -1,0 +1,560 @@
+"""Threads that read while others change; forks, new processes and joblib's workers."""
+
+import contextlib
+import copy
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import EVERY_LEAF, ROOT, needs_jit
+from sklearn.base import clone
+from stress_threads import Stress
+
+import cmt_numba.tree
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
+from cmt_numba._locking import Guard
+from cmt_numba._parallel import Steps
+
+SOON = 30.0  # seconds after which a thread that should have come has not
+FORKS = hasattr(os, "fork")
+
+
+def started(work: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+class Threads:
+    """Threads that do their work over and over for as long as the context lasts; what they raise is raised there."""
+
+    def __init__(self, *works: Callable[[], Any]) -> None:
+        self.counts = [0] * len(works)
+        self._stopped = False
+        self._errors: list[BaseException] = []
+        self._works = works
+
+    def _repeat(self, i: int) -> None:
+        try:
+            while not self._stopped:
+                self._works[i]()
+                self.counts[i] += 1
+        except BaseException as error:
+            self._errors.append(error)
+
+    def __enter__(self) -> "Threads":
+        self._threads = [started(lambda i=i: self._repeat(i)) for i in range(len(self._works))]
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if not self._errors:
+            until(lambda: bool(min(self.counts)) or bool(self._errors))
+        self._stopped = True
+        for thread in self._threads:
+            thread.join(SOON)
+            assert not thread.is_alive()
+        if self._errors:
+            raise self._errors[0]
+
+
+# The guard
+
+
+def test_steps_wait_for_readers_and_readers_for_steps():
+    guard, log = Guard(), []
+    reading, read_on, stepping, step_on = (threading.Event() for _ in range(4))
+
+    def read() -> None:
+        reading.set()
+        assert read_on.wait(SOON)
+        log.append("read")
+
+    def step() -> None:
+        stepping.set()
+        assert step_on.wait(SOON)
+        log.append("step")
+
+    reader = started(lambda: guard.read(read))
+    assert reading.wait(SOON)
+    writer = started(lambda: guard.change(lambda: guard.step(step)))
+    until(lambda: guard._gate is not None)
+    late = started(lambda: guard.read(lambda: log.append("late")))
+    assert not stepping.wait(0.02)
+    read_on.set()
+    assert stepping.wait(SOON)
+    assert log == ["read"]
+    step_on.set()
+    for thread in (reader, writer, late):
+        thread.join(SOON)
+    assert log == ["read", "step", "late"]
+
+
+def test_changes_queue():
+    guard, order = Guard(), []
+    go_on = threading.Event()
+    threads = [started(lambda: guard.change(lambda: go_on.wait(SOON)))]
+    until(lambda: guard._changer is not None)
+    for i in range(5):
+        last = guard._last
+        threads.append(started(lambda i=i: guard.change(lambda: order.append(i))))
+        until(lambda last=last: guard._last is not last)
+    guard.read(lambda: order.append("read"))  # a change lets others read between its steps
+    go_on.set()
+    for thread in threads:
+        thread.join(SOON)
+    assert order == ["read", 0, 1, 2, 3, 4]
+
+
+def test_change_given_up_keeps_the_order(monkeypatch: pytest.MonkeyPatch):
+    """Who comes after a change that was given up while it waited still waits for the one before."""
+    guard, log = Guard(), []
+    go_on, given_up = threading.Event(), threading.Event()
+    first = started(lambda: guard.change(lambda: (go_on.wait(SOON), log.append("first"))))
+    until(lambda: guard._changer is not None)
+
+    class Interrupted(type(guard._last)):
+        __slots__ = ()
+
+        def wait(self) -> None:
+            raise KeyboardInterrupt
+
+    waited_for = guard._last
+    stand_in = Interrupted()
+    stand_in.lock, stand_in.before = waited_for.lock, None
+    guard._last = stand_in
+    with pytest.raises(KeyboardInterrupt):
+        guard.change(lambda: log.append("given up"))
+    guard._last.before = waited_for
+    given_up.set()
+    second = started(lambda: guard.change(lambda: log.append("second")))
+    time.sleep(0.02)
+    assert log == []
+    go_on.set()
+    first.join(SOON)
+    second.join(SOON)
+    assert log == ["first", "second"]
+
+
+def test_guards_within_guards():
+    guard, other = Guard(), Guard()
+
+    def step() -> str:
+        return guard.change(lambda: guard.step(lambda: guard.read(lambda: other.read(lambda: "all at once"))))
+
+    assert guard.change(lambda: guard.step(step)) == "all at once"
+    assert guard.read(lambda: guard.read(lambda: "twice")) == "twice"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_errors_release_guards(error: type[BaseException]):
+    guard = Guard()
+
+    def fail() -> None:
+        raise error
+
+    for work in (
+        lambda: guard.read(fail),
+        lambda: guard.change(fail),
+        lambda: guard.change(lambda: guard.step(fail)),
+    ):
+        with pytest.raises(error):
+            work()
+        done: list[str] = []
+        thread = started(lambda: done.append(guard.change(lambda: guard.step(lambda: guard.read(lambda: "done")))))  # noqa: B023
+        thread.join(SOON)
+        assert done == ["done"]
+
+
+def test_readers_that_never_pause_do_not_stop_changes():
+    guard, changed = Guard(), []
+    with Threads(*[lambda: guard.read(lambda: None)] * 4):
+        for i in range(20):
+            guard.change(lambda i=i: guard.step(lambda: changed.append(i)))
+    assert changed == list(range(20))
+
+
+def test_changes_that_never_pause_do_not_stop_readers():
+    guard = Guard()
+    with Threads(*[lambda: guard.change(lambda: guard.step(lambda: None))] * 2):
+        for _ in range(20):
+            guard.read(lambda: None)
+
+
+def test_steps_cover_all_rows():
+    for n in (0, 1, 63, 64, 65, 5000):
+        covered: list[int] = []
+        steps = Steps(3, 3 + n)
+        for first, stop in steps:
+            steps.take(lambda first, stop: covered.extend(range(first, stop)), first, stop)  # noqa: B023
+        assert covered == list(range(3, 3 + n))
+
+
+# Trees
+
+
+@needs_jit
+@pytest.mark.parametrize("options", [{"n_trees": 1, "leaf_multiplier": 1.0}, {"n_trees": 3, "n_threads": 2}])
+def test_stress(options: dict[str, Any]):
+    """No answer names a memory that was not there, and all is sound afterwards."""
+    stress = Stress(1000, 8, **options)
+    counts = stress.run(1.5, changing=True)
+    assert min(counts.queries) > 0
+    stress.check()
+
+
+def changed(keys: Any, **options: Any) -> bytes:
+    """Return all there is to a tree after changes of every kind."""
+    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0, **options)
+    ids = tree.insert(keys)
+    hits = tree.query(keys[:200], k=3, epsilon=0.5)
+    tree.update(keys[:200], hits, np.random.default_rng(0).random((200, 3)))
+    tree.teach(keys[:200], ids[:200], n_passes=2, afresh=True)
+    tree.reroute(150)
+    tree.remove(ids[::3])
+    tree.insert(keys[:100])
+    tree.check_invariants()
+    return pickle.dumps(tree)
+
+
+@needs_jit
+@pytest.mark.parametrize("sparse", [False, True])
+def test_steps_leave_no_trace(monkeypatch: pytest.MonkeyPatch, sparse: bool):
+    """However changes are cut into steps, they come to the same, bit by bit."""
+    keys = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
+    keys = scipy.sparse.csr_array(keys * (keys > 0.3)) if sparse else keys
+    results = set()
+    for first, seconds in ((1, 0.0), (7, 1e-4), (10**6, 1.0)):
+        monkeypatch.setattr("cmt_numba._parallel._FIRST_STEP", first)
+        monkeypatch.setattr("cmt_numba._parallel._SECONDS_OF_A_STEP", seconds)
+        results.add(changed(keys))
+    assert len(results) == 1
+
+
+@needs_jit
+def test_readers_go_on_during_a_long_insert(monkeypatch: pytest.MonkeyPatch):
+    """They see its memories come, all trees' at once, and never one that is not counted."""
+    monkeypatch.setattr("cmt_numba._parallel._SECONDS_OF_A_STEP", 0.001)
+    keys = np.random.default_rng(0).normal(size=(20_000, 16)).astype(np.float32)
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
+    tree.insert(keys[:100])
+    tree.query(keys[:1])
+    sizes: list[int] = []
+
+    def look() -> None:
+        before = len(tree)
+        found = tree.query(keys[:1], k=5, n_probes=4).ids
+        after = len(tree)
+        assert found.max() < after
+        assert before <= tree.ids.size
+        assert after - 1 in tree
+        sizes.append(after)
+
+    with Threads(look):
+        tree.insert(keys[100:])
+    assert len(set(sizes)) > 5
+    assert sizes == sorted(sizes)
+    tree.check_invariants()
+
+
+@needs_jit
+def test_first_inserts_race():
+    """Of two threads that both want to say how wide keys are, one is told that it is too late."""
+    for _ in range(20):
+        tree, outcomes = ContextualMemoryTree(n_trees=2, random_state=0), []
+        barrier = threading.Barrier(3)
+
+        def insert(width: int) -> None:
+            barrier.wait(SOON)  # noqa: B023
+            try:
+                outcomes.append(tree.insert(np.ones((2, width))).size)  # noqa: B023
+            except ValueError:
+                outcomes.append(0)  # noqa: B023
+
+        def ask() -> None:
+            barrier.wait(SOON)  # noqa: B023
+            with contextlib.suppress(ValueError):
+                tree.query(np.ones((50, 3)))  # noqa: B023
+
+        threads = [started(lambda: insert(3)), started(lambda: insert(5)), started(ask)]
+        for thread in threads:
+            thread.join(SOON)
+        assert sorted(outcomes) == [0, 2]
+        tree.check_invariants()
+
+
+@needs_jit
+def test_changes_and_copies_at_once(tmp_path: Path):
+    """What is saved, pickled or copied while threads change a tree is a sound tree."""
+    rng = np.random.default_rng(0)
+    keys = rng.normal(size=(2000, 8)).astype(np.float32)
+    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
+    tree.insert(keys)
+
+    def change() -> None:
+        ids = tree.insert(keys[:300])
+        tree.remove(ids)
+        tree.compact()
+
+    def explore() -> None:
+        tree.query(keys[:5], epsilon=1.0)
+
+    with Threads(change, explore):
+        for _ in range(5):
+            tree.save(tmp_path / "tree.cmt")
+            twins = (
+                ContextualMemoryTree.load(tmp_path / "tree.cmt"),
+                pickle.loads(pickle.dumps(tree)),
+                copy.copy(tree),
+                copy.deepcopy(tree),
+            )
+            for twin in twins:
+                twin.check_invariants()
+                assert len(twin) in (2000, 2300)
+                twin.insert(keys[:3])
+            tree.check_invariants()
+            assert tree.leaves().size.sum() >= 2 * 2000
+            assert tree.depth > 0
+            assert tree.nbytes > 0
+
+
+@needs_jit
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]):
+    keys = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
+    tree.insert(keys)
+
+    def fail(*_: Any, **__: Any) -> int:
+        raise error
+
+    for name, change in (
+        ("insert_slots", lambda: tree.insert(keys)),
+        ("update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
+        ("teach_tree", lambda: tree.teach(keys, np.arange(500))),
+        ("remove_ids", lambda: tree.remove(np.arange(500))),
+        ("reroute_tree", lambda: tree.reroute(5)),
+        ("compacted", lambda: tree.compact()),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(cmt_numba.tree, name, fail)
+            with pytest.raises(error):
+                change()
+    other = started(lambda: tree.remove(tree.insert(keys)))
+    other.join(SOON)
+    assert not other.is_alive()
+    assert len(tree) == 500
+    tree.check_invariants()
+
+
+# Estimators
+
+rng = np.random.default_rng(0)
+ROWS = rng.normal(size=(120, 8)).astype(np.float32)
+CLASSES = np.arange(120) % 30
+MARKS = (ROWS[:, :6] > 0.5).astype(int)
+
+
+def test_classifier():
+    """Answers are all of the classes known before or all of those known after, in their order."""
+    classifier = CMTClassifier(n_router_passes=1, n_head_passes=1, random_state=0).fit(ROWS, CLASSES)
+    seen: set[int] = set()
+
+    def ask() -> None:
+        proba = classifier.predict_proba(ROWS[:5])
+        np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+        seen.add(proba.shape[1])
+        assert set(classifier.predict(ROWS[:5]).tolist()) <= set(range(-20, 30))
+        classifier.kneighbors(ROWS[:5])
+        classifier.score(ROWS[:5], CLASSES[:5])
+        pickle.loads(pickle.dumps(classifier)).predict(ROWS[:5])
+
+    with Threads(ask, ask):
+        for i in range(10):
+            classifier.partial_fit(ROWS[:20], np.where(np.arange(20) < 2, -1 - i, CLASSES[:20]))
+        classifier.fit(ROWS, CLASSES)
+    assert seen <= set(range(30, 41))
+    np.testing.assert_array_equal(
+        classifier.predict_proba(ROWS), clone(classifier).fit(ROWS, CLASSES).predict_proba(ROWS)
+    )
+
+
+def test_multilabel_classifier():
+    tagger = CMTMultilabelClassifier(random_state=0).fit(ROWS, MARKS)
+    widths: list[int] = []
+
+    def ask() -> None:
+        assert tagger.predict_proba(ROWS[:5]).shape[0] == 5
+        widths.append(tagger.predict(ROWS[:5]).shape[1])
+        assert tagger.top_labels(ROWS[:5], 3)[0].max() < tagger.n_labels_
+        tagger.kneighbors(ROWS[:5])
+
+    with Threads(ask, ask):
+        for width in range(7, 13):
+            tagger.partial_fit(ROWS[:20], np.hstack([MARKS[:20], np.ones((20, width - 6), int)]))
+    assert set(widths) <= set(range(6, 13))
+
+
+@pytest.mark.parametrize("kind", ["objects", "vectors", "sparse vectors"])
+def test_retriever(kind: str):
+    """Every answer is a value that was stored, and a memory that is removed is not answered any more."""
+    vectors = np.repeat(np.eye(8, dtype=np.float32), 15, axis=0)
+    values = {"objects": np.arange(120), "vectors": vectors, "sparse vectors": scipy.sparse.csr_array(vectors)}[kind]
+    retriever = CMTRetriever(random_state=0).fit(ROWS, values)
+    gone = 0  # ids below it have been removed
+
+    def ask() -> None:
+        before = gone
+        ids = retriever.kneighbors(ROWS[:5], 3, return_distance=False)
+        assert ids[ids >= 0].min() >= before
+        found = retriever.predict(ROWS[:5])
+        assert found.shape[0] == 5
+        assert (found if kind == "objects" else abs(found).sum(axis=1)).min() >= 0
+        assert retriever.n_memories_ > 0
+
+    with Threads(ask, ask):
+        for i in range(10):
+            retriever.partial_fit(ROWS[i : i + 20], values[i : i + 20])
+            retriever.feedback(ROWS[50:52], np.array([50, 51]), np.array([1.0, 0.0]))
+            retriever.remove(np.arange(3 * i, 3 * i + 3))
+            gone = 3 * i + 3
+    assert retriever.n_memories_ == 120 + 10 * 20 - 30
+    retriever.forest_.check_invariants()
+
+
+# Processes
+
+
+def use(tree: ContextualMemoryTree, keys: np.ndarray) -> int:
+    """Use a tree in every way, as a process of its own."""
+    n = len(tree)
+    tree.check_invariants()
+    ids = tree.insert(keys)
+    assert np.isin(tree.query(keys, k=2, n_probes=EVERY_LEAF, epsilon=0.0).ids, tree.ids).all()
+    tree.query(keys, epsilon=1.0)
+    tree.remove(ids)
+    tree.reroute(5)
+    tree.check_invariants()
+    assert len(tree) == n
+    return n
+
+
+@needs_jit
+@pytest.mark.skipif(not FORKS, reason="there is no fork")
+def test_forks_while_threads_work():
+    """A child finds a sound tree, with nothing half-made in it and no lock held, whatever threads were doing."""
+    keys = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
+    classifier = CMTClassifier(n_head_passes=1, random_state=0).fit(ROWS, CLASSES)
+    tree.insert(keys)
+    context = multiprocessing.get_context("fork")
+
+    def change() -> None:
+        tree.remove(tree.insert(keys[:500]))
+
+    def use_all() -> None:
+        assert use(tree, keys[:10]) in (1000, 1500, 2000)
+        classifier.partial_fit(ROWS[:5], CLASSES[:5]).predict(ROWS)
+
+    use_all()  # kernels are compiled: numba's compiler has a lock of its own, which a fork does not wait for
+
+    with (
+        Threads(
+            change,
+            change,
+            lambda: tree.query(keys[:1]),
+            lambda: classifier.partial_fit(ROWS[:10], CLASSES[:10]),
+            lambda: classifier.predict(ROWS[:1]),
+        ),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks in processes with threads
+        for _ in range(4):
+            child = context.Process(target=use_all)
+            child.start()
+            child.join(SOON)
+            assert child.exitcode == 0
+    use_all()
+
+
+@needs_jit
+def test_spawned_process():
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
+    tree.insert(ROWS)
+    with Threads(lambda: tree.remove(tree.insert(ROWS[:5]))), multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(use, (tree, ROWS[:10])) in (120, 125)
+
+
+@needs_jit
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_joblib(backend: str):
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
+    tree.insert(ROWS)
+    classifier = CMTClassifier(random_state=0).fit(ROWS, CLASSES)
+    parallel = joblib.Parallel(n_jobs=2, backend=backend)
+    parts = np.split(ROWS, 4)
+    for found, part in zip(parallel(joblib.delayed(tree.query)(part) for part in parts), parts, strict=True):
+        np.testing.assert_array_equal(found.ids, tree.query(part).ids)
+    classes = parallel(joblib.delayed(classifier.predict)(part) for part in parts)
+    np.testing.assert_array_equal(np.concatenate(classes), classifier.predict(ROWS))
+
+
+_BESIDE_PARALLEL_LOOPS = """
+import os, sys, threading
+import numba
+import numpy as np
+from numba import njit, prange
+sys.path.insert(0, {tests!r})
+from stress_threads import Stress
+
+@njit(parallel=True)
+def total(values):
+    result = 0.0
+    for i in prange(values.size):
+        result += values[i]
+    return result
+
+assert total(np.ones(1000)) == 1000.0
+assert numba.threading_layer() == {layer!r}, numba.threading_layer()
+stress = Stress(300, 4, n_trees=2, n_threads=2)
+stress.run(0.3, changing=True)
+stress.check()
+if hasattr(os, "fork"):
+    child = os.fork()
+    if child == 0:
+        stress.tree.insert(np.ones((100, 32)))
+        stress.tree.query(np.ones((200, 32)))
+        stress.tree.check_invariants()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@needs_jit
+@pytest.mark.parametrize("layer", ["workqueue", "omp", "tbb"])
+def test_threading_layers(layer: str):
+    """Trees work beside numba's own parallel loops, which they do not use, and in a child of such a process."""
+    modules = {"workqueue": "workqueue", "omp": "omppool", "tbb": "tbbpool"}
+    pytest.importorskip(f"numba.np.ufunc.{modules[layer]}", exc_type=ImportError)
+    script = _BESIDE_PARALLEL_LOOPS.format(tests=str(ROOT / "tests"), layer=layer)
+    environment = os.environ | {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
