@@ -731,13 +731,6 @@ class ContextualMemoryTree:
         self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
         self._note_returned(ids[:, None])
 
-        def remove(start: int, stop: int) -> None:
-            remove_ids(self._allocated(), ids[start:stop])
-
-        steps = Steps(0, ids.size)
-        for start, stop in steps:
-            self._guard.step(partial(steps.take, remove, start, stop))
-
     @changes
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` memories of each tree, each drawn uniformly (REROUTE, Algorithm 7).
@@ -773,9 +766,14 @@ class ContextualMemoryTree:
             If memory runs out, of which this takes as much again as the keys do; nothing has changed then.
         """
         if self.n_memories > 0:
-            state = compacted(self._allocated(), copies=copies)
-            self._eviction.moved(self._allocated(), state)
-            self._state = state
+            before = self._allocated()
+            state = compacted(before, copies=copies)
+
+            def put_in_place() -> None:
+                self._eviction.moved(before, state)
+                self._state = state
+
+            self._guard.step(put_in_place)
 
     # In files
 
