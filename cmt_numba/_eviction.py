@@ -41,6 +41,9 @@ class Eviction:
     def removed(self, state: State, slots: np.ndarray, last_ids: np.ndarray) -> None:
         """Take note of as many memories gone from some slots, and of the ids that were in the last slots before."""
 
+    def taken_back(self, first: int) -> None:
+        """Take note that the memories in slots ``first`` and above, as far as they are known, are to go again."""
+
     def moved(self, old: State, new: State) -> None:
         """Take note of other slots for all memories."""
 
@@ -126,13 +129,20 @@ class LeastRecentlyReturned(Eviction):
         asked = np.ascontiguousarray(ids[:, ::-1]).reshape(-1)
         slots = np.full(asked.size, NONE, np.int64)
         find_slots(state.keys, asked, slots)
-        put_last(self._of(state, int(state.keys.totals[N_MEMORIES])), slots)
+        slots = slots[(slots != NONE) & (slots < self._recency.before.size)]
+        listed = self._recency.before[slots] != NOT_LISTED  # memories on their way in or out are not
+        put_last(self._recency, slots[listed])
 
     def removed(self, state: State, slots: np.ndarray, last_ids: np.ndarray) -> None:
         """Take memories out of the list, and call those by their new slots that have filled the gaps."""
         moved_to, n = np.full(last_ids.size, NONE, np.int64), int(state.keys.totals[N_MEMORIES])
         find_slots(state.keys, last_ids, moved_to)
         take_out(self._recency, slots, n, moved_to)
+
+    def taken_back(self, first: int) -> None:
+        """Take memories out of the list."""
+        slots = first + np.flatnonzero(self._recency.before[first:] != NOT_LISTED)
+        take_out(self._recency, slots, 0, np.empty(0, np.int64))
 
     def moved(self, old: State, new: State) -> None:
         """Call all memories by their new slots."""

@@ -900,8 +900,8 @@ class ContextualMemoryTree:
     def _draw_word(self) -> int:
         """Return 64 bits of the random stream that queries draw from."""
         with self._guard.instant:
-            state = self._state
-            return 0 if state is None else int(draw_word(state.streams, state.streams.size - 1))
+            streams = self._allocated().streams
+            return int(draw_word(streams, streams.size - 1))
 
     def _check_rows(self, X: Any) -> Rows:
         n_threads, state = self._most_threads(), self._state
@@ -967,5 +967,6 @@ class ContextualMemoryTree:
                 remove_slots_from(state, t, slot)
             drop_keys_from(state, slot)
 
+        self._guard.step(partial(self._eviction.taken_back, first))
         for slot in reversed(range(first, self.n_memories, _REMOVALS_IN_A_STEP)):
             self._guard.step(partial(take_back, slot))
