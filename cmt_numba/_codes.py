@@ -42,17 +42,23 @@ def _rounding(n_features):
     return np.float32(1e-6 + 1e-8 * n_features)
 
 
+@inner
+def encode_key(state, slot):
+    """Write the code of the key in a slot."""
+    d = state.parameters.n_features
+    a, b = slot * d, (slot + 1) * d
+    scale = _largest_of(state.keys.values[a:b]) / _LARGEST
+    scale = scale if scale > 0.0 else np.float32(1.0)
+    squared = _encode(state.keys.values[a:b], state.codes.values[a:b], scale)
+    state.codes.marks[slot]["scale"] = scale
+    state.codes.marks[slot]["error"] = np.sqrt(squared) * np.float32(1.001) + _rounding(d)
+
+
 @kernel
 def encode_keys(state, first, stop):
     """Write the codes of the keys in slots ``first .. stop``."""
-    d = state.parameters.n_features
     for slot in range(first, stop):
-        a, b = slot * d, (slot + 1) * d
-        scale = _largest_of(state.keys.values[a:b]) / _LARGEST
-        scale = scale if scale > 0.0 else np.float32(1.0)
-        squared = _encode(state.keys.values[a:b], state.codes.values[a:b], scale)
-        state.codes.marks[slot]["scale"] = scale
-        state.codes.marks[slot]["error"] = np.sqrt(squared) * np.float32(1.001) + _rounding(d)
+        encode_key(state, slot)
 
 
 @inner

@@ -149,8 +149,10 @@ def begin_search(frontier):
 
 
 @inner_merged
-def begin_path(state, frontier, n_leaves, patience):
+def begin_path(state, frontier, n_leaves, patience, unfinished):
     """Begin the path to the leaf that is the most promising of those not yet reached; False after ``n_leaves``.
+
+    Where the search is ``unfinished`` by then it goes on until there are no more leaves.
 
     With at least a leaf for every tree, each tree gives its best leaf first: a second tree's opinion is worth more
     than a second leaf of the first. ``patience`` is for how many routers the path may change, see :func:`pass_router`.
@@ -166,7 +168,7 @@ def begin_path(state, frontier, n_leaves, patience):
         _push(frontier, np.float32(0.0), n_reached, state.counters[n_reached, ROOT])
     elif n_reached == n_trees:
         _merge_heaps(frontier)
-    if n_reached == n_leaves or here["first"] == here["end"]:
+    if (n_reached >= n_leaves and not unfinished) or here["first"] == here["end"]:
         return False
     here["n_reached"] += 1
     here["patience"] = patience
@@ -227,7 +229,7 @@ def prefetch_router(state, frontier, x):
 @inner_merged
 def reach_next(state, frontier, x, n_leaves, patience):
     """Return the tree and the leaf that are the most promising of those not yet reached; NONE after ``n_leaves``."""
-    if not begin_path(state, frontier, n_leaves, patience):
+    if not begin_path(state, frontier, n_leaves, patience, False):
         return NONE, NONE
     here = frontier.here[0]
     while here["place"] >= 0:

@@ -28,6 +28,13 @@ class Rows(NamedTuple):
         return self.offsets.size - 1
 
 
+def some_rows(rows: Rows, first: int, stop: int) -> Rows:
+    """Return the rows ``first .. stop``, which share memory with the others."""
+    offsets = rows.offsets[first : stop + 1]
+    a, b = offsets[0], offsets[-1]
+    return rows._replace(values=rows.values[a:b], indices=rows.indices[a:b], offsets=offsets - a)
+
+
 def as_matrix(rows: Rows) -> Any:
     """Return rows as a matrix: an array, or a sparse one in CSR form."""
     if rows.sparse:
@@ -202,6 +209,26 @@ def append_keys(state, rows):
         keys.totals[N_MEMORIES] += 1
         keys.totals[NEXT_ID] += 1
         keys.totals[LONGEST] = max(keys.totals[LONGEST], b - a)
+
+
+@inner
+def overwrite_key(state, slot, rows, row):
+    """Store a unit-length row as the key of a slot; the caller has made room."""
+    keys, x = state.keys, row_of(rows, row)
+    n = x.b - x.a
+    if state.parameters.sparse:
+        start = keys.totals[VALUES_END]
+        keys.totals[VALUES_END] += n
+        keys.totals[VALUES_LIVE] += n - (keys.spans[slot, 1] - keys.spans[slot, 0])
+        keys.spans[slot, 0] = start
+        keys.spans[slot, 1] = start + n
+        for i in range(n):
+            keys.indices[start + i] = x.indices[x.a + i]
+    else:
+        start = slot * state.parameters.n_features
+    for i in range(n):
+        keys.values[start + i] = x.values[x.a + i]
+    keys.totals[LONGEST] = max(keys.totals[LONGEST], n)
 
 
 @inner

@@ -191,8 +191,9 @@ def _insert_from(state, t, slot, place, n, work):
     return status
 
 
-@inner_merged
-def _begin_move(state, t, slot, moved_from):
+@inner
+def begin_move(state, t, slot, moved_from):
+    """Set a memory on its way from the root; the leaf that it was taken out of, if any, stays until it has arrived."""
     counters = state.counters
     following = peek_below(state.streams, t, counters[t, COUNT])  # what the next reroute will most likely draw
     prefetch(state.leaf_of[t], following)
@@ -212,7 +213,7 @@ def _begin_reroute(state, t):
     leaf = np.int64(state.leaf_of[t, slot])
     take_member(state, t, leaf, slot)
     add_to_counts(state, t, ~leaf, -1)
-    _begin_move(state, t, slot, leaf)
+    begin_move(state, t, slot, leaf)
 
 
 @inner_merged
@@ -270,7 +271,7 @@ def insert_slots(state, t, stop):
         status = finish_step(state, t, work)
         if status != DONE or counters[t, COUNT] == stop:
             return status
-        _begin_move(state, t, counters[t, COUNT], NONE)
+        begin_move(state, t, counters[t, COUNT], NONE)
         counters[t, REROUTES_LEFT] = state.parameters.n_reroutes
 
 
@@ -299,7 +300,7 @@ def undo_move(state, t):
 
 
 @inner
-def _forget_above(state, t, place):
+def forget_above(state, t, place):
     """Let routers above a place from which a memory has gone forget, each once half of what it had has gone."""
     node = parent_of(state, t, place)
     while node != NONE:
@@ -317,7 +318,7 @@ def _remove_slot(state, t, slot, last):
     leaf = np.int64(state.leaf_of[t, slot])
     take_member(state, t, leaf, slot)
     add_to_counts(state, t, ~leaf, -1)
-    _forget_above(state, t, ~leaf)
+    forget_above(state, t, ~leaf)
     _collapse_if_empty(state, t, leaf)
     state.counters[t, COUNT] -= 1
     if slot != last:

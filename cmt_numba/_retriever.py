@@ -364,13 +364,85 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         self._stored[ids] = False
         entries = np.flatnonzero(np.isin(self._memory_of, ids))
         entries = entries[[int(entry) in self.forest_ for entry in entries]]
-        if self.search_ == "value":  # another memory may have the same value
-            others = np.flatnonzero(self._stored & np.isin(self._entry_of, entries))
-            self._memory_of[self._entry_of[others]] = others
-            entries = np.setdiff1d(entries, self._entry_of[others])
-            self._distinct.forget(entries)
+        self._forget_vectors(entries) if self.search_ == "value" else self.forest_.remove(entries)
+        return self
+
+    def _forget_vectors(self, entries: np.ndarray) -> None:
+        """Take those of some vectors out of the forest that are no memory's value any more."""
+        others = np.flatnonzero(self._stored & np.isin(self._entry_of, entries))
+        self._memory_of[self._entry_of[others]] = others
+        entries = np.setdiff1d(entries, self._entry_of[others])
+        self._distinct.forget(entries)
         if entries.size > 0:
             self.forest_.remove(entries)
+
+    def replace(self, ids: Any, X: Any) -> CMTRetriever:
+        """Give memories other keys, where search is by key. Their ids and values stay.
+
+        So do queries that :meth:`feedback` has stored as further keys of theirs.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored memories, each named once.
+        X : array-like or sparse matrix, shape (n, n_features)
+            Their keys from now on.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has changed then.
+        TypeError, ValueError
+            If an argument cannot be used, or search is by value, for which keys are learned from but not stored;
+            nothing has changed then.
+        """
+        rows = self._checked(X)
+        if self.search_ == "value":
+            raise ValueError('keys are not stored where search is by value: use search="key"')
+        ids = check_ids(check_memory_ids(ids, rows.n_rows))
+        self._check_stored(ids)
+        self.forest_.replace(self._entry_of[ids], as_matrix(rows))
+        return self
+
+    def set_values(self, ids: Any, y: Any) -> CMTRetriever:
+        """Give memories other values. Their ids and keys stay, and so does what was learned from the old values.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored memories, each named once.
+        y : array-like, sparse matrix or sequence
+            Their values from now on, of the kind and width of those before.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has changed then.
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        """
+        check_is_fitted(self, "forest_")
+        ids = check_ids(ids)
+        self._check_stored(ids)
+        values, before = self._values.accept(y, ids.size), self._values.take(ids)
+        self._values.replace(ids, values)
+        if self.search_ == "value":
+            try:
+                entries = self._insert_vectors(self._components.reduced(values), ids)
+            except BaseException:
+                self._values.replace(ids, before)
+                raise
+            old = np.unique(self._entry_of[ids])
+            self._entry_of[ids] = entries
+            self._forget_vectors(old)
         return self
 
     # Answering

@@ -103,6 +103,12 @@ def offer(best, value, tie, slot):
     slots[i] = slot
 
 
+@inner
+def offer_memory(state, best, value, slot):
+    """Put the memory in a slot among the best if it belongs there."""
+    offer(best, value, mix(mix(state.streams[0]) ^ np.uint64(state.keys.ids[slot])), slot)
+
+
 @inner_merged
 def meet_members(state, best, t, leaf):
     """List the memories of a leaf, and ask for their codes or, if keys are sparse, for where the keys are."""
@@ -122,7 +128,9 @@ def meet_members(state, best, t, leaf):
 def weigh_members(state, best, probe, t, leaf):
     """Leave out those memories of the leaf whose codes show that they are not among the best; ask for others' keys."""
     if not state.parameters.sparse:
-        _bound_scores(state, best, probe, t, np.int64(state.leaves[t, leaf]["packed"]))
+        record = state.leaves[t, leaf]
+        in_full = best.n_waiting[0] == record["size"]  # otherwise the codes' order is not that of what is left
+        _bound_scores(state, best, probe, t, np.int64(record["packed"]) if in_full else NONE)
         _drop_hopeless(best)
     for i in range(best.n_waiting[0]):
         prefetch_key(state, best.waiting[i])
@@ -184,12 +192,11 @@ def _is_new(state, best, slot):
 def score_members(state, best, probe):
     """Score the memories left of the leaf, and keep the best."""
     last = best.scores.size - 1
-    salt = mix(state.streams[0])
     for i in range(best.n_waiting[0]):
         slot = best.waiting[i]
         value = score(state, probe, slot)
         if (best.n_found[0] <= last or value >= best.scores[last]) and _is_new(state, best, slot):
-            offer(best, value, mix(salt ^ np.uint64(state.keys.ids[slot])), slot)
+            offer_memory(state, best, value, slot)
 
 
 @inner
@@ -200,7 +207,7 @@ def scan_leaf(state, best, probe, t, leaf):
     score_members(state, best, probe)
 
 
-@inner_merged
+@inner
 def answer(state, best, row, hits):
     """Write the memories found into a row of the hits."""
     for i in range(best.n_found[0]):

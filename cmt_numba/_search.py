@@ -22,6 +22,7 @@ from ._frontier import (
 )
 from ._jit import inner, inner_allocating, inner_called, inner_merged, kernel
 from ._keys import longest_row, row_of
+from ._restriction import leave_out_others, take_only_way
 from ._scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
 from ._scorer import Probe, aim_probe, new_probes, probe_at
 
@@ -86,19 +87,21 @@ def _look_ahead(state, lanes, lane, frontier, x):
 
 
 @inner_merged
-def _take_step(state, lanes, lane, rows, n_leaves, hits):
+def _take_step(state, lanes, lane, rows, n_leaves, restriction, hits):
     """Take a lane's next step with the row that it has begun with."""
     frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
     here, step, x = frontier.here[0], lanes.step[lane], row_of(rows, lanes.row[lane])
     arrived = False
     if step == _ROUTE:
-        pass_router(state, frontier, x)
+        if not take_only_way(state, frontier, restriction):
+            pass_router(state, frontier, x)
         arrived = True
     elif step == _ASK:
         prefetch_router(state, frontier, x)
         lanes.step[lane] = _ROUTE
     elif step == _MEET:
         meet_members(state, best, here["tree"], ~here["place"])
+        leave_out_others(restriction, best)
         lanes.step[lane] = _WEIGH
     elif step == _WEIGH:
         weigh_members(state, best, probe, here["tree"], ~here["place"])
@@ -107,7 +110,8 @@ def _take_step(state, lanes, lane, rows, n_leaves, hits):
         score_members(state, best, probe)
         lanes.step[lane] = _CHOOSE
     else:
-        arrived = begin_path(state, frontier, n_leaves, state.members.shape[2])
+        unfinished = restriction.slots.size > 0 and best.n_found[0] < best.scores.size
+        arrived = begin_path(state, frontier, n_leaves, state.members.shape[2], unfinished)
         if not arrived:
             answer(state, best, lanes.row[lane], hits)
             lanes.step[lane] = _BEGIN
@@ -124,7 +128,7 @@ def _next_row(row, stop, epsilon, seed):
 
 
 @inner_called
-def _answer_rows(state, lanes, rows, first, stop, n_leaves, epsilon, seed, hits):
+def _answer_rows(state, lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits):
     row, n_busy = first, lanes.row.size
     while n_busy > 0:
         for lane in range(lanes.row.size):
@@ -137,14 +141,15 @@ def _answer_rows(state, lanes, rows, first, stop, n_leaves, epsilon, seed, hits)
                     lanes.step[lane] = _REST
                     n_busy -= 1
             elif lanes.step[lane] != _REST:
-                _take_step(state, lanes, lane, rows, n_leaves, hits)
+                _take_step(state, lanes, lane, rows, n_leaves, restriction, hits)
 
 
 @kernel
-def query_rows(state, rows, first, stop, n_leaves, epsilon, seed, hits):
+def query_rows(state, rows, first, stop, n_leaves, restriction, epsilon, seed, hits):
     """QUERY those of the rows ``first .. stop`` that do not explore, writing their answers into the rows of ``hits``.
 
-    Rows do not depend on each other, nor on how they are divided among calls.
+    With a ``restriction`` a search goes on beyond ``n_leaves`` until it has found as many memories as it shall. Rows do
+    not depend on each other, nor on how they are divided among calls.
     """
     lanes = _new_lanes(state, rows, first, stop, hits.ids.shape[1])
-    _answer_rows(state, lanes, rows, first, stop, n_leaves, epsilon, seed, hits)
+    _answer_rows(state, lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits)

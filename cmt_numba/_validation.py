@@ -187,10 +187,33 @@ def _as_ids(ids: Any) -> np.ndarray:
     return _for_kernels(given, np.int64)
 
 
-def check_known(ids: np.ndarray, slots: np.ndarray) -> None:
+def check_known(ids: np.ndarray, slots: np.ndarray, name: str = "ids") -> None:
     """Raise KeyError if an id has no slot."""
     if slots.min() < 0:
-        raise KeyError(f"ids must be ids of stored memories: there is no {ids[slots < 0][0]}")
+        raise KeyError(f"{name} must be ids of stored memories: there is no {ids[slots < 0][0]}")
+
+
+def check_among(among: Any) -> tuple[np.ndarray, bool]:
+    """Return the ids that an argument lists or a mask marks, and whether it was a mask.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is neither.
+    """
+    try:
+        given = np.asarray(among)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"among must be an array of ids or of booleans: {error}") from error
+    if given.ndim != 1:
+        raise ValueError(f"among must have one dimension, not {given.ndim}")
+    if given.dtype == np.bool_:
+        return np.flatnonzero(given), True
+    if given.dtype.kind not in "iu" and given.size > 0:  # an empty list is an array of float64
+        raise TypeError(f"among must be integers or booleans, not {given.dtype}")
+    if given.dtype == np.uint64 and given.size > 0 and given.max() > np.iinfo(np.int64).max:
+        raise KeyError(f"among must be ids of stored memories: there is no {given.max()}")
+    return _for_kernels(given, np.int64), False
 
 
 def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:

@@ -93,14 +93,29 @@ class ValueStore:
         if scipy.sparse.issparse(self._values):
             self._later.append(scipy.sparse.csr_array(more))
         else:
-            more = more.toarray() if scipy.sparse.issparse(more) else more
-            dtype = np.result_type(self._values, more)
-            if dtype != self._values.dtype:  # longer strings, for example
-                self._values = self._values.astype(dtype)
+            more = self._made_room_for(more)
             if needed > self._values.shape[0]:
                 self._values = resized(self._values, max(needed, 2 * self.n_values), 0)
             self._values[self.n_values : needed] = more
         self.n_values = needed
+
+    def replace(self, ids: np.ndarray, values: Any) -> None:
+        """Store other values for some memories."""
+        if scipy.sparse.issparse(self._values):
+            rows = np.arange(self.n_values)
+            rows[ids] = self.n_values + np.arange(ids.size)
+            both = scipy.sparse.vstack([self.all(), scipy.sparse.csr_array(values)])
+            self._values = scipy.sparse.csr_array(both)[rows]
+        else:
+            self._values[ids] = self._made_room_for(values)
+
+    def _made_room_for(self, more: Any) -> np.ndarray:
+        """Return values as they are stored here, where there is room for what they hold now."""
+        values: np.ndarray = more.toarray() if scipy.sparse.issparse(more) else more
+        dtype = np.result_type(self._values, values)
+        if dtype != self._values.dtype:  # longer strings, for example
+            self._values = self._values.astype(dtype)
+        return values
 
     @property
     def width(self) -> int:

@@ -12,15 +12,19 @@ import numpy as np
 from . import _invariants
 from ._codes import encode_keys
 from ._compaction import compacted
+from ._eviction import EVICTIONS, new_eviction
 from ._exploration import explore_rows
 from ._growth import trimmed, with_more, with_room_for_keys
 from ._hits import Hits, no_hits, without_own
 from ._invariants import Leaves
-from ._keys import Rows, append_keys, as_matrix, drop_keys_from, find_slots
+from ._invariants._errors import require
+from ._keys import Rows, append_keys, as_matrix, drop_keys_from, find_slots, some_rows
 from ._learning import update_scorer, update_tree
 from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
 from ._parallel import length_of_step, map_threads, progress_bar, spans
 from ._random import draw_word
+from ._replacement import overwrite_keys, reinsert_slots
+from ._restriction import are_few, no_restriction, restriction_to, score_slots
 from ._search import query_rows
 from ._state import (
     DONE,
@@ -38,6 +42,7 @@ from ._structures import writeable
 from ._supervision import forget_routes, teach_tree
 from ._validation import (
     MOST_MEMORIES,
+    check_among,
     check_choice,
     check_hits,
     check_ids,
@@ -62,6 +67,7 @@ SCORER_LOSSES = ("ranking", "mira", "regression")
 _KIND = "ContextualMemoryTree"  # of what is in a file
 
 _ROWS_IN_A_BLOCK = 256  # of ``learn``: they all see the trees as the block before has left them
+_INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
 
@@ -106,6 +112,17 @@ class ContextualMemoryTree:
           rewards are 0 it can do worse than not to learn.
     scorer_learning_rate : float, default 0.1
         AdaGrad step of the scorer. With "mira" the cap on a step is proportional to it.
+    max_memories : int, optional
+        How many memories there may be at most; by default as many as are inserted. Before an insert that would exceed
+        it, as many as needed are forgotten. Batches larger than an eighth of it are inserted in parts.
+    eviction : {"least_recently_returned", "oldest", "random"}, default "least_recently_returned"
+        Which memories are forgotten:
+
+        - "least_recently_returned": those that no :meth:`query`, nor one that :meth:`learn` has made, has returned for
+          the longest time. A query returns its rows one after another, and the worst memory of a row first. To be
+          inserted or replaced counts as to be returned. This takes 8 bytes for each memory.
+        - "oldest": those inserted first.
+        - "random": any.
     n_threads : int, optional
         Threads for batches; by default as many as numba uses (``NUMBA_NUM_THREADS``, or one a processor). Answers
         and trees do not depend on it.
@@ -139,6 +156,8 @@ class ContextualMemoryTree:
         sure_margin: float = 0.75,
         scorer_loss: str = "ranking",
         scorer_learning_rate: float = 0.1,
+        max_memories: int | None = None,
+        eviction: str = "least_recently_returned",
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
@@ -153,6 +172,12 @@ class ContextualMemoryTree:
             "scorer_loss": check_choice("scorer_loss", scorer_loss, SCORER_LOSSES),
             "scorer_learning_rate": check_real("scorer_learning_rate", scorer_learning_rate, 0.0, 1e6, above=True),
         }
+        bounded = max_memories is not None
+        self._bound: dict[str, Any] = {
+            "max_memories": check_integer("max_memories", max_memories, 1, MOST_MEMORIES) if bounded else None,
+            "eviction": EVICTIONS[check_choice("eviction", eviction, EVICTIONS)],
+        }
+        self._eviction = new_eviction(self._bound["eviction"], bounded=bounded)
         self._n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 2**15)
         # What the trees draw from first, one random stream each and one more for queries.
         self._streams = check_seed(random_state).generate_state(self._options["n_trees"] + 1, np.uint64)
@@ -177,8 +202,8 @@ class ContextualMemoryTree:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory allocated for keys, trees, routers and scorer."""
-        return 0 if self._state is None else count_bytes(self._state)
+        """Bytes of memory allocated for keys, trees, routers and scorer, and to know what to forget."""
+        return 0 if self._state is None else count_bytes(self._state) + self._eviction.nbytes
 
     @property
     def ids(self) -> np.ndarray:
@@ -224,6 +249,12 @@ class ContextualMemoryTree:
         """
         if self._state is not None:
             _invariants.check(self._state)
+            self._eviction.check(self._state)
+            self._check_bound()
+
+    def _check_bound(self) -> None:
+        most = self._bound["max_memories"]
+        require(most is None or self.n_memories <= most, f"there are {self.n_memories} memories, more than {most}")
 
     # What it does
 
@@ -241,16 +272,34 @@ class ContextualMemoryTree:
         Returns
         -------
         ndarray of int64, shape (n,)
-            The new memories' ids: 0, 1, 2, ... in order of insertion, never used again.
+            The new memories' ids: 0, 1, 2, ... in order of insertion, never used again. If there are more rows than
+            there may be memories, the first have gone already.
 
         Raises
         ------
         TypeError, ValueError
             If ``X`` cannot be used as keys; nothing has changed then.
         MemoryError
-            If memory runs out; the memories stored before are still there, those of ``X`` are not.
+            If memory runs out; the memories stored before are still there, except those forgotten to make room. Those
+            of ``X`` are not.
         """
         rows = self._check_rows(X)
+        most = self._bound["max_memories"]
+        if most is None or self.n_memories + rows.n_rows <= most:
+            return self._insert_rows(rows, progress)
+        first_id = 0 if self._state is None else int(self._state.keys.totals[NEXT_ID])
+        try:
+            with progress_bar(rows.n_rows, "insert", progress) as report:
+                for start, stop in spans(rows.n_rows, max(1, most // _INSERTS_TO_FILL)):
+                    self._make_room(stop - start, most)
+                    self._insert_rows(some_rows(rows, start, stop), False)
+                    report(stop - start)
+        except BaseException:
+            self._forget(self.ids[self.ids >= first_id])
+            raise
+        return np.arange(first_id, first_id + rows.n_rows)
+
+    def _insert_rows(self, rows: Rows, progress: bool) -> np.ndarray:
         state = before = self._state
         if state is None:
             state = new_state(
@@ -267,6 +316,7 @@ class ContextualMemoryTree:
             self._in_steps(first, rows.n_rows, "insert", progress, insert_slots)
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
+            self._eviction.inserted(self._state, first)
         except BaseException:
             if before is None:
                 self._state = None
@@ -275,8 +325,21 @@ class ContextualMemoryTree:
             raise
         return self._state.keys.ids[first : first + rows.n_rows].copy()
 
+    def _make_room(self, n_rows: int, most: int) -> None:
+        """Forget so many memories that there is room for some more rows."""
+        n = self.n_memories + n_rows - most
+        if n > 0:
+            self._forget(self._eviction.choose(self._allocated(), n))
+
     def query(
-        self, X: Any, k: int = 1, n_probes: int | None = None, epsilon: float = 0.0, *, progress: bool = False
+        self,
+        X: Any,
+        k: int = 1,
+        n_probes: int | None = None,
+        epsilon: float = 0.0,
+        *,
+        among: Any = None,
+        progress: bool = False,
     ) -> Hits:
         """Return the best memories for each row (QUERY, Algorithm 2).
 
@@ -292,6 +355,12 @@ class ContextualMemoryTree:
         epsilon : float in [0, 1], default 0.0
             Probability with which a row explores: it draws a tree and a place on its path there, and either takes a
             random side at that node or draws random memories in the leaf.
+        among : array-like of int, or of bool, optional
+            Which memories come into question: their ids, or a mask whose entry ``i`` speaks for id ``i`` (ids beyond
+            its end, and those of memories that have gone, do not come into question). The search passes by what
+            holds none of them, and goes on beyond ``n_probes`` leaves until it has found ``k``. Where they are fewer
+            than about a hundred for each of ``n_probes`` all of them are scored. Preparing the search takes time in
+            proportion to how many they are, so ask for many rows at once.
         progress : bool, default False
             Show a progress bar.
 
@@ -302,30 +371,56 @@ class ContextualMemoryTree:
 
         Raises
         ------
+        KeyError
+            If ``among`` names an id of which there is no memory.
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument cannot be used; or if ``among`` is given with an ``epsilon`` above 0, since what explores
+            goes anywhere.
         """
         rows = self._check_rows(X)
         k = check_integer("k", k, 1)
         n_leaves = self._options["n_trees"] if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
+        if among is not None and epsilon > 0.0:
+            raise ValueError("epsilon must be 0 where among says which memories come into question")
+        chosen = None if among is None else self._slots_among(among)
         n = rows.n_rows
         hits = no_hits(n, k)
         if self.n_memories == 0:
             return hits
         state = self._allocated()
         seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
+        few = chosen is not None and are_few(chosen, n_leaves)
+        restriction = no_restriction() if chosen is None or few else restriction_to(state, chosen)
         n_threads = self._threads_for(n)
         with progress_bar(n, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
-                query_rows(state, rows, span[0], span[1], n_leaves, epsilon, seed, hits)
+                if few:
+                    score_slots(state, rows, span[0], span[1], chosen, hits)
+                else:
+                    query_rows(state, rows, span[0], span[1], n_leaves, restriction, epsilon, seed, hits)
                 if epsilon > 0.0:
                     explore_rows(state, rows, span[0], span[1], epsilon, seed, hits)
                 report(span[1] - span[0])
 
             map_threads(answer, spans(n, min(length_of_step(n, progress), -(-n // n_threads))), n_threads)
+        self._note_returned(hits.ids)
         return hits
+
+    def _slots_among(self, among: Any) -> np.ndarray:
+        """Return the slots of the memories that a caller restricts a query to, each once, in rising order."""
+        ids, may_have_gone = check_among(among)
+        slots = self._slots(ids)
+        if may_have_gone:
+            slots = slots[slots != NONE]
+        elif slots.size > 0:
+            check_known(ids, slots, "among")
+        return np.unique(slots)
+
+    def _note_returned(self, ids: np.ndarray) -> None:
+        """Take note of the memories that rows have got: all that a query may change."""
+        self._eviction.returned(self._allocated(), ids)
 
     def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
         """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
@@ -510,7 +605,53 @@ class ContextualMemoryTree:
         """
         ids = check_ids(ids)
         check_known(ids, self._slots(ids))
-        remove_ids(self._allocated(), ids)
+        self._forget(ids)
+
+    def _forget(self, ids: np.ndarray) -> None:
+        """Remove stored memories."""
+        if ids.size > 0:
+            state, slots, n = self._allocated(), self._slots(ids), self.n_memories
+            last_ids = state.keys.ids[n - ids.size : n].copy()
+            remove_ids(state, ids)
+            self._eviction.removed(state, slots, last_ids)
+
+    def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
+        """Give memories other keys: REMOVE and INSERT (Algorithms 6 and 4) in every tree, but their ids stay.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored memories, each named once.
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Their keys from now on.
+        progress : bool, default False
+            Show a progress bar.
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has changed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers, one for each row, or ``X`` cannot be used as keys; nothing has changed
+            then.
+        MemoryError
+            If memory runs out. The trees are valid and hold every memory, all with the old keys or all with the new
+            ones. With the new ones some may still lie where the old ones belonged, until they are rerouted or replaced
+            again.
+        """
+        rows = self._check_rows(X)
+        ids = check_ids(check_memory_ids(ids, rows.n_rows))
+        slots = self._slots(ids)
+        check_known(ids, slots)
+        self._state = state = with_room_for_keys(self._allocated(), 0, rows.values.size)
+        overwrite_keys(state, slots, rows)
+        state.counters[:, NEXT_ROW] = 0
+
+        def reinsert(state: State, t: int, stop: int) -> int:
+            return int(reinsert_slots(state, t, slots, stop))
+
+        self._in_steps(0, rows.n_rows, "replace", progress, reinsert)
+        self._note_returned(ids[:, None])
 
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` memories of each tree, each drawn uniformly (REROUTE, Algorithm 7).
@@ -545,7 +686,9 @@ class ContextualMemoryTree:
             If memory runs out, of which this takes as much again as the keys do; nothing has changed then.
         """
         if self.n_memories > 0:
-            self._state = compacted(self._allocated(), copies=copies)
+            state = compacted(self._allocated(), copies=copies)
+            self._eviction.moved(self._allocated(), state)
+            self._state = state
 
     # In files
 
@@ -620,6 +763,8 @@ class ContextualMemoryTree:
         tree._become(fields, arrays)
         if tree._state is not None:
             check_state(tree._state, thorough=thorough)
+            tree._check_bound()
+            tree._eviction.restore(arrays, tree._state)
         return tree
 
     def _become(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -628,14 +773,18 @@ class ContextualMemoryTree:
         self._streams, self._state = state_of(fields, arrays, self._options)
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        return tree_contents(self._named_options(), self._n_threads, self._streams, self._state)
+        fields, arrays = tree_contents(self._named_options(), self._n_threads, self._streams, self._state)
+        return fields, arrays if self._state is None else arrays | self._eviction.contents(self._state)
 
     def __getstate__(self) -> dict[str, Any]:
         fields, arrays = self._contents()
         return {"fields": fields, "arrays": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._become(state["fields"], {name: writeable(array) for name, array in state["arrays"].items()})
+        arrays = {name: writeable(array) for name, array in state["arrays"].items()}
+        self._become(state["fields"], arrays)
+        if self._state is not None:
+            self._eviction.restore(arrays, self._state)
 
     # How
 
@@ -645,7 +794,7 @@ class ContextualMemoryTree:
             "router_loss": ROUTER_LOSSES[self._options["router_loss"]],
             "scorer_loss": SCORER_LOSSES[self._options["scorer_loss"]],
         }
-        return self._options | losses
+        return self._options | losses | self._bound
 
     def _allocated(self) -> State:
         assert self._state is not None

@@ -21,6 +21,7 @@ TINY = 1e-20
 STEEPNESS = 4.0
 MARGIN = 0.2
 AGGRESSIVENESS = 10.0
+INSERTS_TO_FILL = 8
 
 WORD = (1 << 64) - 1
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
@@ -336,6 +337,20 @@ class Tree:
             node = node.parent
         self.collapse_if_empty(leaf)
 
+    def replace(self, memory: Memory) -> None:
+        """REMOVE a memory whose key has changed, INSERT it again, then the reroutes due.
+
+        The leaf it came from stays until it has arrived, maybe there again.
+        """
+        leaf = self.take_out(memory)
+        node = leaf.parent
+        while node is not None:
+            self.depart(node)
+            node = node.parent
+        self.insert_below(self.root, memory, len(self.leaf_of))
+        self.collapse_if_empty(leaf)
+        self.reroute(self.forest.n_reroutes)
+
     def depart(self, node: Node) -> None:
         """Count a memory removed below a node, whose router forgets when half of what it had has gone.
 
@@ -407,6 +422,8 @@ class Forest:
         router_learning_rate: float = 2.0,
         scorer_loss: str = "ranking",
         scorer_learning_rate: float = 0.1,
+        max_memories: int | None = None,
+        eviction: str = "least_recently_returned",
         random_state: int = 0,
     ) -> None:
         self.alpha = alpha
@@ -416,38 +433,89 @@ class Forest:
         self.router_learning_rate = router_learning_rate
         self.scorer_loss = scorer_loss
         self.scorer_learning_rate = scorer_learning_rate
+        self.max_memories = max_memories
+        self.eviction = eviction
         seeds = np.random.SeedSequence(random_state).generate_state(n_trees + 1, np.uint64)
         *streams, self.query_stream = (SplitMix64(int(seed)) for seed in seeds)
         self.trees = [Tree(self, stream) for stream in streams]
         self.memories: list[Memory] = []  # in the order in which REROUTE numbers them for its draws
         self.by_id: dict[int, Memory] = {}
+        self.returned: list[Memory] = []  # those returned last at the end
         self.next_id = 0
         self.most_memories = 0  # that there ever were
         self.theta: dict[int, float] = {}
         self.theta_squares: dict[int, float] = {}
 
     def insert(self, X: object) -> list[int]:
-        """INSERT each row into every tree and return the new ids."""
-        first = self.next_id
-        for key in keys_of(X):
-            memory = Memory(self.next_id, key)
-            self.next_id += 1
-            self.memories.append(memory)
-            self.by_id[memory.id] = memory
-            self.most_memories = max(self.most_memories, len(self.memories))
-            for tree in self.trees:
-                tree.insert(memory)
+        """INSERT each row into every tree and return the new ids.
+
+        If there were too many memories then, the rows come in parts, and as many memories as needed go before each.
+        """
+        first, keys = self.next_id, keys_of(X)
+        length = len(keys)
+        if self.max_memories is not None and len(self.memories) + len(keys) > self.max_memories:
+            length = max(1, self.max_memories // INSERTS_TO_FILL)
+        for start in range(0, len(keys), length):
+            part = keys[start : start + length]
+            if self.max_memories is not None:
+                self.make_room(len(self.memories) + len(part) - self.max_memories)
+            for key in part:
+                self.insert_key(key)
         return list(range(first, self.next_id))
+
+    def insert_key(self, key: Key) -> None:
+        """INSERT a key into every tree."""
+        memory = Memory(self.next_id, key)
+        self.next_id += 1
+        self.memories.append(memory)
+        self.returned.append(memory)
+        self.by_id[memory.id] = memory
+        self.most_memories = max(self.most_memories, len(self.memories))
+        for tree in self.trees:
+            tree.insert(memory)
+
+    def make_room(self, n: int) -> None:
+        """Forget ``n`` memories, if that is any."""
+        if n <= 0:
+            return
+        if self.eviction == "least_recently_returned":
+            leaving = self.returned[:n]
+        elif self.eviction == "oldest":
+            leaving = sorted(self.memories, key=lambda memory: memory.id)[:n]
+        else:
+            drawn: list[int] = []
+            for most in range(len(self.memories) - n, len(self.memories)):
+                number = self.query_stream.below(most + 1)
+                drawn.append(most if number in drawn else number)
+            leaving = [self.memories[number] for number in drawn]
+        self.remove([memory.id for memory in leaving])
+
+    def note_returned(self, ids: list[int]) -> None:
+        """Put memories at the end of those returned, one after another."""
+        for memory in [self.by_id[memory_id] for memory_id in ids]:
+            self.returned.remove(memory)
+            self.returned.append(memory)
 
     def remove(self, ids: list[int]) -> None:
         """REMOVE memories from every tree; the last of the list takes the number that this frees."""
         for memory_id in ids:
             memory = self.by_id.pop(memory_id)
+            self.returned.remove(memory)
             for tree in self.trees:
                 tree.remove(memory)
             last = self.memories.pop()
             if last is not memory:
                 self.memories[self.memories.index(memory)] = last
+
+    def replace(self, ids: list[int], X: object) -> None:
+        """Give memories other keys, all of them at first, and then move one after another in every tree."""
+        memories = [self.by_id[memory_id] for memory_id in ids]
+        for memory, key in zip(memories, keys_of(X), strict=True):
+            memory.key = key
+        for memory in memories:
+            for tree in self.trees:
+                tree.replace(memory)
+        self.note_returned(ids)
 
     def reroute(self, times: int) -> None:
         """REROUTE every tree so many times."""
@@ -477,6 +545,8 @@ class Forest:
                 leaves = self.search(key, len(self.trees) if n_probes is None else n_probes)
                 found, record = self.best(key, k, leaves), Record()
             answers.append(Answer([memory.id for memory in found], [self.score(key, z) for z in found], record))
+        for answer in answers:
+            self.note_returned(answer.ids[::-1])  # the best of a row as its last
         return answers
 
     def search(self, key: Key, n_leaves: int) -> list[Leaf]:

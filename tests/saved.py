@@ -44,6 +44,17 @@ def compacted(tree: ContextualMemoryTree) -> ContextualMemoryTree:
     return tree
 
 
+def bounded(X: Any, eviction: str) -> ContextualMemoryTree:
+    """Return a tree that has forgotten memories to make room for others."""
+    n = X.shape[0]
+    tree = ContextualMemoryTree(2, max_memories=n + n // 2, eviction=eviction, random_state=3, n_threads=1)
+    tree.insert(X)
+    tree.query(X[::3], 2)
+    tree.insert(-X)
+    tree.remove(tree.ids[::7])
+    return tree
+
+
 def several_labels(n: int, n_labels: int, seed: int = 0) -> scipy.sparse.csr_array:
     """Return which labels rows have: the first ones are frequent, all others rare."""
     random = np.random.default_rng(seed)
@@ -64,6 +75,8 @@ def objects(n: int = 60) -> dict[str, Any]:
         "compact forest": compacted(new_tree(dense, n_trees=2, leaf_multiplier=1.0)),
         "sparse": new_tree(sparse, leaf_multiplier=1.0),
         "sparse forest": new_tree(sparse, n_trees=2, router_loss="mira"),
+        "bounded": bounded(dense, "least_recently_returned"),
+        "bounded by age": bounded(sparse, "oldest"),
         "classifier": CMTClassifier(random_state=0, n_trees=2).fit(dense, words),
         "sparse classifier": CMTClassifier(random_state=0, n_head_passes=2).fit(sparse, words.astype(object)),
         "softmax classifier": CMTClassifier(random_state=0, loss="softmax", store_examples=False).fit(sparse, y),

@@ -82,6 +82,7 @@ def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
     tree.learn(rows, LabelEquality(labels, labels), k=4, n_passes=2)
     tree.learn(rows, lambda positions, found: (found % 3 == positions[:, None] % 3).astype(float), epsilon=0.0)
     tree.compact(copies=False)
+    tree.replace(ids[9:12], rows[4:7])
     tree.insert(rows[10:15])
 
 
@@ -165,7 +166,30 @@ def test_it_answers_as_any_tree_does(folder: Path, opened: Opened, tmp_path: Pat
 def test_all_that_changes_a_tree_is_journaled():
     public = {name for name in dir(DurableTree) if not name.startswith("_")}
     assert {name for name in public if name not in vars(DurableTree)} <= READING
-    assert public - READING == {"insert", "update", "learn", "teach", "remove", "reroute", "compact", "query"}
+    changing = {"insert", "update", "learn", "teach", "remove", "replace", "reroute", "compact", "query"}
+    assert public - READING == changing
+
+
+@pytest.mark.parametrize("eviction", ["least_recently_returned", "oldest", "random"])
+@pytest.mark.parametrize("snapshot_bytes", [0, 1 << 26])
+def test_bounded_trees_forget_what_they_would_have(eviction: str, snapshot_bytes: int, folder: Path, opened: Opened):
+    rows = dense_rows(80, 6)
+    options = OPTIONS | {"max_memories": 50, "eviction": eviction}
+    plain = ContextualMemoryTree(**options)
+    durable = opened(snapshot_bytes=snapshot_bytes, **options)
+    for tree in (plain, durable):
+        tree.insert(rows[:50])
+        tree.query(rows[10:20], 2)
+        tree.insert(rows[50:60])
+        tree.query(rows[12:30], 3)
+        tree.sync() if isinstance(tree, DurableTree) else None
+    again = opened(crashed(folder))
+    for tree in (plain, durable, again):
+        tree.insert(rows[60:80])
+    assert sorted(plain.ids) == sorted(durable.ids) == sorted(again.ids)
+    assert same(plain, again)
+    durable.close()
+    durable.query(rows[:5])  # a closed tree answers, and takes no note
 
 
 def test_an_empty_tree_is_there_again(folder: Path, opened: Opened):

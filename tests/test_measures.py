@@ -66,6 +66,25 @@ def test_churn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert float(last.split("steps: ")[1].split(" ")[0]) < 2.5  # so few memories fill few tables
 
 
+def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    rng = random.Random(0)
+    texts = [" ".join(rng.choices([f"word{i}" for i in range(200)], k=12)) for _ in range(400)]
+    for name in ("bible/verses", "clinc150/train", "wikipara1k/train"):
+        path = tmp_path / f"{name}.jsonl.gz"
+        path.parent.mkdir()
+        lines = [{"text": {"KJV": text} if "bible" in name else text} for text in texts]
+        path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    printed = run(monkeypatch, capsys, "measure_memory", "--most-memories", "1000", "--data", str(tmp_path))
+    rows = [line.split() for line in printed.splitlines() if "%" in line]
+    table = rows[len(rows) // 2 :]
+    assert len(table) == 9
+    assert [row[0] for row in table[:3]] == ["dense", "dense", "uniform"]
+    with_leaves = [row for row in table if row[5] != "10.0"]  # the others have a handful of them
+    assert len(with_leaves) == 7
+    assert all(abs(float(row[8].rstrip("%"))) <= 10 for row in with_leaves)
+    assert all(0.9 <= float(row[10]) <= 1.25 for row in with_leaves)
+
+
 def test_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     module = load_script("asv_benchmarks/measure_start.py")
     times = iter([9.0, 1.0, 1.5, 0.75])

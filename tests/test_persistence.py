@@ -45,7 +45,8 @@ def things() -> dict[str, Any]:
 
 
 NAMES = (
-    *("empty", "dense", "dense forest", "sparse", "sparse forest", "classifier", "sparse classifier"),
+    *("empty", "dense", "dense forest", "sparse", "sparse forest", "bounded", "bounded by age"),
+    *("classifier", "sparse classifier"),
     *("softmax classifier", "multilabel classifier", "pair classifier", "retriever by value"),
     *("retriever of directions", "retriever of objects"),
 )
@@ -507,6 +508,8 @@ FORGERIES = [
     ("sparse", "nodes", put((0, 0), 40, "table_bits"), "there is no table of that size"),
     ("sparse", "nodes", put((0, 0), 2**30, "table_start"), "overlap or leave a gap"),
     ("sparse", "nodes", put((0, 0), 99, "table_used"), "a table miscounts its features"),
+    ("bounded", "eviction.order", put(3, 2**30), "does not list each of them"),
+    ("bounded", "eviction.order", put(3, -1), "does not list each of them"),
     ("dense", "leaves", put((0, 0), 2**31 - 1, "size"), "a leaf holds more than"),
     ("dense", "leaves", put((0, 0), -1, "size"), "a leaf holds more than"),
     ("dense", "members", put((0, 0, 0), 2**31 - 1), "not every memory is in exactly one leaf"),

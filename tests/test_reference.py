@@ -8,6 +8,7 @@ import scipy.sparse
 from reference import Forest, Leaf, Node, Place, SplitMix64
 
 from cmt_numba import ContextualMemoryTree, Hits
+from cmt_numba._eviction import EVICTIONS, LeastRecentlyReturned
 from cmt_numba._random import draw_word
 from cmt_numba._scorer import _WIDEST_DIRECT
 from cmt_numba._state import LEFT, NONE, RIGHT, ROOT
@@ -158,6 +159,9 @@ class Pair:
         tree, forest = self.tree, self.forest
         tree.check_invariants()
         assert tree.ids.tolist() == [memory.id for memory in forest.memories]
+        if isinstance(tree._eviction, LeastRecentlyReturned):
+            order = tree._state.keys.ids[tree._eviction._order(tree._state)]
+            assert order.tolist() == [memory.id for memory in forest.returned]
         streams = [*(of_tree.stream.state for of_tree in forest.trees), forest.query_stream.state]
         assert tree._state.streams.tolist() == streams
         for t, of_tree in enumerate(forest.trees):
@@ -179,6 +183,11 @@ class Pair:
     def remove(self, ids: list[int]) -> None:
         self.tree.remove(ids)
         self.forest.remove(ids)
+        self.check()
+
+    def replace(self, ids: list[int], X: object) -> None:
+        self.tree.replace(ids, X)
+        self.forest.replace(ids, X)
         self.check()
 
     def reroute(self, n: int) -> None:
@@ -250,6 +259,44 @@ def test_life_of_a_forest(form, options):
     pair.reroute(3)
     pair.insert(rows(rng, 4))
     pair.query(rows(rng, 2), k=5)
+
+
+@pytest.mark.parametrize("form", MAKERS)
+@pytest.mark.parametrize("options", OPTIONS[::2], ids=name_of)
+def test_replacing(form, options):
+    """Keys replaced one by one, in batches, and all of them; among memories that come and go."""
+    rng = np.random.default_rng(23)
+    rows, pair = MAKERS[form], Pair(**options)
+    pair.insert(rows(rng, 50))
+    for ids in ([7], [49, 0, 20], rng.permutation(50).tolist()):
+        pair.replace(ids, rows(rng, len(ids)))
+        pair.query(rows(rng, 5), k=3, n_probes=4)
+    pair.remove(rng.permutation(50)[:20].tolist())
+    pair.replace(pair.tree.ids[5:].tolist(), rows(rng, 25))
+    pair.insert(rows(rng, 15))
+    pair.query(rows(rng, 5), k=3, n_probes=4, epsilon=0.5)
+    pair.remove(pair.tree.ids[1:].tolist())
+    pair.replace(pair.tree.ids.tolist(), rows(rng, 1))
+    pair.query(rows(rng, 2), k=2)
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("form", MAKERS)
+def test_bounded_memory(form, eviction):
+    """Memories that go to make room for others: of single rows, of batches, and of more rows than there is room for."""
+    rng = np.random.default_rng(24)
+    rows, pair = MAKERS[form], Pair(n_trees=2, max_memories=40, eviction=eviction, leaf_multiplier=1.0, n_reroutes=2)
+    for n in (1, 30, 9, 1, 1, 4, 12, 100):
+        pair.insert(rows(rng, n))
+        pair.query(rows(rng, 6), k=3, n_probes=4, epsilon=0.3)
+    pair.replace(pair.tree.ids[::5].tolist(), rows(rng, 8))
+    pair.remove(rng.permutation(pair.tree.ids)[:15].tolist())
+    pair.insert(rows(rng, 20))
+    hits, answers = pair.query(rows(rng, 10), k=2, n_probes=5)
+    pair.update(rows(rng, 10), hits, answers, rng.random((10, 2)))
+    pair.insert(rows(rng, 3))
+    pair.remove(pair.tree.ids.tolist())
+    pair.insert(rows(rng, 50))
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.5])

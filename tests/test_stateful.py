@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cmt_numba import ContextualMemoryTree, Hits
+from cmt_numba._eviction import EVICTIONS
 
 
 def key_values(n_features: int) -> st.SearchStrategy[list[int]]:
@@ -30,7 +31,7 @@ class ForestMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.tree = ContextualMemoryTree()
-        self.keys: dict[int, np.ndarray] = {}
+        self.keys: dict[int, np.ndarray] = {}  # those returned last at the end
         self.next_id = 0
         self.answered: list[tuple[np.ndarray, Hits]] = []
 
@@ -45,6 +46,8 @@ class ForestMachine(RuleBasedStateMachine):
                 "router_learning_rate": st.sampled_from([0.1, 2.0]),
                 "scorer_loss": st.sampled_from(["ranking", "mira", "regression"]),
                 "scorer_learning_rate": st.sampled_from([0.01, 0.1]),
+                "max_memories": st.sampled_from([None, None, 1, 7, 40]),
+                "eviction": st.sampled_from(EVICTIONS),
                 "n_threads": st.sampled_from([1, 2]),
                 "random_state": st.integers(0, 2**64 - 1),
             }
@@ -54,6 +57,7 @@ class ForestMachine(RuleBasedStateMachine):
     )
     def begin(self, options: dict[str, Any], sparse: bool, n_features: int) -> None:
         self.tree = ContextualMemoryTree(**options)
+        self.most, self.eviction = options["max_memories"] or np.inf, options["eviction"]
         self.sparse, self.n_features = sparse, n_features
 
     def draw_rows(self, data: st.DataObject, most: int) -> np.ndarray:
@@ -70,12 +74,24 @@ class ForestMachine(RuleBasedStateMachine):
         np.testing.assert_array_equal(ids, np.arange(self.next_id, self.next_id + len(rows)))  # new ones, in order
         self.next_id += len(rows)
         self.keys.update(zip(ids.tolist(), unit_rows(rows), strict=True))
+        n_gone = max(0, len(self.keys) - self.most)
+        ages = sorted(self.keys) if self.eviction == "oldest" else list(self.keys)
+        gone = ages[:n_gone] if self.eviction != "random" else set(self.keys) - set(self.tree.ids.tolist())
+        assert len(gone) == n_gone
+        for memory_id in gone:
+            del self.keys[memory_id]
+
+    def note_returned(self, ids: list[int]) -> None:
+        for memory_id in ids:
+            if memory_id >= 0:
+                self.keys[memory_id] = self.keys.pop(memory_id)
 
     @rule(data=st.data(), k=st.integers(1, 5), epsilon=st.sampled_from([0.0, 0.5, 1.0]), n_probes=st.integers(0, 6))
     def query(self, data: st.DataObject, k: int, epsilon: float, n_probes: int) -> None:
         rows = self.draw_rows(data, 6)
         hits = self.tree.query(self.as_drawn(rows), k=k, n_probes=n_probes or None, epsilon=epsilon)
         self.check_hits(rows, hits)
+        self.note_returned(hits.ids[:, ::-1].ravel().tolist())
         self.answered.append((rows, hits))
 
     @rule(data=st.data(), more=st.integers(-3, 3))
@@ -85,6 +101,7 @@ class ForestMachine(RuleBasedStateMachine):
         k = max(1, n + more)
         hits = self.tree.query(self.as_drawn(rows), k=k, n_probes=EVERY_LEAF)
         self.check_hits(rows, hits)
+        self.note_returned(hits.ids[:, ::-1].ravel().tolist())
         assert np.all(np.sum(hits.ids >= 0, axis=1) == min(k, n))
         if n > 0:
             best = -np.sort(-self.expected_scores(rows, np.array(list(self.keys))), axis=1)[:, :k]
@@ -135,6 +152,15 @@ class ForestMachine(RuleBasedStateMachine):
         for memory_id in ids:
             del self.keys[memory_id]
             assert memory_id not in self.tree
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data())
+    def replace(self, data: st.DataObject) -> None:
+        rows = self.draw_rows(data, min(10, len(self.keys)))
+        ids = data.draw(st.permutations(sorted(self.keys)))[: len(rows)]
+        self.tree.replace(ids, self.as_drawn(rows))
+        self.keys.update(zip(ids, unit_rows(rows), strict=True))
+        self.note_returned(ids)
 
     @precondition(lambda self: self.keys)
     @rule(n_kept=st.integers(0, 5))

@@ -103,7 +103,7 @@ def _list_row(state, frontiers, rows, row, n_leaves, met, scored, reads, node_en
     """
     x, frontier = row_of(rows, row), frontier_at(frontiers, 0)
     begin_search(frontier)
-    t, leaf = reach_next(state, frontier, x, n_leaves)
+    t, leaf = reach_next(state, frontier, x, n_leaves, state.members.shape[2])
     while leaf != NONE:
         for i in range(frontier.here[0]["end"]):
             left, place = np.int64(frontier.heap[i]["tree"]), np.int64(frontier.heap[i]["place"])
@@ -111,7 +111,7 @@ def _list_row(state, frontiers, rows, row, n_leaves, met, scored, reads, node_en
         node_end = _list_routers(state, t, ~leaf, row, met, reads, node_end)
         slot_end = _list_memories(state, t, leaf, row, scored, reads, slot_end)
         reads.n_leaves[row] += 1
-        t, leaf = reach_next(state, frontier, x, n_leaves)
+        t, leaf = reach_next(state, frontier, x, n_leaves, state.members.shape[2])
     return node_end, slot_end
 
 

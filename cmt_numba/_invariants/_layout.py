@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._recency import N_TOTALS as N_TOTALS_OF_RECENCY
 from .._state import CODE_MARKS, LEAF, N_COUNTERS, N_TOTALS, NODE, WEIGHT_CELL
 from .._structures import arrays_of
 from ._errors import require
@@ -56,6 +57,13 @@ STATE = {
     "streams": _kind(np.uint64, "streams"),
 }
 """Of a :class:`~cmt_numba._state.State`."""
+
+RECENCY = {
+    "before": _kind(np.int32, "places"),
+    "after": _kind(np.int32, "places"),
+    "totals": _kind(np.int64, N_TOTALS_OF_RECENCY),
+}
+"""Of a :class:`~cmt_numba._recency.Recency`."""
 
 HEAD = {
     "nodes": _kind(NODE, "trees", "labels"),

@@ -254,25 +254,39 @@ class DurableTree(ContextualMemoryTree):
     update = journaled(ContextualMemoryTree.update)
     teach = journaled(ContextualMemoryTree.teach)
     remove = journaled(ContextualMemoryTree.remove)
+    replace = journaled(ContextualMemoryTree.replace)
     reroute = journaled(ContextualMemoryTree.reroute)
     compact = journaled(ContextualMemoryTree.compact)
     _draw_word = journaled(ContextualMemoryTree._draw_word, synced=False)  # nothing that anybody could miss
+
+    _enter_returned = journaled(ContextualMemoryTree._note_returned, synced=False)
+
+    def _note_returned(self, ids: np.ndarray) -> None:
+        if self._eviction.minds_queries and self._refusal is None and self._process == os.getpid():
+            self._enter_returned(ids)
 
     # What changes it by way of the above, and so takes the lock before any other that a tree may have
 
     learn = locked(ContextualMemoryTree.learn)
 
     def query(
-        self, X: Any, k: int = 1, n_probes: int | None = None, epsilon: float = 0.0, *, progress: bool = False
+        self,
+        X: Any,
+        k: int = 1,
+        n_probes: int | None = None,
+        epsilon: float = 0.0,
+        *,
+        among: Any = None,
+        progress: bool = False,
     ) -> Hits:
         """Return the best memories for each row, as any tree does (:meth:`ContextualMemoryTree.query`).
 
         With ``epsilon`` it draws a random number, which is a change: another thread's must have come to its end.
         """
         if isinstance(epsilon, int | float) and epsilon == 0.0:
-            return super().query(X, k, n_probes, progress=progress)
+            return super().query(X, k, n_probes, among=among, progress=progress)
         with self._changing:
-            return super().query(X, k, n_probes, epsilon, progress=progress)
+            return super().query(X, k, n_probes, epsilon, among=among, progress=progress)
 
     # Copies are trees like any other
 

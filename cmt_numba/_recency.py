@@ -1,0 +1,114 @@
+"""Kernels: in which order memories were last returned, a doubly linked list through their slots.
+
+Every step takes constant time for each memory that it is about.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ._jit import inner, kernel
+from ._state import NONE
+
+# Entries of ``Recency.totals``.
+FIRST = 0  # slot of the memory that has not been returned for the longest time
+LAST = 1
+LENGTH = 2  # memories listed
+N_TOTALS = 3
+
+NOT_LISTED = np.int32(-2)
+
+
+class Recency(NamedTuple):
+    """The list. Slots that are not in it have NOT_LISTED for both neighbours."""
+
+    before: np.ndarray  # int32 (capacity,): the slot returned just before, NONE for the first one
+    after: np.ndarray  # int32 (capacity,)
+    totals: np.ndarray  # int64 (N_TOTALS,)
+
+
+def new_recency(order: np.ndarray, capacity: int) -> Recency:
+    """Return a list of all slots in ``order``, with room for so many."""
+    recency = Recency(
+        before=np.full(capacity, NOT_LISTED, np.int32),
+        after=np.full(capacity, NOT_LISTED, np.int32),
+        totals=np.array([NONE, NONE, order.size], np.int64),
+    )
+    if order.size > 0:
+        recency.before[order[1:]], recency.before[order[0]] = order[:-1], NONE
+        recency.after[order[:-1]], recency.after[order[-1]] = order[1:], NONE
+        recency.totals[[FIRST, LAST]] = order[[0, -1]]
+    return recency
+
+
+@inner
+def _unlink(recency, slot):
+    before, after = np.int64(recency.before[slot]), np.int64(recency.after[slot])
+    if before == NONE:
+        recency.totals[FIRST] = after
+    else:
+        recency.after[before] = after
+    if after == NONE:
+        recency.totals[LAST] = before
+    else:
+        recency.before[after] = before
+    recency.before[slot] = NOT_LISTED
+    recency.after[slot] = NOT_LISTED
+    recency.totals[LENGTH] -= 1
+
+
+@inner
+def _rename(recency, old, new):
+    """Let slot ``new`` stand where ``old`` stood."""
+    before, after = np.int64(recency.before[old]), np.int64(recency.after[old])
+    if before == NONE:
+        recency.totals[FIRST] = new
+    else:
+        recency.after[before] = new
+    if after == NONE:
+        recency.totals[LAST] = new
+    else:
+        recency.before[after] = new
+    recency.before[new] = before
+    recency.after[new] = after
+    recency.before[old] = NOT_LISTED
+    recency.after[old] = NOT_LISTED
+
+
+@kernel
+def put_last(recency, slots):
+    """List slots as the last ones, one after another, wherever they stood before; NONE is passed over."""
+    for i in range(slots.size):
+        slot = slots[i]
+        if slot == NONE:
+            continue
+        if recency.before[slot] != NOT_LISTED:
+            _unlink(recency, slot)
+        last = recency.totals[LAST]
+        recency.before[slot] = last
+        recency.after[slot] = NONE
+        if last == NONE:
+            recency.totals[FIRST] = slot
+        else:
+            recency.after[last] = slot
+        recency.totals[LAST] = slot
+        recency.totals[LENGTH] += 1
+
+
+@kernel
+def take_out(recency, slots, first_moved, moved_to):
+    """Take slots out of the list, and call those from ``first_moved`` on by other slots, unless these are NONE."""
+    for i in range(slots.size):
+        _unlink(recency, slots[i])
+    for i in range(moved_to.size):
+        if moved_to[i] != NONE:
+            _rename(recency, first_moved + i, moved_to[i])
+
+
+@kernel
+def list_first(recency, slots):
+    """Write the first slots of the list, in order."""
+    slot = recency.totals[FIRST]
+    for i in range(slots.size):
+        slots[i] = slot
+        slot = np.int64(recency.after[slot])

@@ -1,0 +1,225 @@
+"""How much memory a forest will take, foretold from what is known before it is grown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._invariants._trees import levels
+from ._jit import as_python
+from ._keys import Rows, as_matrix
+from ._state import CODE_MARKS, LEAF, N_COUNTERS, NODE, SMALLEST_TABLE_BITS, WEIGHT_CELL, leaf_limit
+from ._validation import MOST_FEATURES, MOST_MEMORIES, check_integer, check_real, check_rows
+from .tree import ContextualMemoryTree
+
+_leaf_limit = as_python(leaf_limit)
+
+# All of these were measured.
+_SPREAD = 0.26  # of the sizes of leaves at one depth, in square roots of their mean
+_EARLY = 0.65  # in units of that spread: a leaf splits when it has once been too large, not when it is
+_ROOM = 1.06  # of nodes and leaves to those in use, between 1 and 1.1 after a large insert
+_TABLE_ROOM = 1.08  # of the cells of router tables to those in use, likewise
+_TABLE_SPREAD = 0.1  # of the logarithm of how many features routers at one depth have met
+_LIKENESS = 0.85  # features that a router has met, to those of as many keys drawn at random
+_FINER = 0.12  # by how much the power of that grows when memories double, among which routers part finer
+
+_EXACT_RANKS = 1000  # of features, by how common they are; the others count in groups
+_GROUPS = 400
+
+
+def predict_nbytes(
+    n_memories: int,
+    n_features: int | None = None,
+    *,
+    cells_per_key: float | None = None,
+    sample: Any = None,
+    n_trees: int = 1,
+    leaf_multiplier: float = 4.0,
+    copies: bool = False,
+    scorer: bool = False,
+) -> int:
+    """Return how many bytes a :class:`~cmt_numba.ContextualMemoryTree` will have allocated (its ``nbytes``).
+
+    With ``n`` memories of ``d`` features, ``T`` trees and leaves of at most ``W = floor(c log2 n)`` memories, it is the
+    sum of:
+
+    - keys: an id of 8 bytes and its place in a hash table of 4-byte cells, whose number is the first power of two above
+      ``5 n / 4``; dense ``4 d`` bytes and a code of ``d + 8``, sparse ``8`` a cell and ``16`` a key; and for each tree
+      4 bytes that name the leaf. With ``copies`` (of :meth:`~cmt_numba.ContextualMemoryTree.compact`) each tree but the
+      first has the codes of dense keys once more.
+    - leaves: ``12 + 4 W`` bytes each. Trees are so well balanced, by default, that all nodes of one depth have about as
+      many memories below them, ``m = n / 2**depth``. So leaves split at about the same time: their number keeps near a
+      power of two for long, then doubles within a short while, and leaves are between half full and full. At a depth
+      there has been a split with a probability of ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, the normal distribution.
+    - internal nodes, one less than there are leaves: 64 bytes each, and the router. A dense one takes ``8 d`` bytes. A
+      sparse one takes 12 bytes for each cell of a hash table, whose number is a power of two and at least 4/3 of the
+      features met; these are those of the ``m`` keys below the node, or rather fewer, for what is alike comes
+      together.
+
+    After one large insert nodes, leaves and tables have up to a tenth more than they need, which is counted in. An
+    array that many small inserts fill is enlarged by a quarter whenever it is full: then all but the hash table of ids
+    take from 1 to 1.25 times what they need, and a forest from 0.9 to 1.25 times what is said here.
+
+    Parameters
+    ----------
+    n_memories : int
+        ``n``.
+    n_features : int, optional
+        ``d``. Not needed with a ``sample``.
+    cells_per_key : float, optional
+        If keys are sparse: how many features a key has in the mean. Features are then taken to be as unequally common
+        as words are (Zipf's law), which can be far from the truth. Give a ``sample`` if there is one.
+    sample : sparse matrix, shape (n_sample, n_features), optional
+        Some thousand of the sparse keys, drawn at random. A small tree is grown of them to see how many features its
+        routers meet.
+    n_trees : int, default 1
+        ``T``.
+    leaf_multiplier : float, default 4.0
+        ``c``.
+    copies : bool, default False
+        Whether the forest will be compacted, with copies.
+    scorer : bool, default False
+        Whether the scorer will have learned, which takes 8 bytes a feature.
+
+    Returns
+    -------
+    int
+        Bytes. For dense keys, and sparse ones with a sample, within a tenth as a rule; for texts without one up to
+        two thirds too many. It is less certain for forests of a handful of leaves; for sparse keys without likeness,
+        where all tables may happen to be just below or above a power of two; and with an ``alpha`` far below the
+        default, for trees that are not so well balanced.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+
+    Examples
+    --------
+    >>> predict_nbytes(1_000_000, 128, n_trees=4) // 2**20
+    742
+    """
+    n = check_integer("n_memories", n_memories, 0, MOST_MEMORIES)
+    n_trees = check_integer("n_trees", n_trees, 1, 2**15)
+    multiplier = check_real("leaf_multiplier", leaf_multiplier, 0.0, 2.0**20, above=True)
+    rows = None if sample is None else check_rows(sample, sparse=True, n_features=n_features)
+    if rows is not None:
+        n_features, cells_per_key = rows.n_features, rows.values.size / rows.n_rows
+    d = check_integer("n_features", n_features, 1, MOST_FEATURES)
+    cells = None if cells_per_key is None else check_real("cells_per_key", cells_per_key, 0.0, float(d))
+    if n == 0:
+        return 0
+    width = _leaf_limit(multiplier, n)
+    at_depth = _expected_nodes(n, width)
+    n_nodes = sum(at_depth)
+    own = 8 * n + 4 * (1 << (5 * n // 4).bit_length())
+    of_each_tree = 4 * n + _ROOM * (n_nodes + 1) * (LEAF.itemsize + 4 * width) + _ROOM * n_nodes * NODE.itemsize
+    of_each_tree += 8 * (N_COUNTERS + 1)
+    if cells is None:
+        code = d + CODE_MARKS.itemsize
+        own += n * (4 * d + code) + (n * code * (n_trees - 1) if copies else 0)
+        of_each_tree += _ROOM * n_nodes * 8 * d
+    else:
+        met = _met_in_text(d, cells) if rows is None else _met_in_sample(rows, multiplier)
+        n_cells = sum(count * _expected_cells(met(n * 0.5**depth, depth)) for depth, count in enumerate(at_depth))
+        own += n * 16 + int(8 * n * cells)
+        of_each_tree += _TABLE_ROOM * n_cells * WEIGHT_CELL.itemsize
+    return int(own + n_trees * of_each_tree + (8 * d if scorer else 0))
+
+
+def _expected_nodes(n: int, width: int) -> list[float]:
+    """Return how many internal nodes to expect at each depth."""
+    counts: list[float] = []
+    mean = float(n)
+    while mean >= 1.0:
+        split = 0.5 * math.erfc(-(_EARLY + (mean - width) / (_SPREAD * math.sqrt(mean))) / math.sqrt(2.0))
+        if n <= width or split * 2 ** len(counts) < 0.01:
+            break
+        counts.append(split * 2 ** len(counts))
+        mean /= 2
+    return counts
+
+
+def _expected_cells(n_met: float) -> float:
+    """Return the expected size of the table of a router that has met about so many features."""
+    quantiles = n_met * np.exp(_TABLE_SPREAD * np.linspace(-2.0, 2.0, 41))
+    weights = np.exp(-(np.linspace(-2.0, 2.0, 41) ** 2) / 2)
+    bits = np.maximum(SMALLEST_TABLE_BITS, np.ceil(np.log2(np.maximum(1.0, quantiles * 4 / 3))))
+    return float(np.sum(weights * 2.0**bits) / np.sum(weights))
+
+
+def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int], float]:
+    """Return a function from memories below a node, and its depth, to the features that its router has met.
+
+    Features are as common as Zipf's law says of words.
+    """
+    edges = np.arange(1.0, min(n_features, _EXACT_RANKS) + 2)
+    if n_features > _EXACT_RANKS:
+        edges = np.concatenate([edges, np.geomspace(edges[-1], n_features + 1, _GROUPS)[1:]])
+    size = np.diff(edges)
+    share = np.log(edges[1:] / edges[:-1]) / size
+    share /= np.sum(size * share)
+
+    def distinct(n_drawn: float) -> float:
+        return float(np.sum(size * -np.expm1(n_drawn * np.log1p(-share)))) if n_features > 1 else 1.0
+
+    least, most = 0.0, 1e9  # words of a text with so many different ones
+    for _ in range(100):
+        middle = (least + most) / 2
+        least, most = (middle, most) if distinct(middle) < cells_per_key else (least, middle)
+    return lambda m, depth: distinct(m * least) * (1.0 if depth == 0 else _LIKENESS)
+
+
+def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int], float]:
+    """Return such a function for features that are as common, and as often together, as in a sample."""
+    distinct = _distinct_like(sample)
+    tree = ContextualMemoryTree(1, leaf_multiplier=leaf_multiplier, n_threads=1, random_state=0)
+    tree.insert(as_matrix(sample))
+    state = tree._allocated()
+    likeness: list[float] = []
+    for places in levels(state, 0):
+        nodes = state.nodes[0, places[places >= 0]]
+        if 2 * nodes.size < 2 ** len(likeness):
+            break
+        expected = sum(map(distinct, nodes["below"].sum(axis=1)))
+        likeness.append(max(0.1, float(nodes["table_used"].sum()) / max(1.0, expected)))
+
+    def met(m: float, depth: int) -> float:
+        alike = likeness[min(depth, len(likeness) - 1)] if likeness else _LIKENESS
+        finer = 1.0 + _FINER * max(0.0, math.log2(m * 2**depth / sample.n_rows))
+        return distinct(m) * math.pow(alike, finer)
+
+    return met
+
+
+def _distinct_like(sample: Rows) -> Callable[[float], float]:
+    """Return a function from a number of keys to the features that they have, if drawn at random.
+
+    More keys than there are in the sample are taken to have a number between two: one that goes on to grow as a power
+    of the keys (Heaps' law), which is too many, and one that stops at what the features met only once or twice tell of
+    those not met yet (Chao, 1984), which is too few.
+    """
+    n = sample.n_rows
+    counts = np.bincount(sample.indices)
+    counts = counts[counts > 0]
+    once, twice = (max(1.0, float(np.count_nonzero(counts == times))) for times in (1, 2))
+    unseen = once * once / (2 * twice)
+
+    if counts.size == 0:
+        return lambda m: 0.0
+
+    def among(m: float) -> float:
+        return float(np.sum(-np.expm1(counts * math.log1p(-m / n))))
+
+    def distinct(m: float) -> float:
+        if m < n:
+            return among(m)
+        power = math.log2(counts.size / among(n / 2))
+        growing = counts.size * (m / n) ** power
+        stopping = counts.size + unseen * -math.expm1((m - n) * math.log1p(-once / (n * unseen + once)))
+        return float(min(sample.n_features, math.sqrt(growing * stopping)))
+
+    return distinct

@@ -1,0 +1,283 @@
+"""Trees that may hold no more than so many memories."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import EVERY_LEAF, needs_jit
+from test_tree import Failure, assert_holds
+
+import cmt_numba._eviction
+import cmt_numba.tree
+from cmt_numba import ContextualMemoryTree, InvariantError
+from cmt_numba._eviction import EVICTIONS, LeastRecentlyReturned
+from cmt_numba._recency import LAST, LENGTH
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def keys(request: pytest.FixtureRequest, dense_keys: np.ndarray, sparse_keys: Any) -> Any:
+    return dense_keys if request.param == "dense" else sparse_keys
+
+
+def bounded(most: int, eviction: str, **options: Any) -> ContextualMemoryTree:
+    return ContextualMemoryTree(max_memories=most, eviction=eviction, leaf_multiplier=1.0, random_state=0, **options)
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("lengths", [[1] * 60, [25, 10, 25], [60], [50, 10]], ids=["one by one", "some", "all", "full"])
+def test_never_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch, keys: Any, eviction: str, lengths: list[int]):
+    tree, sizes = bounded(50, eviction), []
+    real = cmt_numba.tree.insert_slots
+
+    def counted(state: Any, t: int, stop: int) -> int:
+        sizes.append(stop)
+        return int(real(state, t, stop))
+
+    monkeypatch.setattr(cmt_numba.tree, "insert_slots", counted)
+    first = 0
+    for length in lengths:
+        ids = tree.insert(keys[first : first + length])
+        np.testing.assert_array_equal(ids, np.arange(first, first + length))
+        first += length
+        tree.check_invariants()
+    assert len(tree) == max(sizes) == 50
+    assert_holds(tree, tree.ids, keys[tree.ids])
+
+
+@pytest.mark.parametrize("n", [1, 7, 50, 51, 120])
+def test_the_oldest_go_first(keys: Any, n: int):
+    tree = bounded(50, "oldest")
+    tree.insert(keys[:50])
+    tree.remove([0, 3, 20, 49])
+    tree.query(keys[:5], 2)  # of no avail
+    tree.insert(keys[50 : 50 + n])
+    left = np.setdiff1d(np.arange(50 + n), [0, 3, 20, 49])[-50:]
+    np.testing.assert_array_equal(np.sort(tree.ids), left)
+
+
+def test_a_copy_knows_the_oldest_too(dense_keys: np.ndarray):
+    tree = bounded(50, "oldest")
+    tree.insert(dense_keys[:80])
+    twin = pickle.loads(pickle.dumps(tree))
+    for each in (tree, twin):
+        each.remove(each.ids.min())
+        each.insert(dense_keys[80:100])
+        np.testing.assert_array_equal(np.sort(each.ids), np.arange(50, 100))
+
+
+def test_those_not_returned_for_the_longest_time_go_first(dense_keys: np.ndarray):
+    tree = bounded(40, "least_recently_returned")
+    tree.insert(dense_keys[:40])
+    hits = tree.query(dense_keys[[3, 8]], 2, n_probes=EVERY_LEAF)
+    assert hits.ids[:, 0].tolist() == [3, 8]
+    returned = set(hits.ids.ravel().tolist())
+    tree.insert(dense_keys[40:60])
+    untouched = [i for i in range(40) if i not in returned]
+    assert set(tree.ids.tolist()) == set(range(40, 60)) | returned | set(untouched[20:])
+    tree.query(dense_keys[40:60], n_probes=EVERY_LEAF)
+    tree.insert(dense_keys[60 : 60 + len(untouched[20:])])
+    assert returned < set(tree.ids.tolist())  # next in turn are they, in the order of rows, the best of a row last
+    assert len(returned) == 4
+    for gone in (hits.ids[0, 1], hits.ids[0, 0], hits.ids[1, 1], hits.ids[1, 0]):
+        assert gone in tree
+        tree.insert(dense_keys[100:101])
+        assert gone not in tree
+
+
+def test_to_be_replaced_counts_as_to_be_returned(dense_keys: np.ndarray):
+    tree = bounded(10, "least_recently_returned")
+    tree.insert(dense_keys[:10])
+    tree.replace([2, 0], dense_keys[20:22])
+    tree.insert(dense_keys[10:18])
+    assert set(tree.ids.tolist()) == {2, 0, *range(10, 18)}
+    tree.insert(dense_keys[18:19])
+    assert 2 not in tree
+    assert 0 in tree
+
+
+def test_random_ones_go_uniformly():
+    """The chance of a memory to stay does not depend on when it came."""
+    stayed = np.zeros(40)
+    keys = np.random.default_rng(0).normal(size=(50, 4))
+    for seed in range(300):
+        tree = ContextualMemoryTree(max_memories=40, eviction="random", n_reroutes=0, random_state=seed)
+        tree.insert(keys[:40])
+        for n in (1, 4, 5):
+            tree.insert(keys[:n])
+        stayed += np.isin(np.arange(40), tree.ids)
+    expected = 300 * stayed.sum() / (300 * 40)
+    assert np.sum((stayed - expected) ** 2 / (expected * (1 - expected / 300))) < 80  # chi-squared: 39 in the mean
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_the_same_on_any_number_of_threads(keys: Any, eviction: str):
+    trees = [bounded(120, eviction, n_trees=3, n_threads=n) for n in (1, 2)]
+    for tree in trees:
+        tree.insert(keys)
+        tree.query(keys, 3, epsilon=0.3)
+        tree.insert(keys[:70])
+        tree.insert(keys[:1])
+    np.testing.assert_array_equal(*(tree.ids for tree in trees))
+    np.testing.assert_array_equal(*(tree._state.leaf_of[:, :120] for tree in trees))
+    np.testing.assert_array_equal(*(tree.query(keys, 3, epsilon=0.2).ids for tree in trees))
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_compaction_leaves_the_order(keys: Any, copies: bool):
+    trees = [bounded(100, "least_recently_returned", n_trees=2, n_reroutes=0) for _ in range(2)]
+    for tree in trees:
+        tree.insert(keys[:150])
+        tree.query(keys[100:130], 2)
+        if tree is trees[0]:
+            tree.compact(copies=copies)
+            tree.check_invariants()
+        tree.remove(np.sort(tree.ids)[::9])
+        tree.insert(keys[150:210])
+        tree.check_invariants()
+    np.testing.assert_array_equal(*(np.sort(tree.ids) for tree in trees))
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_files_hold_what_is_to_go(tmp_path: Path, keys: Any, eviction: str, mmap: bool):
+    tree = bounded(100, eviction)
+    tree.insert(keys[:130])
+    tree.query(keys[60:90], 2)
+    tree.save(tmp_path / "tree")
+    again = ContextualMemoryTree.load(tmp_path / "tree", mmap=mmap)
+    assert repr(again) == repr(tree)
+    for each in (tree, again):
+        each.query(keys[100:110])
+        each.insert(keys[130:200])
+        each.check_invariants()
+    np.testing.assert_array_equal(tree.ids, again.ids)
+
+
+def test_room_for_the_order_is_counted(dense_keys: np.ndarray):
+    sizes = {}
+    for eviction in EVICTIONS:
+        tree = bounded(200, eviction)
+        tree.insert(dense_keys[:200])
+        sizes[eviction] = tree.nbytes
+    assert sizes["oldest"] == sizes["random"]
+    assert sizes["least_recently_returned"] == sizes["oldest"] + 200 * 8 + 24
+    assert ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)._eviction.nbytes == 0
+
+
+@needs_jit
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_memory_stays_bounded(eviction: str):
+    tree = bounded(500, eviction)
+    keys = np.random.default_rng(0).normal(size=(20_000, 8))
+    used = []
+    for first in range(0, 20_000, 250):
+        tree.insert(keys[first : first + 250])
+        tree.query(keys[first : first + 50])
+        used.append(tree.nbytes)
+    assert max(used[40:]) <= 1.02 * max(used[4:40])
+    tree.check_invariants()
+
+
+@needs_jit
+@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize(("n", "error"), [(1, MemoryError), (4, MemoryError), (2, KeyboardInterrupt)])
+def test_a_failure_forgets_none_but_those_that_had_to_go(
+    monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], eviction: str
+):
+    """Of the batch none is left; of the memories before, all but as many as had to make room."""
+    keys = np.random.default_rng(0).normal(size=(3000, 6))
+    tree = bounded(1000, eviction, n_trees=2, n_threads=2)
+    tree.insert(keys[:300])
+    tree.insert(keys[300:600])
+    failure = Failure(n, error)
+    with monkeypatch.context() as patch:
+        patch.setattr(cmt_numba.tree, "with_more", failure)
+        with pytest.raises(error):
+            tree.insert(keys[1000:3000])
+    assert failure.raised
+    assert tree.ids.max(initial=0) < 600
+    tree.check_invariants()
+    assert_holds(tree, tree.ids, keys[tree.ids])
+    first = tree.insert(keys[600:1600])[0]
+    assert first >= 600
+    assert_holds(tree, tree.ids, keys[np.where(tree.ids < 600, tree.ids, tree.ids - first + 600)])
+
+
+def test_a_broken_off_call_costs_the_order_only(monkeypatch: pytest.MonkeyPatch, dense_keys: np.ndarray):
+    """Where memories have gone and the list does not know, it begins anew in order of ids."""
+    tree = bounded(50, "least_recently_returned")
+    tree.insert(dense_keys[:50])
+    tree.query(dense_keys[:10])
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cmt_numba._eviction, "take_out", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tree.remove([30, 31, 4])
+    tree.insert(dense_keys[50:60])
+    tree.check_invariants()
+    np.testing.assert_array_equal(np.sort(tree.ids), np.setdiff1d(np.arange(60), [30, 31, 4])[-50:])
+
+
+def test_what_is_wrong_with_an_order_is_found(dense_keys: np.ndarray):
+    tree = bounded(50, "least_recently_returned")
+    tree.insert(dense_keys[:20])
+    policy = tree._eviction
+    assert isinstance(policy, LeastRecentlyReturned)
+    sound = policy._recency
+    for name, index, value, reason in (
+        ("after", 3, 2, "does not list each"),
+        ("after", 3, 2**30, "a link to one that does not exist"),
+        ("after", 3, -5, "a link to one that does not exist"),
+        ("before", 3, 7, "differs from back to front"),
+        ("totals", LAST, 3, "differs from back to front"),
+        ("totals", LENGTH, 19, "does not list each"),
+    ):
+        policy._recency = pickle.loads(pickle.dumps(sound))
+        getattr(policy._recency, name)[index] = value
+        with pytest.raises(InvariantError, match=reason):
+            tree.check_invariants()
+    policy._recency = sound._replace(before=sound.before.astype(np.int64))
+    with pytest.raises(InvariantError, match="before must be of dtype int32"):
+        tree.check_invariants()
+    policy._recency = sound
+    tree.check_invariants()
+    tree._bound["max_memories"] = 19
+    with pytest.raises(InvariantError, match="20 memories, more than 19"):
+        tree.check_invariants()
+
+
+def test_one_progress_bar_for_all_parts(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray):
+    trees = [bounded(40, "oldest") for _ in range(2)]
+    for tree, progress in zip(trees, (False, True), strict=True):
+        tree.insert(dense_keys, progress=progress)
+        shown = capsys.readouterr().err
+        assert ("300/300" in shown) is progress
+        assert "5/5" not in shown
+    np.testing.assert_array_equal(*(tree.ids for tree in trees))
+
+
+def test_options(dense_keys: np.ndarray):
+    assert "max_memories=7, eviction='oldest'" in repr(ContextualMemoryTree(max_memories=7, eviction="oldest"))
+    for most in (0, 2**31):
+        with pytest.raises(ValueError, match="max_memories must be between 1 and"):
+            ContextualMemoryTree(max_memories=most)
+    with pytest.raises(TypeError, match="max_memories must be an integer"):
+        ContextualMemoryTree(max_memories=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="eviction must be one of 'least_recently_returned', 'oldest', 'random'"):
+        ContextualMemoryTree(eviction="newest")
+    tree = bounded(1, "random")
+    assert tree.insert(dense_keys[:9]).tolist() == list(range(9))
+    assert tree.ids.tolist() == [8]
+
+
+def test_unusable_rows_make_no_room(dense_keys: np.ndarray):
+    tree = bounded(20, "oldest")
+    tree.insert(dense_keys[:20])
+    with pytest.raises(ValueError, match="X must be finite"):
+        tree.insert(np.full((3, 8), np.nan))
+    assert_holds(tree, np.arange(20), dense_keys[:20])

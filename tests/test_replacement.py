@@ -1,0 +1,239 @@
+"""Other keys, and other values, for memories that stay."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import EVERY_LEAF, needs_jit, text_like
+from test_tree import FAILURES, Failure, assert_holds, drop_spare_room
+
+import cmt_numba.tree
+from cmt_numba import CMTRetriever, ContextualMemoryTree
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def keys(request: pytest.FixtureRequest, dense_keys: np.ndarray, sparse_keys: Any) -> Any:
+    return dense_keys if request.param == "dense" else sparse_keys
+
+
+@pytest.mark.parametrize("n_trees", [1, 3])
+def test_memories_are_found_by_their_new_keys_alone(keys: Any, n_trees: int):
+    tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, random_state=0)
+    tree.insert(keys[:200])
+    ids = np.arange(100, 200)[::-1]
+    assert tree.replace(ids, keys[200:]) is None
+    assert_holds(tree, np.concatenate([np.arange(100), ids]), keys[np.r_[:100, 200:300]])
+    assert np.mean(tree.query(keys[100:200], n_probes=EVERY_LEAF).scores < 0.999) > 0.95
+    assert tree.insert(keys[:1]).tolist() == [200]
+
+
+def test_one_memory(dense_keys: np.ndarray):
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(dense_keys[:1])
+    tree.replace(0, dense_keys[1:2])
+    tree.replace([0], 5 * dense_keys[2:3])
+    assert_holds(tree, np.array([0]), dense_keys[2:3])
+
+
+@pytest.mark.parametrize(
+    ("ids", "n", "error", "reason"),
+    [
+        ([1, 400], 2, KeyError, "no 400"),
+        ([1, 1], 2, ValueError, "1 is named twice"),
+        ([1, 2, 3], 2, ValueError, "one for each of the 2 rows"),
+        ([1.0, 2.0], 2, TypeError, "ids must be integers"),
+    ],
+)
+def test_what_cannot_be_replaced(keys: Any, ids: Any, n: int, error: type[Exception], reason: str):
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(keys[:100])
+    with pytest.raises(error, match=reason):
+        tree.replace(ids, keys[200 : 200 + n])
+    assert_holds(tree, np.arange(100), keys[:100])
+
+
+def test_unusable_keys_replace_none(dense_keys: np.ndarray):
+    tree = ContextualMemoryTree(random_state=0)
+    with pytest.raises(KeyError, match="no 0"):
+        tree.replace([0], dense_keys[:1])
+    tree.insert(dense_keys[:100])
+    bad = dense_keys[200:202].copy()
+    bad[1, 3] = np.nan
+    for X in (bad, dense_keys[200:202, :5]):
+        with pytest.raises(ValueError, match="X must"):
+            tree.replace([0, 1], X)
+    assert_holds(tree, np.arange(100), dense_keys[:100])
+
+
+def test_compact_trees_do_not_answer_with_codes_of_old_keys(keys: Any):
+    tree = ContextualMemoryTree(3, leaf_multiplier=1.0, n_reroutes=0, random_state=0)
+    ids = tree.insert(keys[:200])
+    tree.compact()
+    tree.replace(ids[::3], keys[200 : 200 + ids[::3].size])
+    tree.check_invariants()
+    tree.compact()
+    tree.check_invariants()
+
+
+@pytest.mark.parametrize("n_rows", [1, 90])
+def test_a_progress_bar(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray, n_rows: int):
+    trees = [ContextualMemoryTree(2, random_state=0) for _ in range(2)]
+    for tree, progress in zip(trees, (False, True), strict=True):
+        tree.insert(dense_keys[:200])
+        tree.replace(np.arange(n_rows), dense_keys[200 : 200 + n_rows], progress=progress)
+        shown = capsys.readouterr().err
+        assert (f"{n_rows}/{n_rows}" in shown) is progress
+    np.testing.assert_array_equal(*(tree.query(dense_keys, k=3).ids for tree in trees))
+
+
+@needs_jit
+def test_memory_stays_bounded():
+    """Sparse keys leave neither the key store nor the routers behind as they go."""
+    keys = text_like(12_000, 30_000, 12, seed=5)
+    tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
+    ids = tree.insert(keys[:1000])
+    used = []
+    for first in range(1000, 12_000, 1000):
+        tree.replace(ids, keys[first : first + 1000])
+        used.append(tree.nbytes)
+    tree.check_invariants()
+    assert max(used) < 2.0 * min(used)
+    assert max(used[6:]) <= 1.05 * max(used[:6])
+
+
+def replace_over_and_over(tree: ContextualMemoryTree, ids: np.ndarray, keys: Any) -> None:
+    """Replace keys in arrays that have no room, until one has to grow for the third time."""
+    for _ in range(5):
+        drop_spare_room(tree)
+        tree.replace(ids, keys)
+
+
+@needs_jit
+@pytest.mark.parametrize("n_trees", [1, 2])
+@pytest.mark.parametrize(("n", "error"), FAILURES)
+def test_a_failure_part_way_loses_no_memory(
+    monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], n_trees: int
+):
+    """All memories are there, with their new keys, and replacing them once more finishes the work."""
+    keys = text_like(2000, 2000, 12, seed=3)
+    tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, n_reroutes=2, n_threads=2, random_state=0)
+    ids = tree.insert(keys[:1000])
+    failure = Failure(n, error)
+    with monkeypatch.context() as patch:
+        patch.setattr(cmt_numba.tree, "with_more", failure)
+        with pytest.raises(error):
+            replace_over_and_over(tree, ids, keys[1000:])
+    assert failure.raised
+    assert_holds(tree, ids, keys[1000:])
+    tree.replace(ids, keys[:1000])
+    assert_holds(tree, ids, keys[:1000])
+
+
+@needs_jit
+def test_no_room_for_the_new_keys(monkeypatch: pytest.MonkeyPatch, sparse_keys: Any):
+    tree = ContextualMemoryTree(random_state=0)
+    ids = tree.insert(sparse_keys[:100])
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cmt_numba.tree, "with_room_for_keys", fail)
+        with pytest.raises(MemoryError):
+            tree.replace(ids, sparse_keys[100:200])
+    assert_holds(tree, ids, sparse_keys[:100])
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_the_same_on_any_number_of_threads(keys: Any, n_threads: int):
+    trees = [ContextualMemoryTree(3, n_threads=n, random_state=0) for n in (1, n_threads)]
+    for tree in trees:
+        tree.replace(tree.insert(keys[:150]), keys[150:])
+    np.testing.assert_array_equal(*(tree._state.leaf_of for tree in trees))
+    np.testing.assert_array_equal(*(tree.query(keys, 3, epsilon=0.2).ids for tree in trees))
+
+
+# The retriever's memories
+
+
+def colours(n: int) -> list[str]:
+    return [f"colour {i}" for i in range(n)]
+
+
+def test_other_objects_for_keys(keys: Any):
+    retriever = CMTRetriever(random_state=0).fit(keys[:100], colours(100))
+    assert retriever.set_values([3, 1], ["a much longer name than before", "blue"]) is retriever
+    assert retriever.values([1, 2, 3]).tolist() == ["blue", "colour 2", "a much longer name than before"]
+    assert retriever.predict(keys[[3]]).tolist() == ["a much longer name than before"]
+    assert retriever.n_memories_ == 100
+
+
+def test_other_keys_for_objects(keys: Any):
+    retriever = CMTRetriever(random_state=0).fit(keys[:100], colours(100))
+    retriever.feedback(keys[[150]], [7], [1.0])  # a further key, which stays
+    assert retriever.replace([7, 8], keys[200:202]) is retriever
+    assert retriever.predict(keys[[200, 201, 150]]).tolist() == ["colour 7", "colour 8", "colour 7"]
+    assert retriever.query(keys[[7]]).scores[0, 0] < 0.999
+    retriever.remove([7])
+    assert 7 not in retriever.query(keys[[200, 150]], 20).ids
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse: bool):
+    """Values are what is searched: memories of one value part, and others come together."""
+    y = np.repeat(np.eye(10, dtype=np.float32), 3, axis=0)
+    y = scipy.sparse.csr_array(y) if sparse else y
+    retriever = CMTRetriever(random_state=0, n_components=20).fit(dense_keys[:30], y)
+    assert retriever.forest_.n_memories == 10
+    retriever.set_values([0, 1, 2, 3], y[[3, 6, 9, 3]])  # none has the first value any more, one has its own again
+    assert retriever.forest_.n_memories == 9
+    retriever.set_values([29, 28], y[[0, 0]])  # it comes back as two memories'
+    assert retriever.forest_.n_memories == 10
+    wanted = np.repeat(np.arange(10), 3)
+    wanted[[0, 1, 2]], wanted[[28, 29]] = [1, 2, 3], 0
+    held = retriever.values(np.arange(30))
+    np.testing.assert_array_equal(np.asarray((held.toarray() if sparse else held).argmax(axis=1)), wanted)
+    entries = retriever._entry_of
+    assert len(set(entries.tolist())) == len(set(zip(entries.tolist(), wanted.tolist(), strict=True))) == 10
+    assert np.array_equal(wanted[retriever._memory_of[entries]], wanted)  # what is found has the value
+    hits = retriever.query(dense_keys[:30], 10)
+    assert set(wanted[hits.ids[0]].tolist()) == set(range(10))
+    retriever.remove(np.arange(1, 30))
+    assert retriever.forest_.n_memories == 1
+    retriever.forest_.check_invariants()
+
+
+def test_what_the_retriever_refuses(dense_keys: np.ndarray):
+    by_value = CMTRetriever(random_state=0).fit(dense_keys[:20], dense_keys[20:40])
+    by_key = CMTRetriever(random_state=0).fit(dense_keys[:20], colours(20))
+    with pytest.raises(ValueError, match="keys are not stored"):
+        by_value.replace([0], dense_keys[:1])
+    for ids, y, error in (([20], dense_keys[:1], KeyError), ([0, 0], dense_keys[:2], ValueError)):
+        with pytest.raises(error):
+            by_value.set_values(ids, y)
+        with pytest.raises(error):
+            by_key.replace(ids, y)
+    with pytest.raises(ValueError, match="one value for each of the 2 rows"):
+        by_key.set_values([0, 1], ["a"])
+    with pytest.raises(ValueError, match="vectors of 8 numbers"):
+        by_value.set_values([0], dense_keys[:1, :5])
+    np.testing.assert_array_equal(by_value.values(np.arange(20)), dense_keys[20:40])
+    assert by_key.values(np.arange(20)).tolist() == colours(20)
+
+
+def test_a_failure_leaves_the_old_values(monkeypatch: pytest.MonkeyPatch, dense_keys: np.ndarray):
+    retriever = CMTRetriever(random_state=0).fit(dense_keys[:20], dense_keys[20:40])
+    before = retriever.query(dense_keys[:20], 3).ids
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retriever.forest_, "insert", fail)
+        with pytest.raises(MemoryError):
+            retriever.set_values([4, 5], dense_keys[40:42])
+    np.testing.assert_array_equal(retriever.values(np.arange(20)), dense_keys[20:40])
+    np.testing.assert_array_equal(retriever.query(dense_keys[:20], 3).ids, before)
+    retriever.set_values([4, 5], dense_keys[40:42])
+    np.testing.assert_array_equal(retriever.values([5, 4]), dense_keys[[41, 40]])

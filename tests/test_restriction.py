@@ -1,0 +1,142 @@
+"""Queries restricted to some of the memories."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import ContextualMemoryTree
+
+N = 3000
+
+
+def make_keys(sparse):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 24)).astype(np.float32)
+    if sparse:
+        X[rng.random(X.shape) < 0.7] = 0.0
+        X[:, 0] = 1.0
+        return scipy.sparse.csr_array(X)
+    return X
+
+
+def best_among(X, queries, ids, k):
+    """Return the exact answers: the ids of the largest cosines."""
+    X = np.asarray(X.todense() if scipy.sparse.issparse(X) else X, np.float64)
+    queries = np.asarray(queries.todense() if scipy.sparse.issparse(queries) else queries, np.float64)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    cosines = queries @ unit[ids].T
+    return ids[np.argsort(-cosines, axis=1)[:, :k]]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["dense", "sparse"])
+def grown(request):
+    X = make_keys(request.param)
+    tree = ContextualMemoryTree(n_trees=3, random_state=0)
+    tree.insert(X)
+    return tree, X
+
+
+@pytest.mark.parametrize("share", [0.003, 0.05, 0.6])
+@pytest.mark.parametrize("compact", [False, True], ids=["as inserted", "compact"])
+def test_all_leaves_of_the_restricted_search_give_the_exact_answers(grown, share, compact):
+    tree, X = grown
+    if compact:
+        tree.compact()
+    ids = np.sort(np.random.default_rng(1).permutation(N)[: int(share * N)])
+    queries = X[:40]
+    hits = tree.query(queries, 5, n_probes=10 * N, among=ids)
+    np.testing.assert_array_equal(hits.ids, best_among(X, queries, ids, 5))
+
+
+@pytest.mark.parametrize("share", [0.003, 0.05, 0.6])
+def test_a_search_of_one_leaf_finds_k_of_those_asked_for_and_only_these(grown, share):
+    tree, X = grown
+    ids = np.random.default_rng(2).permutation(N)[: int(share * N)]
+    hits = tree.query(X[:200], 7, n_probes=1, among=ids)
+    assert np.isin(hits.ids, ids).all()
+    assert all(np.unique(row).size == 7 for row in hits.ids)
+    assert (np.diff(hits.scores, axis=1) <= 0).all()
+
+
+def test_few_memories_are_all_scored(grown):
+    tree, X = grown
+    ids = np.array([5, 1000, 2500, 17])
+    hits = tree.query(X[:50], 3, n_probes=1, among=ids)
+    np.testing.assert_array_equal(hits.ids, best_among(X, X[:50], ids, 3))
+
+
+def test_restricted_searches_find_what_is_near_better_than_leaving_out_afterwards(grown):
+    tree, X = grown
+    ids = np.flatnonzero(np.arange(N) % 10 == 0)
+    exact = best_among(X, X[:300], ids, 1)
+    restricted = tree.query(X[:300], 1, n_probes=6, among=ids).ids
+    afterwards = tree.query(X[:300], 10, n_probes=6).ids
+    kept = [next((i for i in row if i % 10 == 0), -1) for row in afterwards]
+    assert np.mean(restricted == exact) > np.mean(np.array(kept) == exact[:, 0])
+
+
+def test_a_mask_speaks_for_ids(grown):
+    tree, X = grown
+    mask = np.zeros(N, bool)
+    mask[100:900] = True
+    by_mask = tree.query(X[:30], 4, among=mask)
+    by_ids = tree.query(X[:30], 4, among=np.arange(100, 900))
+    np.testing.assert_array_equal(by_mask.ids, by_ids.ids)
+    np.testing.assert_array_equal(tree.query(X[:30], 4, among=mask[:900]).ids, by_ids.ids)
+    assert (tree.query(X[:3], 2, among=np.zeros(N, bool)).ids == -1).all()
+    assert (tree.query(X[:3], 2, among=[]).ids == -1).all()
+
+
+def test_a_mask_may_mark_what_has_gone_and_a_list_may_not():
+    X = make_keys(False)
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(X)
+    tree.remove(np.arange(1000))
+    mask = np.ones(2 * N, bool)
+    np.testing.assert_array_equal(tree.query(X[1000:1050], 3, among=mask).ids, tree.query(X[1000:1050], 3).ids)
+    with pytest.raises(KeyError, match="among must be ids of stored memories: there is no 3"):
+        tree.query(X[:1], among=[2000, 3])
+
+
+def test_all_memories_asked_for_change_nothing(grown):
+    tree, X = grown
+    np.testing.assert_array_equal(tree.query(X, 3, among=np.arange(N)).ids, tree.query(X, 3).ids)
+
+
+def test_answers_do_not_depend_on_the_number_of_threads(grown):
+    tree, X = grown
+    other = ContextualMemoryTree.__new__(ContextualMemoryTree)
+    other.__setstate__(tree.__getstate__())
+    other._n_threads = 4
+    mask = np.arange(N) % 3 == 0
+    np.testing.assert_array_equal(tree.query(X, 5, among=mask).ids, other.query(X, 5, among=mask).ids)
+
+
+@pytest.mark.parametrize(
+    ("among", "error", "message"),
+    [
+        (np.zeros((2, 2), bool), ValueError, "among must have one dimension, not 2"),
+        ([0.5], TypeError, "among must be integers or booleans, not float64"),
+        (["a"], TypeError, "among must be integers or booleans"),
+        ([-1], KeyError, "there is no -1"),
+        (np.array([2**63], np.uint64), KeyError, "there is no 9223372036854775808"),
+        (3, ValueError, "among must have one dimension, not 0"),
+    ],
+)
+def test_what_is_neither_ids_nor_a_mask_is_refused(grown, among, error, message):
+    tree, X = grown
+    with pytest.raises(error, match=message):
+        tree.query(X[:2], among=among)
+
+
+def test_exploring_is_not_restricted(grown):
+    tree, X = grown
+    with pytest.raises(ValueError, match="epsilon must be 0 where among says"):
+        tree.query(X[:2], epsilon=0.1, among=[1])
+
+
+def test_an_empty_tree_has_nothing_to_find():
+    tree = ContextualMemoryTree()
+    assert (tree.query(np.eye(3), among=np.ones(5, bool)).ids == -1).all()
+    with pytest.raises(KeyError, match="there is no 0"):
+        tree.query(np.eye(3), among=[0])
