@@ -19,7 +19,7 @@ from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._locking import changes_at_once, reads
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from ._state import NONE
-from ._validation import check_choice, check_integer, check_real, check_rows
+from ._validation import check_choice, check_integer, check_real, check_rows, sound
 
 VOTES = ("uniform", "score")
 
@@ -154,7 +154,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
+        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=[np.float32, np.float64])
         _check_classes(y)
         self._check_parameters()
         classes, y = np.unique(y, return_inverse=True)
@@ -187,7 +187,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         started = hasattr(self, "forest_")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], reset=not started)
+        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=[np.float32, np.float64], reset=not started)
         _check_classes(y)
         self._check_parameters()
         expected = np.asarray(y if classes is None else classes)

@@ -37,6 +37,9 @@ _SMALLEST = 16
 _GENTLE = 1.25  # growth by this factor still makes the copying per row a constant
 _SPARE = 1.1
 
+MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
+"""Of the tables of one tree: int32 tells where they start, see ``_tables.py``."""
+
 
 def resized(array: np.ndarray, size: int, axis: int) -> np.ndarray:
     """Return a copy of ``array`` with ``size`` entries along ``axis``, the new ones undefined."""
@@ -188,7 +191,8 @@ def _with_leaves(state: State, size: int) -> State:
 
 def _with_more_tables(state: State, n_memories: int) -> State:
     cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
-    return with_tables(state, larger(state, cells, cells + wanted, n_memories))
+    size = larger(state, cells, cells + wanted, n_memories)
+    return with_tables(state, min(size, max(cells + wanted, MOST_CELLS)))
 
 
 def most_cells_in_use(state: State) -> int:
@@ -198,7 +202,15 @@ def most_cells_in_use(state: State) -> int:
 
 
 def with_tables(state: Any, size: int) -> Any:
-    """Return a forest, or a head, with room for ``size`` cells of tables, where the tables lie together."""
+    """Return a forest, or a head, with room for ``size`` cells of tables, where the tables lie together.
+
+    Raises
+    ------
+    MemoryError
+        If these are more than can be addressed.
+    """
+    if size > MOST_CELLS:
+        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are wanted")
     table = np.empty((state.parameters.n_trees, size), state.routers.table.dtype)
     moved = state._replace(
         nodes=state.nodes.copy(),

@@ -27,7 +27,7 @@ from ._head import (
 from ._keys import Rows, as_matrix, keep_heaviest, normalize_rows
 from ._parallel import share_rows
 from ._state import DONE, NEXT_ROW, NONE, TABLES_END
-from ._validation import check_integer, check_jobs, check_real, check_rows
+from ._validation import check_integer, check_jobs, check_real, check_rows, sound
 from .tree import ContextualMemoryTree
 
 # Labels that are looked at for a row.
@@ -214,7 +214,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
     def _checked(self, X: Any) -> Rows:
         check_is_fitted(self, "forest_")
         self._check_parameters()  # they may have been set since
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
+        X = validate_data(self, sound(X), accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
         return check_rows(X, sparse=self.head_.parameters.sparse)
 
     def _in_threads(self, rows: Rows, work: Any) -> None:

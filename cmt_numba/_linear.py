@@ -147,7 +147,9 @@ def probed_margin(state, t, node, probe, x):
     look-up in a table that is seldom used waits for memory.
     """
     bits = np.int64(state.nodes[t, node]["table_bits"])
-    if not state.parameters.sparse or probe.features.size > 0 or (1 << bits) > _CELLS_IN_A_LOOKUP * (x.b - x.a):
+    if not state.parameters.sparse or bits == 0:
+        return margin_of(state, t, node, x)
+    if probe.features.size > 0 or (1 << bits) > _CELLS_IN_A_LOOKUP * (x.b - x.a):
         return margin_of(state, t, node, x)
     start = table_start(state, t, node)
     return state.nodes[t, node]["bias"] + _sum_over_cells(

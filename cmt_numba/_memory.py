@@ -126,16 +126,13 @@ def _share_out(state, t, node):
     """Move the memories of the left leaf below ``node`` that its router sends right, leaving neither leaf empty."""
     left, right = ~child_of(state, t, node, LEFT), ~child_of(state, t, node, RIGHT)
     size = np.int64(state.leaves[t, left]["size"])
-    n_right = 0
-    lowest, highest = np.float32(np.inf), np.float32(-np.inf)
-    for i in range(size):
-        margin = _member_margin(state, t, node, left, i)
-        n_right += margin > 0.0
-        lowest, highest = min(lowest, margin), max(highest, margin)
+    n_right, lowest, highest = _sides_of_members(state, t, node, left)
     if n_right == 0 or n_right == size:
         # The router sends all one way: move its threshold to the middle.
         state.nodes[t, node]["bias"] -= (lowest + highest) / 2
-    alike = lowest == highest  # no router can part the same key from itself; any halves will do
+        n_right, _, _ = _sides_of_members(state, t, node, left)
+    # No router can part the same key from itself, nor keys whose margins rounding makes the same: any halves will do.
+    alike = n_right == 0 or n_right == size
     state.leaves[t, left]["size"] = 0
     for i in range(size):
         slot = np.int64(state.members[t, left, i])
@@ -143,6 +140,18 @@ def _share_out(state, t, node):
         add_member(state, t, right if to_right else left, slot)
     state.nodes[t, node]["below"][LEFT] = state.leaves[t, left]["size"]
     state.nodes[t, node]["below"][RIGHT] = state.leaves[t, right]["size"]
+
+
+@inner
+def _sides_of_members(state, t, node, leaf):
+    """Return how many of a leaf's memories the router of ``node`` sends right, and the lowest and highest margin."""
+    n_right = 0
+    lowest, highest = np.float32(np.inf), np.float32(-np.inf)
+    for i in range(state.leaves[t, leaf]["size"]):
+        margin = _member_margin(state, t, node, leaf, i)
+        n_right += margin > 0.0
+        lowest, highest = min(lowest, margin), max(highest, margin)
+    return n_right, lowest, highest
 
 
 @inner
@@ -165,7 +174,10 @@ def _insert_from(state, t, slot, place, n, work):
                 status = TABLES_FULL
                 break
             side = _teach(state, t, place, x, work)
-            state.nodes[t, place]["below"][side] += 1
+            below = state.nodes[t, place]["below"]
+            if limit == 1 and below[side] == 1 and below[RIGHT - side] == 0:
+                side = RIGHT - side  # splitting a leaf of one memory would only put it below another empty leaf
+            below[side] += 1
             place = child_of(state, t, place, side)
         elif state.leaves[t, ~place]["size"] < limit:
             add_member(state, t, ~place, slot)

@@ -20,7 +20,7 @@ from ._membership import learn_memberships, new_duties, numbered_afresh
 from ._pairs import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from ._parallel import map_threads, spans
 from ._state import NONE
-from ._validation import check_integer, check_jobs, check_rows
+from ._validation import check_integer, check_jobs, check_rows, sound
 from .tree import ContextualMemoryTree
 
 _MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
@@ -111,7 +111,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         return self._fit(X, Y, None)
 
     def _fit(self, X: Any, Y: Any, classes: Any) -> CMTMultilabelClassifier:
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64])
+        X = validate_data(self, sound(X), accept_sparse="csr", dtype=[np.float32, np.float64])
         pair = _pair_of_classes(Y if classes is None else classes) if _is_vector(Y) else None
         answers = _label_lists(Y if pair is None else _is_second(Y, pair), X.shape[0])
         self._check_parameters()

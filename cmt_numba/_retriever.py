@@ -33,6 +33,7 @@ from ._validation import (
     check_real,
     check_rewards,
     check_rows,
+    sound,
 )
 from ._values import Components, DistinctVectors, ValueStore, as_values, cosines, equalities
 from .rewards import ValueCosine
@@ -175,7 +176,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64])
+        X = validate_data(self, sound(X), accept_sparse="csr", dtype=[np.float32, np.float64])
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
         self._check_parameters()
         if self.search == "value" and values.ndim != 2:
@@ -580,7 +581,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
     def _checked(self, X: Any) -> Rows:
         check_is_fitted(self, "forest_")
         self._check_parameters()  # they may have been set since
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
+        X = validate_data(self, sound(X), accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
         return check_rows(X, sparse=self._sparse)
 
     def _check_stored(self, ids: np.ndarray) -> None:

@@ -62,6 +62,8 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     """
     if not scipy.sparse.issparse(X):
         X = _as_dense(X)
+    elif not hasattr(getattr(X, "data", X), "dtype"):
+        raise ValueError("X must be a valid sparse matrix: its data must be an array")
     if X.ndim != 2:
         raise ValueError(
             f"X must have two dimensions (rows, features), not {X.ndim}; write X.reshape(1, -1) for a single row"
@@ -85,11 +87,30 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     return X if values is X.data else scipy.sparse.csr_array((values, X.indices, X.indptr), X.shape)
 
 
+def sound(X: Any) -> Any:
+    """Return what was given for ``X`` as it is or, if it is sparse, in CSR form, for what would trust its indices.
+
+    Raises
+    ------
+    ValueError
+        If it is a sparse matrix whose indices are broken, or a masked array.
+    """
+    _refuse_masked("X", X)
+    return _as_csr(X) if scipy.sparse.issparse(X) else X
+
+
 def _as_dense(X: Any) -> np.ndarray:
+    _refuse_masked("X", X)
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:
         raise TypeError(f"X must be an array of real numbers or a scipy.sparse matrix or array: {error}") from error
+
+
+def _refuse_masked(name: str, value: Any) -> None:
+    """Raise ValueError for a masked array: what lies below the mask would be taken for real."""
+    if np.ma.is_masked(value):
+        raise ValueError(f"{name} must have no masked entries")
 
 
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
@@ -113,13 +134,25 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
     Scipy looks at indices only when asked to: converting broken ones, like using them, could go out of bounds.
     """
     try:
-        if X.format in ("csr", "csc", "bsr"):
+        checked = X.format in ("csr", "csc", "bsr")
+        if checked:
+            if X.indices.dtype.kind != "i" or X.indptr.dtype.kind != "i":
+                raise ValueError("its indices must be signed integers")
             X = type(X)(X)  # the check may tidy up the matrix, which shall not be the caller's
             X.check_format(full_check=True)
         elif X.format == "coo":
             X = scipy.sparse.coo_array((X.data, X.coords), X.shape)  # checks
-        return scipy.sparse.csr_array(X)
-    except ValueError as error:
+        elif X.format == "dia":
+            X = scipy.sparse.dia_array((X.data, X.offsets), X.shape)  # checks
+        elif X.format == "lil" and list(map(len, X.rows)) != list(map(len, X.data)):
+            raise ValueError("its rows must have as many values as indices")
+        if X.format != "lil" and X.dtype.kind in "iub":
+            X = X.astype(np.float64)  # scipy adds up the values of a cell in their own type, which may overflow
+        X = scipy.sparse.csr_array(X)
+        if not checked:
+            X.check_format(full_check=True)
+        return X
+    except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"X must be a valid sparse matrix: {error}") from error
 
 
@@ -183,6 +216,7 @@ def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
 
 
 def _as_ids(ids: Any) -> np.ndarray:
+    _refuse_masked("ids", ids)
     try:
         given = np.atleast_1d(np.asarray(ids))
     except ValueError as error:
@@ -244,6 +278,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
     ValueError
         If they do not fit the hits, or one is NaN or outside [0, 1].
     """
+    _refuse_masked("rewards", rewards)
     try:
         rewards = np.asarray(rewards)
     except (TypeError, ValueError) as error:

@@ -228,11 +228,14 @@ class Tree:
 
     def insert_below(self, place: Place, memory: Memory, n: int) -> None:
         """INSERT (Algorithm 4) from ``place``, in a tree of ``n`` memories with this one."""
+        limit = self.forest.leaf_limit(n)
         while isinstance(place, Node):
             side = self.teach(place, memory.key)
+            if limit == 1 and place.below[side] == 1 and place.below[1 - side] == 0:
+                side = 1 - side  # splitting a leaf of one memory would only put it below another empty leaf
             place.below[side] += 1
             place = place.children[side]
-        if len(place.members) < self.forest.leaf_limit(n):
+        if len(place.members) < limit:
             place.members.append(memory)
             self.leaf_of[memory] = place
         else:
@@ -300,8 +303,8 @@ class Tree:
         """Put a node with two leaves in a full leaf's place (INSERTLEAF, Algorithm 5, lines 3 to 7).
 
         The fresh router sees the memories several times before it parts them. If it sends all one way, its threshold
-        moves to the middle of their margins; if it cannot tell them apart, every second one goes right. The leaf
-        itself becomes the left child, so a memory on its way back to it still knows it.
+        moves to the middle of their margins; if it still does, every second one goes right. The leaf itself becomes
+        the left child, so a memory on its way back to it still knows it.
         """
         node = Node()
         self.put_in_place_of(leaf, node)
@@ -313,10 +316,9 @@ class Tree:
         margins = [node.margin(memory.key) for memory in members]
         if max(margins) <= 0.0 or min(margins) > 0.0:
             node.bias -= (min(margins) + max(margins)) / 2
-        if min(margins) == max(margins):
+        sides = [node.side_of(memory.key) for memory in members]
+        if len(set(sides)) == 1:
             sides = [i % 2 for i in range(len(members))]
-        else:
-            sides = [node.side_of(memory.key) for memory in members]
         node.children = [leaf, Leaf()]
         for side, child in enumerate(node.children):
             child.parent = node
