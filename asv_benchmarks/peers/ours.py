@@ -22,7 +22,7 @@ CHEAPER: list[Options] = [
 FAST: Options = {"n_reroutes": 1, "sure_margin": 0.25}
 """Options of trees that are grown and asked faster than by default. They find less, which more leaves make good."""
 
-FEW_CANDIDATES = (4, 20, 100, 400, 1600)
+FEW_CANDIDATES = (4, 8, 20, 100, 400, 1600)
 """How many classes the classifier looks at, at most, beside its own choice: sparse rows find many in its index."""
 
 LATER_PASSES = ("learn", "teach")
