@@ -6,7 +6,7 @@ from which step on two installations part, and how: in weights alone (``state``)
 is answered (``ids``).
 
     python tests/digest_trees.py > here
-    NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/tmp/generic python tests/digest_trees.py | diff here -
+    NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=elsewhere python tests/digest_trees.py | diff here -
 """
 
 import hashlib
