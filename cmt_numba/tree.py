@@ -137,7 +137,9 @@ class ContextualMemoryTree:
         Threads for batches; by default as many as numba uses (``NUMBA_NUM_THREADS``, or one a processor). Answers
         and trees do not depend on it.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed. The same seed and calls give the same trees and answers.
+        Seed. The same seed and calls give the same trees and answers, bit for bit, on any number of threads. On a
+        processor with other vector instructions sums are added up in another order: scores and weights may then differ
+        in their last digits, and so may the tree, wherever a router is that undecided about a memory.
 
     Attributes
     ----------

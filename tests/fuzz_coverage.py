@@ -28,6 +28,32 @@ with atheris.instrument_imports(include=["cmt_numba"], exclude=_OTHERS):
     from saved import FileFormatError, load_any
 
 
+WORDS = [
+    b"qid:",
+    b"#",
+    b"|",
+    b"'",
+    b'"',
+    b":",
+    b",",
+    b"\t",
+    b"\r\n",
+    b"\x00",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"label",
+    b"nan",
+]
+WORDS += [b"-inf", b"1e999", b"-1", b"1_0", b"0x1", b"+", b".", b"2147483648", b"18446744073709551616", b"\xd9\xa1"]
+"""What files in text formats are made of, or trip over."""
+
+
+def _write_dictionary(path: Path) -> None:
+    """Write the words in libFuzzer's form."""
+    words = ("".join(f"\\x{byte:02x}" for byte in word) for word in WORDS)
+    path.write_text("".join(f'"{word}"\n' for word in words))
+
+
 def _try_file(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     try:
@@ -68,6 +94,9 @@ def main() -> None:
             for i, example in enumerate(EXAMPLES):
                 (seeds / str(i)).write_bytes(example)
             options = {}
+            _write_dictionary(Path(folder) / "words")
+            # From the start on long enough for several rows and for numbers that are too large.
+            words = [f"-dict={folder}/words", "-max_len=2000", "-len_control=0", *words]
         limits = ["-timeout=10", "-rss_limit_mb=4096", "-max_len=200000"]
         own = [str(seeds), *limits, f"-artifact_prefix={CORPUS / target}/"]
         atheris.Setup(

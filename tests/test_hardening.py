@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import EVERY_LEAF
+from conftest import EVERY_LEAF, load_script
 from test_validation import grown_tree, nothing_changes
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, _growth
@@ -339,6 +339,27 @@ def test_few_distinct_keys(n_distinct: int, sparse: bool):
     np.testing.assert_allclose(hits.scores, float(n_distinct > 0))
     tree.remove(ids[::2])
     tree.check_invariants()
+
+
+def test_script_that_inserts_identical_keys(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    script = load_script("tests/stress_identical.py")
+    assert script.main(["--most", "2000", "--kinds", "0", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 2
+    monkeypatch.setattr(script, "LEVELS", 0.1)  # so that any tree is too deep
+    assert script.main(["--most", "2000", "--kinds", "1", "--forms", "dense"]) == 1
+    assert capsys.readouterr().out.endswith("too deep\n")
+
+
+def test_digests_of_trees():
+    """They tell any difference: the same steps give the same, another seed or another bit gives others."""
+    script = load_script("tests/digest_trees.py")
+    lines = [list(script.steps(True, 1, {"alpha": alpha})) for alpha in (0.9, 0.9, 0.8)]
+    assert lines[0] == lines[1]
+    assert [what for what, _ in lines[0]] == [what for what, _ in lines[2]]
+    assert all(one != other for one, other in zip(lines[0][1:], lines[2][1:], strict=True))
+    zeros = np.zeros((2, 3), np.float32)
+    others = [zeros, -zeros, zeros.T, zeros.view(np.int32)]
+    assert len({script.digest((array,)) for array in others}) == 4
 
 
 @pytest.mark.parametrize("sparse", [False, True])
