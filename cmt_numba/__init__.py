@@ -11,6 +11,7 @@ from .tree import ContextualMemoryTree
 
 if TYPE_CHECKING:
     from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
+    from .journal import DurableTree
     from .tuning import tune
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "CMTMultilabelClassifier",
     "CMTRetriever",
     "ContextualMemoryTree",
+    "DurableTree",
     "Exploration",
     "FileFormatError",
     "Hits",
@@ -27,15 +29,16 @@ __all__ = [
     "tune",
 ]
 
-_NEEDING_SCIKIT_LEARN = {  # which takes long to import
+_IMPORTED_WHEN_USED = {  # with what takes long to import, like scikit-learn, or few need, like SQLite
     "CMTClassifier": "estimators",
     "CMTMultilabelClassifier": "estimators",
     "CMTRetriever": "estimators",
+    "DurableTree": "journal",
     "tune": "tuning",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NEEDING_SCIKIT_LEARN:
-        return getattr(import_module(f".{_NEEDING_SCIKIT_LEARN[name]}", __name__), name)
+    if name in _IMPORTED_WHEN_USED:
+        return getattr(import_module(f".{_IMPORTED_WHEN_USED[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

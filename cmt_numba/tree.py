@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numba
 import numpy as np
@@ -60,9 +60,6 @@ from ._validation import (
 from .persistence._container import Contents
 from .persistence._trees import check_state, read_object, refusing, state_of, take, tree_contents, write_object
 from .rewards import Reward
-
-if TYPE_CHECKING:
-    from .journal import DurableTree
 
 ROUTER_LOSSES = ("squared", "logistic", "mira")
 SCORER_LOSSES = ("ranking", "mira", "regression")
@@ -822,21 +819,6 @@ class ContextualMemoryTree:
         contents = read_object(path, (_KIND,), mmap=mmap)
         with refusing(path):
             return cls._made_of(contents.fields, contents.arrays, thorough=not mmap)
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], **options: Any) -> DurableTree:
-        """Return a tree that lives in a folder: what is done to it survives a process that is killed.
-
-        Parameters
-        ----------
-        path : path-like
-            The folder, which need not exist yet.
-        **options
-            Those of :class:`cmt_numba.journal.DurableTree`, and, for a tree that is new, those of this class.
-        """
-        from .journal import DurableTree  # it imports this module
-
-        return DurableTree(path, **options)
 
     @classmethod
     def _made_of(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool) -> Self:

@@ -31,7 +31,7 @@ from cmt_numba.rewards import LabelEquality
 
 OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
 READING = {
-    *("check_invariants", "close", "leaves", "load", "open", "save", "snapshot", "sync"),
+    *("check_invariants", "close", "leaves", "load", "save", "snapshot", "sync"),
     *("depth", "ids", "n_features", "n_memories", "nbytes", "path", "sequence", "synced_sequence"),
 }
 
@@ -47,7 +47,7 @@ def opened(folder: Path) -> Iterator[Callable[..., DurableTree]]:
     trees: list[DurableTree] = []
 
     def open_it(path: Path = folder, **options: Any) -> DurableTree:
-        trees.append(ContextualMemoryTree.open(path, **options))
+        trees.append(DurableTree(path, **options))
         return trees[-1]
 
     yield open_it

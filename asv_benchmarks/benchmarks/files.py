@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cmt_numba import ContextualMemoryTree
+from cmt_numba import ContextualMemoryTree, DurableTree
 
 from .keys import FORMS, make_data
 from .trees import WithTrees, read_grown
@@ -121,7 +121,7 @@ class Journal:
             return
         self.folder = TemporaryDirectory(dir=".")
         sync_every = 1 if kind == "journaled" else 1_000_000
-        self.tree = ContextualMemoryTree.open(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
+        self.tree = DurableTree(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
 
     def time_insert(self, n: int, kind: str) -> None:
         """Insert so many rows at a time, 10,000 in all or 1000 times."""
