@@ -6,7 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cmt_numba import ContextualMemoryTree, DurableTree
+import cmt_numba
+from cmt_numba import ContextualMemoryTree
 
 from .keys import FORMS, make_data
 from .trees import WithTrees, read_grown
@@ -111,7 +112,7 @@ class Journal:
 
     def setup(self, n: int, kind: str) -> None:
         """Have everything compiled, and make an empty tree."""
-        if kind != "plain" and not hasattr(ContextualMemoryTree, "open"):
+        if kind != "plain" and not hasattr(cmt_numba, "DurableTree"):
             raise NotImplementedError
         self.keys = make_data("dense", self.n_rows).keys
         options: dict[str, Any] = {"n_threads": 1, "random_state": 0}
@@ -121,7 +122,7 @@ class Journal:
             return
         self.folder = TemporaryDirectory(dir=".")
         sync_every = 1 if kind == "journaled" else 1_000_000
-        self.tree = DurableTree(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
+        self.tree = cmt_numba.DurableTree(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
 
     def time_insert(self, n: int, kind: str) -> None:
         """Insert so many rows at a time, 10,000 in all or 1000 times."""
