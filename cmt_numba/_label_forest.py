@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._candidates import Effort, Questions, score_labels
 from ._estimator_files import SavableEstimator
+from ._fitted import checked_matrix
 from ._head import (
     HeadParameters,
     new_head,
@@ -27,7 +27,7 @@ from ._head import (
 from ._keys import Rows, as_matrix, keep_heaviest, normalize_rows
 from ._parallel import share_rows
 from ._state import DONE, NEXT_ROW, NONE, TABLES_END
-from ._validation import check_integer, check_jobs, check_real, check_rows, sound
+from ._validation import check_integer, check_jobs, check_real, check_rows
 from .tree import ContextualMemoryTree
 
 # Labels that are looked at for a row.
@@ -212,9 +212,8 @@ class LabelForest(SavableEstimator, BaseEstimator):
         return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
 
     def _checked(self, X: Any) -> Rows:
-        check_is_fitted(self, "forest_")
+        X = checked_matrix(self, X)
         self._check_parameters()  # they may have been set since
-        X = validate_data(self, sound(X), accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
         return check_rows(X, sparse=self.head_.parameters.sparse)
 
     def _in_threads(self, rows: Rows, work: Any) -> None:

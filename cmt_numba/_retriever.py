@@ -19,6 +19,7 @@ from ._expectation import (
     new_expectation,
     with_features,
 )
+from ._fitted import checked_matrix
 from ._hits import Hits, no_hits
 from ._keys import Rows, as_matrix
 from ._locking import changes_at_once, reads
@@ -579,9 +580,8 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         return np.pad(expected, ((0, 0), (0, 1)))
 
     def _checked(self, X: Any) -> Rows:
-        check_is_fitted(self, "forest_")
+        X = checked_matrix(self, X)
         self._check_parameters()  # they may have been set since
-        X = validate_data(self, sound(X), accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
         return check_rows(X, sparse=self._sparse)
 
     def _check_stored(self, ids: np.ndarray) -> None:
