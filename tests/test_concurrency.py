@@ -302,6 +302,41 @@ def test_first_inserts_race():
 
 
 @needs_jit
+@pytest.mark.parametrize("eviction", ["least_recently_returned", "oldest", "random"])
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_bounded_trees_and_restricted_queries(eviction: str, form: Callable[[np.ndarray], Any]):
+    """Memories are forgotten, replaced and moved about while others are asked for some of them."""
+    rng = np.random.default_rng(0)
+    keys = form(rng.normal(size=(1500, 8)).astype(np.float32))
+    tree = ContextualMemoryTree(2, 0.9, 1.0, max_memories=1000, eviction=eviction, n_threads=1, random_state=0)
+    tree.insert(keys[:1000])
+    third = np.arange(10**6) % 3 == 0
+
+    def insert() -> None:
+        tree.insert(keys[1000:1100])
+        tree.compact()
+
+    def replace() -> None:
+        ids = rng.choice(tree.ids, 20, replace=False)
+        with contextlib.suppress(KeyError):  # some may have gone meanwhile
+            tree.replace(ids, keys[:20])
+
+    def ask() -> None:
+        ids = tree.query(keys[:50], 3).ids
+        assert ids.min() >= 0
+
+    def ask_some() -> None:
+        ids = tree.query(keys[:50], 3, 2, among=third).ids
+        assert ids.min() >= 0
+        assert (ids % 3 == 0).all()
+
+    with Threads(insert, replace, ask, ask_some, ask_some):
+        time.sleep(0.5)
+    assert len(tree) == 1000
+    tree.check_invariants()
+
+
+@needs_jit
 def test_changes_and_copies_at_once(tmp_path: Path):
     """What is saved, pickled or copied while threads change a tree is a sound tree."""
     rng = np.random.default_rng(0)
