@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from ._candidates import Questions
 from ._examples import ExampleParameters, Examples, nearest_rows, new_examples, with_examples
+from ._fitted import DTYPES
 from ._head import HEAD_LOSSES, with_examples_in_means
 from ._hits import no_hits
 from ._keys import Rows, as_matrix
@@ -154,7 +155,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=[np.float32, np.float64])
+        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=DTYPES)
         _check_classes(y)
         self._check_parameters()
         classes, y = np.unique(y, return_inverse=True)
@@ -187,7 +188,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         started = hasattr(self, "forest_")
-        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=[np.float32, np.float64], reset=not started)
+        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=DTYPES, reset=not started)
         _check_classes(y)
         self._check_parameters()
         expected = np.asarray(y if classes is None else classes)

@@ -13,9 +13,10 @@ uses them and need no cache entry of their own:
 - ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be rearranged into vector instructions;
   NaN and infinity keep their meaning.
 - ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
-  count: it is compiled once and not again in all that use it.
-- ``inner_merged`` is ``inner`` for what has one caller or two: it becomes part of these before they are compiled at
-  all, where one that is inlined is compiled by itself and once more in each function on the way up to a kernel.
+  count: a kernel holds it once, however many places call it.
+- ``inner_merged`` is ``inner`` for what one place of a kernel calls: it becomes part of its caller before that is
+  compiled at all, where one that is inlined is compiled by itself and once more in each function on the way up to the
+  kernel. No kernel may call it itself, because arrays would be counted in it as in the kernel.
 - ``inner_allocating`` is for what a kernel calls once to make room to work in. It is merged into the kernel too.
 
 Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.

@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from ._candidates import Effort, Questions, list_labels, list_rivals
 from ._digest import common_labels
+from ._fitted import DTYPES
 from ._head import HEAD_LOSSES, forget_labels, with_index
 from ._keys import Rows, as_matrix
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
@@ -111,7 +112,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         return self._fit(X, Y, None)
 
     def _fit(self, X: Any, Y: Any, classes: Any) -> CMTMultilabelClassifier:
-        X = validate_data(self, sound(X), accept_sparse="csr", dtype=[np.float32, np.float64])
+        X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
         pair = _pair_of_classes(Y if classes is None else classes) if _is_vector(Y) else None
         answers = _label_lists(Y if pair is None else _is_second(Y, pair), X.shape[0])
         self._check_parameters()

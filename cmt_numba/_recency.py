@@ -42,16 +42,21 @@ def new_recency(order: np.ndarray, capacity: int) -> Recency:
 
 
 @inner
+def _let_follow(recency, slot, following):
+    """Let slot ``following`` come right after ``slot``; NONE stands for what is beyond either end of the list."""
+    if slot == NONE:
+        recency.totals[FIRST] = following
+    else:
+        recency.after[slot] = following
+    if following == NONE:
+        recency.totals[LAST] = slot
+    else:
+        recency.before[following] = slot
+
+
+@inner
 def _unlink(recency, slot):
-    before, after = np.int64(recency.before[slot]), np.int64(recency.after[slot])
-    if before == NONE:
-        recency.totals[FIRST] = after
-    else:
-        recency.after[before] = after
-    if after == NONE:
-        recency.totals[LAST] = before
-    else:
-        recency.before[after] = before
+    _let_follow(recency, np.int64(recency.before[slot]), np.int64(recency.after[slot]))
     recency.before[slot] = NOT_LISTED
     recency.after[slot] = NOT_LISTED
     recency.totals[LENGTH] -= 1
@@ -61,16 +66,8 @@ def _unlink(recency, slot):
 def _rename(recency, old, new):
     """Let slot ``new`` stand where ``old`` stood."""
     before, after = np.int64(recency.before[old]), np.int64(recency.after[old])
-    if before == NONE:
-        recency.totals[FIRST] = new
-    else:
-        recency.after[before] = new
-    if after == NONE:
-        recency.totals[LAST] = new
-    else:
-        recency.before[after] = new
-    recency.before[new] = before
-    recency.after[new] = after
+    _let_follow(recency, before, new)
+    _let_follow(recency, new, after)
     recency.before[old] = NOT_LISTED
     recency.after[old] = NOT_LISTED
 
@@ -84,14 +81,8 @@ def put_last(recency, slots):
             continue
         if recency.before[slot] != NOT_LISTED:
             _unlink(recency, slot)
-        last = recency.totals[LAST]
-        recency.before[slot] = last
-        recency.after[slot] = NONE
-        if last == NONE:
-            recency.totals[FIRST] = slot
-        else:
-            recency.after[last] = slot
-        recency.totals[LAST] = slot
+        _let_follow(recency, recency.totals[LAST], slot)
+        _let_follow(recency, slot, NONE)
         recency.totals[LENGTH] += 1
 
 

@@ -28,9 +28,8 @@ class Restriction(NamedTuple):
     leaves: np.ndarray  # bool (trees, leaves)
 
 
-def no_restriction() -> Restriction:
-    """Return what lets all memories come into question."""
-    return Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np.empty((0, 0), np.bool_))
+UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np.empty((0, 0), np.bool_))
+"""Lets all memories come into question."""
 
 
 def are_few(slots: np.ndarray, n_leaves: int) -> bool:

@@ -19,7 +19,7 @@ from ._expectation import (
     new_expectation,
     with_features,
 )
-from ._fitted import checked_matrix
+from ._fitted import DTYPES, checked_matrix
 from ._hits import Hits, no_hits
 from ._keys import Rows, as_matrix
 from ._locking import changes_at_once, reads
@@ -177,7 +177,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        X = validate_data(self, sound(X), accept_sparse="csr", dtype=[np.float32, np.float64])
+        X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
         self._check_parameters()
         if self.search == "value" and values.ndim != 2:

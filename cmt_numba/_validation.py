@@ -21,7 +21,7 @@ MOST_MEMORIES = 2**31 - 1
 
 _EMPTY_INDICES = np.empty(0, np.int32)
 
-_ROWS_WORTH_A_THREAD = 4096  # scaling fewer takes less than starting a thread
+_SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer takes less than starting a thread
 
 
 def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = None, n_threads: int = 1) -> Rows:
@@ -176,7 +176,7 @@ def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.n
             raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
 
     n_rows = offsets.size - 1
-    n_threads = max(1, min(n_threads, n_rows // _ROWS_WORTH_A_THREAD))
+    n_threads = max(1, min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD))
     map_threads(normalize, spans(n_rows, -(-n_rows // n_threads)), n_threads)
     return unit
 

@@ -26,7 +26,7 @@ from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, 
 from ._parallel import Steps, Workers, map_threads, progress_bar, spans, workers
 from ._random import draw_word
 from ._replacement import overwrite_keys, reinsert_slots
-from ._restriction import are_few, no_restriction, restriction_to, score_slots
+from ._restriction import UNRESTRICTED, are_few, restriction_to, score_slots
 from ._search import query_rows
 from ._state import (
     DONE,
@@ -407,7 +407,8 @@ class ContextualMemoryTree:
             If an argument cannot be used; or if ``among`` is given with an ``epsilon`` above 0, since what explores
             goes anywhere.
         """
-        rows, before = self._check_rows(X), self._state
+        before = self._state  # whatever changes meanwhile, kernels get only rows of the form and width of their state
+        rows = self._rows_for(before, X)
         k = check_integer("k", k, 1)
         n_leaves = self._options["n_trees"] if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
@@ -415,7 +416,7 @@ class ContextualMemoryTree:
         if among is not None:
             if epsilon > 0.0:
                 raise ValueError("epsilon must be 0 where among says which memories come into question")
-            self._guard.read(partial(self._answer_among, rows, n_leaves, check_among(among), progress, hits))
+            self._guard.read(partial(self._answer_among, before, rows, n_leaves, check_among(among), progress, hits))
         elif before is not None and self.n_memories > 0:
             self._answer(before, rows, n_leaves, epsilon, progress, hits)
         self._note_returned(hits.ids)
@@ -423,13 +424,13 @@ class ContextualMemoryTree:
 
     def _answer(self, before: State, rows: Rows, n_leaves: int, epsilon: float, progress: bool, hits: Hits) -> None:
         """Write the answers to rows, letting changes in between."""
-        seed, everything = np.uint64(self._draw_word() if epsilon > 0.0 else 0), no_restriction()
+        seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
 
         def answer(first: int, stop: int) -> None:
             state = self._state
             if state is None or state.parameters is not before.parameters:
                 return  # the first insert of all has failed meanwhile, so there are no memories
-            query_rows(state, rows, first, stop, n_leaves, everything, epsilon, seed, hits)
+            query_rows(state, rows, first, stop, n_leaves, UNRESTRICTED, epsilon, seed, hits)
             if epsilon > 0.0:
                 explore_rows(state, rows, first, stop, epsilon, seed, hits)
 
@@ -444,13 +445,15 @@ class ContextualMemoryTree:
 
             map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
 
-    def _answer_among(self, rows: Rows, n_leaves: int, among: Among, progress: bool, hits: Hits) -> None:
+    def _answer_among(
+        self, before: State | None, rows: Rows, n_leaves: int, among: Among, progress: bool, hits: Hits
+    ) -> None:
         """Write the answers to rows of those memories that come into question, while nothing changes."""
         chosen, state = self._slots_among(among), self._state
-        if state is None or chosen.size == 0:
+        if before is None or state is None or state.parameters is not before.parameters or chosen.size == 0:
             return
         few = are_few(chosen, n_leaves)
-        restriction = no_restriction() if few else restriction_to(state, chosen)
+        restriction = UNRESTRICTED if few else restriction_to(state, chosen)
         n_threads = self._threads_for(rows.n_rows)
         with progress_bar(rows.n_rows, "query", progress) as report:
 
@@ -888,7 +891,11 @@ class ContextualMemoryTree:
             return int(draw_word(streams, streams.size - 1))
 
     def _check_rows(self, X: Any) -> Rows:
-        n_threads, state = self._most_threads(), self._state
+        return self._rows_for(self._state, X)
+
+    def _rows_for(self, state: State | None, X: Any) -> Rows:
+        """Return rows of the form and width that a state has."""
+        n_threads = self._most_threads()
         if state is None:
             return check_rows(X, n_threads=n_threads)
         sparse, n_features = state.parameters.sparse, state.parameters.n_features

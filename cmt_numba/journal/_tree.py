@@ -17,7 +17,6 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
-from .._hits import Hits
 from .._state import COUNT, FREE_LEAF, FREE_NODE, LEAVES_END, N_MEMORIES, NEXT_ID, NODES_END, ROOT
 from .._validation import check_integer, check_real
 from ..persistence import FileFormatError
@@ -79,17 +78,6 @@ def journaled(method: Method[P, T], *, synced: bool = True) -> Method[P, T]:
         return answer
 
     return change
-
-
-def locked(method: Method[P, T]) -> Method[P, T]:
-    """Return a method of a tree as one that makes several changes, between which no other thread makes one."""
-
-    @wraps(method)
-    def changes(self: DurableTree, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._changing:
-            return method(self, *args, **kwargs)
-
-    return changes
 
 
 class DurableTree(ContextualMemoryTree):
@@ -204,8 +192,7 @@ class DurableTree(ContextualMemoryTree):
         JournalError
             If the tree is closed or could not be written.
         """
-        with self._changing:
-            self._check_usable()
+        with self._alone():
             self._sync()
 
     def snapshot(self) -> None:
@@ -218,8 +205,7 @@ class DurableTree(ContextualMemoryTree):
         OSError
             If the snapshot cannot be written. The journal is there as before.
         """
-        with self._changing:
-            self._check_usable()
+        with self._alone():
             self._sync()
             if self._folder.base < self._sequence:
                 self._take_snapshot()
@@ -232,11 +218,15 @@ class DurableTree(ContextualMemoryTree):
         JournalError
             If not all changes could be written; the folder is closed all the same.
         """
+        if self._is_a_fork():
+            self._refusal = _CLOSED
+            self._folder.close()
+            return
         with self._changing:
             if self._refusal == _CLOSED:
                 return
             try:
-                if self._refusal is None and self._process == os.getpid():
+                if self._refusal is None:
                     self._sync()
             finally:
                 self._refusal = _CLOSED
@@ -262,31 +252,8 @@ class DurableTree(ContextualMemoryTree):
     _enter_returned = journaled(ContextualMemoryTree._enter_returned, synced=False)
 
     def _note_returned(self, ids: np.ndarray) -> None:
-        if self._refusal is None and self._process == os.getpid():
+        if self._refusal is None and not self._is_a_fork():
             super()._note_returned(ids)
-
-    # What changes it by way of the above, and so takes the lock before any other that a tree may have
-
-    learn = locked(ContextualMemoryTree.learn)
-
-    def query(
-        self,
-        X: Any,
-        k: int = 1,
-        n_probes: int | None = None,
-        epsilon: float = 0.0,
-        *,
-        among: Any = None,
-        progress: bool = False,
-    ) -> Hits:
-        """Return the best memories for each row, as any tree does (:meth:`ContextualMemoryTree.query`).
-
-        With ``epsilon`` it draws a random number, which is a change: another thread's must have come to its end.
-        """
-        if isinstance(epsilon, int | float) and epsilon == 0.0:
-            return super().query(X, k, n_probes, among=among, progress=progress)
-        with self._changing:
-            return super().query(X, k, n_probes, epsilon, among=among, progress=progress)
 
     # Copies are trees like any other
 
@@ -317,8 +284,7 @@ class DurableTree(ContextualMemoryTree):
 
     def _change(self, name: str, arguments: dict[str, Any], shown: dict[str, Any]) -> Any:
         """Do a change and enter it in the journal."""
-        with self._changing:
-            self._check_usable()
+        with self._alone():
             arguments = plain_arguments(arguments)
             started = perf_counter()
             # Whatever interrupts what follows, be it a signal: memory and journal may not agree then.
@@ -376,12 +342,20 @@ class DurableTree(ContextualMemoryTree):
                 raise JournalError(f"{self.path}: {self._refusal}: {error}; close it and open it again") from error
             raise
 
-    def _check_usable(self) -> None:
-        if self._refusal is not None:
-            remedy = "open it" if self._refusal == _CLOSED else "close it and open it"
-            raise JournalError(f"{self.path}: {self._refusal}; {remedy} again")
-        if self._process != os.getpid():
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Have the tree to oneself, to change or to write it."""
+        if self._is_a_fork() and self._refusal is None:
             raise JournalError(f"{self.path} is open in the process that this one was forked from")
+        with self._changing:
+            if self._refusal is not None:
+                remedy = "open it" if self._refusal == _CLOSED else "close it and open it"
+                raise JournalError(f"{self.path}: {self._refusal}; {remedy} again")
+            yield
+
+    def _is_a_fork(self) -> bool:
+        """Return whether another process opened the folder: what holds the lock there never releases it here."""
+        return self._process != os.getpid()
 
     # Snapshots
 
