@@ -17,6 +17,8 @@ uses them and need no cache entry of their own:
 - ``inner_merged`` is ``inner`` for what one place of a kernel calls: it becomes part of its caller before that is
   compiled at all, where one that is inlined is compiled by itself and once more in each function on the way up to the
   kernel. No kernel may call it itself, because arrays would be counted in it as in the kernel.
+- ``inner_exported`` is ``inner`` for the few that Python calls too. Of all others numba is told to leave out the wrapper
+  that Python would call, which is a third of what there is to compile: to call one from Python ends the process.
 - ``inner_allocating`` is for what a kernel calls once to make room to work in. It is merged into the kernel too.
 
 Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.
@@ -29,16 +31,18 @@ from numba import njit
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True}
 _UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _INLINED: dict[str, Any] = {**_UNCOUNTED, "forceinline": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
 
 kernel = njit(**_OPTIONS, cache=_CACHE)
-inner = njit(**_OPTIONS, **_INLINED)
-inner_fastmath = njit(**_OPTIONS, **_INLINED, fastmath=_FASTMATH)
-inner_called = njit(**_OPTIONS, **_UNCOUNTED)
-inner_merged = njit(**_OPTIONS, **_UNCOUNTED, inline="always")
-inner_allocating = njit(**_OPTIONS, inline="always")
+inner = njit(**_OPTIONS, **_UNWRAPPED, **_INLINED)
+inner_exported = njit(**_OPTIONS, **_INLINED)
+inner_fastmath = njit(**_OPTIONS, **_UNWRAPPED, **_INLINED, fastmath=_FASTMATH)
+inner_called = njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED)
+inner_merged = njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED, inline="always")
+inner_allocating = njit(**_OPTIONS, **_UNWRAPPED, inline="always")
 
 
 def as_python(function: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from ._jit import inner, inner_fastmath, kernel
+from ._jit import inner, inner_exported, inner_fastmath, kernel
 from ._prefetch import prefetch
 from ._state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
 
@@ -59,7 +59,7 @@ def row_of(rows, row):
     return Row(rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1])
 
 
-@inner
+@inner_exported
 def hash_feature(feature, bits):
     """Return a cell of a table of ``2 ** bits`` cells for a feature index below 2**31."""
     return ((np.int64(feature) * _HASH) & 0xFFFFFFFF) >> (32 - bits)
@@ -117,7 +117,7 @@ def prefetch_key(state, slot):
             prefetch(z.indices, i)
 
 
-@inner
+@inner_exported
 def hash_number(number, size):
     """Return a cell of a table of ``size`` cells, a power of two, for an id or a slot.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import inner, inner_allocating, inner_fastmath, inner_merged
+from ._jit import inner, inner_allocating, inner_exported, inner_fastmath, inner_merged
 from ._keys import dot, hash_feature, squared_length
 from ._prefetch import prefetch
 from ._state import NONE
@@ -35,7 +35,7 @@ def new_workspace(n_cells):
     return Workspace(np.empty(n_cells, np.int64), np.empty(n_cells, np.float32))
 
 
-@inner
+@inner_exported
 def dense_start(state, node):
     """Return where a dense router's weights start; its accumulators follow them."""
     return node * 2 * state.parameters.n_features

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import inner
+from ._jit import inner, inner_exported
 
 # Typed, because numba would compile a function anew for every Python integer that it is called with.
 NONE = np.int64(-1)
@@ -171,7 +171,7 @@ class State(NamedTuple):
     streams: np.ndarray  # uint64 (trees + 1,): one random stream a tree, the last for queries
 
 
-@inner
+@inner_exported
 def leaf_limit(leaf_multiplier, n):
     """Return how many memories a leaf may hold in a tree of ``n``: c log2(n), at least 1."""
     if n < 2:
