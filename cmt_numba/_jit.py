@@ -17,8 +17,8 @@ uses them and need no cache entry of their own:
 - ``inner_merged`` is ``inner`` for what one place of a kernel calls: it becomes part of its caller before that is
   compiled at all, where one that is inlined is compiled by itself and once more in each function on the way up to the
   kernel. No kernel may call it itself, because arrays would be counted in it as in the kernel.
-- ``inner_exported`` is ``inner`` for the few that Python calls too. Of all others numba is told to leave out the wrapper
-  that Python would call, which is a third of what there is to compile: to call one from Python ends the process.
+- ``inner_exported`` is ``inner`` for the few that Python calls too. Of all others numba is told to leave out the
+  wrapper that Python would call, a third of what there is to compile: to call one from Python ends the process.
 - ``inner_allocating`` is for what a kernel calls once to make room to work in. It is merged into the kernel too.
 
 Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.

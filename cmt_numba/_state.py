@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._jit import inner, inner_exported
+from ._jit import inner_exported
 
 # Typed, because numba would compile a function anew for every Python integer that it is called with.
 NONE = np.int64(-1)
