@@ -9,6 +9,7 @@ from ._head import score_common, score_label
 from ._jit import inner, inner_allocating, inner_merged, kernel
 from ._keys import Rows, longest_row, row_of
 from ._postings import keep_best_labels, meet_labels
+from ._references import by_reference
 from ._scorer import Probe, aim_probe, new_probe
 from ._state import N_MEMORIES, NONE
 
@@ -178,6 +179,8 @@ def _answer_row(state, head, candidates, questions, row, labels, scores):
 @kernel
 def score_labels(state, head, questions, first, stop, effort, labels, scores, n_touched):
     """Write the best labels of the rows ``first .. stop``, their scores and how many labels were looked at."""
+    state = by_reference(state)
+    head = by_reference(head)
     candidates = new_candidates(state, head, questions, effort, 0)
     for row in range(first, stop):
         n_touched[row] = _answer_row(state, head, candidates, questions, row, labels, scores)
@@ -186,6 +189,8 @@ def score_labels(state, head, questions, first, stop, effort, labels, scores, n_
 @kernel
 def list_rivals(state, head, questions, first, stop, effort, rivals):
     """Write the labels, but for common ones, that come into question for the rows ``first .. stop``, then NONE."""
+    state = by_reference(state)
+    head = by_reference(head)
     candidates = new_candidates(state, head, questions, effort, 0)
     for row in range(first, stop):
         n_common = _find_labels(state, head, candidates, questions, row)
@@ -201,6 +206,8 @@ def list_labels(state, head, questions, first, stop, effort, lowest, ends, label
 
     Writes where each row's labels end to ``ends``, and returns the row that it got to, ``stop`` if all are listed.
     """
+    state = by_reference(state)
+    head = by_reference(head)
     candidates = new_candidates(state, head, questions, effort, 0)
     end = 0
     for row in range(first, stop):

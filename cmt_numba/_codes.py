@@ -10,6 +10,7 @@ import numpy as np
 
 from ._jit import inner, inner_fastmath, kernel
 from ._prefetch import prefetch
+from ._references import by_reference
 
 _LARGEST = np.float32(127.0)
 _LINE = 64  # bytes of a cache line
@@ -57,6 +58,7 @@ def encode_key(state, slot):
 @kernel
 def encode_keys(state, first, stop):
     """Write the codes of the keys in slots ``first .. stop``."""
+    state = by_reference(state)
     for slot in range(first, stop):
         encode_key(state, slot)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ._growth import with_cells
 from ._jit import kernel
+from ._references import by_reference
 from ._state import COUNT, LEAVES_END, N_MEMORIES, NONE, ROOT, Codes, Keys, Packed, State, no_packed
 from ._topology import first_leaf, next_leaf
 
@@ -48,6 +49,7 @@ def _order_of(state: State, t: int) -> tuple[np.ndarray, np.ndarray]:
 @kernel
 def list_in_order(state, t, order, starts):
     """Write the slots of a tree leaf by leaf, from left to right, and where each leaf's begin."""
+    state = by_reference(state)
     root = state.counters[t, ROOT]
     end, leaf = 0, first_leaf(state, t, root)
     while leaf != NONE:
@@ -61,6 +63,7 @@ def list_in_order(state, t, order, starts):
 @kernel
 def rename_members(state, members, new_slot):
     """Call the members of all leaves by their new slots."""
+    state = by_reference(state)
     for t in range(state.parameters.n_trees):
         for leaf in range(state.counters[t, LEAVES_END]):
             for i in range(state.leaves[t, leaf]["size"]):

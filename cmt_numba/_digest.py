@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from ._jit import inner, inner_fastmath, kernel
+from ._references import by_reference
 from ._scorer import gathered_dot
 from ._state import NONE
 from ._tables import table_start
@@ -79,6 +80,7 @@ def no_digest() -> Digest:
 @kernel
 def list_cells(head, digest):
     """Fill in the digest of a sparse head."""
+    head = by_reference(head)
     table = head.routers.table
     for label in range(digest.offsets.size - 1):
         end = digest.offsets[label]

@@ -8,6 +8,7 @@ from ._candidates import best_of, drop_candidate, find_candidates, new_candidate
 from ._growth import keys_with_room, resized
 from ._jit import inner, kernel
 from ._keys import Rows, append_keys
+from ._references import by_reference
 from ._scan import answer, new_best, offer
 from ._scorer import score
 from ._state import N_MEMORIES, NONE, Keys, Scorer, new_keys, new_scorer
@@ -93,6 +94,8 @@ def nearest_rows(state, head, examples, questions, first, stop, effort, n_labels
 
     More labels are looked at where these have too few examples.
     """
+    state = by_reference(state)
+    head = by_reference(head)
     candidates = new_candidates(state, head, questions, effort, 0)
     best = new_best(hits.ids.shape[1], 0)
     for row in range(first, stop):

@@ -6,6 +6,7 @@ from ._jit import inner, inner_allocating, kernel
 from ._keys import longest_row, row_of
 from ._linear import margin_of
 from ._random import mix, random_below, unit_of
+from ._references import by_reference
 from ._scan import answer, new_best, scan_leaf
 from ._scorer import aim_probe, new_probe, score
 from ._state import LEFT, RIGHT, ROOT
@@ -90,6 +91,7 @@ def explore_rows(state, rows, first, stop, epsilon, seed, hits):
 
     A row's random draws come from ``seed`` and its number, so rows may be divided among calls in any way.
     """
+    state = by_reference(state)
     probe = new_probe(state, longest_row(rows, first, stop))
     best = new_best(hits.ids.shape[1], state.members.shape[2])
     stream = _new_stream()

@@ -11,6 +11,7 @@ import numpy as np
 
 from ._jit import kernel
 from ._keys import enter_slot
+from ._references import by_reference
 from ._state import (
     CELLS_WANTED,
     COUNT,
@@ -225,6 +226,7 @@ def with_tables(state: Any, size: int) -> Any:
 @kernel
 def copy_tables(state, source):
     """Move the router tables from ``source`` into the state's own array, one behind the other."""
+    state = by_reference(state)
     for t in range(state.parameters.n_trees):
         end = np.int64(0)
         for node in range(state.counters[t, NODES_END]):

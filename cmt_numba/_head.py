@@ -37,6 +37,7 @@ from ._linear import (
     reset_weights,
 )
 from ._postings import Postings, list_by_feature, no_postings
+from ._references import by_reference
 from ._state import (
     CELLS_WANTED,
     DONE,
@@ -231,6 +232,8 @@ def score_common(head, x, scores):
 @kernel
 def copy_labels(target, source, shares):
     """Copy all labels' scorers but for weights below a label's share of its largest."""
+    target = by_reference(target)
+    source = by_reference(source)
     for label in range(source.counters[0, NODES_END]):
         if source.nodes[0, label]["table_bits"] > 0:
             copy_heavy_cells(target, source, 0, label, shares[label])
@@ -254,6 +257,7 @@ def _start_label(head, rows, lengths, row, label, work):
 @kernel
 def start_labels(head, rows, lengths, first):
     """Start the scorers of the labels from ``first`` on, except those that have been."""
+    head = by_reference(head)
     n_rows = rows.offsets.size - 1
     work = new_workspace(longest_row(rows, 0, n_rows))
     while head.counters[0, NODES_END] < first + n_rows:
@@ -290,6 +294,7 @@ def _move_mean(head, rows, row, label, work):
 @kernel
 def move_means(head, rows, labels):
     """Count the rows in the means of their labels, going on from the row in the head's counters."""
+    head = by_reference(head)
     n_rows = rows.offsets.size - 1
     work = new_workspace(longest_row(rows, 0, n_rows))
     while head.counters[0, NEXT_ROW] < n_rows:
@@ -303,5 +308,6 @@ def move_means(head, rows, labels):
 @kernel
 def forget_labels(head, first):
     """Let the scorers of the labels from ``first`` on answer 0 everywhere."""
+    head = by_reference(head)
     for label in range(first, head.counters[0, NODES_END]):
         reset_weights(head, 0, label)

@@ -29,9 +29,11 @@ from typing import Any
 
 from numba import njit
 
+from ._inlining import PartCompiler
+
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-_UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True}
+_UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 _UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _INLINED: dict[str, Any] = {**_UNCOUNTED, "forceinline": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}

@@ -7,6 +7,7 @@ import scipy.sparse
 
 from ._jit import inner, inner_exported, inner_fastmath, kernel
 from ._prefetch import prefetch
+from ._references import by_reference
 from ._state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
 
 _CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
@@ -186,6 +187,7 @@ def _erase_id(keys, memory_id):
 @kernel
 def append_keys(state, rows):
     """Store unit-length rows in the next slots under the next ids; the caller has made room."""
+    state = by_reference(state)
     keys = state.keys
     for row in range(rows.offsets.size - 1):
         a, b = rows.offsets[row], rows.offsets[row + 1]
@@ -254,6 +256,7 @@ def drop_key(state, slot):
 @kernel
 def drop_keys_from(state, first):
     """Forget the keys in slots ``first`` and above, which were the last to come, and their ids."""
+    state = by_reference(state)
     while state.keys.totals[N_MEMORIES] > first:
         drop_key(state, state.keys.totals[N_MEMORIES] - 1)
         state.keys.totals[NEXT_ID] -= 1

@@ -7,6 +7,7 @@ from ._keys import find_slot, longest_key, longest_row, row_of
 from ._linear import locate, located_margin, new_workspace
 from ._memory import balance, finish_step
 from ._ranking import new_comparison, train_on_pair
+from ._references import by_reference, by_value
 from ._routers import train_router
 from ._scorer import REGRESSION, aim_probe, new_probe, train_scorer
 from ._state import DONE, LEFT, NEXT_ROW, NONE, REROUTES_LEFT, RIGHT, TABLES_FULL
@@ -18,6 +19,7 @@ def update_scorer(state, rows, hits, rewards):
 
     Left out are memories that have gone, and rows that explored an internal node: their rewards are the router's.
     """
+    state = by_reference(state)
     n_rows = rows.offsets.size - 1
     probe = new_probe(state, longest_row(rows, 0, n_rows))
     comparison = new_comparison(state, rewards.shape[1])
@@ -76,10 +78,11 @@ def update_tree(state, t, rows, hits, rewards, stop):
 
     Goes on from the row in the tree's counters. Records of nodes that have gone are passed over.
     """
+    state = by_reference(state)
     counters = state.counters
     work = new_workspace(max(longest_key(state), longest_row(rows, 0, rows.offsets.size - 1)))
     while True:
-        status = finish_step(state, t, work)
+        status = finish_step(by_value(state), t, work)
         row = counters[t, NEXT_ROW]
         if status != DONE or row == stop:
             return status

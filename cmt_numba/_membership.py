@@ -17,6 +17,7 @@ from ._jit import inner, inner_allocating, kernel
 from ._keys import Row, Rows, dot, longest_row, row_of, squared_length
 from ._linear import dense_start
 from ._random import random_below
+from ._references import by_reference
 from ._scorer import gathered_dot
 from ._state import DONE, NEXT_ROW, NONE, TABLES_FULL
 from ._tables import find_cell, has_cells, locate_cells, table_bits
@@ -249,6 +250,7 @@ def learn_memberships(head, rows, features, pairs, duties, n_sweeps, share):
     takes at most so many sweeps over its rows, and keeps no new weights below ``share`` of its largest. Goes on from
     the label in the head's counters.
     """
+    head = by_reference(head)
     bench = _new_bench(rows, features, longest_row(pairs, 0, pairs.offsets.size - 1))
     _measure_rows(bench, rows)
     while head.counters[0, NEXT_ROW] < pairs.offsets.size - 1:

@@ -14,6 +14,7 @@ from ._keys import drop_key, find_slot, key_of, longest_key, prefetch_key
 from ._linear import locate, located_margin, margin_of, new_workspace, release_model, reset_model
 from ._prefetch import prefetch
 from ._random import peek_below, random_below
+from ._references import by_reference, by_value
 from ._routers import forget_absent, train_router
 from ._state import (
     COUNT,
@@ -83,6 +84,7 @@ def _split(state, t, leaf, work):
 
     Returns what is full if there is no room, with nothing changed.
     """
+    state = by_reference(state)
     if not has_node(state, t):
         return NODES_FULL
     if not has_leaf(state, t):
@@ -183,7 +185,7 @@ def _insert_from(state, t, slot, place, n, work):
             add_member(state, t, ~place, slot)
             break
         else:
-            status = _split(state, t, ~place, work)
+            status = _split(by_value(state), t, ~place, work)
             if status != DONE:
                 break
             place = parent_of(state, t, place)  # the new node
@@ -248,6 +250,7 @@ def _finish_move(state, t, work):
 @inner_called
 def finish_step(state, t, work):
     """Finish the move under way and the reroutes that are due; return DONE or what is full."""
+    state = by_reference(state)
     counters = state.counters
     while True:
         if counters[t, MOVING_SLOT] != NONE:
@@ -265,10 +268,11 @@ def finish_step(state, t, work):
 @kernel
 def insert_slots(state, t, stop):
     """INSERT the memories up to slot ``stop`` into tree ``t``, each followed by the reroutes due."""
+    state = by_reference(state)
     counters = state.counters
     work = new_workspace(longest_key(state))
     while True:
-        status = finish_step(state, t, work)
+        status = finish_step(by_value(state), t, work)
         if status != DONE or counters[t, COUNT] == stop:
             return status
         begin_move(state, t, counters[t, COUNT], NONE)
@@ -278,15 +282,17 @@ def insert_slots(state, t, stop):
 @kernel
 def reroute_tree(state, t, stop):
     """REROUTE tree ``t`` once for each row from the one in its counters up to ``stop``."""
+    state = by_reference(state)
     counters = state.counters
     counters[t, REROUTES_LEFT] += stop - counters[t, NEXT_ROW]
     counters[t, NEXT_ROW] = stop
-    return finish_step(state, t, new_workspace(longest_key(state)))
+    return finish_step(by_value(state), t, new_workspace(longest_key(state)))
 
 
 @kernel
 def undo_move(state, t):
     """Give up the step under way: put a rerouted memory back where it was, forget one that was being inserted."""
+    state = by_reference(state)
     counters = state.counters
     counters[t, REROUTES_LEFT] = 0
     slot, leaf = counters[t, MOVING_SLOT], counters[t, MOVED_FROM]
@@ -330,6 +336,7 @@ def _remove_slot(state, t, slot, last):
 @kernel
 def remove_slots_from(state, t, first):
     """REMOVE the memories in slots ``first`` and above from tree ``t`` alone, keeping their keys."""
+    state = by_reference(state)
     while state.counters[t, COUNT] > first:
         last = state.counters[t, COUNT] - 1
         _remove_slot(state, t, last, last)
@@ -338,6 +345,7 @@ def remove_slots_from(state, t, first):
 @kernel
 def remove_ids(state, ids):
     """REMOVE memories from every tree and from the key store."""
+    state = by_reference(state)
     for i in range(ids.size):
         slot = find_slot(state.keys, ids[i])
         last = state.keys.totals[N_MEMORIES] - 1

@@ -12,6 +12,7 @@ from ._jit import kernel
 from ._keys import longest_key, overwrite_key
 from ._linear import new_workspace
 from ._memory import begin_move, finish_step, forget_above
+from ._references import by_reference, by_value
 from ._state import DONE, NEXT_ROW, NONE, REROUTES_LEFT
 from ._topology import add_to_counts, take_member
 
@@ -19,6 +20,7 @@ from ._topology import add_to_counts, take_member
 @kernel
 def overwrite_keys(state, slots, rows):
     """Store unit-length rows as the keys of some slots; the caller has made room."""
+    state = by_reference(state)
     for row in range(slots.size):
         slot = slots[row]
         overwrite_key(state, slot, rows, row)
@@ -31,10 +33,11 @@ def overwrite_keys(state, slots, rows):
 @kernel
 def reinsert_slots(state, t, slots, stop):
     """REMOVE and INSERT memories in tree ``t``, from the one in its counters up to ``stop``, and reroute after each."""
+    state = by_reference(state)
     counters = state.counters
     work = new_workspace(longest_key(state))
     while True:
-        status = finish_step(state, t, work)
+        status = finish_step(by_value(state), t, work)
         if status != DONE or counters[t, NEXT_ROW] == stop:
             return status
         slot = slots[counters[t, NEXT_ROW]]

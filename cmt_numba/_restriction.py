@@ -11,6 +11,7 @@ import numpy as np
 
 from ._jit import inner, inner_merged, kernel
 from ._keys import longest_row, prefetch_key, row_of
+from ._references import by_reference
 from ._scan import answer, new_best, offer_memory
 from ._scorer import aim_probe, new_probe, score
 from ._state import LEFT, NONE, RIGHT, State
@@ -60,6 +61,7 @@ def _mark_above(state, t, slot, restriction):
 
 @kernel
 def _mark_places(state, slots, restriction):
+    state = by_reference(state)
     for slot in slots:
         restriction.slots[slot] = True
         for t in range(state.parameters.n_trees):
@@ -116,6 +118,7 @@ def _score_slots(state, best, probe, rows, row, slots):
 @kernel
 def score_slots(state, rows, first, stop, slots, hits):
     """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the rows of ``hits``."""
+    state = by_reference(state)
     probe = new_probe(state, longest_row(rows, first, stop))
     best = new_best(hits.ids.shape[1], 0)
     for row in range(first, stop):

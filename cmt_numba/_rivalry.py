@@ -14,6 +14,7 @@ from ._head import LOGISTIC, MIRA, SOFTMAX, Head
 from ._jit import inner, inner_allocating, inner_merged, kernel
 from ._keys import longest_row, row_of
 from ._linear import adagrad_step, add_row, locate, new_workspace
+from ._references import by_reference
 from ._scorer import probed_dot
 from ._state import DONE, NEXT_ROW, NONE, TABLES_FULL
 
@@ -80,6 +81,8 @@ def _measure_row(state, head, candidates, questions, row, label):
 @kernel
 def measure_gaps(state, head, questions, order, labels, effort):
     """Measure the gaps of rows in the given order, until enough are known for good."""
+    state = by_reference(state)
+    head = by_reference(head)
     candidates = new_candidates(state, head, questions, effort, 1)
     for row in order:
         if head.gaps[0] >= _GAPS_MEASURED:
@@ -225,6 +228,8 @@ def learn_labels(state, head, questions, order, labels, stop, effort, duals):
 
     Goes on from the row in the head's counters.
     """
+    state = by_reference(state)
+    head = by_reference(head)
     candidates = new_candidates(state, head, questions, effort, 1)
     work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)

@@ -22,6 +22,7 @@ from ._frontier import (
 )
 from ._jit import inner, inner_allocating, inner_called, inner_merged, kernel
 from ._keys import longest_row, row_of
+from ._references import by_reference, by_value
 from ._restriction import leave_out_others, take_only_way
 from ._scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
 from ._scorer import Probe, aim_probe, new_probes, probe_at
@@ -129,6 +130,7 @@ def _next_row(row, stop, epsilon, seed):
 
 @inner_called
 def _answer_rows(state, lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits):
+    state = by_reference(state)
     row, n_busy = first, lanes.row.size
     while n_busy > 0:
         for lane in range(lanes.row.size):
@@ -151,5 +153,6 @@ def query_rows(state, rows, first, stop, n_leaves, restriction, epsilon, seed, h
     With a ``restriction`` a search goes on beyond ``n_leaves`` until it has found as many memories as it shall. Rows do
     not depend on each other, nor on how they are divided among calls.
     """
+    state = by_reference(state)
     lanes = _new_lanes(state, rows, first, stop, hits.ids.shape[1])
-    _answer_rows(state, lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits)
+    _answer_rows(by_value(state), lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits)

@@ -10,6 +10,7 @@ import numpy as np
 from ._jit import inner, kernel
 from ._keys import longest_key, longest_row, row_of
 from ._linear import locate, located_margin, new_workspace, reset_weights
+from ._references import by_reference
 from ._routers import train_router
 from ._state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, TABLES_FULL, TAUGHT_FROM
 from ._topology import parent_of, side_of
@@ -58,6 +59,7 @@ def teach_tree(state, t, rows, order, slots, stop):
 
     Goes on from the row in the tree's counters.
     """
+    state = by_reference(state)
     work = new_workspace(max(longest_key(state), longest_row(rows, 0, rows.offsets.size - 1)))
     return _teach_rows(state, t, rows, order, slots, stop, work)
 
@@ -65,5 +67,6 @@ def teach_tree(state, t, rows, order, slots, stop):
 @kernel
 def forget_routes(state, t):
     """Let all routers of tree ``t`` forget what they have learned, so that they can be taught afresh."""
+    state = by_reference(state)
     for node in range(state.counters[t, NODES_END]):
         reset_weights(state, t, node)
