@@ -13,7 +13,7 @@ import numpy as np
 from . import _invariants
 from ._codes import encode_keys
 from ._compaction import compacted
-from ._eviction import EVICTIONS, new_eviction
+from ._eviction import EVICTIONS, Eviction, new_eviction
 from ._exploration import explore_rows
 from ._growth import trimmed, with_more, with_room_for_keys
 from ._hits import Hits, no_hits, without_own
@@ -181,12 +181,13 @@ class ContextualMemoryTree:
             "scorer_loss": check_choice("scorer_loss", scorer_loss, SCORER_LOSSES),
             "scorer_learning_rate": check_real("scorer_learning_rate", scorer_learning_rate, 0.0, 1e6, above=True),
         }
-        bounded = max_memories is not None
+        if max_memories is not None:
+            max_memories = check_integer("max_memories", max_memories, 1, MOST_MEMORIES)
         self._bound: dict[str, Any] = {
-            "max_memories": check_integer("max_memories", max_memories, 1, MOST_MEMORIES) if bounded else None,
+            "max_memories": max_memories,
             "eviction": EVICTIONS[check_choice("eviction", eviction, EVICTIONS)],
         }
-        self._eviction = new_eviction(self._bound["eviction"], bounded=bounded)
+        self._eviction = self._new_eviction()
         self._n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 2**15)
         # What the trees draw from first, one random stream each and one more for queries.
         self._streams = check_seed(random_state).generate_state(self._options["n_trees"] + 1, np.uint64)
@@ -264,7 +265,8 @@ class ContextualMemoryTree:
         """
         if self._state is not None:
             _invariants.check(self._state)
-            self._eviction.check(self._state)
+            with self._guard.instant:
+                self._eviction.check(self._state)
             self._check_bound()
 
     def _check_bound(self) -> None:
@@ -326,14 +328,14 @@ class ContextualMemoryTree:
         first = int(state.keys.totals[N_MEMORIES])
         if first + rows.n_rows > MOST_MEMORIES:
             raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")
-        self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
         try:
+            self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
             self._insert_in_steps(rows, first, progress)
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
         except BaseException:
             if before is None:
-                self._state = None
+                self._state, self._eviction = None, self._new_eviction()
             else:
                 self._take_back(first)
             raise
@@ -685,10 +687,7 @@ class ContextualMemoryTree:
         """Remove stored memories."""
 
         def remove(start: int, stop: int) -> None:
-            some, state, n = ids[start:stop], self._allocated(), self.n_memories
-            slots, last_ids = self._slots(some), state.keys.ids[n - some.size : n].copy()
-            remove_ids(state, some)
-            self._eviction.removed(state, slots, last_ids)
+            remove_ids(self._allocated(), self._eviction.recency, ids[start:stop])
 
         steps = Steps(0, ids.size)
         for start, stop in steps:
@@ -772,8 +771,8 @@ class ContextualMemoryTree:
             state = compacted(before, copies=copies)
 
             def put_in_place() -> None:
-                self._eviction.moved(before, state)
-                self._state = state
+                # Both at once, whatever comes in between: the policy knows memories by their slots.
+                self._state, self._eviction = state, self._eviction.moved(before, state)
 
             self._guard.step(put_in_place)
 
@@ -883,6 +882,9 @@ class ContextualMemoryTree:
     def _new_generator(self) -> np.random.Generator:
         """Return a generator of random numbers that goes on from the trees' own randomness."""
         return np.random.Generator(np.random.PCG64(self._draw_word()))
+
+    def _new_eviction(self) -> Eviction:
+        return new_eviction(self._bound["eviction"], bounded=self._bound["max_memories"] is not None)
 
     def _draw_word(self) -> int:
         """Return 64 bits of the random stream that queries draw from."""
