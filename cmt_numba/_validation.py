@@ -19,6 +19,16 @@ MOST_FEATURES = 2**31 - 1
 MOST_MEMORIES = 2**31 - 1
 """Slots are int32."""
 
+MOST_WANTED = 1_000_000
+"""Memories, or labels, for each row: answers have room for all that are asked for. Or as many as there are."""
+
+MOST_REROUTES = 10_000
+"""After each memory: they are one step with its insertion, for which others wait."""
+
+MOST_PASSES = 10_000
+
+MOST_COMPONENTS = 2**16
+
 _EMPTY_INDICES = np.empty(0, np.int32)
 
 _SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer takes less than starting a thread
@@ -339,6 +349,16 @@ def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> i
     if not least <= value <= most:
         raise ValueError(f"{name} must be between {least} and {most}, not {value}")
     return int(value)
+
+
+def check_wanted(name: str, value: Any, n_stored: int) -> int:
+    """Return how many of the memories or labels stored are wanted for each row."""
+    return check_integer(name, value, 1, max(MOST_WANTED, n_stored))
+
+
+def check_passes(name: str, value: Any, least: int) -> int:
+    """Return how often to go through examples."""
+    return check_integer(name, value, least, MOST_PASSES)
 
 
 def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:

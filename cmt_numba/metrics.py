@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from ._state import NONE
-from ._validation import check_choice, check_integer, check_real
+from ._validation import check_choice, check_real, check_wanted
 
 F1_AVERAGES = ("micro", "samples")
 
@@ -121,7 +121,7 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     ranked : array-like of int, shape (n, at least k)
         Labels (columns of ``Y``) by row, the best first, -1 for none.
     k : int
-        So many of them count.
+        So many of them count: at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
         What each label is worth, as of :func:`inverse_propensities`: the propensity-scored precision of Jain et al.
         (2016), as a share of the highest that a ranking could have.
@@ -136,7 +136,7 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     TypeError, ValueError
         If an argument cannot be used.
     """
-    return _gain_at(Y, ranked, np.ones(check_integer("k", k, 1)), inverse_propensities, by_row=False)
+    return _gain_at(Y, ranked, np.ones(check_wanted("k", k, 0)), inverse_propensities, by_row=False)
 
 
 def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) -> float:
@@ -151,7 +151,7 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     ranked : array-like of int, shape (n, at least k)
         Labels (columns of ``Y``) by row, the best first, -1 for none.
     k : int
-        So many of them count.
+        So many of them count: at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
         What each label is worth, as of :func:`inverse_propensities`: the propensity-scored gain of Jain et al. (2016),
         all rows' as a share of the highest that rankings could have.
@@ -167,7 +167,7 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     TypeError, ValueError
         If an argument cannot be used.
     """
-    discounts = 1.0 / np.log2(np.arange(2, check_integer("k", k, 1) + 2))
+    discounts = 1.0 / np.log2(np.arange(2, check_wanted("k", k, 0) + 2))
     return _gain_at(Y, ranked, discounts, inverse_propensities, by_row=True)
 
 
@@ -208,7 +208,7 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
     found, exact : array-like of int, shape (n, at least k)
         Ids by row, the best first, -1 for none.
     k : int
-        So many of them count.
+        So many of them count: at most 1,000,000.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
     TypeError, ValueError
         If an argument cannot be used, or exact search has found nothing.
     """
-    k = check_integer("k", k, 1)
+    k = check_wanted("k", k, 0)
     found, exact = _first_columns("found", found, k), _first_columns("exact", exact, k)
     if found.shape != exact.shape:
         raise ValueError(

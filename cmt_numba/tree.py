@@ -44,6 +44,8 @@ from ._structures import writeable
 from ._supervision import forget_routes, teach_tree
 from ._validation import (
     MOST_MEMORIES,
+    MOST_REROUTES,
+    MOST_WANTED,
     Among,
     check_among,
     check_choice,
@@ -52,10 +54,12 @@ from ._validation import (
     check_integer,
     check_known,
     check_memory_ids,
+    check_passes,
     check_real,
     check_rewards,
     check_rows,
     check_seed,
+    check_wanted,
 )
 from .persistence._container import Contents
 from .persistence._trees import check_state, read_object, refusing, state_of, take, tree_contents, write_object
@@ -96,7 +100,8 @@ class ContextualMemoryTree:
     leaf_multiplier : float, default 4.0
         ``c``: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
     n_reroutes : int, default 5
-        ``d``: how many memories each tree reroutes after each memory inserted and each row of an update.
+        ``d``: how many memories each tree reroutes after each memory inserted and each row of an update:
+        at most 10,000.
     router_loss : {"squared", "logistic", "mira"}, default "squared"
         What routers minimise, by AdaGrad steps; or "mira", where each row changes a router as little as gives the row
         a margin of 1 on the right side (the passive-aggressive step).
@@ -174,7 +179,7 @@ class ContextualMemoryTree:
             "n_trees": check_integer("n_trees", n_trees, 1, 2**15),
             "alpha": check_real("alpha", alpha, 0.0, 1.0, above=True),
             "leaf_multiplier": check_real("leaf_multiplier", leaf_multiplier, 0.0, 2.0**20, above=True),
-            "n_reroutes": check_integer("n_reroutes", n_reroutes, 0),
+            "n_reroutes": check_integer("n_reroutes", n_reroutes, 0, MOST_REROUTES),
             "router_loss": check_choice("router_loss", router_loss, ROUTER_LOSSES),
             "router_learning_rate": check_real("router_learning_rate", router_learning_rate, 0.0, 1e6, above=True),
             "sure_margin": check_real("sure_margin", sure_margin, 0.0, 1e6),
@@ -379,7 +384,7 @@ class ContextualMemoryTree:
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
             Queries.
         k : int, default 1
-            Memories to return for each row.
+            Memories to return for each row: at most 1,000,000, or ``n_memories`` if that is more.
         n_probes : int, optional
             Leaves to search in all trees together, those on the surest paths first; with at least ``n_trees``, each
             tree's best leaf among them. By default one leaf in each tree. More find more and take longer.
@@ -411,7 +416,7 @@ class ContextualMemoryTree:
         """
         before = self._state  # whatever changes meanwhile, kernels get only rows of the form and width of their state
         rows = self._rows_for(before, X)
-        k = check_integer("k", k, 1)
+        k = check_wanted("k", k, self.n_memories)
         n_leaves = self._options["n_trees"] if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
         hits = no_hits(rows.n_rows, k)
@@ -566,13 +571,13 @@ class ContextualMemoryTree:
             Where rows are stored themselves: their memories' ids, which are left out of their answers. Otherwise every
             row would find itself, and learn nothing. Give -1 for a row that is not stored.
         k : int, default 10
-            Memories rewarded for each row.
+            Memories rewarded for each row: fewer than 1,000,000.
         n_probes : int, optional
             Leaves to search, as in :meth:`query`.
         epsilon : float in [0, 1], default 0.1
             Share of the rows that explore, and so teach routers.
         n_passes : int, default 1
-            How often to go through the rows.
+            How often to go through the rows: at most 10,000 times.
         progress : bool, default False
             Show a progress bar.
 
@@ -589,8 +594,8 @@ class ContextualMemoryTree:
             If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
         """
         rows = self._check_rows(X)
-        k = check_integer("k", k, 1)
-        n_passes = check_integer("n_passes", n_passes, 1)
+        k = check_integer("k", k, 1, MOST_WANTED - 1)  # with its own memory a row asks for one more
+        n_passes = check_passes("n_passes", n_passes, 1)
         own = np.full(rows.n_rows, NONE, np.int64) if own_ids is None else check_memory_ids(own_ids, rows.n_rows)
         if self.n_memories == 0:
             return 0.0
@@ -625,7 +630,7 @@ class ContextualMemoryTree:
         ids : array-like of int, shape (n,)
             Ids of the stored memories that the rows belong to.
         n_passes : int, default 1
-            How often to go through the rows, each time in another order.
+            How often to go through the rows, each time in another order: at most 10,000 times.
         afresh : bool, default False
             Let routers first forget what they have learned, for rows that show where every memory belongs. Memories
             stay where they are.
@@ -643,7 +648,7 @@ class ContextualMemoryTree:
         """
         rows = self._check_rows(X)
         ids = check_memory_ids(ids, rows.n_rows)
-        n_passes = check_integer("n_passes", n_passes, 1)
+        n_passes = check_passes("n_passes", n_passes, 1)
         check_known(ids, self._slots(ids))
         self._teach_rows(rows, ids, n_passes, afresh, progress)
 
@@ -788,14 +793,14 @@ class ContextualMemoryTree:
         Parameters
         ----------
         path : path-like
-            The file.
+            The file. Of a symbolic link, what it points to is written.
 
         Raises
         ------
         OSError
-            If the file cannot be written.
+            If the file cannot be written, or something is there that is no file: a folder, a device, a named pipe.
         """
-        write_object(path, Contents(_KIND, *self._contents()))
+        write_object(path, lambda: Contents(_KIND, *self._contents()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
