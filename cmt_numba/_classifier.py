@@ -20,7 +20,7 @@ from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._locking import changes_at_once, reads
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from ._state import NONE
-from ._validation import check_choice, check_real, check_rows, check_wanted, sound
+from ._validation import check_choice, check_real, check_rows, check_wanted, sound, unmasked
 
 VOTES = ("uniform", "score")
 
@@ -156,7 +156,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=DTYPES)
+        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
         _check_classes(y)
         self._check_parameters()
         classes, y = np.unique(y, return_inverse=True)
@@ -189,10 +189,10 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         started = hasattr(self, "forest_")
-        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=DTYPES, reset=not started)
+        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=not started)
         _check_classes(y)
         self._check_parameters()
-        expected = np.asarray(y if classes is None else classes)
+        expected = np.asarray(y if classes is None else unmasked("classes", classes))
         if classes is not None and not np.all(np.isin(y, expected)):
             raise ValueError("y must hold only classes that are named in classes")
         rows = check_rows(X, sparse=self.head_.parameters.sparse) if started else check_rows(X)

@@ -21,7 +21,7 @@ from ._membership import learn_memberships, new_duties, numbered_afresh
 from ._pairs import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from ._parallel import map_threads, spans
 from ._state import NONE
-from ._validation import check_jobs, check_rows, check_wanted, sound
+from ._validation import check_jobs, check_rows, check_wanted, sound, unmasked
 from .tree import ContextualMemoryTree
 
 _MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
@@ -399,6 +399,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
 
 def _is_vector(Y: Any) -> bool:
+    unmasked("Y", Y)
     try:
         return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim == 1
     except ValueError:  # lists of several lengths

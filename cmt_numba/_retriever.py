@@ -39,6 +39,7 @@ from ._validation import (
     check_rows,
     check_wanted,
     sound,
+    unmasked,
 )
 from ._values import Components, DistinctVectors, ValueStore, as_values, cosines, equalities
 from .rewards import ValueCosine
@@ -315,11 +316,11 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             If an argument cannot be used; nothing has changed then.
         """
         rows = self._checked(X)
-        flat = check_memory_ids(np.ravel(ids), np.size(ids))
+        flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
         if np.ndim(ids) not in (1, 2) or np.shape(ids)[0] != rows.n_rows:
             raise ValueError(f"ids must hold one row for each of the {rows.n_rows} rows of X, not {np.shape(ids)}")
         ids = flat.reshape(rows.n_rows, -1)
-        rewards = np.asarray(rewards)
+        rewards = np.asarray(unmasked("rewards", rewards))
         rewards = check_rewards(rewards.reshape(ids.shape) if rewards.size == ids.size else rewards, ids)
         self._check_stored(flat[flat != NONE])
         if self.search_ == "value":

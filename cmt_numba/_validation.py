@@ -105,22 +105,29 @@ def sound(X: Any) -> Any:
     ValueError
         If it is a sparse matrix whose indices are broken, or a masked array.
     """
-    _refuse_masked("X", X)
+    unmasked("X", X)
     return _as_csr(X) if scipy.sparse.issparse(X) else X
 
 
 def _as_dense(X: Any) -> np.ndarray:
-    _refuse_masked("X", X)
+    unmasked("X", X)
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:
         raise TypeError(f"X must be an array of real numbers or a scipy.sparse matrix or array: {error}") from error
 
 
-def _refuse_masked(name: str, value: Any) -> None:
-    """Raise ValueError for a masked array: what lies below the mask would be taken for real."""
+def unmasked(name: str, value: Any) -> Any:
+    """Return an array-like as it is, for what would take no notice of a mask.
+
+    Raises
+    ------
+    ValueError
+        If it is a masked array with masked entries: what lies below the mask would be taken for real.
+    """
     if np.ma.is_masked(value):
-        raise ValueError(f"{name} must have no masked entries")
+        raise ValueError(f"{name} must have no masked entries: fill them in or leave them out")
+    return value
 
 
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
@@ -226,7 +233,7 @@ def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
 
 
 def _as_ids(ids: Any) -> np.ndarray:
-    _refuse_masked("ids", ids)
+    unmasked("ids", ids)
     try:
         given = np.atleast_1d(np.asarray(ids))
     except ValueError as error:
@@ -263,6 +270,7 @@ def check_among(among: Any) -> Among:
     TypeError, ValueError
         If it is neither.
     """
+    unmasked("among", among)
     try:
         given = np.asarray(among)
     except (TypeError, ValueError) as error:
@@ -288,7 +296,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
     ValueError
         If they do not fit the hits, or one is NaN or outside [0, 1].
     """
-    _refuse_masked("rewards", rewards)
+    unmasked("rewards", rewards)
     try:
         rewards = np.asarray(rewards)
     except (TypeError, ValueError) as error:

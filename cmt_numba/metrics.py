@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from ._state import NONE
-from ._validation import check_choice, check_real, check_wanted
+from ._validation import check_choice, check_real, check_wanted, unmasked
 
 F1_AVERAGES = ("micro", "samples")
 
@@ -63,7 +63,7 @@ def constant_accuracy(y: Any) -> float:
     ValueError
         If there are none.
     """
-    y = np.asarray(y)
+    y = np.asarray(unmasked("y", y))
     if y.ndim != 1 or y.size == 0:
         raise ValueError(f"y must be one class for each of at least one row, not of shape {y.shape}")
     return float(np.unique(y, return_counts=True)[1].max() / y.size)
@@ -241,6 +241,7 @@ def indicators(name: str, Y: Any) -> scipy.sparse.csr_array:
     TypeError, ValueError
         If it is no matrix of numbers of at least one row.
     """
+    unmasked(name, Y)
     try:
         lists = scipy.sparse.csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y))
     except (TypeError, ValueError) as error:
@@ -264,7 +265,7 @@ def _same_shape(Y: Any, predicted: Any) -> tuple[scipy.sparse.csr_array, scipy.s
 
 
 def _first_columns(name: str, ids: Any, k: int) -> np.ndarray:
-    ids = np.asarray(ids)
+    ids = np.asarray(unmasked(name, ids))
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{name} must hold integers, not {ids.dtype}")
     if ids.ndim != 2 or ids.shape[1] < k:
@@ -298,7 +299,7 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
 
 
 def _worths(worths: Any, n_labels: int) -> np.ndarray:
-    values = np.asarray(worths, dtype=np.float64)
+    values = np.asarray(unmasked("inverse_propensities", worths), dtype=np.float64)
     if values.shape != (n_labels,) or not np.all(values >= 0.0):
         raise ValueError(f"inverse_propensities must be one number of at least 0 for each of the {n_labels} labels")
     return values
