@@ -3,15 +3,15 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._hits import Exploration, Hits
-from ._invariants import InvariantError, Leaves
 from ._version import __version__
-from .persistence import FileFormatError
-from .tree import ContextualMemoryTree
 
 if TYPE_CHECKING:
+    from ._hits import Exploration, Hits
+    from ._invariants import InvariantError, Leaves
     from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
     from .journal import DurableTree
+    from .persistence import FileFormatError
+    from .tree import ContextualMemoryTree
     from .tuning import tune
 
 __all__ = [
@@ -29,16 +29,27 @@ __all__ = [
     "tune",
 ]
 
-_IMPORTED_WHEN_USED = {  # with what takes long to import, like scikit-learn, or few need, like SQLite
+# What takes long to import, like numba and scikit-learn, or few need, like SQLite, is imported when it is used. So the
+# command line can begin before, and end without a traceback if it is interrupted meanwhile.
+_IMPORTED_WHEN_USED = {
     "CMTClassifier": "estimators",
     "CMTMultilabelClassifier": "estimators",
     "CMTRetriever": "estimators",
+    "ContextualMemoryTree": "tree",
     "DurableTree": "journal",
+    "Exploration": "_hits",
+    "FileFormatError": "persistence",
+    "Hits": "_hits",
+    "InvariantError": "_invariants",
+    "Leaves": "_invariants",
     "tune": "tuning",
 }
+_MODULES = ("persistence", "rewards", "tree")
 
 
 def __getattr__(name: str) -> Any:
     if name in _IMPORTED_WHEN_USED:
         return getattr(import_module(f".{_IMPORTED_WHEN_USED[name]}", __name__), name)
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,7 @@ from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._locking import changes_at_once, reads
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from ._state import NONE
-from ._validation import check_choice, check_integer, check_real, check_rows, sound
+from ._validation import check_choice, check_real, check_rows, check_wanted, sound, unmasked
 
 VOTES = ("uniform", "score")
 
@@ -48,9 +48,10 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         How many classes to look at for a row at most: fewer is faster, and errs more. By default a fifth of the
         classes, less where there are thousands. It can be set at any time, for learning does not depend on it.
     n_router_passes : int, default 2
-        How often each example teaches the routers. With 0 the trees are unsupervised.
+        How often each example teaches the routers: at most 10,000 times. With 0 the trees are unsupervised.
     n_head_passes : int, default 5
-        How often each example trains the head. With 0 classes are told apart by their mean examples.
+        How often each example trains the head: at most 10,000 times. With 0 classes are told apart by their mean
+        examples.
     loss : {"mira", "softmax", "logistic", "squared"}, default "mira"
         What the head learns by. "mira" is Crammer and Singer's multiclass support vector machine with squared slack,
         solved in the dual one example at a time; the others are minimised by AdaGrad.
@@ -61,7 +62,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     method : {"head", "neighbors"}, default "head"
         Whether ``predict`` answers with the head's best class, or lets the nearest memories vote.
     n_neighbors : int, default 5
-        How many memories vote.
+        How many memories vote: at most 1,000,000.
     weights : {"uniform", "score"}, default "uniform"
         Whether each memory has one vote, or as much as its score.
     leaf_multiplier : float, optional
@@ -70,7 +71,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     alpha : float in (0, 1], default 0.9
         How strongly routers keep the two sides of a node equal in number while classes are inserted.
     n_reroutes : int, default 5
-        How many classes each tree reroutes after each class inserted.
+        How many classes each tree reroutes after each class inserted: at most 10,000.
     store_examples : bool, default True
         Whether to keep all examples, which only ``kneighbors`` and ``method="neighbors"`` need. Without them memory
         grows with the classes and their features, but not with the number of examples, and a stream may be of any
@@ -155,7 +156,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=DTYPES)
+        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
         _check_classes(y)
         self._check_parameters()
         classes, y = np.unique(y, return_inverse=True)
@@ -188,10 +189,10 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         started = hasattr(self, "forest_")
-        X, y = validate_data(self, sound(X), y, accept_sparse="csr", dtype=DTYPES, reset=not started)
+        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=not started)
         _check_classes(y)
         self._check_parameters()
-        expected = np.asarray(y if classes is None else classes)
+        expected = np.asarray(y if classes is None else unmasked("classes", classes))
         if classes is not None and not np.all(np.isin(y, expected)):
             raise ValueError("y must hold only classes that are named in classes")
         rows = check_rows(X, sparse=self.head_.parameters.sparse) if started else check_rows(X)
@@ -207,7 +208,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         check_real("learning_rate", self.learning_rate, 0.0, 1e6, above=True)
         check_choice("method", self.method, ("head", "neighbors"))
         check_choice("weights", self.weights, VOTES)
-        check_integer("n_neighbors", self.n_neighbors, 1)
+        check_wanted("n_neighbors", self.n_neighbors, 0)
         if self.method == "neighbors" and not self.store_examples:
             raise ValueError('method must be "head" with store_examples=False, because neighbours are stored examples')
 
@@ -320,7 +321,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         k : int, default 5
-            Classes wanted.
+            Classes wanted: at most 1,000,000, or as many as there are if that is more.
 
         Returns
         -------
@@ -329,8 +330,8 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         scores : ndarray of float32, shape (n, k)
             Their scores; minus infinity for none.
         """
-        k = check_integer("k", k, 1)
-        labels, scores, _ = self._best_labels(self._checked(X), k)
+        rows = self._checked(X)
+        labels, scores, _ = self._best_labels(rows, check_wanted("k", k, self.classes_.size))
         return np.where(labels == NONE, NONE, self._class_of_label[labels]), scores
 
     @reads
@@ -371,7 +372,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_neighbors : int, optional
-            Memories wanted for each row; by default the parameter of this name.
+            Memories wanted for each row, at most 1,000,000; by default the parameter of this name.
         return_distance : bool, default True
             Whether to return distances too.
 
@@ -390,7 +391,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument cannot be used, or examples were not stored.
         """
-        k = check_integer("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 1)
+        k = check_wanted("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 0)
         ids, scores = self._neighbors(self._checked(X), k)
         return (1.0 - scores, ids) if return_distance else ids
 

@@ -78,9 +78,9 @@ class SavableEstimator(Guarded):
             If a parameter, a class or a value is of a type that cannot be saved: of all objects only those that JSON
             gives back as they were. Nothing has been written then.
         OSError
-            If the file cannot be written.
+            If the file cannot be written, or something is there that is no file: a folder, a device, a named pipe.
         """
-        write_object(path, estimator_contents(self))
+        write_object(path, lambda: estimator_contents(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:

@@ -22,6 +22,7 @@ class Eviction:
     """The policy of a forest without a bound: it is never asked, and takes note of nothing."""
 
     minds_queries = False  # whether what queries return makes a difference
+    recency = new_recency(np.empty(0, np.int64), 0)  # what the kernel that removes memories keeps up to date
 
     @property
     def nbytes(self) -> int:
@@ -38,14 +39,12 @@ class Eviction:
     def returned(self, state: State, ids: np.ndarray) -> None:
         """Take note of memories returned: int64, shape (n, k), the best first, NONE for none."""
 
-    def removed(self, state: State, slots: np.ndarray, last_ids: np.ndarray) -> None:
-        """Take note of as many memories gone from some slots, and of the ids that were in the last slots before."""
-
     def taken_back(self, first: int) -> None:
         """Take note that the memories in slots ``first`` and above, as far as they are known, are to go again."""
 
-    def moved(self, old: State, new: State) -> None:
-        """Take note of other slots for all memories."""
+    def moved(self, old: State, new: State) -> Eviction:
+        """Return the policy that goes on where all memories have other slots; this one stays as it is."""
+        return self
 
     def check(self, state: State) -> None:
         """Raise InvariantError if what the policy keeps does not fit the forest."""
@@ -102,58 +101,48 @@ class LeastRecentlyReturned(Eviction):
     minds_queries = True
 
     def __init__(self) -> None:
-        self._recency = new_recency(np.empty(0, np.int64), 0)
+        self.recency = new_recency(np.empty(0, np.int64), 0)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the list."""
-        return sum(array.nbytes for array in self._recency)
+        return sum(array.nbytes for array in self.recency)
 
     def choose(self, state: State, n: int) -> np.ndarray:
         """Return the ids of the first memories of the list."""
         slots = np.empty(n, np.int64)
-        list_first(self._of(state, int(state.keys.totals[N_MEMORIES])), slots)
+        list_first(self._complete(state), slots)
         return state.keys.ids[slots]
 
     def inserted(self, state: State, first: int) -> None:
         """List new memories as the last ones."""
-        recency, capacity = self._of(state, first), state.keys.ids.size
-        if recency.before.size < capacity:
-            before, after = resized(recency.before, capacity, 0), resized(recency.after, capacity, 0)
-            before[recency.before.size :], after[recency.before.size :] = NOT_LISTED, NOT_LISTED
-            self._recency = recency = recency._replace(before=before, after=after)
-        put_last(recency, np.arange(first, state.keys.totals[N_MEMORIES]))
+        put_last(self._with_room(state), np.arange(first, state.keys.totals[N_MEMORIES]))
 
     def returned(self, state: State, ids: np.ndarray) -> None:
         """List memories as the last ones: row after row, and the best of each row behind the others."""
         asked = np.ascontiguousarray(ids[:, ::-1]).reshape(-1)
         slots = np.full(asked.size, NONE, np.int64)
         find_slots(state.keys, asked, slots)
-        slots = slots[(slots != NONE) & (slots < self._recency.before.size)]
-        listed = self._recency.before[slots] != NOT_LISTED  # memories on their way in or out are not
-        put_last(self._recency, slots[listed])
-
-    def removed(self, state: State, slots: np.ndarray, last_ids: np.ndarray) -> None:
-        """Take memories out of the list, and call those by their new slots that have filled the gaps."""
-        moved_to, n = np.full(last_ids.size, NONE, np.int64), int(state.keys.totals[N_MEMORIES])
-        find_slots(state.keys, last_ids, moved_to)
-        take_out(self._recency, slots, n, moved_to)
+        slots = slots[(slots != NONE) & (slots < self.recency.before.size)]
+        listed = self.recency.before[slots] != NOT_LISTED  # memories on their way in or out are not
+        put_last(self.recency, slots[listed])
 
     def taken_back(self, first: int) -> None:
         """Take memories out of the list."""
-        slots = first + np.flatnonzero(self._recency.before[first:] != NOT_LISTED)
-        take_out(self._recency, slots, 0, np.empty(0, np.int64))
+        take_out(self.recency, first + np.flatnonzero(self.recency.before[first:] != NOT_LISTED))
 
-    def moved(self, old: State, new: State) -> None:
-        """Call all memories by their new slots."""
+    def moved(self, old: State, new: State) -> Eviction:
+        """Return a policy that calls all memories by their new slots."""
         order = self._order(old)
         moved_to = np.empty_like(order)
         find_slots(new.keys, old.keys.ids[order], moved_to)
-        self._recency = new_recency(moved_to, new.keys.ids.size)
+        policy = LeastRecentlyReturned()
+        policy.recency = new_recency(moved_to, new.keys.ids.size)
+        return policy
 
     def check(self, state: State) -> None:
         """Raise InvariantError unless the list holds every memory once."""
-        check_recency(self._recency, int(state.keys.totals[N_MEMORIES]))
+        check_recency(self._complete(state), int(state.keys.totals[N_MEMORIES]))
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
         """Return the slots of all memories in order: int32."""
@@ -162,20 +151,29 @@ class LeastRecentlyReturned(Eviction):
     def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
         """List memories in the order of a file."""
         order = check_order(arrays.get(_ORDER), int(state.keys.totals[N_MEMORIES]))
-        self._recency = new_recency(order, state.keys.ids.size)
+        self.recency = new_recency(order, state.keys.ids.size)
 
-    def _of(self, state: State, n: int) -> Recency:
-        """Return the list of the first ``n`` slots.
+    def _with_room(self, state: State) -> Recency:
+        """Return the list with room for as many memories as the forest has."""
+        recency, capacity = self.recency, state.keys.ids.size
+        old = recency.before.size
+        if old < capacity:
+            before, after = resized(recency.before, capacity, 0), resized(recency.after, capacity, 0)
+            before[old:], after[old:] = NOT_LISTED, NOT_LISTED
+            self.recency = recency = recency._replace(before=before, after=after)
+        return recency
 
-        If a call was broken off when the memories had changed, and the list had not, it begins anew in order of ids.
-        """
-        if self._recency.totals[LENGTH] != n:
-            self._recency = new_recency(np.argsort(state.keys.ids[:n]), state.keys.ids.size)
-        return self._recency
+    def _complete(self, state: State) -> Recency:
+        """Return the list of all memories: those that a broken-off insert has left without a place come last."""
+        n = int(state.keys.totals[N_MEMORIES])
+        if self.recency.totals[LENGTH] < n:
+            recency = self._with_room(state)
+            put_last(recency, np.flatnonzero(recency.before[:n] == NOT_LISTED))
+        return self.recency
 
     def _order(self, state: State) -> np.ndarray:
         slots = np.empty(int(state.keys.totals[N_MEMORIES]), np.int64)
-        list_first(self._of(state, slots.size), slots)
+        list_first(self._complete(state), slots)
         return slots
 
 

@@ -21,10 +21,19 @@ uses them and need no cache entry of their own:
   wrapper that Python would call, a third of what there is to compile: to call one from Python ends the process.
 - ``inner_allocating`` is for what a kernel calls once to make room to work in. It is merged into the kernel too.
 
+A function that Python calls is compiled, or taken from the cache, at its first call. An interrupt (Ctrl-C) that comes
+meanwhile is raised when this is done, after some seconds at most. For numba reads the lists of what it can compile by
+generators, once each. One that an exception leaves is at its end, and from then on every compilation in the process
+fails with ``RuntimeError: generator raised StopIteration``. Later calls are as fast as without.
+
 Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.
 """
 
 import os
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from numba import njit
@@ -38,9 +47,37 @@ _UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _INLINED: dict[str, Any] = {**_UNCOUNTED, "forceinline": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
 
-kernel = njit(**_OPTIONS, cache=_CACHE)
+
+def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what ``work`` returns of the arguments. An interrupt that comes meanwhile is raised afterwards."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        return work(*args, **kwargs)  # no interrupt is raised here, or not by Python
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        return work(*args, **kwargs)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator as the one given, for functions that are compiled without an interrupt in between."""
+
+    def decorated(function: Any) -> Any:
+        dispatcher = decorate(function)
+        if dispatcher is not function:  # numba is not told to leave functions as they are
+            dispatcher._compile_for_args = partial(uninterrupted, dispatcher._compile_for_args)
+        return dispatcher
+
+    return decorated
+
+
+kernel = _called_by_python(njit(**_OPTIONS, cache=_CACHE))
 inner = njit(**_OPTIONS, **_UNWRAPPED, **_INLINED)
-inner_exported = njit(**_OPTIONS, **_INLINED)
+inner_exported = _called_by_python(njit(**_OPTIONS, **_INLINED))
 inner_fastmath = njit(**_OPTIONS, **_UNWRAPPED, **_INLINED, fastmath=_FASTMATH)
 inner_called = njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED)
 inner_merged = njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED, inline="always")

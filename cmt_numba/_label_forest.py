@@ -27,7 +27,7 @@ from ._head import (
 from ._keys import Rows, as_matrix, keep_heaviest, normalize_rows
 from ._parallel import share_rows
 from ._state import DONE, NEXT_ROW, NONE, TABLES_END
-from ._validation import check_integer, check_jobs, check_real, check_rows
+from ._validation import check_integer, check_jobs, check_passes, check_real, check_rows
 from .tree import ContextualMemoryTree
 
 # Labels that are looked at for a row.
@@ -98,8 +98,8 @@ class LabelForest(SavableEstimator, BaseEstimator):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_integer("n_router_passes", self.n_router_passes, 0)
-        check_integer("n_head_passes", self.n_head_passes, 0)
+        check_passes("n_router_passes", self.n_router_passes, 0)
+        check_passes("n_head_passes", self.n_head_passes, 0)
         check_real("aggressiveness", self.aggressiveness, 0.0, 1e6, above=True)
         if self.n_probes is not None:
             check_integer("n_probes", self.n_probes, 1)

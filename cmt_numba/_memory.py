@@ -14,6 +14,7 @@ from ._keys import drop_key, find_slot, key_of, longest_key, prefetch_key
 from ._linear import locate, located_margin, margin_of, new_workspace, release_model, reset_model
 from ._prefetch import prefetch
 from ._random import peek_below, random_below
+from ._recency import take_out_slot
 from ._references import by_reference, by_value
 from ._routers import forget_absent, train_router
 from ._state import (
@@ -343,8 +344,8 @@ def remove_slots_from(state, t, first):
 
 
 @kernel
-def remove_ids(state, ids):
-    """REMOVE memories from every tree and from the key store."""
+def remove_ids(state, recency, ids):
+    """REMOVE memories from every tree, from the key store and from the order in which they were returned."""
     state = by_reference(state)
     for i in range(ids.size):
         slot = find_slot(state.keys, ids[i])
@@ -353,4 +354,5 @@ def remove_ids(state, ids):
             _remove_slot(state, t, slot, last)
         if not state.parameters.sparse:
             move_code(state, last, slot)
+        take_out_slot(recency, slot, last)
         drop_key(state, slot)

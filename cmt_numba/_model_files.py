@@ -13,7 +13,7 @@ from ._estimator_files import estimator_contents, estimator_of
 from ._version import __version__
 from .formats import ReadOptions
 from .persistence._columns import document, read_document
-from .persistence._container import FileFormatError, starts_like_ours
+from .persistence._container import Contents, FileFormatError, starts_like_ours
 from .persistence._trees import read_object, refusing, write_object
 
 _OPTIONS = "read_options"
@@ -58,8 +58,12 @@ def save_model(path: Path, model: Model) -> None:
     OSError
         If the file cannot be written.
     """
-    contents = estimator_contents(model.estimator)
-    contents.arrays[_OPTIONS] = document(asdict(model.options))
+
+    def contents() -> Contents:
+        gathered = estimator_contents(model.estimator)
+        gathered.arrays[_OPTIONS] = document(asdict(model.options))
+        return gathered
+
     write_object(path, contents)
 
 

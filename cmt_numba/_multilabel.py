@@ -21,7 +21,7 @@ from ._membership import learn_memberships, new_duties, numbered_afresh
 from ._pairs import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from ._parallel import map_threads, spans
 from ._state import NONE
-from ._validation import check_integer, check_jobs, check_rows, sound
+from ._validation import check_jobs, check_rows, check_wanted, sound, unmasked
 from .tree import ContextualMemoryTree
 
 _MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
@@ -266,7 +266,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         k : int, default 5
-            Labels wanted.
+            Labels wanted: at most 1,000,000, or as many as there are if that is more.
 
         Returns
         -------
@@ -275,8 +275,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         decisions : ndarray of float32, shape (n, k)
             Their scores, positive where the row should have the label; minus infinity for none.
         """
-        k = check_integer("k", k, 1)
         rows = self._checked(X)
+        k = check_wanted("k", k, self.classes_.size)
         if self.forest_.n_memories == 0:
             return np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf, np.float32)
         labels, scores, _ = self._best_labels(rows, k)
@@ -357,7 +357,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_neighbors : int, default 5
-            Examples wanted for each row.
+            Examples wanted for each row: at most 1,000,000.
         return_distance : bool, default True
             Whether to return distances too.
 
@@ -375,7 +375,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument cannot be used, or examples were not stored.
         """
-        rows, k = self._checked(X), check_integer("n_neighbors", n_neighbors, 1)
+        rows, k = self._checked(X), check_wanted("n_neighbors", n_neighbors, 0)
         if self.examples_ is None:
             raise ValueError("store_examples must be True when examples are learned that shall be found as neighbours")
         hits = self.examples_.query(as_matrix(rows), k, _EXAMPLE_LEAVES)
@@ -399,6 +399,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
 
 def _is_vector(Y: Any) -> bool:
+    unmasked("Y", Y)
     try:
         return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim == 1
     except ValueError:  # lists of several lengths

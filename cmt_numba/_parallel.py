@@ -6,7 +6,7 @@ second compilation.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
@@ -22,7 +22,7 @@ class Workers(Protocol):
     """Threads that work out a function of each of some items."""
 
     def __call__(self, function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-        """Return the function of each item; an error of one is raised when all have come to an end."""
+        """Return the function of each item; an error of one is raised when all have come to an end, and is the last."""
 
 
 @contextmanager
@@ -36,11 +36,11 @@ def workers(n_threads: int) -> Iterator[Workers]:
         def run(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
             if len(items) == 1:
                 return _in_own_thread(function, items)
-            futures = [pool.submit(function, item) for item in items]
             try:
-                return [future.result() for future in futures]
-            finally:
-                wait(futures)
+                return [future.result() for future in [pool.submit(function, item) for item in items]]
+            except BaseException:
+                pool.shutdown()  # waits for what has begun, also where this was broken off before it was noted
+                raise
 
         yield run
 

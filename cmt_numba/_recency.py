@@ -20,7 +20,11 @@ NOT_LISTED = np.int32(-2)
 
 
 class Recency(NamedTuple):
-    """The list. Slots that are not in it have NOT_LISTED for both neighbours."""
+    """The list. Slots that are not in it have NOT_LISTED for both neighbours.
+
+    What is listed is a memory: the kernel that removes memories takes them out. Of new memories those may be missing
+    whose insert is under way or was broken off.
+    """
 
     before: np.ndarray  # int32 (capacity,): the slot returned just before, NONE for the first one
     after: np.ndarray  # int32 (capacity,)
@@ -72,6 +76,20 @@ def _rename(recency, old, new):
     recency.after[old] = NOT_LISTED
 
 
+@inner
+def _is_listed(recency, slot):
+    return slot < recency.before.size and recency.before[slot] != NOT_LISTED
+
+
+@inner
+def take_out_slot(recency, slot, last):
+    """Take a slot out of the list and call slot ``last`` by it; what is not listed stays so."""
+    if _is_listed(recency, slot):
+        _unlink(recency, slot)
+    if slot != last and _is_listed(recency, last):
+        _rename(recency, last, slot)
+
+
 @kernel
 def put_last(recency, slots):
     """List slots as the last ones, one after another, wherever they stood before; NONE is passed over."""
@@ -87,13 +105,10 @@ def put_last(recency, slots):
 
 
 @kernel
-def take_out(recency, slots, first_moved, moved_to):
-    """Take slots out of the list, and call those from ``first_moved`` on by other slots, unless these are NONE."""
+def take_out(recency, slots):
+    """Take slots out of the list."""
     for i in range(slots.size):
         _unlink(recency, slots[i])
-    for i in range(moved_to.size):
-        if moved_to[i] != NONE:
-            _rename(recency, first_moved + i, moved_to[i])
 
 
 @kernel

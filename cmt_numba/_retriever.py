@@ -26,15 +26,20 @@ from ._locking import changes_at_once, reads
 from ._parallel import share_rows
 from ._state import NONE
 from ._validation import (
+    MOST_COMPONENTS,
+    MOST_WANTED,
     check_choice,
     check_ids,
     check_integer,
     check_jobs,
     check_memory_ids,
+    check_passes,
     check_real,
     check_rewards,
     check_rows,
+    check_wanted,
     sound,
+    unmasked,
 )
 from ._values import Components, DistinctVectors, ValueStore, as_values, cosines, equalities
 from .rewards import ValueCosine
@@ -72,11 +77,12 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
     n_probes : int, optional
         Leaves searched in all trees together; by default 1 for each tree over keys, 4 over values.
     n_components : int, default 64
-        Of the search by value: how many components of values are compared.
+        Of the search by value: how many components of values are compared; at most 65,536.
     regularization : float, default 3.0
         Of the search by value: the ridge. Keys have length 1, so it counts like so many examples of a feature.
     n_value_passes : int, default 10
-        Of the search by value: how often the expectation learns from each memory.
+        Of the search by value: how often the expectation learns from each memory; at most 10,000 times, as with all
+        passes.
     n_router_passes : int, default 1
         Of the search by value: how often each memory teaches the routers.
     n_reward_passes : int, default 0
@@ -86,7 +92,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
     alpha : float in (0, 1], default 0.9
         How strongly routers keep the two sides of a node equal in number.
     n_reroutes : int, default 5
-        How many memories each tree reroutes after each insertion.
+        How many memories each tree reroutes after each insertion; at most 10,000.
     n_jobs : int, optional
         Threads; by default one, with -1 as many as numba uses. Answers do not depend on it.
     random_state : int, numpy.random.RandomState or None
@@ -150,10 +156,10 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         for name in ("n_trees", "n_probes"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), 1)
-        check_integer("n_components", self.n_components, 1)
+        check_integer("n_components", self.n_components, 1, MOST_COMPONENTS)
         check_real("regularization", self.regularization, 0.0, 1e9, above=True)
         for name in ("n_value_passes", "n_router_passes", "n_reward_passes"):
-            check_integer(name, getattr(self, name), 0)
+            check_passes(name, getattr(self, name), 0)
 
     # Learning
 
@@ -310,11 +316,11 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             If an argument cannot be used; nothing has changed then.
         """
         rows = self._checked(X)
-        flat = check_memory_ids(np.ravel(ids), np.size(ids))
+        flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
         if np.ndim(ids) not in (1, 2) or np.shape(ids)[0] != rows.n_rows:
             raise ValueError(f"ids must hold one row for each of the {rows.n_rows} rows of X, not {np.shape(ids)}")
         ids = flat.reshape(rows.n_rows, -1)
-        rewards = np.asarray(rewards)
+        rewards = np.asarray(unmasked("rewards", rewards))
         rewards = check_rewards(rewards.reshape(ids.shape) if rewards.size == ids.size else rewards, ids)
         self._check_stored(flat[flat != NONE])
         if self.search_ == "value":
@@ -463,7 +469,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         k : int, default 1
-            Memories wanted.
+            Memories wanted: at most 1,000,000, or as many as are stored if that is more.
 
         Returns
         -------
@@ -471,8 +477,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             Their ids, -1 for none, and scores: the scorer's, or the rewards expected where search is by value. Of
             several memories of one value only one is named then.
         """
-        k = check_integer("k", k, 1)
-        return self._best(self._checked(X), k)
+        return self._best(self._checked(X), check_wanted("k", k, self.n_memories_))
 
     @reads
     def predict(self, X: Any) -> Any:
@@ -497,7 +502,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_neighbors : int, default 5
-            Memories wanted.
+            Memories wanted: at most 1,000,000, or as many as are stored if that is more.
         return_distance : bool, default True
             Whether to return distances too.
 
@@ -508,7 +513,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
             Ids: positions among all memories ever stored, -1 for none.
         """
-        hits = self._best(self._checked(X), check_integer("n_neighbors", n_neighbors, 1))
+        hits = self._best(self._checked(X), check_wanted("n_neighbors", n_neighbors, self.n_memories_))
         return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
 
     @reads
@@ -566,7 +571,8 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             return hits._replace(ids=np.where(hits.ids == NONE, NONE, self._memory_of[hits.ids]), scores=scores)
         if self._memory_of.size == self._entry_of.size:
             return self.forest_.query(as_matrix(rows), k, self.n_probes)
-        hits = self.forest_.query(as_matrix(rows), 2 * k + _SPARE_ANSWERS, self.n_probes)
+        wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest_.n_memories))
+        hits = self.forest_.query(as_matrix(rows), wanted, self.n_probes)
         return _each_once(hits._replace(ids=np.where(hits.ids == NONE, NONE, self._memory_of[hits.ids])), k)
 
     def _expected(self, rows: Rows) -> np.ndarray:

@@ -19,6 +19,16 @@ MOST_FEATURES = 2**31 - 1
 MOST_MEMORIES = 2**31 - 1
 """Slots are int32."""
 
+MOST_WANTED = 1_000_000
+"""Memories, or labels, for each row: answers have room for all that are asked for. Or as many as there are."""
+
+MOST_REROUTES = 10_000
+"""After each memory: they are one step with its insertion, for which others wait."""
+
+MOST_PASSES = 10_000
+
+MOST_COMPONENTS = 2**16
+
 _EMPTY_INDICES = np.empty(0, np.int32)
 
 _SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer takes less than starting a thread
@@ -95,22 +105,29 @@ def sound(X: Any) -> Any:
     ValueError
         If it is a sparse matrix whose indices are broken, or a masked array.
     """
-    _refuse_masked("X", X)
+    unmasked("X", X)
     return _as_csr(X) if scipy.sparse.issparse(X) else X
 
 
 def _as_dense(X: Any) -> np.ndarray:
-    _refuse_masked("X", X)
+    unmasked("X", X)
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:
         raise TypeError(f"X must be an array of real numbers or a scipy.sparse matrix or array: {error}") from error
 
 
-def _refuse_masked(name: str, value: Any) -> None:
-    """Raise ValueError for a masked array: what lies below the mask would be taken for real."""
+def unmasked(name: str, value: Any) -> Any:
+    """Return an array-like as it is, for what would take no notice of a mask.
+
+    Raises
+    ------
+    ValueError
+        If it is a masked array with masked entries: what lies below the mask would be taken for real.
+    """
     if np.ma.is_masked(value):
-        raise ValueError(f"{name} must have no masked entries")
+        raise ValueError(f"{name} must have no masked entries: fill them in or leave them out")
+    return value
 
 
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
@@ -216,7 +233,7 @@ def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
 
 
 def _as_ids(ids: Any) -> np.ndarray:
-    _refuse_masked("ids", ids)
+    unmasked("ids", ids)
     try:
         given = np.atleast_1d(np.asarray(ids))
     except ValueError as error:
@@ -253,6 +270,7 @@ def check_among(among: Any) -> Among:
     TypeError, ValueError
         If it is neither.
     """
+    unmasked("among", among)
     try:
         given = np.asarray(among)
     except (TypeError, ValueError) as error:
@@ -278,7 +296,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
     ValueError
         If they do not fit the hits, or one is NaN or outside [0, 1].
     """
-    _refuse_masked("rewards", rewards)
+    unmasked("rewards", rewards)
     try:
         rewards = np.asarray(rewards)
     except (TypeError, ValueError) as error:
@@ -339,6 +357,16 @@ def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> i
     if not least <= value <= most:
         raise ValueError(f"{name} must be between {least} and {most}, not {value}")
     return int(value)
+
+
+def check_wanted(name: str, value: Any, n_stored: int) -> int:
+    """Return how many of the memories or labels stored are wanted for each row."""
+    return check_integer(name, value, 1, max(MOST_WANTED, n_stored))
+
+
+def check_passes(name: str, value: Any, least: int) -> int:
+    """Return how often to go through examples."""
+    return check_integer(name, value, least, MOST_PASSES)
 
 
 def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:

@@ -12,6 +12,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
 from ._growth import resized
+from ._validation import unmasked
 
 
 def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
@@ -24,6 +25,7 @@ def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
     ValueError
         If they are not one for each row, or vectors that are not finite.
     """
+    unmasked("y", y)
     values = scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else _as_array(y, objects)
     if values.shape[:1] != (n_rows,):
         n_values = values.shape[0] if values.ndim else 1

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from ._state import NONE
-from ._validation import check_choice, check_integer, check_real
+from ._validation import check_choice, check_real, check_wanted, unmasked
 
 F1_AVERAGES = ("micro", "samples")
 
@@ -63,7 +63,7 @@ def constant_accuracy(y: Any) -> float:
     ValueError
         If there are none.
     """
-    y = np.asarray(y)
+    y = np.asarray(unmasked("y", y))
     if y.ndim != 1 or y.size == 0:
         raise ValueError(f"y must be one class for each of at least one row, not of shape {y.shape}")
     return float(np.unique(y, return_counts=True)[1].max() / y.size)
@@ -121,7 +121,7 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     ranked : array-like of int, shape (n, at least k)
         Labels (columns of ``Y``) by row, the best first, -1 for none.
     k : int
-        So many of them count.
+        So many of them count: at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
         What each label is worth, as of :func:`inverse_propensities`: the propensity-scored precision of Jain et al.
         (2016), as a share of the highest that a ranking could have.
@@ -136,7 +136,7 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     TypeError, ValueError
         If an argument cannot be used.
     """
-    return _gain_at(Y, ranked, np.ones(check_integer("k", k, 1)), inverse_propensities, by_row=False)
+    return _gain_at(Y, ranked, np.ones(check_wanted("k", k, 0)), inverse_propensities, by_row=False)
 
 
 def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) -> float:
@@ -151,7 +151,7 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     ranked : array-like of int, shape (n, at least k)
         Labels (columns of ``Y``) by row, the best first, -1 for none.
     k : int
-        So many of them count.
+        So many of them count: at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
         What each label is worth, as of :func:`inverse_propensities`: the propensity-scored gain of Jain et al. (2016),
         all rows' as a share of the highest that rankings could have.
@@ -167,7 +167,7 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     TypeError, ValueError
         If an argument cannot be used.
     """
-    discounts = 1.0 / np.log2(np.arange(2, check_integer("k", k, 1) + 2))
+    discounts = 1.0 / np.log2(np.arange(2, check_wanted("k", k, 0) + 2))
     return _gain_at(Y, ranked, discounts, inverse_propensities, by_row=True)
 
 
@@ -208,7 +208,7 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
     found, exact : array-like of int, shape (n, at least k)
         Ids by row, the best first, -1 for none.
     k : int
-        So many of them count.
+        So many of them count: at most 1,000,000.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
     TypeError, ValueError
         If an argument cannot be used, or exact search has found nothing.
     """
-    k = check_integer("k", k, 1)
+    k = check_wanted("k", k, 0)
     found, exact = _first_columns("found", found, k), _first_columns("exact", exact, k)
     if found.shape != exact.shape:
         raise ValueError(
@@ -241,6 +241,7 @@ def indicators(name: str, Y: Any) -> scipy.sparse.csr_array:
     TypeError, ValueError
         If it is no matrix of numbers of at least one row.
     """
+    unmasked(name, Y)
     try:
         lists = scipy.sparse.csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y))
     except (TypeError, ValueError) as error:
@@ -264,7 +265,7 @@ def _same_shape(Y: Any, predicted: Any) -> tuple[scipy.sparse.csr_array, scipy.s
 
 
 def _first_columns(name: str, ids: Any, k: int) -> np.ndarray:
-    ids = np.asarray(ids)
+    ids = np.asarray(unmasked(name, ids))
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{name} must hold integers, not {ids.dtype}")
     if ids.ndim != 2 or ids.shape[1] < k:
@@ -298,7 +299,7 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
 
 
 def _worths(worths: Any, n_labels: int) -> np.ndarray:
-    values = np.asarray(worths, dtype=np.float64)
+    values = np.asarray(unmasked("inverse_propensities", worths), dtype=np.float64)
     if values.shape != (n_labels,) or not np.all(values >= 0.0):
         raise ValueError(f"inverse_propensities must be one number of at least 0 for each of the {n_labels} labels")
     return values

@@ -15,7 +15,7 @@ import numpy as np
 from ._jit import kernel
 from ._keys import Rows
 from ._state import NONE
-from ._validation import check_rows
+from ._validation import check_rows, unmasked
 
 Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Takes positions of rows, int64 (n,), and ids, int64 (n, k), -1 for none; returns rewards in [0, 1], (n, k)."""
@@ -38,7 +38,8 @@ class LabelEquality:
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
-        self.of_memories, self.of_rows = np.asarray(of_memories), np.asarray(of_rows)
+        self.of_memories = np.asarray(unmasked("of_memories", of_memories))
+        self.of_rows = np.asarray(unmasked("of_rows", of_rows))
         if self.of_memories.ndim != 1 or self.of_rows.ndim != 1:
             raise ValueError("of_memories and of_rows must have one dimension: a label for each memory and each row")
 

@@ -13,7 +13,7 @@ import numpy as np
 from . import _invariants
 from ._codes import encode_keys
 from ._compaction import compacted
-from ._eviction import EVICTIONS, new_eviction
+from ._eviction import EVICTIONS, Eviction, new_eviction
 from ._exploration import explore_rows
 from ._growth import trimmed, with_more, with_room_for_keys
 from ._hits import Hits, no_hits, without_own
@@ -44,6 +44,8 @@ from ._structures import writeable
 from ._supervision import forget_routes, teach_tree
 from ._validation import (
     MOST_MEMORIES,
+    MOST_REROUTES,
+    MOST_WANTED,
     Among,
     check_among,
     check_choice,
@@ -52,10 +54,12 @@ from ._validation import (
     check_integer,
     check_known,
     check_memory_ids,
+    check_passes,
     check_real,
     check_rewards,
     check_rows,
     check_seed,
+    check_wanted,
 )
 from .persistence._container import Contents
 from .persistence._trees import check_state, read_object, refusing, state_of, take, tree_contents, write_object
@@ -96,7 +100,8 @@ class ContextualMemoryTree:
     leaf_multiplier : float, default 4.0
         ``c``: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
     n_reroutes : int, default 5
-        ``d``: how many memories each tree reroutes after each memory inserted and each row of an update.
+        ``d``: how many memories each tree reroutes after each memory inserted and each row of an update:
+        at most 10,000.
     router_loss : {"squared", "logistic", "mira"}, default "squared"
         What routers minimise, by AdaGrad steps; or "mira", where each row changes a router as little as gives the row
         a margin of 1 on the right side (the passive-aggressive step).
@@ -174,19 +179,20 @@ class ContextualMemoryTree:
             "n_trees": check_integer("n_trees", n_trees, 1, 2**15),
             "alpha": check_real("alpha", alpha, 0.0, 1.0, above=True),
             "leaf_multiplier": check_real("leaf_multiplier", leaf_multiplier, 0.0, 2.0**20, above=True),
-            "n_reroutes": check_integer("n_reroutes", n_reroutes, 0),
+            "n_reroutes": check_integer("n_reroutes", n_reroutes, 0, MOST_REROUTES),
             "router_loss": check_choice("router_loss", router_loss, ROUTER_LOSSES),
             "router_learning_rate": check_real("router_learning_rate", router_learning_rate, 0.0, 1e6, above=True),
             "sure_margin": check_real("sure_margin", sure_margin, 0.0, 1e6),
             "scorer_loss": check_choice("scorer_loss", scorer_loss, SCORER_LOSSES),
             "scorer_learning_rate": check_real("scorer_learning_rate", scorer_learning_rate, 0.0, 1e6, above=True),
         }
-        bounded = max_memories is not None
+        if max_memories is not None:
+            max_memories = check_integer("max_memories", max_memories, 1, MOST_MEMORIES)
         self._bound: dict[str, Any] = {
-            "max_memories": check_integer("max_memories", max_memories, 1, MOST_MEMORIES) if bounded else None,
+            "max_memories": max_memories,
             "eviction": EVICTIONS[check_choice("eviction", eviction, EVICTIONS)],
         }
-        self._eviction = new_eviction(self._bound["eviction"], bounded=bounded)
+        self._eviction = self._new_eviction()
         self._n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 2**15)
         # What the trees draw from first, one random stream each and one more for queries.
         self._streams = check_seed(random_state).generate_state(self._options["n_trees"] + 1, np.uint64)
@@ -264,7 +270,8 @@ class ContextualMemoryTree:
         """
         if self._state is not None:
             _invariants.check(self._state)
-            self._eviction.check(self._state)
+            with self._guard.instant:
+                self._eviction.check(self._state)
             self._check_bound()
 
     def _check_bound(self) -> None:
@@ -326,14 +333,14 @@ class ContextualMemoryTree:
         first = int(state.keys.totals[N_MEMORIES])
         if first + rows.n_rows > MOST_MEMORIES:
             raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")
-        self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
         try:
+            self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
             self._insert_in_steps(rows, first, progress)
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
         except BaseException:
             if before is None:
-                self._state = None
+                self._state, self._eviction = None, self._new_eviction()
             else:
                 self._take_back(first)
             raise
@@ -377,7 +384,7 @@ class ContextualMemoryTree:
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
             Queries.
         k : int, default 1
-            Memories to return for each row.
+            Memories to return for each row: at most 1,000,000, or ``n_memories`` if that is more.
         n_probes : int, optional
             Leaves to search in all trees together, those on the surest paths first; with at least ``n_trees``, each
             tree's best leaf among them. By default one leaf in each tree. More find more and take longer.
@@ -409,7 +416,7 @@ class ContextualMemoryTree:
         """
         before = self._state  # whatever changes meanwhile, kernels get only rows of the form and width of their state
         rows = self._rows_for(before, X)
-        k = check_integer("k", k, 1)
+        k = check_wanted("k", k, self.n_memories)
         n_leaves = self._options["n_trees"] if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
         hits = no_hits(rows.n_rows, k)
@@ -564,13 +571,13 @@ class ContextualMemoryTree:
             Where rows are stored themselves: their memories' ids, which are left out of their answers. Otherwise every
             row would find itself, and learn nothing. Give -1 for a row that is not stored.
         k : int, default 10
-            Memories rewarded for each row.
+            Memories rewarded for each row: fewer than 1,000,000.
         n_probes : int, optional
             Leaves to search, as in :meth:`query`.
         epsilon : float in [0, 1], default 0.1
             Share of the rows that explore, and so teach routers.
         n_passes : int, default 1
-            How often to go through the rows.
+            How often to go through the rows: at most 10,000 times.
         progress : bool, default False
             Show a progress bar.
 
@@ -587,8 +594,8 @@ class ContextualMemoryTree:
             If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
         """
         rows = self._check_rows(X)
-        k = check_integer("k", k, 1)
-        n_passes = check_integer("n_passes", n_passes, 1)
+        k = check_integer("k", k, 1, MOST_WANTED - 1)  # with its own memory a row asks for one more
+        n_passes = check_passes("n_passes", n_passes, 1)
         own = np.full(rows.n_rows, NONE, np.int64) if own_ids is None else check_memory_ids(own_ids, rows.n_rows)
         if self.n_memories == 0:
             return 0.0
@@ -623,7 +630,7 @@ class ContextualMemoryTree:
         ids : array-like of int, shape (n,)
             Ids of the stored memories that the rows belong to.
         n_passes : int, default 1
-            How often to go through the rows, each time in another order.
+            How often to go through the rows, each time in another order: at most 10,000 times.
         afresh : bool, default False
             Let routers first forget what they have learned, for rows that show where every memory belongs. Memories
             stay where they are.
@@ -641,7 +648,7 @@ class ContextualMemoryTree:
         """
         rows = self._check_rows(X)
         ids = check_memory_ids(ids, rows.n_rows)
-        n_passes = check_integer("n_passes", n_passes, 1)
+        n_passes = check_passes("n_passes", n_passes, 1)
         check_known(ids, self._slots(ids))
         self._teach_rows(rows, ids, n_passes, afresh, progress)
 
@@ -685,10 +692,7 @@ class ContextualMemoryTree:
         """Remove stored memories."""
 
         def remove(start: int, stop: int) -> None:
-            some, state, n = ids[start:stop], self._allocated(), self.n_memories
-            slots, last_ids = self._slots(some), state.keys.ids[n - some.size : n].copy()
-            remove_ids(state, some)
-            self._eviction.removed(state, slots, last_ids)
+            remove_ids(self._allocated(), self._eviction.recency, ids[start:stop])
 
         steps = Steps(0, ids.size)
         for start, stop in steps:
@@ -772,8 +776,8 @@ class ContextualMemoryTree:
             state = compacted(before, copies=copies)
 
             def put_in_place() -> None:
-                self._eviction.moved(before, state)
-                self._state = state
+                # Both at once, whatever comes in between: the policy knows memories by their slots.
+                self._state, self._eviction = state, self._eviction.moved(before, state)
 
             self._guard.step(put_in_place)
 
@@ -789,14 +793,14 @@ class ContextualMemoryTree:
         Parameters
         ----------
         path : path-like
-            The file.
+            The file. Of a symbolic link, what it points to is written.
 
         Raises
         ------
         OSError
-            If the file cannot be written.
+            If the file cannot be written, or something is there that is no file: a folder, a device, a named pipe.
         """
-        write_object(path, Contents(_KIND, *self._contents()))
+        write_object(path, lambda: Contents(_KIND, *self._contents()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
@@ -883,6 +887,9 @@ class ContextualMemoryTree:
     def _new_generator(self) -> np.random.Generator:
         """Return a generator of random numbers that goes on from the trees' own randomness."""
         return np.random.Generator(np.random.PCG64(self._draw_word()))
+
+    def _new_eviction(self) -> Eviction:
+        return new_eviction(self._bound["eviction"], bounded=self._bound["max_memories"] is not None)
 
     def _draw_word(self) -> int:
         """Return 64 bits of the random stream that queries draw from."""

@@ -10,6 +10,8 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state, indexable
 
+from ._validation import unmasked
+
 DEFAULT_GRID: dict[str, Sequence[Any]] = {"aggressiveness": (1.0, 0.3, 3.0), "n_router_passes": (2, 5)}
 """The options that matter most where data are unlike those that the defaults were chosen on."""
 
@@ -70,7 +72,7 @@ def tune(
     ValueError
         If no class has two examples.
     """
-    X, y = indexable(X, np.asarray(y))
+    X, y = indexable(X, np.asarray(unmasked("y", y)))
     if not hasattr(X, "shape"):
         X = np.asarray(X)
     order = check_random_state(random_state).permutation(y.size)

@@ -1,8 +1,10 @@
 """The command line: learning, asking, evaluating and describing, on small files of made-up data."""
 
 import csv
+import gzip
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -338,3 +340,91 @@ def test_without_the_extra():
     assert done.stderr == "cmt-numba: typer is missing: pip install 'cmt-numba[cli]'\n"
     done = subprocess.run([sys.executable, "-m", "cmt_numba", "--version"], capture_output=True, text=True, check=False)
     assert done.stdout == f"cmt-numba {__version__}\n"
+
+
+def started(*words: Any, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "cmt_numba", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+def test_interrupt_while_it_starts(folder: Path, tmp_path: Path):
+    """At the first import of what takes long, from where an interrupt would come out with a traceback."""
+    (tmp_path / "numba.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    process = started("info", folder / "train.svm", env={**os.environ, "PYTHONPATH": path})
+    output, complaint = process.communicate(timeout=60)
+    assert (process.returncode, output, complaint) == (130, "", "")
+
+
+def test_nobody_reads_on(folder: Path):
+    for words in (("info", folder / "train.svm"), ("info", folder / "train.svm", "--json"), ("--help",)):
+        process = started(*words)
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert process.communicate(timeout=60)[1] == ""
+        assert process.returncode == 1
+
+
+@needs_jit
+def test_outputs_are_checked_before_the_work(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("cmt_numba.cli._app.look_through", None)  # not come to
+    data, none = folder / "train.svm", tmp_path / "none" / "file"
+    assert "is not a regular file" in fail("fit", data, "-m", tmp_path)
+    assert "is not a regular file" in fail("fit", data, "-m", os.devnull)
+    assert "No such file" in fail("fit", data, "-m", none)
+    for option in ("--report", "--json"):
+        assert "No such file" in fail("evaluate", data, option, none)
+        assert "Is a directory" in fail("evaluate", data, option, tmp_path)
+    assert "No such file" in fail("query", data, "-m", none, "-o", none)
+
+
+@needs_jit
+def test_data_of_another_form(folder: Path, tmp_path: Path):
+    model = tmp_path / "news.cmt"
+    succeed("fit", folder / "news.csv", "-m", model, "--text", "body", "--label", "topic", "--bits", 12)
+    complaint = fail("query", folder / "test.svm", "-m", model)
+    assert "has features that are numbers, but the model has learned from hashed words of text columns" in complaint
+
+
+@needs_jit
+def test_labels_that_steer_terminals(tmp_path: Path):
+    data, model = tmp_path / "data.csv", tmp_path / "my.cmt"
+    data.write_text("a,b,label\n" + "1,0,\x1b[31mred\n0,1,[bold]b\x07\n1,1,\x1b[31mred\n" * 4)
+    succeed("fit", data, "-m", model)
+    shown = succeed("query", data, "-m", model)
+    assert "\\x1b[31mred\t" in shown
+    assert "[bold]b\\x07\t" in shown
+    shown += succeed("info", data)
+    assert "\x1b[31m" not in shown
+    assert "\x07" not in shown
+    assert "\\x1b[31mred" in succeed("info", data)
+    assert "\\x1b" in fail("info", tmp_path / "\x1b[31m.svm")
+
+
+def test_second_files_of_labels(folder: Path, tmp_path: Path):
+    np.save(tmp_path / "y.npy", np.zeros(240, int))
+    assert "has its labels in it" in fail("info", folder / "train.svm", "--labels", tmp_path / "y.npy")
+    options = ("--test", folder / "test.svm", "--test-labels", tmp_path / "y.npy")
+    assert "has its labels in it" in fail("evaluate", folder / "train.svm", *options)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_byte_order_marks(tmp_path: Path, compressed: bool):
+    texts = {
+        "a.svm": "3 0:1\n4 1:1\n",
+        "a.xc": "2 2 2\n0 0:1\n1 1:1\n",
+        "a.vw": "3 | a\n4 | b\n",
+        "a.csv": "label,x\n3,1\n4,2\n",
+    }
+    for name, text in texts.items():
+        path, plain = tmp_path / name, tmp_path / f"plain.{name}"
+        content = b"\xef\xbb\xbf" + text.encode()
+        path.write_bytes(gzip.compress(content) if compressed else content)
+        plain.write_text(text)
+        marked, unmarked = open_data(path).read(), open_data(plain).read()
+        assert np.array_equal(*(scipy.sparse.csr_array(each.X).toarray() for each in (marked, unmarked)))
+        assert np.array_equal(*(scipy.sparse.csr_array(each.y).toarray() for each in (marked, unmarked)))
+    (tmp_path / "nameless").write_bytes(b"\xef\xbb\xbf3 0:1\n")
+    assert open_data(tmp_path / "nameless").format == "svmlight"

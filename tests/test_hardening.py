@@ -13,7 +13,15 @@ import scipy.sparse
 from conftest import EVERY_LEAF, load_script
 from test_validation import grown_tree, nothing_changes
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, _growth
+from cmt_numba import (
+    CMTClassifier,
+    CMTMultilabelClassifier,
+    CMTRetriever,
+    ContextualMemoryTree,
+    _growth,
+    metrics,
+    rewards,
+)
 from cmt_numba._keys import Row, hash_feature, hash_number
 from cmt_numba._linear import probed_margin
 from cmt_numba._scorer import Probe
@@ -250,6 +258,32 @@ def test_masked_ids_and_rewards():
         tree.remove(masked)
     with nothing_changes(tree), pytest.raises(ValueError, match="rewards must have no masked entries"):
         tree.update(np.eye(WIDTH), hits, masked > 2)
+
+
+def test_masked_arguments():
+    """What lies below a mask is never taken for real, whichever argument it is."""
+    tree = grown_tree(sparse=False)
+    masked = np.ma.array(np.arange(4), mask=[0, 1, 0, 0])
+    mask = np.ma.array([True] * 4, mask=[0, 1, 0, 0])
+    for among in (masked, mask):
+        with nothing_changes(tree), pytest.raises(ValueError, match="among must have no masked entries"):
+            tree.query(np.eye(WIDTH), among=among)
+    X, Y = np.eye(4), np.ma.array(np.eye(4, dtype=int), mask=np.eye(4) > 0)
+    for name, call in (
+        ("y", lambda: CMTClassifier().fit(X, masked)),
+        ("y", lambda: CMTClassifier().partial_fit(X, masked)),
+        ("classes", lambda: CMTClassifier().partial_fit(X[:1], [0], classes=masked)),
+        ("Y", lambda: CMTMultilabelClassifier().fit(X, Y)),
+        ("y", lambda: CMTRetriever().fit(X, Y)),
+        ("y", lambda: CMTRetriever().fit(X, masked)),
+        ("X", lambda: CMTRetriever().fit(Y, np.arange(4))),
+        ("y", lambda: metrics.constant_accuracy(masked)),
+        ("predicted", lambda: metrics.hamming(X, Y)),
+        ("of_rows", lambda: rewards.LabelEquality(np.arange(4), masked)),
+        ("of_memories", lambda: rewards.LabelF1(Y, X)),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} must have no masked entries"):
+            call()
 
 
 # Values

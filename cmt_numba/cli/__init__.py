@@ -1,10 +1,47 @@
 """The command ``cmt-numba``: learn from data files, ask, and measure how good the answers are."""
 
+import os
+import signal
 import sys
+from typing import Any
 
 
 def main() -> None:
-    """Run the command line; without what it needs, say what to install."""
+    """Run the command line; without what it needs, say what to install.
+
+    It ends without a word when it is interrupted (status 130), also while it starts, or when nobody reads on what it
+    prints (status 1).
+    """
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interruptible:
+        signal.signal(signal.SIGINT, _leave)  # an exception could come out of an import as another
+    if sys.stdout is None:  # closed
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    try:
+        _run(interruptible)
+    except KeyboardInterrupt:
+        raise SystemExit(_INTERRUPTED) from None
+    finally:
+        _flush()
+
+
+_INTERRUPTED = 130
+
+
+def _leave(number: int, frame: Any) -> None:
+    os._exit(_INTERRUPTED)
+
+
+def _flush() -> None:
+    """Write what has yet to be written, which Python would complain about when it ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+
+
+def _run(interruptible: bool) -> None:
     try:
         import rich  # noqa: F401
         import typer  # noqa: F401
@@ -13,4 +50,6 @@ def main() -> None:
         raise SystemExit(2) from None
     from ._app import app
 
+    if interruptible:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     app(prog_name="cmt-numba")

@@ -5,7 +5,9 @@ What takes long to import, above all scikit-learn, is imported by the commands t
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -23,8 +25,11 @@ from .._model_files import Model, is_model, load_model, save_model
 from .._plain import as_plain
 from .._version import __version__
 from ..formats import Batch, ReadOptions, open_data
+from ..formats._source import features_of
+from ..persistence._container import file_to_write
 from . import _options as given
 from ._options import new_estimator, read_options
+from ._printing import printable
 from ._query import answers, write_csv, write_json, write_lines
 from ._streams import look_through, stream
 
@@ -47,7 +52,7 @@ class _Commands(TyperGroup):
             if ctx.params.get("traceback"):
                 raise
             reason = "not enough memory" if isinstance(error, MemoryError) and not str(error) else str(error)
-            print(f"cmt-numba: {' '.join(reason.split())}", file=sys.stderr)
+            print(f"cmt-numba: {printable(' '.join(reason.split()))}", file=sys.stderr)
             raise typer.Exit(2) from None
 
 
@@ -123,6 +128,7 @@ def fit(
     from ..evaluation._wording import profile_pairs
     from ._show import show_pairs
 
+    file_to_write(model)
     source = open_data(data, read_options(data_format, task, features, bits, label, text, ignore, labels))
     options = look_through(source, progress)
     estimator = new_estimator(
@@ -209,6 +215,8 @@ def evaluate(
     from .. import evaluation
     from ._show import show_result
 
+    for path in (report, json_file):
+        _check_output(path)
     options = read_options(data_format, task, features, bits, label, text, ignore, labels)
     source = open_data(data, options)
     known = look_through(source, progress)
@@ -288,8 +296,12 @@ def query(
     """
     if as_json and as_csv:
         raise ValueError("--json and --csv exclude each other")
+    _check_output(output)
     learned = load_model(model)
     source = open_data(data, replace(learned.options, format=data_format, with_labels=False, labels_file=None))
+    asked, known = features_of(replace(source.options, format=source.format)), features_of(learned.options)
+    if asked != known:
+        raise ValueError(f"{data} has {asked}, but the model has learned from {known}: ask with data of the same form")
     write = write_json if as_json else write_csv if as_csv else write_lines
     look_through(source, progress)
     with stream(source, batch_size, "asking", progress) as batches, _output(output) as file:
@@ -359,6 +371,15 @@ def _train_and_test(
     return open_data(data, replace(known, n_features=width)).read(), open_data(
         test, replace(alike, n_features=width)
     ).read()
+
+
+def _check_output(path: Path | None) -> None:
+    """Raise OSError if there can be no file to write to, before the work is done of which it shall tell."""
+    if path is None or path == Path("-"):
+        return
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        number = errno.EISDIR if path.is_dir() else errno.ENOENT
+        raise OSError(number, os.strerror(number), str(path))
 
 
 @contextmanager

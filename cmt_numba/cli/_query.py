@@ -11,6 +11,7 @@ import numpy as np
 
 from .._model_files import Model
 from .._state import NONE
+from ._printing import printable
 from ._streams import Stream
 
 
@@ -43,10 +44,10 @@ def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
 
 
 def write_lines(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a line for each row: label, score, label, score ..., with tabs between."""
+    """Write a line for each row: label, score, label, score ..., with tabs between. Control characters are escaped."""
     for answer in found:
         pairs = zip(answer.labels, answer.scores, strict=True)
-        file.write("\t".join(f"{label}\t{score:.6g}" for label, score in pairs) + "\n")
+        file.write("\t".join(f"{printable(label)}\t{score:.6g}" for label, score in pairs) + "\n")
 
 
 def write_json(found: Iterator[Answer], file: TextIO) -> None:

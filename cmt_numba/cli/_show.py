@@ -7,21 +7,23 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from ..evaluation._wording import format_value, metric_pairs, profile_pairs, result_pairs
+from ._printing import printable
 
 
 def show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, Any]]) -> None:
     """Print a table of names and values."""
     table = Table(show_header=False)
     for name, value in pairs:
-        table.add_row(name, format_value(value))
+        table.add_row(name, Text(printable(format_value(value))))
     _print(console, title, table)
 
 
 def _print(console: Console, title: str, table: Table) -> None:
-    console.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
+    console.print(printable(title), style="bold", highlight=False, markup=False, soft_wrap=True)
     console.print(table)
 
 

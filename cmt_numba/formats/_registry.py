@@ -80,7 +80,13 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     if options.n_features is not None and not 1 <= options.n_features < 2**31:
         raise ValueError(f"n_features must be between 1 and {2**31 - 1}, not {options.n_features}")
     check_file(path)
-    return FORMATS[options.format or format_of(path)](path, options)
+    source = FORMATS[options.format or format_of(path)](path, options)
+    if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:
+        raise ValueError(
+            f"{path} has its labels in it, as all files of the format {source.format}: only those of the format "
+            f"{ArraysSource.format} may have a second file with labels, not {options.labels_file}"
+        )
+    return source
 
 
 def format_of(path: Path) -> str:

@@ -78,6 +78,15 @@ class ReadOptions:
     with_labels: bool = True
 
 
+def features_of(options: ReadOptions) -> str:
+    """Return what the features of a file are: rows of files where this differs have nothing in common."""
+    if options.format == "vw":
+        return f"hashed names of features ({options.n_bits} bits)"
+    if options.format in ("csv", "parquet") and options.text:
+        return f"hashed words of text columns ({options.n_bits} bits)"
+    return "features that are numbers"
+
+
 class Source(ABC):
     """A data file.
 

@@ -14,6 +14,7 @@ from ._errors import FormatError
 BLOCK_BYTES = 1 << 20
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs begin text in UTF-8 with it
 
 
 class Block(NamedTuple):
@@ -60,13 +61,21 @@ def open_text(path: Path) -> Iterator[OpenText]:
             stored.seek(0)
             if compressed:
                 with gzip.GzipFile(fileobj=stored) as lines:
+                    _skip_mark(lines)  # type: ignore[arg-type]
                     yield OpenText(lines, stored)  # type: ignore[arg-type]
             else:
+                _skip_mark(stored)
                 yield OpenText(stored, stored)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise FormatError(path, "is damaged or cut off: gzip cannot decompress it to its end") from error
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from error
+
+
+def _skip_mark(lines: BinaryIO) -> None:
+    """Go on behind the byte order mark that a file may begin with."""
+    if lines.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+        lines.seek(0)
 
 
 def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:

@@ -23,7 +23,8 @@ place; to save a new one under its name is safe on POSIX systems (Windows refuse
 
 A file is written beside its final place under a name of its own (``.NAME.*.part``), brought to the disk (fsync) and
 then renamed, so a crash leaves the old file or the new one. What a crash may leave besides is the unfinished file,
-which can be deleted.
+which can be deleted. Where the name is a symbolic link, the file that it points to is written. What is no regular file
+(a folder, a device, a named pipe, a socket) is neither written to or replaced nor read.
 
 The version of the format counts up when what is in a file changes. Files of all earlier versions load.
 """

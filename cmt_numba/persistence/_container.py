@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap as memory_map
 import os
@@ -31,6 +32,8 @@ _ALIGNMENT = 64  # of a cache line, and of no vector instruction less
 _MOST_AXES = 4
 _LONGEST_AXIS = 1 << 48
 _LONGEST_NAME = 100
+_LARGE = 1 << 24  # bytes: smaller files may be of holes only
+_MOST_HOLES = 1000  # times as many bytes as there is data
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # Python names it from version 3.13 on only
 
 _NUMBERS = (
@@ -99,8 +102,25 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
     OSError
         If the file cannot be written.
     """
-    with _replacing(Path(os.path.realpath(path))) as file:
+    with _replacing(file_to_write(path)) as file:
         _write(file, contents, dtypes)
+
+
+def file_to_write(path: str | os.PathLike[str]) -> Path:
+    """Return the file that a path names, or that the symbolic link there points to, if it can be written or replaced.
+
+    Raises
+    ------
+    OSError
+        If there is no folder for it, or something else is there: a folder, a device, a named pipe or a socket.
+    """
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+    if target.exists() and not target.is_file():
+        reason = "is not a regular file, and nothing else is written to or replaced: name another"
+        raise OSError(errno.EINVAL, reason, os.fspath(path))
+    return target
 
 
 def pack_contents(contents: Contents, dtypes: Dtypes) -> bytes:
@@ -210,14 +230,42 @@ def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -
     OSError
         If it cannot be read.
     """
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(path, "is not a regular file")
+        if not mmap and _is_empty_space(file, status.st_size):
+            raise FileFormatError(path, "holds next to nothing but empty space")
         try:
             return _read(file, status.st_size, dtypes, mmap=mmap)
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file. To open a named pipe would wait until somebody writes to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _is_empty_space(file: BinaryIO, size: int) -> bool:
+    """Return whether a large file has hardly any room on the disk: it would take far more memory to read.
+
+    What is saved may have stretches of zeros, which copying can turn into holes. But keys, ids and links are no zeros.
+    """
+    if size < _LARGE or not hasattr(os, "SEEK_HOLE"):
+        return False
+    descriptor, end, n_bytes = file.fileno(), 0, 0
+    try:
+        while end < size and n_bytes * _MOST_HOLES < size:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+            n_bytes += end - start
+    except OSError as error:  # there is no more data, or the file system cannot tell
+        if error.errno != errno.ENXIO:
+            return False
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return n_bytes * _MOST_HOLES < size
 
 
 def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes, dtypes: Dtypes) -> Contents:

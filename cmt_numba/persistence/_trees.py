@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from .._invariants import InvariantError, check, check_frame
 from .._invariants._errors import require
 from .._state import CODE_MARKS, LEAF, NODE, WEIGHT_CELL, State
 from .._structures import arrays_of, put_together
-from ._container import NUMBERS, Contents, Dtypes, FileFormatError, read_contents, write_contents
+from ._container import NUMBERS, Contents, Dtypes, FileFormatError, file_to_write, read_contents, write_contents
 from ._tidy import AT_REST, tidy_state
 from ._versions import upgraded
 
@@ -23,9 +23,13 @@ DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS
 _STREAMS = "streams"
 
 
-def write_object(path: str | os.PathLike[str], contents: Contents) -> None:
-    """Write a file with a tree or an estimator; see :func:`~cmt_numba.persistence._container.write_contents`."""
-    write_contents(path, contents, DTYPES)
+def write_object(path: str | os.PathLike[str], contents: Callable[[], Contents]) -> None:
+    """Write a file with a tree or an estimator; see :func:`~cmt_numba.persistence._container.write_contents`.
+
+    What it shall hold is gathered only once it is known that there may be such a file.
+    """
+    file_to_write(path)
+    write_contents(path, contents(), DTYPES)
 
 
 def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool) -> Contents:
