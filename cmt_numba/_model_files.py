@@ -9,11 +9,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._estimator_files import estimator_contents, estimator_of
+from ._estimator_files import estimator_of
 from ._version import __version__
 from .formats import ReadOptions
 from .persistence._columns import document, read_document
-from .persistence._container import FileFormatError, starts_like_ours
+from .persistence._container import Contents, FileFormatError, starts_like_ours
 from .persistence._trees import read_object, refusing, write_object
 
 _OPTIONS = "read_options"
@@ -58,9 +58,9 @@ def save_model(path: Path, model: Model) -> None:
     OSError
         If the file cannot be written.
     """
-    contents = estimator_contents(model.estimator)
+    contents = model.estimator._contents()
     contents.arrays[_OPTIONS] = document(asdict(model.options))
-    write_object(path, contents)
+    write_object(path, contents, lambda read: _model_of(type(model.estimator), read))
 
 
 def load_model(path: Path) -> Model:
@@ -80,8 +80,12 @@ def load_model(path: Path) -> Model:
     if _OPTIONS not in contents.arrays:
         raise FileFormatError(path, "does not say how data is read: only models of cmt-numba fit do")
     with refusing(path):
-        options = _options_of(read_document(contents.arrays, _OPTIONS))
-        return Model(estimator_of(kinds[contents.kind], contents, thorough=True), options, contents.library)
+        return _model_of(kinds[contents.kind], contents)
+
+
+def _model_of(kind: type, contents: Contents) -> Model:
+    options = _options_of(read_document(contents.arrays, _OPTIONS))
+    return Model(estimator_of(kind, contents, thorough=True), options, contents.library)
 
 
 def _options_of(given: Any) -> ReadOptions:

@@ -95,19 +95,19 @@ def sound(X: Any) -> Any:
     ValueError
         If it is a sparse matrix whose indices are broken, or a masked array.
     """
-    _refuse_masked("X", X)
+    refuse_masked("X", X)
     return _as_csr(X) if scipy.sparse.issparse(X) else X
 
 
 def _as_dense(X: Any) -> np.ndarray:
-    _refuse_masked("X", X)
+    refuse_masked("X", X)
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:
         raise TypeError(f"X must be an array of real numbers or a scipy.sparse matrix or array: {error}") from error
 
 
-def _refuse_masked(name: str, value: Any) -> None:
+def refuse_masked(name: str, value: Any) -> None:
     """Raise ValueError for a masked array: what lies below the mask would be taken for real."""
     if np.ma.is_masked(value):
         raise ValueError(f"{name} must have no masked entries")
@@ -216,7 +216,7 @@ def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
 
 
 def _as_ids(ids: Any) -> np.ndarray:
-    _refuse_masked("ids", ids)
+    refuse_masked("ids", ids)
     try:
         given = np.atleast_1d(np.asarray(ids))
     except ValueError as error:
@@ -278,7 +278,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
     ValueError
         If they do not fit the hits, or one is NaN or outside [0, 1].
     """
-    _refuse_masked("rewards", rewards)
+    refuse_masked("rewards", rewards)
     try:
         rewards = np.asarray(rewards)
     except (TypeError, ValueError) as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,8 +24,27 @@ DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS
 _STREAMS = "streams"
 
 
-def write_object(path: str | os.PathLike[str], contents: Contents) -> None:
-    """Write a file with a tree or an estimator; see :func:`~cmt_numba.persistence._container.write_contents`."""
+def write_object(path: str | os.PathLike[str], contents: Contents, made_of: Callable[[Contents], Any]) -> None:
+    """Write a file with a tree or an estimator, unless it is one that could not be read.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    contents : Contents
+        What it shall hold.
+    made_of : callable
+        What makes an object of the contents of a file, and raises InvariantError, TypeError or ValueError if it cannot.
+
+    Raises
+    ------
+    InvariantError, TypeError, ValueError
+        If there is no object of these contents; nothing has been written then.
+    OSError
+        If the file cannot be written.
+    """
+    arrays = {name: np.ascontiguousarray(array) for name, array in contents.arrays.items()}
+    made_of(contents._replace(fields=json.loads(json.dumps(contents.fields, allow_nan=False)), arrays=arrays))
     write_contents(path, contents, DTYPES)
 
 
