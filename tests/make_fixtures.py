@@ -18,7 +18,7 @@ from cmt_numba.persistence import FORMAT_VERSION
 FIXTURES = Path(__file__).parent / "fixtures"
 _NAMES = (
     *("empty", "dense forest", "sparse", "bounded", "classifier", "sparse classifier", "pair classifier"),
-    *("retriever by value", "retriever of objects"),
+    *("retriever by value", "retriever of objects", "retriever after removals"),
 )
 
 

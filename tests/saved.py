@@ -85,7 +85,14 @@ def objects(n: int = 60) -> dict[str, Any]:
         "retriever by value": CMTRetriever(random_state=0, n_components=4).fit(sparse, dense_rows(n, 9, 1)),
         "retriever of directions": CMTRetriever(random_state=0).fit(dense, sparse_rows(n, 6, 1)),
         "retriever of objects": CMTRetriever(random_state=0, n_trees=2).fit(sparse, things),
+        "retriever after removals": _after_removals(CMTRetriever(random_state=0, n_trees=2).fit(dense, words), dense),
     }
+
+
+def _after_removals(retriever: CMTRetriever, X: Any) -> CMTRetriever:
+    """Return a retriever with further keys, without some of its memories."""
+    retriever.feedback(-X[:10], np.arange(10), np.ones(10))
+    return retriever.remove(np.arange(3, X.shape[0], 4))
 
 
 def load_any(path: Path) -> Any:

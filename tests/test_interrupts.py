@@ -20,15 +20,16 @@ pytestmark = needs_jit
 @pytest.mark.parametrize("name", CHANGES)
 def test_interrupted_at_a_line(name: str):
     case, random = CHANGES[name], np.random.default_rng(len(name))
-    lines = random.choice(np.arange(1, lines_of(case) + 1), 6, replace=False)
+    lines = random.choice(np.arange(1, lines_of(case) + 1), 3, replace=False)
     assert {at_line(case, int(line)) for line in lines} <= {"works", "unfitted"}
 
 
 @pytest.mark.parametrize("name", [name for name in CHANGES if name.startswith("sparse") and "first" not in name])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a signal may come at any time
 def test_interrupted_by_signals(name: str):
     case, random = CHANGES[name], np.random.default_rng(len(name))
     seconds = duration(case)
-    outcomes = {by_signals(case, float(share * seconds), 2, 1e-4) for share in random.random(3)}
+    outcomes = {by_signals(case, float(share * seconds), 2, 1e-4) for share in random.random(2)}
     assert outcomes <= {"works", "too late"}
 
 

@@ -52,7 +52,7 @@ def test_classes_keep_their_values(first: np.ndarray, more: Any, tmp_path: Path)
         (np.array(["1", "2"]), [9], TypeError, "which are strings"),
         (np.array([2**63 + 1, 3], np.uint64), [-1], ValueError, "no type holds all values"),
         (np.array([0.0, 1.0]), [2**53 + 1], ValueError, "no type holds all values"),
-        (np.array(["a", "b"]), np.array([b"a"]), TypeError, "not bytes"),
+        (np.array(["a", "b"]), np.array([b"a"]), TypeError, "bytes"),
         (np.array(["a", "b"]), np.array(["a", 3], object), TypeError, "must not mix strings with int"),
         (np.array(["a", "b"]), ["a", 3], TypeError, "labels of one type"),
     ],

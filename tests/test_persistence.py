@@ -48,7 +48,7 @@ NAMES = (
     *("empty", "dense", "dense forest", "sparse", "sparse forest", "bounded", "bounded by age"),
     *("classifier", "sparse classifier"),
     *("softmax classifier", "multilabel classifier", "pair classifier", "retriever by value"),
-    *("retriever of directions", "retriever of objects"),
+    *("retriever of directions", "retriever of objects", "retriever after removals"),
 )
 
 
@@ -68,7 +68,7 @@ def go_on(thing: Any) -> list[Any]:
         values: Any = [{"more": i} for i in range(40)]
         if thing._memories.values.are_vectors:
             values = thing._memories.values.all()[:40]
-        thing.partial_fit(rows, values).remove([1, 3]).feedback(rows[:9], np.arange(9) + 5, np.ones(9))
+        thing.partial_fit(rows, values).remove([1, 4]).feedback(rows[:9], thing._memories.ids[:9] + 0, np.ones(9))
         return [*said, thing.predict(rows), *thing.kneighbors(rows)]
     if isinstance(thing, CMTMultilabelClassifier):
         y: Any = thing.classes_[[0, 1] * 20] if thing._pair is not None else several_labels(40, 35, 5)

@@ -413,7 +413,7 @@ def test_what_is_removed_is_not_kept(kind: str, tmp_path: Path):
     assert max(sizes) <= 2 * 40 + 20
     assert len(pickle.dumps(retriever)) < 1.2 * size + 1000
     assert retriever.n_memories_ == 40
-    assert retriever.kneighbors(keys[390:391], 1, return_distance=False).tolist() == [[390]]
+    assert retriever.kneighbors(keys, 3, return_distance=False).min() >= 360
     with pytest.raises(KeyError, match="there is no 3"):
         retriever.values([3])
     retriever.remove([390])
