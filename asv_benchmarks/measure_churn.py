@@ -5,7 +5,8 @@
     python asv_benchmarks/measure_churn.py
     python asv_benchmarks/measure_churn.py --sparse --memories 2e4 --steps 2e5
 
-Sparse keys are drawn like texts: 12 words of a vocabulary of 50,000, the common ones more often.
+``measure_churn_estimators.py`` does the same for estimators and bounded trees. Sparse keys are drawn like texts: 12
+words of a vocabulary of 50,000, the common ones more often.
 """
 
 import argparse

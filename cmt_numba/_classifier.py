@@ -11,13 +11,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ._candidates import Questions
-from ._examples import ExampleParameters, Examples, nearest_rows, new_examples, with_examples
+from ._estimator import changes_at_once, reads
+from ._examples import (
+    ExampleParameters,
+    Examples,
+    append_examples,
+    nearest_rows,
+    new_examples,
+    with_room_for_examples,
+)
 from ._fitted import DTYPES
 from ._head import HEAD_LOSSES, with_examples_in_means
 from ._hits import no_hits
 from ._keys import Rows, as_matrix
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
-from ._locking import changes_at_once, reads
+from ._labels import check_unmixed, in_one_type
 from ._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
 from ._state import NONE
 from ._validation import check_choice, check_real, check_rows, check_wanted, sound, unmasked
@@ -145,7 +153,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         y : array-like, shape (n,)
-            Their classes, of any type that sorts.
+            Their classes: numbers, strings, or of any other type of NumPy's that sorts.
 
         Returns
         -------
@@ -156,13 +164,19 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
+        return self._begin_anew(lambda anew: anew._fit(X, y, None, afresh=True))
+
+    def _fit(self, X: Any, y: Any, classes: Any, *, afresh: bool) -> None:
+        """Learn from the first examples."""
+        y, expected = self._check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
-        _check_classes(y)
-        self._check_parameters()
-        classes, y = np.unique(y, return_inverse=True)
+        _check_targets(y)
+        self._check_all_parameters()
+        expected, y = in_one_type("y", np.asarray(y) if expected is None else expected, np.asarray(y))
         rows = check_rows(X)
-        self._start(rows, classes)
-        return self._learn(rows, y, afresh=True)
+        self._start(rows, np.unique(expected))
+        _check_expected(y, self.classes_)
+        self._learn(rows, self.classes_, y, afresh=afresh)
 
     @changes_at_once
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> CMTClassifier:
@@ -173,7 +187,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         y : array-like, shape (n,)
-            Their classes.
+            Their classes, of a type that goes with those before: a label stays what it is.
         classes : array-like, optional
             Classes that may come. Not needed, because new ones may come at any time.
 
@@ -188,19 +202,29 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         MemoryError
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
-        started = hasattr(self, "forest_")
-        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=not started)
-        _check_classes(y)
+        if not hasattr(self, "forest_"):
+            return self._begin_anew(lambda anew: anew._fit(X, y, classes, afresh=False))
+        y, expected = self._check_classes(y, classes)
+        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
+        _check_targets(y)
         self._check_parameters()
-        expected = np.asarray(y if classes is None else unmasked("classes", classes))
-        if classes is not None and not np.all(np.isin(y, expected)):
-            raise ValueError("y must hold only classes that are named in classes")
-        rows = check_rows(X, sparse=self.head_.parameters.sparse) if started else check_rows(X)
-        if started:
-            self._extend_classes(np.setdiff1d(expected, self.classes_))
-        else:
-            self._start(rows, np.unique(expected))
-        return self._learn(rows, np.searchsorted(self.classes_, y), afresh=False)
+        y = np.asarray(y)
+        known, y, expected = in_one_type("y", self.classes_, y, y if expected is None else expected)
+        if classes is not None:
+            _check_expected(y, expected)
+        rows = check_rows(X, sparse=self.head_.parameters.sparse)
+        new = np.setdiff1d(expected, known)
+        self._learn(rows, np.sort(np.concatenate([known, new])) if new.size > 0 else known, y, afresh=False)
+        return self
+
+    @staticmethod
+    def _check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
+        """Return classes as they were given, and as an array those that may come, if they were named."""
+        check_unmixed("y", y)
+        if classes is None:
+            return y, None
+        check_unmixed("classes", unmasked("classes", classes))
+        return y, np.ravel(np.asarray(classes))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -222,28 +246,12 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
 
-    def _extend_classes(self, new: np.ndarray) -> None:
-        if new.size == 0:
-            return
-        classes = np.concatenate([self.classes_, new])
-        order = np.argsort(classes, kind="stable")
-        position = np.empty(order.size, np.int64)
-        position[order] = np.arange(order.size)
-        labels = np.concatenate([self._label_of_class, np.full(new.size, NONE, np.int64)])
-        self.classes_ = classes[order]
-        self._label_of_class = labels[order]
-        self._class_of_label = position[self._class_of_label]
-
-    def _learn(self, rows: Rows, y: np.ndarray, *, afresh: bool) -> CMTClassifier:
-        """Insert the new classes among ``y``, positions in ``classes_``, then teach routers and head."""
-        known = self._label_of_class[y] != NONE
-        self._insert_classes(rows, y)
-        labels = self._label_of_class[y]
+    def _learn(self, rows: Rows, classes: np.ndarray, y: np.ndarray, *, afresh: bool) -> None:
+        """Make classes known, which include those that are, and learn examples of some of them."""
+        labels, known = self._make_known(rows, classes, np.searchsorted(classes, y))
         if self.examples_ is not None:
-            self.examples_ = with_examples(self.examples_, rows, labels, self.forest_.n_memories)
-        n_of_label = np.bincount(labels, minlength=self.forest_.n_memories)
-        n_of_label[: self._n_of_label.size] += self._n_of_label
-        self._n_of_label = n_of_label
+            self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
+            append_examples(self.examples_, rows, labels)
         questions = Questions(routed(rows), rows)
         self._begin_training()
         if self.loss == "mira" and known.any():
@@ -253,19 +261,43 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         if self.n_head_passes > 0:
             self._train_head(questions, labels)
         self._end_training(rows.n_rows)
-        return self
 
-    def _insert_classes(self, rows: Rows, y: np.ndarray) -> None:
-        """Insert the classes among ``y`` that have no memory yet, in random order, each under its mean example."""
-        new = np.unique(y[self._label_of_class[y] == NONE])
-        if new.size == 0:
-            return
-        self._orders.shuffle(new)
-        place = np.full(self.classes_.size, NONE, np.int64)
-        place[new] = np.arange(new.size)
-        of_new = np.flatnonzero(place[y] != NONE)
-        self._label_of_class[new] = self._insert_labels(rows, place[y[of_new]], of_new, new.size)
-        self._class_of_label = np.concatenate([self._class_of_label, new])
+    def _make_known(self, rows: Rows, classes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Make classes known; return the label of each row, whose positions there are ``y``, and which had one.
+
+        Classes of rows that have no memory yet are inserted in random order, each under its mean example.
+        """
+        label_of_class, class_of_label = self._label_of_class, self._class_of_label
+        if classes.size > self.classes_.size:
+            position = np.searchsorted(classes, self.classes_.astype(classes.dtype, copy=False))
+            label_of_class = np.full(classes.size, NONE, np.int64)
+            label_of_class[position] = self._label_of_class
+            class_of_label = position[class_of_label]
+        known = label_of_class[y] != NONE
+        new, head = np.unique(y[~known]), self.head_
+        if new.size > 0:
+            self._orders.shuffle(new)
+            place = np.full(classes.size, NONE, np.int64)
+            place[new] = np.arange(new.size)
+            of_new = np.flatnonzero(place[y] != NONE)
+            head, inserted = self._insert_labels(rows, place[y[of_new]], of_new, new.size)
+            label_of_class = label_of_class.copy()
+            label_of_class[new] = inserted
+            class_of_label = np.concatenate([class_of_label, new])
+        labels = label_of_class[y]
+        n_of_label = np.bincount(labels, minlength=class_of_label.size)
+        n_of_label[: self._n_of_label.size] += self._n_of_label
+        self.__dict__.update(
+            classes_=classes,
+            head_=head,
+            _label_of_class=label_of_class,
+            _class_of_label=class_of_label,
+            _n_of_label=n_of_label,
+        )
+        return labels, known
+
+    def _recover(self) -> None:
+        self._recover_labels(self._class_of_label.size)
 
     def _train_head(self, questions: Questions, labels: np.ndarray) -> None:
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
@@ -427,8 +459,14 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         return tags
 
 
-def _check_classes(y: np.ndarray) -> None:
+def _check_targets(y: Any) -> None:
     """Raise ValueError unless ``y`` can be classes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # many classes of few examples each are what this is for
         check_classification_targets(y)
+
+
+def _check_expected(y: np.ndarray, expected: np.ndarray) -> None:
+    """Raise ValueError if there are classes that are not among those expected."""
+    if not np.all(np.isin(y, expected)):
+        raise ValueError("y must hold only classes that are named in classes")

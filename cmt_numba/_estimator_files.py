@@ -1,4 +1,4 @@
-"""Estimators in files: which of their attributes are stored, how, and what must hold of them.
+"""Estimators in files: which of their attributes are stored, and how.
 
 The attributes of each estimator are listed once, with a :class:`_Store` that takes each apart into JSON and plain
 arrays. Parameters are JSON.
@@ -6,24 +6,21 @@ arrays. Parameters are JSON.
 
 from __future__ import annotations
 
-import copy
-import os
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import scipy.sparse
 
+from ._estimator_checks import MOST_ROWS, check_parts
 from ._examples import Examples
 from ._expectation import Expectation
 from ._head import Head
 from ._invariants._errors import require
-from ._invariants._expectations import check_expectation, check_expectation_frame
-from ._invariants._labels import check_example_frame, check_examples, check_head, check_head_frame
-from ._invariants._numbers import all_finite, all_within
-from ._locking import Guarded, changes
-from ._state import NEXT_ID, NONE
-from ._structures import arrays_of, numbers_of, put_together, writeable
+from ._invariants._numbers import all_finite
+from ._memories import Memories
+from ._state import N_COUNTERS
+from ._structures import arrays_of, numbers_of, put_together
 from ._values import Components, DistinctVectors, ValueStore
 from .persistence._columns import (
     column,
@@ -34,77 +31,10 @@ from .persistence._columns import (
 )
 from .persistence._container import Contents
 from .persistence._tidy import tidy_examples, tidy_expectation, tidy_head
-from .persistence._trees import check_at_rest, read_object, refusing, take, write_object
+from .persistence._trees import check_at_rest, take
 from .tree import ContextualMemoryTree
 
 Arrays = dict[str, np.ndarray]
-_MOST = 2**53  # rows of a stream
-
-
-class SavableEstimator(Guarded):
-    """What estimators have in common that can be saved. A class of them has an entry in this module's ``_KINDS``.
-
-    Any number of threads may use an estimator at once. Changes are made one after the other, and at once: what is asked
-    meanwhile waits until the change is complete. To set parameters is no change in this sense: who does so while other
-    threads use the estimator must expect either value to be used.
-    """
-
-    _kind: ClassVar[str]
-
-    @changes  # of which there are none, but others must wait
-    def __getstate__(self) -> dict[str, Any]:
-        state: Any = super().__getstate__()
-        # Whoever pickles it has not done so yet when other threads go on.
-        return {name: copy.deepcopy(value) for name, value in state.items() if name != "_own_guard"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({name: writeable(value) for name, value in state.items()})  # type: ignore[misc]
-
-    @changes  # of which there are none, but others must wait
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the estimator and all that it has learned to a file.
-
-        A file that is there already is replaced at once, when the new one is complete: a crash leaves one or the other.
-        See :mod:`cmt_numba.persistence` for what is in it.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-
-        Raises
-        ------
-        TypeError
-            If a parameter, a class or a value is of a type that cannot be saved: of all objects only those that JSON
-            gives back as they were. Nothing has been written then.
-        OSError
-            If the file cannot be written, or something is there that is no file: a folder, a device, a named pipe.
-        """
-        write_object(path, lambda: estimator_contents(self))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Return the estimator that :meth:`save` has written. It goes on exactly as the one saved would.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-        mmap : bool, default False
-            Map the file instead of reading it, as :meth:`ContextualMemoryTree.load` does: only for files that you
-            trust.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is not one of such an estimator, damaged, or of a later version; it says what is wrong.
-        OSError
-            If the file cannot be read.
-        """
-        contents = read_object(path, (cls._kind,), mmap=mmap)
-        with refusing(path):
-            estimator: Self = estimator_of(cls, contents, thorough=not mmap)
-            return estimator
 
 
 class _Store(Protocol):
@@ -124,7 +54,7 @@ class _Number:
         return int(value), {}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> int:
-        if type(field) is not int or not 0 <= field <= _MOST:
+        if type(field) is not int or not 0 <= field <= MOST_ROWS:
             raise ValueError(f"{name} cannot be {field!r:.50}")
         return field
 
@@ -205,7 +135,10 @@ class _Structure:
         return numbers_of(value), _prefixed(name, arrays_of(value))
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        return put_together(self._kind, _of_prefix(name, arrays), _as_dict(name, field))
+        value = put_together(self._kind, _of_prefix(name, arrays), _as_dict(name, field))
+        if hasattr(value, "counters") and value.counters.ndim == 2 and value.counters.shape[1] == N_COUNTERS:
+            check_at_rest(value.counters)
+        return value
 
 
 class _Generator:
@@ -252,6 +185,26 @@ class _Values:
         if values.ndim > 2:
             raise ValueError(f"{name} must have one axis or two")
         return ValueStore(values)
+
+
+class _Memories:
+    """The tables of a retriever. Their store holds the values in the order of the memories, and no others."""
+
+    _arrays: ClassVar[tuple[str, ...]] = ("ids", "entries", "keys", "owners")
+    _values = _Values()
+
+    def put(self, name: str, value: Memories) -> tuple[Any, Arrays]:
+        value = value.packed()
+        how, arrays = self._values.put("_values", value.values)
+        arrays |= {f"{name}.{part}": getattr(value, part) for part in self._arrays}
+        return {"next_id": value.next_id, "values": how}, arrays
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Memories:
+        field = _as_dict(name, field)
+        tables = {part: read_array(f"{name}.{part}", arrays, np.int64) for part in self._arrays}
+        next_id = _Number().get(f"the next id of {name}", field.get("next_id"), arrays, thorough=thorough)
+        values = self._values.get("_values", field.get("values"), arrays, thorough=thorough)
+        return Memories(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
 
 
 class _Components:
@@ -331,16 +284,16 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "forest_": _Tree(),
         "_orders": _Generator(),
         "_sparse": _Choice(False, True),
-        "_values": _Values(),
-        "_stored": _Array(np.bool_),
-        "_entry_of": _Array(np.int64),
-        "_memory_of": _Array(np.int64),
+        "_memories": _Memories(),
         "_components": _Components(),
         "_distinct": _Distinct(),
         "expectation_": _Structure(Expectation, tidy_expectation),
     },
 }
-_NOT_ALWAYS = {"feature_names_in_", "_components", "_distinct", "expectation_"}
+_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_"}
+
+LEARNED = {kind: frozenset(stores) for kind, stores in _KINDS.items()}
+"""The attributes of each kind of estimator that it has from learning; others are parameters, or the user's own."""
 
 
 def estimator_contents(estimator: Any) -> Contents:
@@ -380,6 +333,7 @@ def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
     for name, value in parameters.items():
         _plain(name, value)
     estimator: Any = kind(**parameters)
+    estimator._check_all_parameters()
     if not attributes:
         return estimator  # it had learned nothing
     for name, store in _KINDS[contents.kind].items():
@@ -387,114 +341,5 @@ def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
             setattr(estimator, name, store.get(name, attributes[name], contents.arrays, thorough=thorough))
         elif name not in _NOT_ALWAYS:
             raise ValueError(f"{name} is missing")
-    _CHECKS[contents.kind](estimator, thorough)
+    check_parts(estimator, thorough=thorough)
     return estimator
-
-
-def _check_label_forest(estimator: Any, thorough: bool) -> None:
-    forest, head = estimator.forest_, estimator.head_
-    n_labels, d = forest.n_memories, estimator.n_features_in_
-    require(head.parameters.n_features == d >= 1, "the head must be of the width of the examples")
-    _check_names(estimator)
-    if forest._state is not None:
-        require(forest.n_features == d, "the forest must be of the width of the examples")
-        require(forest._state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
-        require(forest._state.keys.totals[NEXT_ID] == n_labels, "labels cannot have gone")
-    (check_head if thorough else check_head_frame)(head, n_labels)
-    check_at_rest(head.counters)
-    require(estimator._n_of_label.size <= n_labels, "there are examples of labels that do not exist")
-    if thorough:
-        require(all_within(estimator._n_of_label, 1, _MOST), "a label has no examples")
-        if forest._state is not None:
-            ids = forest._state.keys.ids[:n_labels]
-            require(np.array_equal(ids, np.arange(n_labels)), "a label has another number than its memory")
-
-
-def _check_names(estimator: Any) -> None:
-    names = getattr(estimator, "feature_names_in_", None)
-    require(names is None or names.size == estimator.n_features_in_, "features must have a name each")
-
-
-def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
-    """Raise InvariantError unless ``there`` leads to each entry of ``back`` once, and that back again."""
-    require(all_within(there, int(NONE), back.size - 1) and all_within(back, 0, there.size - 1), f"{what} do not exist")
-    require(np.count_nonzero(there != NONE) == back.size, f"{what} are not of one number")
-    require(np.array_equal(there[back], np.arange(back.size)), f"{what} do not lead to each other")
-
-
-def _check_classifier(estimator: Any, thorough: bool) -> None:
-    _check_label_forest(estimator, thorough)
-    n_labels, head, examples = estimator.forest_.n_memories, estimator.head_, estimator.examples_
-    require(head.common.labels.size == 0, "a classifier has no common labels")
-    if examples is not None:
-        alike = examples.parameters == (head.parameters.n_features, head.parameters.sparse)
-        require(alike, "examples must be stored like they are learned")
-        if thorough:
-            check_examples(examples, n_labels)
-        else:
-            check_example_frame(examples)
-    classes = estimator.classes_
-    require(estimator._label_of_class.size == classes.size, "classes must have a label each, or none")
-    require(estimator._class_of_label.size == n_labels, "labels must have a class each")
-    if thorough:
-        require(bool(np.all(classes[:-1] < classes[1:])), "classes must be sorted")
-        _check_inverse(estimator._label_of_class, estimator._class_of_label, "classes and labels")
-
-
-def _check_multilabel(estimator: Any, thorough: bool) -> None:
-    _check_label_forest(estimator, thorough)
-    n_labels, n_columns, pair = estimator.forest_.n_memories, estimator.n_labels_, estimator._pair
-    require(estimator._label_of_column.size == n_columns, "columns must have a label each, or none")
-    require(estimator._column_of_label.size == n_labels, "labels must have a column each")
-    require(estimator.classes_.size == (n_columns if pair is None else pair.size), "columns must be a class each")
-    require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector is of two classes")
-    if thorough:
-        require(all_within(estimator._n_of_label, 1, estimator._n_rows), "a label has more examples than there are")
-        _check_inverse(estimator._label_of_column, estimator._column_of_label, "columns and labels")
-
-
-def _check_retriever(estimator: Any, thorough: bool) -> None:
-    forest, n_memories, d = estimator.forest_, estimator._stored.size, estimator.n_features_in_
-    n_entries = 0 if forest._state is None else int(forest._state.keys.totals[NEXT_ID])
-    require(d >= 1, "keys must have a feature")
-    _check_names(estimator)
-    require(estimator._memory_of.size == n_entries, "what is in the forest must lead to a memory each")
-    require(estimator._entry_of.size == n_memories, "memories must be something in the forest each")
-    require(estimator._values.n_values == n_memories, "memories must have a value each")
-    if thorough:
-        require(all_within(estimator._memory_of, 0, n_memories - 1), "what is in the forest leads to no memory")
-        require(all_within(estimator._entry_of, 0, n_entries - 1), "a memory is nothing in the forest")
-    if estimator.search_ == "value":
-        _check_search_by_value(estimator, thorough)
-    elif forest._state is not None:
-        parameters = forest._state.parameters
-        require(parameters.n_features == d, "the forest must be of the width of the keys")
-        require(parameters.sparse == estimator._sparse, "the forest must be sparse like the keys")
-
-
-def _check_search_by_value(estimator: Any, thorough: bool) -> None:
-    for name in ("_components", "_distinct", "expectation_"):
-        require(hasattr(estimator, name), f"{name} is missing")
-    expectation, components, values = estimator.expectation_, estimator._components, estimator._values
-    parameters, n_components = expectation.parameters, components.n_components
-    (check_expectation if thorough else check_expectation_frame)(expectation)
-    require(parameters.n_features == estimator.n_features_in_, "the expectation must be of the width of the keys")
-    require(parameters.sparse == estimator._sparse, "the expectation must be sparse like the keys")
-    require(expectation.bias.size == n_components, "the expectation must be of the width of the components")
-    require(values.are_vectors, "values must be vectors to be searched")
-    width = n_components if components.basis is None else components.basis.shape[0]
-    require(values.width == width, "the basis must be of the width of the values")
-    state = estimator.forest_._state
-    if state is not None:
-        alike = state.parameters.n_features == n_components + 1 and not state.parameters.sparse
-        require(alike, "the forest must be of the width of the components")
-    if thorough:
-        numbers, _ = estimator._distinct.as_arrays()
-        require(np.array_equal(np.sort(numbers), np.sort(estimator.forest_.ids)), "the forest holds another value")
-
-
-_CHECKS: dict[str, Callable[[Any, bool], None]] = {
-    "CMTClassifier": _check_classifier,
-    "CMTMultilabelClassifier": _check_multilabel,
-    "CMTRetriever": _check_retriever,
-}

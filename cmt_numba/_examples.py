@@ -38,8 +38,8 @@ def new_examples(parameters: ExampleParameters) -> Examples:
     return Examples(parameters, new_keys(), new_scorer(), none, none, none)
 
 
-def with_examples(examples: Examples, rows: Rows, labels: np.ndarray, n_labels: int) -> Examples:
-    """Return a store that holds one more example for each of the rows, of labels below ``n_labels``."""
+def with_room_for_examples(examples: Examples, rows: Rows, n_labels: int) -> Examples:
+    """Return a store with room for one more example for each of the rows, of labels below ``n_labels``."""
     keys = keys_with_room(examples.parameters, examples.keys, rows.n_rows, rows.values.size)
     first_of, old = examples.first_of, examples.first_of.size
     if n_labels > old:
@@ -48,16 +48,14 @@ def with_examples(examples: Examples, rows: Rows, labels: np.ndarray, n_labels: 
     label_of, next_of = examples.label_of, examples.next_of
     if keys.ids.size > label_of.size:
         label_of, next_of = resized(label_of, keys.ids.size, 0), resized(next_of, keys.ids.size, 0)
-    examples = examples._replace(keys=keys, label_of=label_of, next_of=next_of, first_of=first_of)
-    first = int(keys.totals[N_MEMORIES])
-    append_keys(examples, rows)
-    list_examples(examples, first, labels)
-    return examples
+    return examples._replace(keys=keys, label_of=label_of, next_of=next_of, first_of=first_of)
 
 
 @kernel
-def list_examples(examples, first, labels):
-    """Put the examples from slot ``first`` on into the lists of their labels."""
+def append_examples(examples, rows, labels):
+    """Store one more example for each of the rows, for which there is room, and list them by their labels."""
+    first = examples.keys.totals[N_MEMORIES]
+    append_keys(examples, rows)
     for i in range(labels.size):
         examples.label_of[first + i] = labels[i]
         examples.next_of[first + i] = examples.first_of[labels[i]]

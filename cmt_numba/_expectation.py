@@ -49,7 +49,10 @@ def new_expectation(parameters: ExpectationParameters, n_components: int) -> Exp
 
 
 def with_features(expectation: Expectation, rows: Rows) -> Expectation:
-    """Return a map that has a place for every feature of the rows."""
+    """Return a map that has a place for every feature of the rows.
+
+    Whether or not it is the map given that has changed, both are sound.
+    """
     if not rows.sparse:
         return expectation
     features = np.unique(rows.indices)
@@ -60,16 +63,16 @@ def with_features(expectation: Expectation, rows: Rows) -> Expectation:
         capacity = max(needed, 2 * capacity)
         weights, places = resized(expectation.weights, capacity, 0), resized(expectation.features, capacity, 0)
         weights[used:] = 0.0
-        expectation = expectation._replace(weights=weights, features=places)
-    if 2 * needed > expectation.table.size:
         bits = _SMALLEST_BITS
         while 1 << bits < 2 * capacity:
             bits += 1
-        expectation = expectation._replace(table=np.full(1 << bits, NONE, np.int32))
-        enter_places(expectation, 0)
-    expectation.features[used:needed] = features
-    expectation.n_places[0] = needed
-    enter_places(expectation, used)
+        table = np.full(1 << bits, NONE, np.int32)
+        known = expectation.features[:used]
+        expectation = expectation._replace(
+            weights=weights, features=places, table=table, n_places=np.zeros_like(expectation.n_places)
+        )
+        enter_features(expectation, known)
+    enter_features(expectation, features)
     return expectation
 
 
@@ -104,14 +107,17 @@ def are_known(expectation, features):
 
 
 @kernel
-def enter_places(expectation, first):
-    """Enter the places from ``first`` on into the table."""
+def enter_features(expectation, features):
+    """Give the next places to features that have none."""
     table, mask, bits = expectation.table, expectation.table.size - 1, _bits_of(expectation.table)
-    for place in range(first, expectation.n_places[0]):
-        cell = hash_feature(expectation.features[place], bits)
+    for i in range(features.size):
+        place = expectation.n_places[0]
+        expectation.features[place] = features[i]
+        cell = hash_feature(features[i], bits)
         while table[cell] != NONE:
             cell = (cell + 1) & mask
         table[cell] = place
+        expectation.n_places[0] += 1
 
 
 @inner_fastmath

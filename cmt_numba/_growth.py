@@ -196,8 +196,8 @@ def _with_more_tables(state: State, n_memories: int) -> State:
     return with_tables(state, min(size, max(cells + wanted, MOST_CELLS)))
 
 
-def most_cells_in_use(state: State) -> int:
-    """Return how many cells the router tables of any one tree take, without the freed ones."""
+def most_cells_in_use(state: Any) -> int:
+    """Return how many cells the tables of any one tree, or of a head, take, without the freed ones."""
     bits = state.nodes["table_bits"].astype(np.int64)
     return int(np.where(bits > 0, 1 << bits, 0).sum(axis=1).max())
 

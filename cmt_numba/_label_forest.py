@@ -12,9 +12,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from ._candidates import Effort, Questions, score_labels
-from ._estimator_files import SavableEstimator
+from ._estimator import SavableEstimator
 from ._fitted import checked_matrix
+from ._growth import most_cells_in_use, with_tables
 from ._head import (
+    Head,
     HeadParameters,
     new_head,
     with_digest,
@@ -108,6 +110,24 @@ class LabelForest(SavableEstimator, BaseEstimator):
         if not isinstance(self.store_examples, bool | np.bool_):
             raise TypeError(f"store_examples must be True or False, not {self.store_examples!r}")
 
+    def _check_all_parameters(self) -> None:
+        """Check the parameters that can be set at any time, and those that count at the first examples only."""
+        self._check_parameters()
+        check_random_state(self.random_state)
+        multiplier = 1.0 if self.leaf_multiplier is None else self.leaf_multiplier
+        self._new_forest(1 if self.n_trees is None else self.n_trees, multiplier, 0)
+
+    def _new_forest(self, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
+        return ContextualMemoryTree(
+            n_trees,
+            self.alpha,
+            leaf_multiplier,
+            self.n_reroutes,
+            sure_margin=_SURE_MARGIN,
+            n_threads=check_jobs(self.n_jobs),
+            random_state=seed,
+        )
+
     def _start_forest(self, rows: Rows, n_labels: int, loss: int, learning_rate: float) -> None:
         """Make an empty forest and head for rows like these, of so many labels."""
         n_trees, leaf_multiplier = self.n_trees, self.leaf_multiplier
@@ -117,15 +137,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
         if leaf_multiplier is None:
             leaf_multiplier = _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
         seed = check_random_state(self.random_state).randint(2**31)
-        self.forest_ = ContextualMemoryTree(
-            n_trees,
-            self.alpha,
-            leaf_multiplier,
-            self.n_reroutes,
-            sure_margin=_SURE_MARGIN,
-            n_threads=check_jobs(self.n_jobs),
-            random_state=seed,
-        )
+        self.forest_ = self._new_forest(n_trees, leaf_multiplier, seed)
         self.head_ = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
         self._seed = seed
         self._orders = np.random.default_rng(seed)
@@ -134,10 +146,13 @@ class LabelForest(SavableEstimator, BaseEstimator):
 
     # Learning
 
-    def _insert_labels(self, rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int) -> np.ndarray:
-        """Insert ``n_new`` labels, each under the mean of its rows, and return them.
+    def _insert_labels(
+        self, rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int
+    ) -> tuple[Head, np.ndarray]:
+        """Insert ``n_new`` labels into the forest, each under the mean of its rows.
 
-        The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels.
+        The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels. Returns a head
+        for all labels, and the new ones. They are there when the estimator has this head and its tables name them.
         """
         ones = np.ones(of_rows.size, np.float32)
         members = scipy.sparse.csr_array((ones, (of_labels, of_rows)), (n_new, rows.n_rows))
@@ -145,9 +160,14 @@ class LabelForest(SavableEstimator, BaseEstimator):
         lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
         means = check_rows(sums, sparse=rows.sparse)
         head = with_labels(without_digest(self.head_), means, lengths)
-        labels = self.forest_.insert(as_matrix(routed(means)))
-        self.head_ = head
-        return labels
+        return head, self.forest_.insert(as_matrix(routed(means)))
+
+    def _recover_labels(self, n_labels: int) -> None:
+        """Let there be no labels but the first ones, after a change that was broken off."""
+        self.forest_._put_right(n_labels)
+        if self.head_.parameters.sparse:
+            # New labels may have been given tables that were free: lists of these are begun anew.
+            self.head_ = with_tables(self.head_, most_cells_in_use(self.head_))
 
     def _teach_routers(self, routed_rows: Rows, labels: np.ndarray, *, afresh: bool) -> None:
         if self.n_router_passes > 0:

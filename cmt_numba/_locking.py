@@ -14,7 +14,8 @@ readers waiting, the gate stays open for longer than that has taken. But it clos
 changes always go on.
 
 All locks are taken by ``with`` statements on the interpreter's own locks, which a ``KeyboardInterrupt`` cannot part:
-this is why work is handed over as a function, and is not put between calls that enter and leave.
+this is why work is handed over as a function, and is not put between calls that enter and leave. What is noted besides
+counts only as long as its lock is held, for an interrupt may keep a thread from taking back a note.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ _LONGEST_PAUSE = 0.1
 class _Reader:
     """A thread that reads."""
 
-    __slots__ = ("__weakref__", "busy", "lock")
+    __slots__ = ("__weakref__", "held", "lock")
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.busy = False
+        self.held: Lock | None = None  # locked while it reads
 
 
 class _Turn:
@@ -88,8 +89,8 @@ class Guard:
 
     def __init__(self, *, is_outer: bool = False) -> None:
         self.is_outer = is_outer
-        self._changer: int | None = None  # the thread whose change is under way
-        self._stepper: int | None = None  # the thread whose step is
+        self._changer: int | None = None  # the thread whose change is under way, while its lock is held
+        self._stepper: int | None = None  # the thread whose step is, while the gate is closed
         self._renew()
         with _listing:
             _guards.add(self)
@@ -99,13 +100,16 @@ class Guard:
         me = get_ident()
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
-        self._gate: Lock | None = None  # held while a step is under way
+        self._changer = me if self._changer == me else None
+        self._stepper = me if self._stepper == me else None
+        if self._changer is None:
+            self._turn = self._last  # of the last change that has begun
+        if self._stepper is None:
+            self._gate: Lock | None = None  # held while a step is under way
         self._local = local()
         self._readers: list[ReferenceType[_Reader]] = []  # of threads that have read; they may have ended
         self._kept_waiting = False  # whether the step under way has kept a reader waiting
         self._open_until = 0.0
-        self._changer = me if self._changer == me else None
-        self._stepper = me if self._stepper == me else None
 
     def read(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, which only reads, while no step is under way.
@@ -116,17 +120,16 @@ class Guard:
             reader: _Reader = self._local.reader
         except AttributeError:
             reader = self._new_reader()
-        if reader.busy or self._stepper == get_ident():
+        if (reader.held is not None and reader.held.locked()) or self.is_stepping():
             return work()
         while True:
             with reader.lock:
                 gate = self._gate
-                if gate is None:
-                    reader.busy = True
-                    try:
+                if gate is None or not gate.locked():
+                    held = Lock()
+                    with held:
+                        reader.held = held
                         return work()
-                    finally:
-                        reader.busy = False
             self._kept_waiting = True
             with gate:
                 pass
@@ -139,19 +142,26 @@ class Guard:
 
     def change(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, which may take steps, once all changes that came before are complete."""
-        me = get_ident()
-        if self._changer == me:
+        if self.is_changing():
             return work()
         turn = _Turn()
         with turn.lock:
             self._enqueue(turn)
             turn.before.wait()  # type: ignore[union-attr]
             turn.before = None
-            self._changer = me
+            self._turn, self._changer = turn, get_ident()
             try:
                 return work()
             finally:
                 self._changer = None
+
+    def is_changing(self) -> bool:
+        """Return whether the change under way is that of this thread."""
+        return self._changer == get_ident() and self._turn.lock.locked()
+
+    def is_stepping(self) -> bool:
+        """Return whether the step under way is that of this thread."""
+        return self._stepper == get_ident() and self._gate is not None and self._gate.locked()
 
     def _enqueue(self, turn: _Turn) -> None:
         with self._queueing:
@@ -159,8 +169,7 @@ class Guard:
 
     def step(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, while nobody reads: a step of the change that the thread makes."""
-        me = get_ident()
-        if self._stepper == me:
+        if self.is_stepping():
             return work()
         pause = self._open_until - time.perf_counter()
         if pause > 0.0:
@@ -170,7 +179,7 @@ class Guard:
             try:
                 self._kept_waiting, self._gate = False, gate
                 self._wait_for_readers()
-                self._stepper = me
+                self._stepper = get_ident()
                 return work()
             finally:
                 self._stepper = self._gate = None
@@ -196,7 +205,7 @@ class Guard:
 
         Returns None if there is a change under way, unless ``patient``: then wait for its end.
         """
-        if self._changer == get_ident():
+        if self.is_changing():
             return lambda: None
         turn = _Turn()
         turn.lock.acquire()
@@ -217,27 +226,6 @@ def changes(method: Method) -> Method:
         return self._guard.change(partial(method, self, *args, **kwargs))
 
     return cast(Method, changing)
-
-
-def changes_at_once(method: Method) -> Method:
-    """Let a method be a change of its object, which has a ``_guard``, in a single step."""
-
-    @wraps(method)
-    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        guard: Guard = self._guard
-        return guard.change(partial(guard.step, partial(method, self, *args, **kwargs)))
-
-    return cast(Method, changing)
-
-
-def reads(method: Method) -> Method:
-    """Let a method read its object, which has a ``_guard``, while no step is under way."""
-
-    @wraps(method)
-    def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._guard.read(partial(method, self, *args, **kwargs))
-
-    return cast(Method, reading)
 
 
 class Guarded:

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._estimator_files import estimator_contents, estimator_of
+from ._estimator_files import estimator_of
 from ._version import __version__
 from .formats import ReadOptions
 from .persistence._columns import document, read_document
@@ -60,11 +60,11 @@ def save_model(path: Path, model: Model) -> None:
     """
 
     def contents() -> Contents:
-        gathered = estimator_contents(model.estimator)
+        gathered = model.estimator._contents()
         gathered.arrays[_OPTIONS] = document(asdict(model.options))
         return gathered
 
-    write_object(path, contents)
+    write_object(path, contents, lambda read: _model_of(type(model.estimator), read))
 
 
 def load_model(path: Path) -> Model:
@@ -84,8 +84,12 @@ def load_model(path: Path) -> Model:
     if _OPTIONS not in contents.arrays:
         raise FileFormatError(path, "does not say how data is read: only models of cmt-numba fit do")
     with refusing(path):
-        options = _options_of(read_document(contents.arrays, _OPTIONS))
-        return Model(estimator_of(kinds[contents.kind], contents, thorough=True), options, contents.library)
+        return _model_of(kinds[contents.kind], contents)
+
+
+def _model_of(kind: type, contents: Contents) -> Model:
+    options = _options_of(read_document(contents.arrays, _OPTIONS))
+    return Model(estimator_of(kind, contents, thorough=True), options, contents.library)
 
 
 def _options_of(given: Any) -> ReadOptions:

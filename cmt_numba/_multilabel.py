@@ -12,11 +12,12 @@ from sklearn.utils.validation import validate_data
 
 from ._candidates import Effort, Questions, list_labels, list_rivals
 from ._digest import common_labels
+from ._estimator import changes_at_once, reads
 from ._fitted import DTYPES
 from ._head import HEAD_LOSSES, forget_labels, with_index
 from ._keys import Rows, as_matrix
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
-from ._locking import changes_at_once, reads
+from ._labels import check_unmixed, in_one_type
 from ._membership import learn_memberships, new_duties, numbered_afresh
 from ._pairs import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from ._parallel import map_threads, spans
@@ -109,13 +110,14 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        return self._fit(X, Y, None)
+        return self._begin_anew(lambda anew: anew._fit(X, Y, None))
 
-    def _fit(self, X: Any, Y: Any, classes: Any) -> CMTMultilabelClassifier:
+    def _fit(self, X: Any, Y: Any, classes: Any) -> None:
+        """Learn from the first examples."""
         X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
         pair = _pair_of_classes(Y if classes is None else classes) if _is_vector(Y) else None
         answers = _label_lists(Y if pair is None else _is_second(Y, pair), X.shape[0])
-        self._check_parameters()
+        self._check_all_parameters()
         rows = check_rows(X)
         self._pair = pair
         self._start_forest(rows, max(1, np.unique(answers.indices).size), HEAD_LOSSES.index("mira"), 1.0)
@@ -126,7 +128,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._n_of_label = np.empty(0, np.int64)
         self._n_rows = 0
         self.examples_ = self._new_trees_of_examples() if self.store_examples else None
-        return self._learn(rows, answers, afresh=True)
+        self._learn(rows, answers, afresh=True)
 
     @changes_at_once
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> CMTMultilabelClassifier:
@@ -153,43 +155,27 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         if not hasattr(self, "forest_"):
-            return self._fit(X, Y, classes)
+            return self._begin_anew(lambda anew: anew._fit(X, Y, classes))
         rows = self._checked(X)
         if _is_vector(Y) != (self._pair is not None):
             raise ValueError("Y must be a vector of classes, or a matrix of labels, like the one that came first")
         answers = _label_lists(Y if self._pair is None else _is_second(Y, self._pair), rows.n_rows)
         if answers.shape[1] < self.n_labels_:
             raise ValueError(f"Y must have at least the {self.n_labels_} columns of before, not {answers.shape[1]}")
-        return self._learn(rows, answers, afresh=False)
+        self._learn(rows, answers, afresh=False)
+        return self
 
     def _new_trees_of_examples(self) -> ContextualMemoryTree:
         seed = np.random.SeedSequence([self._seed, 1])  # what is learned must not depend on whether examples are kept
         return ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(self.n_jobs), random_state=seed)
 
-    def _learn(self, rows: Rows, answers: scipy.sparse.csr_array, *, afresh: bool) -> CMTMultilabelClassifier:
+    def _learn(self, rows: Rows, answers: scipy.sparse.csr_array, *, afresh: bool) -> None:
+        n_known, of_rows = self.forest_.n_memories, np.repeat(np.arange(rows.n_rows), np.diff(answers.indptr))
+        labels = self._make_known(rows, answers, of_rows)
         if self.examples_ is not None:
             self.examples_.insert(as_matrix(rows))
-        self._n_rows += rows.n_rows
-        n_new, n_known = answers.shape[1] - self.n_labels_, self.forest_.n_memories
-        self._label_of_column = np.concatenate([self._label_of_column, np.full(n_new, NONE, np.int64)])
-        self.n_labels_ = answers.shape[1]
-        self.classes_ = np.arange(self.n_labels_) if self._pair is None else self._pair
-        of_rows = np.repeat(np.arange(rows.n_rows), np.diff(answers.indptr))
-        new = np.unique(answers.indices[self._label_of_column[answers.indices] == NONE])
-        if new.size > 0:
-            self._orders.shuffle(new)
-            place = np.full(self.n_labels_, NONE, np.int64)
-            place[new] = np.arange(new.size)
-            members = place[answers.indices]
-            known = members == NONE
-            self._label_of_column[new] = self._insert_labels(rows, members[~known], of_rows[~known], new.size)
-            self._column_of_label = np.concatenate([self._column_of_label, new])
         if self.forest_.n_memories == 0:
-            return self  # no example has a label yet
-        labels = self._label_of_column[answers.indices]
-        unseen = np.zeros(self.forest_.n_memories - self._n_of_label.size, np.int64)
-        self._n_of_label = np.concatenate([self._n_of_label, unseen])
-        np.add.at(self._n_of_label, labels, 1)
+            return  # no example has a label yet
         self._choose_common()
         questions = Questions(routed(rows), rows)
         self._begin_training()
@@ -198,7 +184,42 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         if self.n_head_passes > 0:
             self._train_head(questions, of_rows, labels, n_known)
         self._end_training(rows.n_rows)
-        return self
+
+    def _make_known(self, rows: Rows, answers: scipy.sparse.csr_array, of_rows: np.ndarray) -> np.ndarray:
+        """Make all columns known, and count which labels rows have; return the label of each entry of ``answers``.
+
+        Labels of rows that have no memory yet are inserted in random order, each under its mean example.
+        """
+        n_columns, column_of_label, head = answers.shape[1], self._column_of_label, self.head_
+        n_new = n_columns - self.n_labels_
+        label_of_column = np.concatenate([self._label_of_column, np.full(n_new, NONE, np.int64)])
+        new = np.unique(answers.indices[label_of_column[answers.indices] == NONE])
+        if new.size > 0:
+            self._orders.shuffle(new)
+            place = np.full(n_columns, NONE, np.int64)
+            place[new] = np.arange(new.size)
+            members = place[answers.indices]
+            of_new = members != NONE
+            head, label_of_column[new] = self._insert_labels(rows, members[of_new], of_rows[of_new], new.size)
+            column_of_label = np.concatenate([column_of_label, new])
+        labels = label_of_column[answers.indices]
+        n_of_label = np.bincount(labels, minlength=column_of_label.size)
+        n_of_label[: self._n_of_label.size] += self._n_of_label
+        self.__dict__.update(
+            n_labels_=n_columns,
+            classes_=np.arange(n_columns) if self._pair is None else self._pair,
+            head_=head,
+            _label_of_column=label_of_column,
+            _column_of_label=column_of_label,
+            _n_of_label=n_of_label,
+            _n_rows=self._n_rows + rows.n_rows,
+        )
+        return labels
+
+    def _recover(self) -> None:
+        if self.examples_ is not None:
+            self.examples_._put_right()
+        self._recover_labels(self._column_of_label.size)
 
     def _choose_common(self) -> None:
         """Choose the labels that come into question for every row."""
@@ -408,6 +429,7 @@ def _is_vector(Y: Any) -> bool:
 
 def _pair_of_classes(y: Any) -> np.ndarray:
     """Return the classes of a vector, sorted, of which there may be two."""
+    check_unmixed("Y", y)
     y = np.asarray(y)
     check_classification_targets(y)
     classes: np.ndarray = np.unique(y)
@@ -421,7 +443,8 @@ def _pair_of_classes(y: Any) -> np.ndarray:
 
 def _is_second(y: Any, pair: np.ndarray) -> np.ndarray:
     """Return a column that says which rows are of the second of two classes."""
-    y = np.asarray(y)
+    check_unmixed("Y", y)
+    pair, y = in_one_type("Y", pair, np.asarray(y))
     if not np.isin(y, pair).all():
         raise ValueError(f"Y must hold only the classes {pair.tolist()}")
     return (y[:, None] == pair[1:]) if pair.size == 2 else np.zeros((y.size, 1), np.bool_)

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._estimator_files import SavableEstimator
+from ._estimator import SavableEstimator, changes_at_once, reads
 from ._expectation import (
     Expectation,
     ExpectationParameters,
@@ -22,9 +22,9 @@ from ._expectation import (
 from ._fitted import DTYPES, checked_matrix
 from ._hits import Hits, no_hits
 from ._keys import Rows, as_matrix
-from ._locking import changes_at_once, reads
+from ._memories import Memories
 from ._parallel import share_rows
-from ._state import NONE
+from ._state import NEXT_ID, NONE
 from ._validation import (
     MOST_COMPONENTS,
     MOST_WANTED,
@@ -41,7 +41,16 @@ from ._validation import (
     sound,
     unmasked,
 )
-from ._values import Components, DistinctVectors, ValueStore, as_values, cosines, equalities
+from ._values import (
+    Components,
+    DistinctVectors,
+    ValueStore,
+    as_values,
+    cosines,
+    digests_of,
+    digests_of_keys,
+    equalities,
+)
 from .rewards import ValueCosine
 from .tree import ContextualMemoryTree
 
@@ -161,6 +170,23 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         for name in ("n_value_passes", "n_router_passes", "n_reward_passes"):
             check_passes(name, getattr(self, name), 0)
 
+    def _check_all_parameters(self) -> None:
+        """Check the parameters that can be set at any time, and those that count when it is fitted only."""
+        self._check_parameters()
+        check_random_state(self.random_state)
+        self._new_forest(0)
+
+    def _new_forest(self, seed: int, *, by_value: bool = False) -> ContextualMemoryTree:
+        return ContextualMemoryTree(
+            self.n_trees or (_VALUE_TREES if by_value else _KEY_TREES),
+            self.alpha,
+            self.leaf_multiplier,
+            self.n_reroutes,
+            sure_margin=_SURE_MARGIN if by_value else 0.75,
+            n_threads=check_jobs(self.n_jobs),
+            random_state=seed,
+        )
+
     # Learning
 
     @changes_at_once
@@ -183,33 +209,25 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
+        return self._begin_anew(lambda anew: anew._fit(X, y))
+
+    def _fit(self, X: Any, y: Any) -> None:
+        """Store the first memories."""
         X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
-        self._check_parameters()
+        self._check_all_parameters()
         if self.search == "value" and values.ndim != 2:
             raise ValueError('y must hold vectors to be searched by value; with other objects use search="key"')
         rows = check_rows(X)
         self.search_ = self.search or ("value" if values.ndim == 2 else "key")
         seed = check_random_state(self.random_state).randint(2**31)
-        usual = _VALUE_TREES if self.search_ == "value" else _KEY_TREES
-        self.forest_ = ContextualMemoryTree(
-            self.n_trees or usual,
-            self.alpha,
-            self.leaf_multiplier,
-            self.n_reroutes,
-            sure_margin=_SURE_MARGIN if self.search_ == "value" else 0.75,
-            n_threads=check_jobs(self.n_jobs),
-            random_state=seed,
-        )
+        self.forest_ = self._new_forest(seed, by_value=self.search_ == "value")
         self._orders = np.random.default_rng(seed)
         self._sparse = rows.sparse
-        self._values = ValueStore(values[:0])
-        self._stored = np.empty(0, np.bool_)  # of memories: not removed
-        self._entry_of = np.empty(0, np.int64)  # of memories: what they are in the forest
-        self._memory_of = np.empty(0, np.int64)  # of what is in the forest
+        self._memories = Memories.none(ValueStore(values[:0]))
+        self._distinct = DistinctVectors()  # values, where they are searched, else further keys
         if self.search_ == "value":
             self._components = Components(values, self.n_components, seed)
-            self._distinct = DistinctVectors()
             parameters = ExpectationParameters(rows.n_features, rows.sparse)
             self.expectation_: Expectation = new_expectation(parameters, self._components.n_components)
         self._store(rows, values, afresh=True)
@@ -217,7 +235,6 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             ids = np.arange(rows.n_rows)
             reward = ValueCosine(values, values)
             self.forest_.learn(as_matrix(rows), reward, own_ids=ids, n_passes=self.n_reward_passes)
-        return self
 
     @changes_at_once
     def partial_fit(self, X: Any, y: Any = None) -> CMTRetriever:
@@ -240,42 +257,46 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             If an argument or a parameter cannot be used; nothing has changed then.
         """
         if not hasattr(self, "forest_"):
-            return self.fit(X, y)
-        rows, first = self._checked(X), self._values.n_values
-        values = self._values.accept(np.arange(first, first + rows.n_rows) if y is None else y, rows.n_rows)
+            return self._begin_anew(lambda anew: anew._fit(X, y))
+        rows, first = self._checked(X), self._memories.next_id
+        values = self._memories.values.accept(np.arange(first, first + rows.n_rows) if y is None else y, rows.n_rows)
         self._store(rows, values, afresh=False)
         return self
 
     def _store(self, rows: Rows, values: Any, *, afresh: bool) -> None:
         """Store memories, and learn from them."""
-        memories = np.arange(self._stored.size, self._stored.size + rows.n_rows)
-        by_value = self.search_ == "value"
-        vectors = self._components.reduced(values) if by_value else as_matrix(rows)
-        entries = self._insert_vectors(vectors, memories) if by_value else self._insert_keys(vectors, memories)
-        self._values.append(values)
-        self._entry_of = np.concatenate([self._entry_of, entries])
-        self._stored = np.concatenate([self._stored, np.ones(rows.n_rows, np.bool_)])
-        if by_value:
+        if self.search_ == "value":
+            vectors = self._components.reduced(values)
+            entries = self._insert_distinct(digests_of(vectors), vectors)
+            self._memories = self._memories.with_more(values, entries)
             self._learn_values(rows, vectors, entries, afresh=afresh)
+        else:
+            self._memories = self._memories.with_more(values, self.forest_.insert(as_matrix(rows)))
 
-    def _insert_keys(self, keys: Any, memories: np.ndarray) -> np.ndarray:
-        """Insert keys that lead to memories, and return what they are in the forest."""
-        entries = self.forest_.insert(keys)
-        self._memory_of = np.concatenate([self._memory_of, memories])
-        return entries
+    def _insert_distinct(self, digests: list[bytes], keys: Any) -> np.ndarray:
+        """Insert those keys into the forest that are not there, by their digests, and return what each is there.
 
-    def _insert_vectors(self, vectors: np.ndarray, memories: np.ndarray) -> np.ndarray:
-        """Insert the vectors that are not in the forest, and return what each is there."""
-        entries = self._distinct.number(vectors, self._memory_of.size)
+        They are there when the tables name them.
+        """
+        state = self.forest_._state
+        first = 0 if state is None else int(state.keys.totals[NEXT_ID])
+        entries = self._distinct.number(digests, first)
         new, of_rows = np.unique(entries, return_index=True)
-        of_rows = of_rows[new >= self._memory_of.size]
+        of_rows = of_rows[new >= first]
         if of_rows.size > 0:
-            try:
-                self._insert_keys(vectors[of_rows], memories[of_rows])
-            except BaseException:
-                self._distinct.forget(entries[of_rows])
-                raise
+            self.forest_.insert(keys[of_rows])
         return entries
+
+    def _recover(self) -> None:
+        self.forest_._put_right()
+        self._forget_keys(np.setdiff1d(self.forest_.ids, self._memories.keys))
+        self._distinct = self._distinct.only(self._memories.keys)
+
+    def _forget_keys(self, keys: np.ndarray) -> None:
+        """Take out of the forest what the tables do not name any more."""
+        self._distinct.forget(keys)
+        if keys.size > 0:
+            self.forest_.remove(keys)
 
     def _learn_values(self, rows: Rows, vectors: np.ndarray, entries: np.ndarray, *, afresh: bool) -> None:
         self.expectation_ = with_features(self.expectation_, rows)
@@ -293,7 +314,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
 
         Searching by value, the expectation learns to foretell the rewards. Searching by key, the scorer learns to rank
         memories of high reward above those of low reward, and a query that was rewarded with 0.5 or more is stored as
-        a further key of its best memory.
+        a further key of its best memory, once however often it comes. Further keys go when their memory is removed.
 
         Parameters
         ----------
@@ -322,7 +343,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         ids = flat.reshape(rows.n_rows, -1)
         rewards = np.asarray(unmasked("rewards", rewards))
         rewards = check_rewards(rewards.reshape(ids.shape) if rewards.size == ids.size else rewards, ids)
-        self._check_stored(flat[flat != NONE])
+        self._memories.rows_of(flat[flat != NONE])
         if self.search_ == "value":
             self._learn_rewards(rows, ids, rewards)
         else:
@@ -334,26 +355,29 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         if pairs.size == 0:
             return
         self.expectation_ = with_features(self.expectation_, rows)
-        vectors = np.ascontiguousarray(self._components.reduced(self._values.take(ids[pairs, rank]))[:, :-1])
+        found = ids[pairs, rank]
+        vectors = np.ascontiguousarray(self._components.reduced(self._memories.values_of(found))[:, :-1])
         learn_rewards(self.expectation_, rows, pairs, vectors, rewards[pairs, rank], float(self.regularization))
-        entries = self._entry_of[ids[pairs, rank]]
+        entries = self._memories.entries_of(found)
         best = rewards[pairs, rank] >= _WORTH_KEEPING
         if np.any(best):
             self.forest_.teach(self._expected(rows)[pairs[best]], entries[best])
 
     def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
         matrix = as_matrix(rows)
-        hits = no_hits(*ids.shape)._replace(ids=np.where(ids == NONE, NONE, self._entry_of[ids]))
+        hits = no_hits(*ids.shape)._replace(ids=self._memories.entries_of(ids))
         self.forest_.update(matrix, hits, rewards)
         worth = np.where(ids == NONE, 0.0, rewards)
         best = worth.argmax(axis=1)
         kept = np.flatnonzero(worth[np.arange(best.size), best] >= _WORTH_KEEPING)
         if kept.size > 0:
-            self._insert_keys(matrix[kept], ids[kept, best[kept]])
+            owners, keys = ids[kept, best[kept]], matrix[kept]
+            entries = self._insert_distinct(digests_of_keys(check_rows(keys), owners), keys)
+            self._memories = self._memories.with_keys(entries, owners)
 
     @changes_at_once
     def remove(self, ids: Any) -> CMTRetriever:
-        """Forget memories. Their ids are not used again; what was learned from them stays.
+        """Forget memories, with all their keys and values. Their ids are not used again; what was learned stays.
 
         Parameters
         ----------
@@ -373,22 +397,16 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         """
         check_is_fitted(self, "forest_")
         ids = check_ids(ids)
-        self._check_stored(ids)
-        self._stored[ids] = False
-        entries = np.flatnonzero(np.isin(self._memory_of, ids))
-        entries = entries[[int(entry) in self.forest_ for entry in entries]]
-        self._forget_vectors(entries) if self.search_ == "value" else self.forest_.remove(entries)
+        self._set_memories(self._memories.without(ids, shared=self.search_ == "value"))
         return self
 
-    def _forget_vectors(self, entries: np.ndarray) -> None:
-        """Take those of some vectors out of the forest that are no memory's value any more."""
-        others = np.flatnonzero(self._stored & np.isin(self._entry_of, entries))
-        self._memory_of[self._entry_of[others]] = others
-        entries = np.setdiff1d(entries, self._entry_of[others])
-        self._distinct.forget(entries)
-        if entries.size > 0:
-            self.forest_.remove(entries)
+    def _set_memories(self, memories: Memories) -> None:
+        """Have other tables, and forget what is in the forest and in the old ones, but not in these."""
+        gone = np.setdiff1d(self._memories.keys, memories.keys)
+        self._memories = memories
+        self._forget_keys(gone)
 
+    @changes_at_once
     def replace(self, ids: Any, X: Any) -> CMTRetriever:
         """Give memories other keys, where search is by key. Their ids and values stay.
 
@@ -417,10 +435,11 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         if self.search_ == "value":
             raise ValueError('keys are not stored where search is by value: use search="key"')
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
-        self._check_stored(ids)
-        self.forest_.replace(self._entry_of[ids], as_matrix(rows))
+        self._memories.rows_of(ids)
+        self.forest_.replace(self._memories.entries_of(ids), as_matrix(rows))
         return self
 
+    @changes_at_once
     def set_values(self, ids: Any, y: Any) -> CMTRetriever:
         """Give memories other values. Their ids and keys stay, and so does what was learned from the old values.
 
@@ -444,18 +463,12 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         """
         check_is_fitted(self, "forest_")
         ids = check_ids(ids)
-        self._check_stored(ids)
-        values, before = self._values.accept(y, ids.size), self._values.take(ids)
-        self._values.replace(ids, values)
+        self._memories.rows_of(ids)
+        values, entries = self._memories.values.accept(y, ids.size), None
         if self.search_ == "value":
-            try:
-                entries = self._insert_vectors(self._components.reduced(values), ids)
-            except BaseException:
-                self._values.replace(ids, before)
-                raise
-            old = np.unique(self._entry_of[ids])
-            self._entry_of[ids] = entries
-            self._forget_vectors(old)
+            vectors = self._components.reduced(values)
+            entries = self._insert_distinct(digests_of(vectors), vectors)
+        self._set_memories(self._memories.with_values(ids, values, entries))
         return self
 
     # Answering
@@ -491,7 +504,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         ids = self._best(self._checked(X), 1).ids[:, 0]
         if np.any(ids == NONE):
             raise LookupError("there is no memory to answer with: all have been removed")
-        return self._values.take(ids)
+        return self._memories.values_of(ids)
 
     @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
@@ -528,9 +541,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             If ``ids`` are not integers of one dimension.
         """
         check_is_fitted(self, "forest_")
-        ids = check_memory_ids(ids, np.size(ids))
-        self._check_stored(ids)
-        return self._values.take(ids)
+        return self._memories.values_of(check_memory_ids(ids, np.size(ids)))
 
     @reads
     def reward(self, X: Any, y: Any) -> np.ndarray:
@@ -550,8 +561,8 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             are equal.
         """
         found = self.predict(X)
-        values = self._values.accept(y, found.shape[0])
-        return cosines(found, values) if self._values.are_vectors else equalities(found, values)
+        values = self._memories.values.accept(y, found.shape[0])
+        return cosines(found, values) if self._memories.values.are_vectors else equalities(found, values)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the mean reward of the memories retrieved, as of :meth:`reward`."""
@@ -560,20 +571,21 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
     @property
     def n_memories_(self) -> int:
         """Memories stored."""
-        return int(np.count_nonzero(self._stored))
+        return int(self._memories.ids.size)
 
     def _best(self, rows: Rows, k: int) -> Hits:
+        memories = self._memories
         if self.search_ == "value":
             expected = self._expected(rows)
             hits = self.forest_.query(expected, k, self.n_probes or _VALUE_LEAVES * (self.n_trees or _VALUE_TREES))
             lengths = np.linalg.norm(expected, axis=1)[:, None].astype(np.float32)
             scores = np.where(hits.ids == NONE, hits.scores, np.clip(hits.scores * lengths, 0.0, 1.0))
-            return hits._replace(ids=np.where(hits.ids == NONE, NONE, self._memory_of[hits.ids]), scores=scores)
-        if self._memory_of.size == self._entry_of.size:
-            return self.forest_.query(as_matrix(rows), k, self.n_probes)
-        wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest_.n_memories))
+            return hits._replace(ids=memories.owners_of(hits.ids), scores=scores)
+        several = memories.keys.size > memories.ids.size  # keys of some memory
+        wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest_.n_memories)) if several else k
         hits = self.forest_.query(as_matrix(rows), wanted, self.n_probes)
-        return _each_once(hits._replace(ids=np.where(hits.ids == NONE, NONE, self._memory_of[hits.ids])), k)
+        hits = hits._replace(ids=memories.owners_of(hits.ids))
+        return _each_once(hits, k) if several else hits
 
     def _expected(self, rows: Rows) -> np.ndarray:
         """Return what to expect of rows, in the terms of the forest: nothing of what the components leave out."""
@@ -589,12 +601,6 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         X = checked_matrix(self, X)
         self._check_parameters()  # they may have been set since
         return check_rows(X, sparse=self._sparse)
-
-    def _check_stored(self, ids: np.ndarray) -> None:
-        known = (ids >= 0) & (ids < self._stored.size)
-        known[known] = self._stored[ids[known]]
-        if not np.all(known):
-            raise KeyError(f"ids must be ids of stored memories: there is no {ids[~known][0]}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

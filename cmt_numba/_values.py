@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -12,6 +13,8 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
 from ._growth import resized
+from ._keys import Rows
+from ._labels import are_kept, exactly
 from ._validation import unmasked
 
 
@@ -40,6 +43,8 @@ def _as_array(y: Any, objects: bool) -> np.ndarray:
         values = np.asarray(y)
     except ValueError:
         values = None  # sequences of several lengths
+    if values is not None and not hasattr(y, "dtype") and not are_kept(y, values):
+        values = None  # numbers among strings, for example, which would all become strings
     if values is not None and (values.ndim == 1 or (values.ndim == 2 and values.dtype.kind in "fiub" and not objects)):
         return values
     if not isinstance(y, Sequence | np.ndarray):
@@ -51,23 +56,23 @@ def _as_array(y: Any, objects: bool) -> np.ndarray:
 
 
 class ValueStore:
-    """The values of memories, by memory id.
+    """Values, by the place where each has been put. A store is not changed: with more values it is another one.
 
     Parameters
     ----------
     values : ndarray or sparse matrix
-        Those of the first memories.
+        Those that there are at first.
+    n_values : int, optional
+        How many of them are in use; by default all.
     """
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: Any, n_values: int | None = None) -> None:
         self._parts = [values]  # sparse vectors that came later are not joined yet
-        self.n_values = values.shape[0]
+        self.n_values = int(values.shape[0] if n_values is None else n_values)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"values": self.all()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        ValueStore.__init__(self, state["values"])
+    def copied(self, memo: Any) -> ValueStore:
+        """Return a store that shares nothing with this one."""
+        return ValueStore(copy.deepcopy(self.all(), memo))
 
     @property
     def are_vectors(self) -> bool:
@@ -88,38 +93,35 @@ class ValueStore:
             raise ValueError(f"y must hold {known} like the values before, not an array of shape {more.shape}")
         return more
 
-    def append(self, more: Any) -> None:
-        """Store the values of the memories that come next."""
+    def with_more(self, more: Any) -> ValueStore:
+        """Return a store that holds further values at the next places. It may share memory with this one."""
         needed = self.n_values + more.shape[0]
         if scipy.sparse.issparse(self._parts[0]):
-            self._parts.append(scipy.sparse.csr_array(more))
-        else:
-            more = self._made_room_for(more)
-            values = self._parts[0]
-            if needed > values.shape[0]:
-                values = resized(values, max(needed, 2 * self.n_values), 0)
-            values[self.n_values : needed] = more
-            self._parts = [values]
-        self.n_values = needed
+            store = ValueStore(self._parts[0], needed)
+            store._parts = [*self._parts, scipy.sparse.csr_array(more)]
+            return store
+        values, more = self._in_one_type(more.toarray() if scipy.sparse.issparse(more) else more)
+        if needed > values.shape[0]:
+            values = resized(values, max(needed, 2 * self.n_values), 0)
+        values[self.n_values : needed] = more
+        return ValueStore(values, needed)
 
-    def replace(self, ids: np.ndarray, values: Any) -> None:
-        """Store other values for some memories."""
-        if scipy.sparse.issparse(self._parts[0]):
-            rows = np.arange(self.n_values)
-            rows[ids] = self.n_values + np.arange(ids.size)
-            both = scipy.sparse.vstack([self.all(), scipy.sparse.csr_array(values)])
-            self._parts = [scipy.sparse.csr_array(both)[rows]]
-        else:
-            values = self._made_room_for(values)
-            self._parts[0][ids] = values
+    def only(self, places: np.ndarray) -> ValueStore:
+        """Return a store of the values at some places, in their order."""
+        return ValueStore(self.take(places))
 
-    def _made_room_for(self, more: Any) -> np.ndarray:
-        """Return values as they are stored here, where there is room for what they hold now."""
-        values: np.ndarray = more.toarray() if scipy.sparse.issparse(more) else more
-        dtype = np.result_type(self._parts[0], values)
-        if dtype != self._parts[0].dtype:  # longer strings, for example
-            self._parts = [self._parts[0].astype(dtype)]
-        return values
+    def _in_one_type(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values and more of them in one type: as objects, where no other would leave them as they are."""
+        values: np.ndarray = self._parts[0]
+        if values.dtype == more.dtype:
+            return values, more
+        if self.are_vectors:
+            dtype = np.result_type(values, more)
+        else:
+            of_one_kind = values.dtype.kind == more.dtype.kind or {values.dtype.kind, more.dtype.kind} <= set("iuf")
+            converted = exactly(values[: self.n_values], more) if of_one_kind else None
+            dtype = np.dtype(object) if converted is None else converted[0].dtype
+        return values.astype(dtype, copy=False), more.astype(dtype, copy=False)
 
     @property
     def width(self) -> int:
@@ -133,9 +135,9 @@ class ValueStore:
             parts = self._parts = [scipy.sparse.csr_array(scipy.sparse.vstack(parts))]
         return parts[0][: self.n_values]
 
-    def take(self, ids: np.ndarray) -> Any:
-        """Return the values of memories: an array, or a sparse matrix."""
-        return self.all()[ids]
+    def take(self, places: np.ndarray) -> Any:
+        """Return the values at some places: an array, or a sparse matrix."""
+        return self.all()[places]
 
 
 def cosines(values: Any, others: Any) -> np.ndarray:
@@ -237,18 +239,44 @@ class DistinctVectors:
         digests = np.frombuffer(b"".join(self._digests.values()), np.uint8).reshape(-1, _DIGEST_SIZE)
         return numbers, digests
 
-    def number(self, vectors: np.ndarray, first: int) -> np.ndarray:
+    def only(self, numbers: np.ndarray) -> DistinctVectors:
+        """Return these numbers and what they stand for, as far as there are any."""
+        wanted, distinct = set(numbers.tolist()), DistinctVectors()
+        distinct._digests = {number: digest for number, digest in self._digests.items() if number in wanted}
+        distinct._numbers = {digest: number for number, digest in distinct._digests.items()}
+        return distinct
+
+    def number(self, digests: list[bytes], first: int) -> np.ndarray:
         """Return the numbers of vectors, which for new ones are those from ``first`` on: int64, shape (n,)."""
-        numbers = np.empty(len(vectors), np.int64)
-        for i, vector in enumerate(vectors):
-            digest = blake2b(vector.tobytes(), digest_size=_DIGEST_SIZE).digest()
+        numbers = np.empty(len(digests), np.int64)
+        for i, digest in enumerate(digests):
             if digest not in self._numbers:
-                self._numbers[digest], self._digests[first] = first, digest
+                self._digests[first] = digest
+                self._numbers[digest] = first
                 first += 1
             numbers[i] = self._numbers[digest]
         return numbers
 
     def forget(self, numbers: np.ndarray) -> None:
-        """Let vectors be new when they come again."""
-        for number in numbers:
-            del self._numbers[self._digests.pop(int(number))]
+        """Let vectors be new when they come again. Numbers that none has are passed over."""
+        for number in numbers.tolist():
+            if number in self._digests:
+                self._numbers.pop(self._digests[number], None)
+                self._digests.pop(number, None)
+
+
+def digests_of(vectors: np.ndarray) -> list[bytes]:
+    """Return what tells each row of an array from all others."""
+    return [blake2b(vector.tobytes(), digest_size=_DIGEST_SIZE).digest() for vector in vectors]
+
+
+def digests_of_keys(rows: Rows, ids: np.ndarray) -> list[bytes]:
+    """Return what tells each key of a memory from all other keys, and from the same key of another memory."""
+    digests = []
+    for memory_id, a, b in zip(ids, rows.offsets[:-1], rows.offsets[1:], strict=True):
+        told = blake2b(memory_id.tobytes(), digest_size=_DIGEST_SIZE)
+        told.update(rows.values[a:b].tobytes())
+        if rows.sparse:
+            told.update(rows.indices[a:b].tobytes())
+        digests.append(told.digest())
+    return digests

@@ -29,6 +29,7 @@ from ._replacement import overwrite_keys, reinsert_slots
 from ._restriction import UNRESTRICTED, are_few, restriction_to, score_slots
 from ._search import query_rows
 from ._state import (
+    COUNT,
     DONE,
     N_MEMORIES,
     NEXT_ID,
@@ -797,10 +798,16 @@ class ContextualMemoryTree:
 
         Raises
         ------
+        InvariantError
+            If the trees contradict themselves, which is a bug; nothing has been written then.
         OSError
             If the file cannot be written, or something is there that is no file: a folder, a device, a named pipe.
         """
-        write_object(path, lambda: Contents(_KIND, *self._contents()))
+        write_object(
+            path,
+            lambda: Contents(_KIND, *self._contents()),
+            lambda of: ContextualMemoryTree._made_of(of.fields, of.arrays, thorough=True),
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
@@ -955,6 +962,21 @@ class ContextualMemoryTree:
             for t in range(self._allocated().parameters.n_trees):
                 undo_move(self._allocated(), t)
             raise
+
+    @changes
+    def _put_right(self, first: int | None = None) -> None:
+        """Undo what is left of changes that were broken off, even while they were being undone.
+
+        Forget the memories from slot ``first`` on too, which were the last to come, and their ids.
+        """
+        if self._state is None:
+            return
+        for t in range(self._allocated().parameters.n_trees):
+            undo_move(self._allocated(), t)
+        placed = int(self._allocated().counters[:, COUNT].min())
+        first = placed if first is None else min(first, placed)
+        if first < self.n_memories:
+            self._take_back(first)
 
     def _take_back(self, first: int) -> None:
         """Forget the memories from slot ``first`` on, and their ids; what routers learned from them stays."""

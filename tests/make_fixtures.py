@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import scipy.sparse
 from saved import dense_rows, objects, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
@@ -17,7 +18,7 @@ from cmt_numba.persistence import FORMAT_VERSION
 FIXTURES = Path(__file__).parent / "fixtures"
 _NAMES = (
     *("empty", "dense forest", "sparse", "bounded", "classifier", "sparse classifier", "pair classifier"),
-    *("retriever by value", "retriever of objects"),
+    *("retriever by value", "retriever of objects", "retriever after removals"),
 )
 
 
@@ -30,6 +31,7 @@ def answers(thing: Any) -> Any:
     if isinstance(thing, ContextualMemoryTree):
         return thing.query(rows, 2).ids.tolist()
     found = thing.predict(rows)
+    found = found.toarray() if scipy.sparse.issparse(found) else found
     return found.round(3).tolist() if found.dtype.kind == "f" else found.tolist()
 
 

@@ -264,7 +264,7 @@ def test_a_refused_batch_changes_nothing():
 
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize("failing", ["with_labels", "insert", "with_examples"])
+@pytest.mark.parametrize("failing", ["with_labels", "insert", "with_room_for_examples"])
 def test_running_out_of_memory_part_way(form: Any, failing: str, monkeypatch: pytest.MonkeyPatch):
     X, y = classes_of_views(40, 3, 0.1)
     old = y < 10

@@ -48,7 +48,7 @@ NAMES = (
     *("empty", "dense", "dense forest", "sparse", "sparse forest", "bounded", "bounded by age"),
     *("classifier", "sparse classifier"),
     *("softmax classifier", "multilabel classifier", "pair classifier", "retriever by value"),
-    *("retriever of directions", "retriever of objects"),
+    *("retriever of directions", "retriever of objects", "retriever after removals"),
 )
 
 
@@ -66,9 +66,9 @@ def go_on(thing: Any) -> list[Any]:
     said = [thing.predict(rows)]
     if isinstance(thing, CMTRetriever):
         values: Any = [{"more": i} for i in range(40)]
-        if thing._values.are_vectors:
-            values = thing._values.all()[:40]
-        thing.partial_fit(rows, values).remove([1, 3]).feedback(rows[:9], np.arange(9) + 5, np.ones(9))
+        if thing._memories.values.are_vectors:
+            values = thing._memories.values.all()[:40]
+        thing.partial_fit(rows, values).remove([1, 4]).feedback(rows[:9], thing._memories.ids[:9] + 0, np.ones(9))
         return [*said, thing.predict(rows), *thing.kneighbors(rows)]
     if isinstance(thing, CMTMultilabelClassifier):
         y: Any = thing.classes_[[0, 1] * 20] if thing._pair is not None else several_labels(40, 35, 5)
@@ -211,6 +211,48 @@ def test_parameters_and_estimators_that_have_learned_nothing(tmp_path: Path):
     assert not hasattr(again, "forest_")
 
 
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "classifier": {"method": False, "n_trees": -1, "loss": "hinge", "n_jobs": 0, "alpha": 2.0, "n_neighbors": 0},
+    "multilabel classifier": {"leaf_multiplier": 0.0, "n_probes": -3, "random_state": -1, "store_examples": 1},
+    "retriever of objects": {"n_trees": -1, "search": 3, "regularization": 0, "n_reroutes": -1, "n_components": 0},
+}
+
+
+@needs_jit
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_parameters_are_neither_saved_nor_loaded(things: dict[str, Any], name: str, tmp_path: Path):
+    path = tmp_path / "file"
+    for parameter, value in IMPOSSIBLE[name].items():
+        described, arrays = parsed(saved(things[name], path))
+        described["fields"]["parameters"][parameter] = value
+        path.write_bytes(sealed(described, arrays))
+        with pytest.raises(FileFormatError, match="does not hold what it should"):
+            load_any(path)
+        path.unlink()
+        with pytest.raises((TypeError, ValueError)):
+            pickle.loads(pickle.dumps(things[name])).set_params(**{parameter: value}).save(path)
+        assert list(tmp_path.iterdir()) == []
+
+
+@needs_jit
+def test_what_could_not_be_loaded_is_not_saved(things: dict[str, Any], tmp_path: Path):
+    path = tmp_path / "file"
+    tree, classifier, retriever = (
+        pickle.loads(pickle.dumps(things[name])) for name in ("dense", "classifier", "retriever by value")
+    )
+    before = saved(tree, path)
+    tree._state.keys.ids[0] = 10**6
+    classifier.classes_ = classifier.classes_[::-1]
+    retriever._memories.owners[0] = 10**6
+    for thing in (tree, classifier, retriever):
+        with pytest.raises(InvariantError):
+            thing.check_invariants()
+        with pytest.raises(InvariantError):
+            thing.save(path)
+        assert path.read_bytes() == before
+        assert len(list(tmp_path.iterdir())) == 1
+
+
 @pytest.mark.parametrize("value", [(1, 2), {1: "a"}, {2}, [b"bytes"], {"a": np.int64(3)}, [[object()]]])
 def test_values_that_json_would_change_are_refused(value: Any, tmp_path: Path):
     retriever = CMTRetriever(random_state=0).fit(dense_rows(2, 3), ["first", value])
@@ -219,14 +261,15 @@ def test_values_that_json_would_change_are_refused(value: Any, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_else_cannot_be_saved(tmp_path: Path):
+def test_what_else_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(TypeError, match="random_state must be a number"):
         CMTRetriever(random_state=np.random.RandomState(0)).save(tmp_path / "x")
     dates = np.array(["2020-01-01", "2021-01-01"], "M8[D]")
     with pytest.raises(TypeError, match="values must be numbers, text"):
         CMTRetriever().fit(dense_rows(2, 3), dates).save(tmp_path / "x")
+    monkeypatch.setattr(_container, "_LONGEST_HEADER", 100)
     with pytest.raises(ValueError, match="the parameters take"):
-        CMTClassifier(loss="x" * 70_000).save(tmp_path / "x")
+        CMTClassifier().save(tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -552,8 +595,8 @@ FORGERIES = [
     ("retriever by value", "expectation_.features", put(0, 10**6), "has a feature that does not exist"),
     ("retriever by value", "expectation_.table", fill_up, "the table of features holds"),
     ("retriever by value", "expectation_.n_places", put(0, 10**6), "the places in use lie outside"),
-    ("retriever by value", "_entry_of", put(0, 10**6), "a memory is nothing in the forest"),
-    ("retriever by value", "_memory_of", put(0, -1), "leads to no memory"),
+    ("retriever by value", "_memories.entries", put(0, 10**6), "a memory is nothing in the forest"),
+    ("retriever by value", "_memories.owners", put(0, -1), "leads to no memory"),
     ("retriever by value", "_distinct.numbers", put(0, 10**6), "the forest holds another value"),
     ("retriever of directions", "_values.indices", put(0, 99), "a column that does not exist"),
     ("retriever of directions", "_values.indptr", put(1, 10**6), "the rows of _values overlap"),

@@ -1,6 +1,7 @@
 """The retriever, and its kernels against plain Python."""
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -390,3 +391,55 @@ def test_passes_of_an_evaluation_store_every_memory_once():
     result = batch_evaluation(CMTRetriever("key", random_state=0), keys, values, seeds=(0,), n_passes=3, probes=(4,))
     assert result.profile is not None
     assert result.profile.n_memories == result.n_train == 48
+
+
+@needs_jit
+@pytest.mark.parametrize("kind", ["objects", "vectors", "sparse vectors"])
+def test_what_is_removed_is_not_kept(kind: str, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(400, 50))
+    kinds: dict[str, Any] = {
+        "objects": [f"value {i:04} " + 50 * "x" for i in range(400)],
+        "vectors": vectors,
+        "sparse vectors": scipy.sparse.csr_array(vectors),
+    }
+    keys, values = rng.normal(size=(400, 6)), kinds[kind]
+    retriever = CMTRetriever(random_state=0).fit(keys[:40], values[:40])
+    size, sizes = len(pickle.dumps(retriever)), []
+    for i in range(360):
+        retriever.remove([i]).partial_fit(keys[40 + i : 41 + i], values[40 + i : 41 + i])
+        sizes.append(retriever._memories.values.n_values)
+    retriever.check_invariants()
+    assert max(sizes) <= 2 * 40 + 20
+    assert len(pickle.dumps(retriever)) < 1.2 * size + 1000
+    assert retriever.n_memories_ == 40
+    assert retriever.kneighbors(keys, 3, return_distance=False).min() >= 360
+    with pytest.raises(KeyError, match="there is no 3"):
+        retriever.values([3])
+    retriever.remove([390])
+    retriever.save(tmp_path / "file")
+    gone = b"value 0390" if kind == "objects" else vectors[390].tobytes()
+    there = b"value 0391" if kind == "objects" else vectors[391].tobytes()
+    text = "".join(chr(i) for i in gone).encode("utf-32-le") if kind == "objects" else gone
+    for held in (pickle.dumps(retriever), (tmp_path / "file").read_bytes()):
+        assert gone not in held
+        assert text not in held
+    assert there in pickle.dumps(retriever) or "".join(map(chr, there)).encode("utf-32-le") in pickle.dumps(retriever)
+
+
+def test_the_same_feedback_is_stored_once():
+    rng = np.random.default_rng(0)
+    keys, asked = rng.normal(size=(30, 6)), rng.normal(size=(4, 6))
+    for form in (np.asarray, scipy.sparse.csr_array):
+        retriever = CMTRetriever("key", random_state=0).fit(form(keys), list(range(30)))
+        for _ in range(3):
+            retriever.feedback(form(np.vstack([asked, asked])), [1, 1, 2, 3, 1, 1, 2, 3], np.ones(8))
+        assert retriever.forest_.n_memories == 34
+        again = pickle.loads(pickle.dumps(retriever))
+        again.feedback(form(asked), [1, 1, 2, 3], np.ones(4))
+        assert again.forest_.n_memories == 34
+        again.feedback(form(asked), [2, 1, 2, 3], np.ones(4))  # another memory's
+        assert again.forest_.n_memories == 35
+        again.remove([1, 2, 3])
+        assert again.forest_.n_memories == 27
+        again.check_invariants()

@@ -9,7 +9,7 @@ from conftest import needs_jit, text_like
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._candidates import Effort, Questions, score_labels
-from cmt_numba._examples import ExampleParameters, new_examples, with_examples
+from cmt_numba._examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
 from cmt_numba._head import (
     HEAD_LOSSES,
     Head,
@@ -410,7 +410,9 @@ def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
     given: list[int] = []
     for n in (3, 1, 20):
         labels = rng.integers(0, 6, n)
-        examples = with_examples(examples, check_rows(form(rng.normal(size=(n, 4)))), labels, 6)
+        rows = check_rows(form(rng.normal(size=(n, 4))))
+        examples = with_room_for_examples(examples, rows, 6)
+        append_examples(examples, rows, labels)
         given.extend(labels)
     for label in range(6):
         listed, slot = [], int(examples.first_of[label])

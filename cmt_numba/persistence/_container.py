@@ -22,7 +22,7 @@ import numpy as np
 
 from .._version import __version__
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """The version of the format that files are written in."""
 
 _MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"  # not text, and damaged by whatever changes the ends of lines

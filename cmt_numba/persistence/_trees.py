@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,13 +24,32 @@ DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS
 _STREAMS = "streams"
 
 
-def write_object(path: str | os.PathLike[str], contents: Callable[[], Contents]) -> None:
-    """Write a file with a tree or an estimator; see :func:`~cmt_numba.persistence._container.write_contents`.
+def write_object(
+    path: str | os.PathLike[str], gather: Callable[[], Contents], made_of: Callable[[Contents], Any]
+) -> None:
+    """Write a file with a tree or an estimator, unless it is one that could not be read.
 
-    What it shall hold is gathered only once it is known that there may be such a file.
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    gather : callable
+        Returns what the file shall hold. It is called only once it is known that there may be such a file.
+    made_of : callable
+        What makes an object of the contents of a file, and raises InvariantError, TypeError or ValueError if it cannot.
+
+    Raises
+    ------
+    InvariantError, TypeError, ValueError
+        If there is no object of these contents; nothing has been written then.
+    OSError
+        If the file cannot be written, or something is there that is no regular file.
     """
     file_to_write(path)
-    write_contents(path, contents(), DTYPES)
+    contents = gather()
+    arrays = {name: np.ascontiguousarray(array) for name, array in contents.arrays.items()}
+    made_of(contents._replace(fields=json.loads(json.dumps(contents.fields, allow_nan=False)), arrays=arrays))
+    write_contents(path, contents, DTYPES)
 
 
 def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool) -> Contents:

@@ -1,0 +1,110 @@
+"""Measure whether estimators, bounded trees and their files stay small while memories come and go.
+
+::
+
+    python asv_benchmarks/measure_churn_estimators.py --steps 1e5
+    python asv_benchmarks/measure_churn_estimators.py --only "retriever by key" --steps 1e4
+
+Each step adds a memory and removes one; classifiers, which forget no label, learn an example of one of their classes,
+without storing it. Printed are, as the steps go on, the size of a pickle of the object, and the memory that Python has
+given out since the start. ``measure_churn.py`` does the same for trees without a bound, and larger ones.
+"""
+
+import argparse
+import gc
+import pickle
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
+
+POOL = 5000
+Step = Callable[[int], Any]
+
+
+def cases(n: int) -> dict[str, Callable[[], tuple[Any, Step]]]:
+    """Return objects that hold about ``n`` memories, and what a step does to them, by name."""
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(POOL, 16)).astype(np.float32)
+    words = scipy.sparse.random_array((POOL, 2000), density=0.005, rng=random, format="csr", dtype=np.float32)
+    vectors = random.normal(size=(POOL, 64)).astype(np.float32)
+    names = [f"object {i}" for i in range(POOL)]
+
+    def tree(X: Any, **options: Any) -> tuple[Any, Step]:
+        grown = ContextualMemoryTree(random_state=0, **options)
+        grown.insert(X[:n])
+        if options:
+            return grown, lambda i: grown.insert(X[[i % POOL]])
+        return grown, lambda i: (grown.remove(grown.ids[:1]), grown.insert(X[[i % POOL]]))
+
+    def retriever(X: Any, values: Any, *, feedback: bool = False) -> tuple[Any, Step]:
+        found = CMTRetriever(random_state=0, n_value_passes=1).fit(X[:n], values[:n])
+
+        def step(i: int) -> None:
+            found.remove(i)
+            at = (n + i) % POOL
+            found.partial_fit(X[at : at + 1], values[at : at + 1])
+            if feedback:
+                found.feedback(X[:1], [i + 2], [1.0])
+
+        return found, step
+
+    def classifier(X: Any, kind: Any, y: Any) -> tuple[Any, Step]:
+        learner = kind(random_state=0, store_examples=False, n_trees=2).fit(X[:n], y[:n])
+        return learner, lambda i: learner.partial_fit(X[i % n : i % n + 1], y[i % n : i % n + 1])
+
+    several = (random.random((POOL, 50)) < 0.05).astype(int)
+    one = np.arange(POOL) % 50
+    return {
+        "tree": lambda: tree(rows),
+        "sparse tree": lambda: tree(words),
+        "bounded tree": lambda: tree(rows, max_memories=n),
+        "bounded sparse tree": lambda: tree(words, max_memories=n, eviction="oldest"),
+        "retriever by key": lambda: retriever(rows, names),
+        "sparse retriever by key, with feedback": lambda: retriever(words, names, feedback=True),
+        "retriever by value": lambda: retriever(words, vectors),
+        "retriever by sparse value": lambda: retriever(rows, words),
+        "classifier": lambda: classifier(rows, CMTClassifier, one),
+        "sparse classifier": lambda: classifier(words, CMTClassifier, one),
+        "multilabel classifier": lambda: classifier(words, CMTMultilabelClassifier, several),
+    }
+
+
+def measure(name: str, make: Callable[[], tuple[Any, Step]], steps: int) -> None:
+    """Print how large an object is as it goes on."""
+    thing, step = make()
+    began, shown = time.perf_counter(), []
+    first = min(steps // 5, 2000)
+    for i in range(steps):
+        if i == first:
+            tracemalloc.start()
+            began = time.perf_counter()
+        step(i)
+        if i + 1 > first and (i + 1) % (steps // 4) == 0:
+            gc.collect()
+            shown.append(f"{len(pickle.dumps(thing)) / 1e3:.0f} kB, {tracemalloc.get_traced_memory()[0] / 1e3:+.0f} kB")
+    tracemalloc.stop()
+    seconds = (time.perf_counter() - began) / (steps - first)
+    thing.check_invariants()
+    print(f"{name}: {' | '.join(shown)}; {1e6 * seconds:.0f} us a step", flush=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Measure whether memory stays bounded while memories come and go.")
+    parser.add_argument("--memories", type=float, default=500)
+    parser.add_argument("--steps", type=float, default=1e5)
+    parser.add_argument("--only", default="", help="part of the name of what is measured")
+    options = parser.parse_args()
+    for name, make in cases(int(options.memories)).items():
+        if options.only in name:
+            measure(name, make, int(options.steps))
+
+
+if __name__ == "__main__":
+    main()

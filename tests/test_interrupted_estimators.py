@@ -1,0 +1,96 @@
+"""Estimators that are interrupted while they change; ``interrupt_estimators.py`` does the same as often as wanted."""
+
+import pickle
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs_jit
+from interrupt_estimators import Case, at_line, by_signals, cases, check, duration, lines_of
+from sklearn.exceptions import NotFittedError
+
+from cmt_numba import CMTClassifier, CMTRetriever
+
+CHANGES = cases() if hasattr(signal, "setitimer") else {}
+
+pytestmark = needs_jit
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_interrupted_at_a_line(name: str):
+    case, random = CHANGES[name], np.random.default_rng(len(name))
+    lines = random.choice(np.arange(1, lines_of(case) + 1), 3, replace=False)
+    assert {at_line(case, int(line)) for line in lines} <= {"works", "unfitted"}
+
+
+@pytest.mark.parametrize("name", [name for name in CHANGES if name.startswith("sparse") and "first" not in name])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a signal may come at any time
+def test_interrupted_by_signals(name: str):
+    case, random = CHANGES[name], np.random.default_rng(len(name))
+    seconds = duration(case)
+    outcomes = {by_signals(case, float(share * seconds), 2, 1e-4) for share in random.random(2)}
+    assert outcomes <= {"works", "too late"}
+
+
+def broken_off(monkeypatch: pytest.MonkeyPatch, estimator: Any, case: Case) -> None:
+    """Let a change fail at its end, and putting right what it has left fail too."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(estimator), "_recover", fail)
+        patch.setattr(type(estimator.forest_), "_put_right", fail)
+        after = "_teach_rows" if isinstance(estimator, CMTClassifier) else "remove"
+        patch.setattr(type(estimator.forest_), after, fail)
+        with pytest.raises(KeyboardInterrupt):
+            case.change(estimator)
+
+
+@pytest.mark.parametrize("name", ["dense classifier: partial_fit", "dense retriever by value: remove"])
+@pytest.mark.parametrize("use", ["predict", "save", "pickle", "change"])
+def test_what_was_not_put_right_is_on_the_next_use(name: str, use: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
+    case = CHANGES[name]
+    estimator = pickle.loads(pickle.dumps(case.estimator))
+    broken_off(monkeypatch, estimator, case)
+    uses: dict[str, Any] = {
+        "predict": lambda: estimator.predict(case.rows),
+        "save": lambda: estimator.save(tmp_path / "file"),
+        "pickle": lambda: pickle.dumps(estimator),
+        "change": lambda: case.learn(estimator),
+    }
+    uses[use]()
+    assert not [name for name in vars(estimator) if name == "_unfinished"]
+    assert check(case, estimator) == "works"
+
+
+def test_a_broken_first_fit_leaves_nothing_fitted(monkeypatch: pytest.MonkeyPatch):
+    case = CHANGES["dense classifier: first fit"]
+    estimator = pickle.loads(pickle.dumps(case.estimator))
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CMTClassifier, "_train_head", fail)
+        with pytest.raises(MemoryError):
+            case.change(estimator)
+    for use in (lambda: estimator.predict(case.rows), estimator.check_invariants):
+        with pytest.raises(NotFittedError):
+            use()
+    assert case.change(estimator) is estimator
+
+
+def test_a_refused_fit_keeps_what_was_learned():
+    X = np.eye(4)
+    classifier = CMTClassifier(n_trees=1, random_state=0).fit(X, [1, 2, 3, 4])
+    retriever = CMTRetriever(random_state=0).fit(X, list("abcd"))
+    with pytest.raises(ValueError, match="sample"):
+        classifier.fit(np.eye(7), [1])
+    with pytest.raises(ValueError, match="one value for each"):
+        retriever.fit(np.eye(7), ["a"])
+    with pytest.raises(ValueError, match="loss"):
+        classifier.set_params(loss="none").fit(np.eye(7), np.arange(7))
+    assert classifier.set_params(loss="mira").predict(X).tolist() == [1, 2, 3, 4]
+    assert retriever.predict(X).tolist() == list("abcd")
