@@ -60,7 +60,7 @@ def save_model(path: Path, model: Model) -> None:
     """
 
     def contents() -> Contents:
-        gathered = model.estimator._contents()
+        gathered: Contents = model.estimator._contents()
         gathered.arrays[_OPTIONS] = document(asdict(model.options))
         return gathered
 

@@ -85,5 +85,5 @@ def _unchanged(state: Any) -> Any:
     return state
 
 
-by_reference = _unchanged if config.DISABLE_JIT else _to_reference  # type: ignore[attr-defined]
-by_value = _unchanged if config.DISABLE_JIT else _to_value  # type: ignore[attr-defined]
+by_reference: Any = _unchanged if config.DISABLE_JIT else _to_reference
+by_value: Any = _unchanged if config.DISABLE_JIT else _to_value
