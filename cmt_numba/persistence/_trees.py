@@ -23,9 +23,9 @@ DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS
 _STREAMS = "streams"
 
 
-def write_object(path: str | os.PathLike[str], contents: Contents) -> None:
+def write_object(path: str | os.PathLike[str], contents: Contents, mode: int = 0o666) -> None:
     """Write a file with a tree or an estimator; see :func:`~cmt_numba.persistence._container.write_contents`."""
-    write_contents(path, contents, DTYPES)
+    write_contents(path, contents, DTYPES, mode)
 
 
 def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool) -> Contents:
