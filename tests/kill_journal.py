@@ -28,7 +28,7 @@ from cmt_numba import ContextualMemoryTree
 from cmt_numba._eviction import EVICTIONS
 from cmt_numba.journal import DurableTree
 
-_LONGEST_LIFE = 0.15  # seconds; time to open the folder and for some snapshots, on a disk in memory at least
+_LONGEST_LIFE = 0.3  # seconds; time to open the folder and for some snapshots, on a disk in memory at least
 _MEMORIES = 300  # about which the trees stay
 _FEATURES = 12
 _MOST = 40  # memories of bounded trees

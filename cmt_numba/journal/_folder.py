@@ -101,9 +101,11 @@ class Folder:
 
     def _check_whose_it_is(self) -> None:
         """See that the folder is a tree's, or empty; put an empty journal into an empty one."""
-        if check_regular(self.journal_path) and not is_blank(self.journal_path):
+        there_is_one = check_regular(self.journal_path)
+        if there_is_one and not is_blank(self.journal_path):
             return
-        others = sorted(name for name in os.listdir(self.path) if name not in _OF_SQLITE)
+        of_the_journal = _OF_SQLITE if there_is_one else set()
+        others = sorted(set(os.listdir(self.path)) - of_the_journal)
         if others:
             if _MARK in others:
                 self._check_that_nothing_is_lost()
@@ -114,7 +116,7 @@ class Folder:
             with suppress(FileExistsError):
                 os.close(open_file(self.journal_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 bring_to_disk(self.path)
-        elif not check_regular(self.journal_path):
+        elif not there_is_one:
             raise FileFormatError(self.path, "there is no tree")
 
     def _check_that_nothing_is_lost(self) -> None:

@@ -25,8 +25,9 @@ from ._errors import AlreadyOpenError, JournalError
 from ._folder import IDENTITY, Folder
 from ._journaling import journaled
 from ._links import check_regular
-from ._operations import SNAPSHOT, Operation, operation_of
+from ._operations import SNAPSHOT, Operation
 from ._outline import is_outline, outline
+from ._replay import recover, redo, refusing_entry
 
 _KIND = "ContextualMemoryTree"  # of what is in a snapshot
 _RETURN = "return"  # the operation that takes note of what queries have returned
@@ -60,7 +61,8 @@ class DurableTree(ContextualMemoryTree):
     Parameters
     ----------
     path : path-like
-        The folder. It is made if it does not exist; the one that it lies in must.
+        The folder: empty, or that of a tree. It is made if it does not exist, for its owner alone; the one that it lies
+        in must.
     sync_every : int, default 1
         After how many changes to wait until the disk has them. With more than 1 a crash may cost the last
         ``sync_every - 1`` changes, never one from the middle; :meth:`sync` waits at once.
@@ -70,6 +72,11 @@ class DurableTree(ContextualMemoryTree):
     snapshot_seconds : float, default 10.0
         How long the changes in the journal may have taken, in seconds, before a snapshot takes their place: opening the
         folder takes about as long. But at least 4 times as long as the last snapshot took.
+    read_only : bool, default False
+        Open the tree as it is on the disk, which must be there, and write nothing: where the disk is full, or cannot
+        be written. The tree can be asked, but not with an ``epsilon`` above 0, and not be changed. Nothing is kept
+        open: others may open the folder at once, and what they change is not seen. A folder that is open to be changed
+        cannot be opened so meanwhile.
     **options
         Those of :class:`~cmt_numba.ContextualMemoryTree`, for a tree that is new. A tree that is there keeps its own:
         other options raise an error, but for ``n_threads``, which takes the place of what was, and ``random_state``,
@@ -80,9 +87,9 @@ class DurableTree(ContextualMemoryTree):
     AlreadyOpenError
         If the folder is open already, in this process or another.
     cmt_numba.persistence.FileFormatError
-        If what is in the folder is damaged; it says what is wrong.
+        If what is in the folder is damaged, or not a tree's; it says what is wrong.
     OSError
-        If the folder cannot be read or written.
+        If the folder cannot be read or written; with ``read_only`` it may be read still.
     TypeError, ValueError
         If an option cannot be used, or is another one than that of the tree in the folder.
 
@@ -121,7 +128,7 @@ class DurableTree(ContextualMemoryTree):
         self._forgotten: list[np.ndarray] = []  # what it has forgotten to make room
         self._to_forget: np.ndarray | None = None  # what it must forget, as the journal says
         self._returned: deque[np.ndarray] = deque()  # by queries, while another thread was making a change
-        self._as_reopened = self._is_ambiguous = False  # see _recover
+        self._as_reopened = self._is_ambiguous = False  # see _replay.recover
         self._refusal: str | None = None  # why the tree cannot be changed
         self._sequence = self._unsynced = 0
         self._journal = self._last_snapshot = _Effort(0, 0.0)
@@ -410,28 +417,8 @@ class DurableTree(ContextualMemoryTree):
     # Opening
 
     def _recover(self, fresh: ContextualMemoryTree, options: dict[str, Any]) -> None:
-        """Become the tree in the folder: the snapshot, and what has been done since.
-
-        Version 1 took note of replaced memories as returned when a journal was opened, but not when they were replaced.
-        So its entries are gone through as they came about; and once more as they were opened, if this fits better.
-        """
-        try:
-            exact, error = self._go_through(fresh, options), None
-        except FileFormatError as raised:
-            if not self._is_ambiguous:
-                raise
-            exact, error = False, raised
-        if not exact and self._is_ambiguous:
-            self._as_reopened = True
-            try:
-                exact = self._go_through(fresh, options)
-            except FileFormatError:
-                if error is not None:
-                    raise error from None
-                self._as_reopened = False
-                self._go_through(fresh, options)
-            self._as_reopened = False
-        if not exact:
+        """Become the tree in the folder: the snapshot, and what has been done since."""
+        if not recover(self, lambda: self._go_through(fresh, options)):
             message = (
                 f"{self.path}: the changes since the last snapshot have led to other trees than before, as on another "
                 "kind of processor or with another version of a library; every memory is there"
@@ -442,7 +429,7 @@ class DurableTree(ContextualMemoryTree):
         """Become the tree in the folder; return whether it is the very same as before."""
         with closing(self._folder.entries()) as entries:
             sequence, packed = next(entries)
-            with self._refusing(sequence):
+            with refusing_entry(self._folder.journal_path, sequence):
                 entry = unpack_entry(self._folder.journal_path, sequence, packed)
                 if entry.name != SNAPSHOT:
                     raise ValueError("a journal must begin with a snapshot")
@@ -450,13 +437,13 @@ class DurableTree(ContextualMemoryTree):
                     raise ValueError("it does not say of which journal it is")
             self._folder.belong(entry.journal)
             self._start_from(sequence, fresh, options)
-            with self._refusing(sequence):
+            with refusing_entry(self._folder.journal_path, sequence):
                 exact = is_outline(self, entry.after)
             for sequence, packed in entries:
                 started = perf_counter()
-                with self._refusing(sequence):
+                with refusing_entry(self._folder.journal_path, sequence):
                     entry = unpack_entry(self._folder.journal_path, sequence, packed)
-                    self._redo(entry, exact)
+                    redo(self, entry, exact)
                     exact &= is_outline(self, entry.after)
                 self._sequence = sequence
                 self._lengthen(len(packed), perf_counter() - started)
@@ -485,34 +472,3 @@ class DurableTree(ContextualMemoryTree):
 
     def _become_the_same(self, tree: ContextualMemoryTree) -> None:
         vars(self).update(vars(tree))
-
-    def _redo(self, entry: Entry, exact: bool) -> None:
-        """Do a change of the journal."""
-        if entry.journal != self._folder.identity:
-            raise ValueError("it is of another journal")
-        operation = operation_of(entry.name, entry.version)
-        arguments = operation.called(entry.arguments)
-        self._is_ambiguous |= not operation.notes_returned and self._eviction.minds_queries
-        if entry.version > 1:
-            self._to_forget = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
-        try:
-            self._do(operation, arguments)
-            if self._to_forget is not None and self._to_forget.size > 0:
-                raise ValueError("more was forgotten than had to be")
-        except (LookupError, TypeError, ValueError):
-            # Where trees have grown otherwise than before, what a query explored may be no place in them. That is
-            # passed over; whether a memory is missing is seen from their number.
-            if exact:
-                raise
-        finally:
-            self._to_forget = None
-
-    @contextmanager
-    def _refusing(self, sequence: int) -> Iterator[None]:
-        """Turn what is wrong with an entry into an error that names it."""
-        try:
-            yield
-        except FileFormatError:
-            raise
-        except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise FileFormatError(self._folder.journal_path, f"entry {sequence} is not valid: {error}") from error
