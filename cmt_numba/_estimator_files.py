@@ -39,6 +39,7 @@ from .tree import ContextualMemoryTree
 
 Arrays = dict[str, np.ndarray]
 _MOST = 2**53  # rows of a stream
+_APART = "as in a file"  # in pickles
 
 
 class SavableEstimator(Guarded):
@@ -55,10 +56,20 @@ class SavableEstimator(Guarded):
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
         # Whoever pickles it has not done so yet when other threads go on.
-        return {name: copy.deepcopy(value) for name, value in state.items() if name != "_own_guard"}
+        state = {name: copy.deepcopy(value) for name, value in state.items() if name != "_own_guard"}
+        for name, store in _pickled_apart(self._kind).items():
+            if state.get(name) is not None:  # else of a class that may be called otherwise one day
+                state[name] = {_APART: store.put(name, state[name])}
+        return state  # type: ignore[no-any-return]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({name: writeable(value) for name, value in state.items()})  # type: ignore[misc]
+        state = {name: writeable(value) for name, value in state.items()}
+        for name, store in _pickled_apart(self._kind).items():
+            if isinstance(state.get(name), dict) and _APART in state[name]:
+                field, arrays = state[name][_APART]
+                arrays = {path: writeable(array) for path, array in arrays.items()}
+                state[name] = store.get(name, field, arrays, thorough=False)
+        super().__setstate__(state)  # type: ignore[misc]
 
     @changes  # of which there are none, but others must wait
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -254,6 +265,16 @@ class _Values:
         return ValueStore(values)
 
 
+class _AnyValues(_Values):
+    """What a retriever's memories stand for, whatever a pickle can hold."""
+
+    def put(self, name: str, value: ValueStore) -> tuple[Any, Arrays]:
+        return value.all(), {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
+        return ValueStore(field)
+
+
 class _Components:
     """The basis that a retriever compares values in."""
 
@@ -341,6 +362,18 @@ _KINDS: dict[str, dict[str, _Store]] = {
     },
 }
 _NOT_ALWAYS = {"feature_names_in_", "_components", "_distinct", "expectation_"}
+
+
+def _pickled_apart(kind: str) -> dict[str, _Store]:
+    """Return how pickles hold those attributes that are of no public class: as plain arrays, like files."""
+    apart: dict[str, _Store] = {}
+    for name, store in _KINDS[kind].items():
+        inner = store._store if isinstance(store, _Optional) else store
+        if isinstance(inner, _Structure | _Components | _Distinct):
+            apart[name] = inner
+        elif isinstance(inner, _Values):
+            apart[name] = _AnyValues()
+    return apart
 
 
 def estimator_contents(estimator: Any) -> Contents:

@@ -59,9 +59,12 @@ class ForestMachine(RuleBasedStateMachine):
         n_features=st.integers(1, 4),
     )
     def begin(self, options: dict[str, Any], sparse: bool, n_features: int) -> None:
-        self.tree = ContextualMemoryTree(**options)
+        self.tree = self.new_tree(options)
         self.most, self.eviction = options["max_memories"] or np.inf, options["eviction"]
         self.sparse, self.n_features = sparse, n_features
+
+    def new_tree(self, options: dict[str, Any]) -> ContextualMemoryTree:
+        return ContextualMemoryTree(**options)
 
     def draw_rows(self, data: st.DataObject, most: int) -> np.ndarray:
         rows = data.draw(st.lists(key_values(self.n_features), min_size=1, max_size=most), label="rows")
@@ -200,9 +203,8 @@ class DurableForestMachine(ForestMachine):
         self.folder = TemporaryDirectory()
         self.n_folders = 0
 
-    def begin(self, options: dict[str, Any], sparse: bool, n_features: int) -> None:
-        super().begin(options, sparse, n_features)
-        self.tree = DurableTree(Path(self.folder.name) / "0", **options)
+    def new_tree(self, options: dict[str, Any]) -> ContextualMemoryTree:
+        return DurableTree(Path(self.folder.name) / "0", **options)
 
     @rule(killed=st.booleans(), snapshot=st.booleans())
     def open_again(self, killed: bool, snapshot: bool) -> None:
