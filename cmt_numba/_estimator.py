@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 from sklearn.utils.validation import check_is_fitted
 
 from ._estimator_checks import check_parts
-from ._estimator_files import LEARNED, estimator_contents, estimator_of
+from ._estimator_files import LEARNED, estimator_contents, estimator_of, put_together_again, taken_apart
 from ._locking import Guard, Guarded, changes
 from ._structures import writeable
 from .persistence._container import Contents
@@ -133,10 +133,12 @@ class SavableEstimator(Guarded):
             self._guard.step(self._put_right)
         state: Any = super().__getstate__()
         # Whoever pickles it has not done so yet when other threads go on.
-        return {name: copy.deepcopy(value) for name, value in state.items() if name != _GUARD}
+        state = {name: copy.deepcopy(value) for name, value in state.items() if name != _GUARD}
+        return taken_apart(self._kind, state)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({name: writeable(value) for name, value in state.items()})  # type: ignore[misc]
+        state = {name: writeable(value) for name, value in state.items()}
+        super().__setstate__(put_together_again(self._kind, state))  # type: ignore[misc]
 
     @changes  # of which there are none, but others must wait
     def _contents(self) -> Contents:

@@ -20,7 +20,7 @@ from ._invariants._errors import require
 from ._invariants._numbers import all_finite
 from ._memories import Memories
 from ._state import N_COUNTERS
-from ._structures import arrays_of, numbers_of, put_together
+from ._structures import arrays_of, numbers_of, put_together, writeable
 from ._values import Components, DistinctVectors, ValueStore
 from .persistence._columns import (
     column,
@@ -35,6 +35,7 @@ from .persistence._trees import check_at_rest, take
 from .tree import ContextualMemoryTree
 
 Arrays = dict[str, np.ndarray]
+_APART = "as in a file"  # in pickles
 
 
 class _Store(Protocol):
@@ -191,7 +192,9 @@ class _Memories:
     """The tables of a retriever. Their store holds the values in the order of the memories, and no others."""
 
     _arrays: ClassVar[tuple[str, ...]] = ("ids", "entries", "keys", "owners")
-    _values = _Values()
+
+    def __init__(self, values: _Store) -> None:
+        self._values = values
 
     def put(self, name: str, value: Memories) -> tuple[Any, Arrays]:
         value = value.packed()
@@ -205,6 +208,16 @@ class _Memories:
         next_id = _Number().get(f"the next id of {name}", field.get("next_id"), arrays, thorough=thorough)
         values = self._values.get("_values", field.get("values"), arrays, thorough=thorough)
         return Memories(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
+
+
+class _AnyValues(_Values):
+    """What a retriever's memories stand for, whatever a pickle can hold."""
+
+    def put(self, name: str, value: ValueStore) -> tuple[Any, Arrays]:
+        return value.all(), {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
+        return ValueStore(field)
 
 
 class _Components:
@@ -284,7 +297,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "forest_": _Tree(),
         "_orders": _Generator(),
         "_sparse": _Choice(False, True),
-        "_memories": _Memories(),
+        "_memories": _Memories(_Values()),
         "_components": _Components(),
         "_distinct": _Distinct(),
         "expectation_": _Structure(Expectation, tidy_expectation),
@@ -294,6 +307,35 @@ _NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_"}
 
 LEARNED = {kind: frozenset(stores) for kind, stores in _KINDS.items()}
 """The attributes of each kind of estimator that it has from learning; others are parameters, or the user's own."""
+
+
+def taken_apart(kind: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of an estimator as its pickles hold them: objects of private classes as plain arrays."""
+    apart = {name: store for name, store in _pickled_apart(kind).items() if state.get(name) is not None}
+    return state | {name: {_APART: store.put(name, state[name])} for name, store in apart.items()}
+
+
+def put_together_again(kind: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of an estimator whose pickle holds these."""
+    state = dict(state)
+    for name, store in _pickled_apart(kind).items():
+        if isinstance(state.get(name), dict) and _APART in state[name]:
+            field, arrays = state[name][_APART]
+            arrays = {path: writeable(array) for path, array in arrays.items()}
+            state[name] = store.get(name, field, arrays, thorough=False)
+    return state
+
+
+def _pickled_apart(kind: str) -> dict[str, _Store]:
+    """Return how pickles hold those attributes that are of no public class: as plain arrays, like files."""
+    apart: dict[str, _Store] = {}
+    for name, store in _KINDS[kind].items():
+        inner = store._store if isinstance(store, _Optional) else store
+        if isinstance(inner, _Structure | _Components | _Distinct):
+            apart[name] = inner
+        elif isinstance(inner, _Memories):
+            apart[name] = _Memories(_AnyValues())
+    return apart
 
 
 def estimator_contents(estimator: Any) -> Contents:

@@ -4,4 +4,7 @@ from ._classifier import CMTClassifier
 from ._multilabel import CMTMultilabelClassifier
 from ._retriever import CMTRetriever
 
+for _estimator in (CMTClassifier, CMTMultilabelClassifier, CMTRetriever):
+    _estimator.__module__ = __name__  # where pickles find them, wherever they are defined
+
 __all__ = ["CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever"]

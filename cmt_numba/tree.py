@@ -351,9 +351,12 @@ class ContextualMemoryTree:
         """Forget so many memories that there is room for some more rows."""
         n = self.n_memories + n_rows - most
         if n > 0:
-            with self._guard.instant:
-                ids = self._eviction.choose(self._allocated(), n)
-            self._forget(ids)
+            self._forget(self._choose_to_forget(n))
+
+    def _choose_to_forget(self, n: int) -> np.ndarray:
+        """Return the ids of so many memories that are to make room."""
+        with self._guard.instant:
+            return self._eviction.choose(self._allocated(), n)
 
     def _insert_in_steps(self, rows: Rows, slot: int, progress: bool) -> None:
         """Store rows from a slot on, for which there is room, and insert them into the trees."""

@@ -1,18 +1,25 @@
-"""Write the files that this version of the format shall still load when it is an old one.
+"""Write the files that this version of the formats shall still load when it is an old one.
 
-To be run once for each version of the format, before its first release; files of earlier versions stay as they are.
+To be run once for each version of a format, before its first release; files of earlier versions stay as they are.
 
-    python tests/make_fixtures.py
+    python tests/make_fixtures.py files
+    python tests/make_fixtures.py journals
 """
 
+import argparse
+import copy
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import scipy.sparse
 from saved import dense_rows, objects, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
+from cmt_numba.journal import DurableTree
+from cmt_numba.journal._database import VERSION as JOURNAL_VERSION
 from cmt_numba.persistence import FORMAT_VERSION
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -20,6 +27,14 @@ _NAMES = (
     *("empty", "dense forest", "sparse", "bounded", "classifier", "sparse classifier", "pair classifier"),
     *("retriever by value", "retriever of objects", "retriever after removals"),
 )
+_JOURNALS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "empty": (None, {"n_trees": 3}),
+    "dense": (dense_rows(30, 5), {"n_trees": 2, "leaf_multiplier": 1.0}),
+    "sparse": (sparse_rows(30, 40), {}),
+    "least recently returned": (dense_rows(30, 5), {"max_memories": 25}),
+    "oldest": (sparse_rows(30, 40), {"max_memories": 25, "eviction": "oldest"}),
+    "random": (dense_rows(30, 5), {"max_memories": 25, "eviction": "random"}),
+}
 
 
 def answers(thing: Any) -> Any:
@@ -35,8 +50,44 @@ def answers(thing: Any) -> Any:
     return found.round(3).tolist() if found.dtype.kind == "f" else found.tolist()
 
 
-def main() -> None:
-    """Write the fixtures of the version in hand."""
+def held(tree: DurableTree) -> Any:
+    """Return which memories a tree in a folder has, and what it answers, as JSON."""
+    return {"sequence": tree.sequence, "ids": sorted(tree.ids.tolist()), "answers": answers(copy.deepcopy(tree))}
+
+
+def _change(tree: DurableTree, rows: Any) -> None:
+    """Make every kind of change."""
+    tree.insert(rows[:20])
+    tree.remove(np.sort(tree.ids)[::6])
+    tree.insert(rows[20:25])
+    tree.replace(np.sort(tree.ids)[:3], rows[25:28])
+    tree.insert(rows[20:30])
+    hits = tree.query(rows, 3, epsilon=0.5)
+    tree.update(rows, hits, np.random.default_rng(4).random(hits.ids.shape))
+    kept = np.sort(tree.ids)[:5]
+    tree.teach(rows[:5], kept, n_passes=2)
+    tree.teach(rows[:5], kept)
+    tree.reroute(10)
+    tree.replace(kept, rows[10:15])
+    tree.compact()
+    tree.insert(rows[3:9])
+
+
+def _write_journal(folder: Path, rows: Any, options: dict[str, Any]) -> Any:
+    """Write two folders, one as a killed process leaves it and one that was closed; return what the tree held."""
+    closed = folder.with_name(f"{folder.name}_closed")
+    with DurableTree(closed, random_state=2, n_threads=1, **options) as tree:
+        if rows is not None:
+            _change(tree, rows)
+            tree.snapshot()
+            _change(tree, rows)
+        expected = held(tree)
+        shutil.copytree(closed, folder)
+    return expected
+
+
+def write_files() -> None:
+    """Write trees and estimators of the version in hand."""
     folder = FIXTURES / f"format_{FORMAT_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     things = {name: thing for name, thing in objects(30).items() if name in _NAMES}
@@ -46,5 +97,18 @@ def main() -> None:
     (folder / "answers.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
+def write_journals() -> None:
+    """Write folders of durable trees of the version in hand."""
+    folder = FIXTURES / f"journal_{JOURNAL_VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    expected = {}
+    for name, (rows, options) in _JOURNALS.items():
+        path = folder / name.replace(" ", "_")
+        expected[path.name] = expected[f"{path.name}_closed"] = _write_journal(path, rows, options)
+    (folder / "answers.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description="Write files that later versions shall still load.")
+    parser.add_argument("what", choices=["files", "journals"])
+    write_files() if parser.parse_args().what == "files" else write_journals()

@@ -1,5 +1,6 @@
 """Random sequences of operations, checked against a dictionary of keys."""
 
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,9 +11,11 @@ from conftest import EVERY_LEAF, needs_jit
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kill_journal import same
 
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._eviction import EVICTIONS
+from cmt_numba.journal import DurableTree
 
 
 def key_values(n_features: int) -> st.SearchStrategy[list[int]]:
@@ -56,9 +59,12 @@ class ForestMachine(RuleBasedStateMachine):
         n_features=st.integers(1, 4),
     )
     def begin(self, options: dict[str, Any], sparse: bool, n_features: int) -> None:
-        self.tree = ContextualMemoryTree(**options)
+        self.tree = self.new_tree(options)
         self.most, self.eviction = options["max_memories"] or np.inf, options["eviction"]
         self.sparse, self.n_features = sparse, n_features
+
+    def new_tree(self, options: dict[str, Any]) -> ContextualMemoryTree:
+        return ContextualMemoryTree(**options)
 
     def draw_rows(self, data: st.DataObject, most: int) -> np.ndarray:
         rows = data.draw(st.lists(key_values(self.n_features), min_size=1, max_size=most), label="rows")
@@ -189,5 +195,47 @@ class ForestMachine(RuleBasedStateMachine):
         assert set(self.tree.ids.tolist()) == set(self.keys)
 
 
+class DurableForestMachine(ForestMachine):
+    """The same of a tree in a folder: after it was closed, or its process killed, it holds what it held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        self.n_folders = 0
+
+    def new_tree(self, options: dict[str, Any]) -> ContextualMemoryTree:
+        return DurableTree(Path(self.folder.name) / "0", **options)
+
+    @rule(killed=st.booleans(), snapshot=st.booleans())
+    def open_again(self, killed: bool, snapshot: bool) -> None:
+        if snapshot:
+            self.tree.snapshot()
+        before = ContextualMemoryTree.__new__(ContextualMemoryTree)
+        before.__setstate__(self.tree.__getstate__())
+        path = self.tree.path
+        if killed:
+            self.tree.sync()
+            self.n_folders += 1
+            path = Path(shutil.copytree(path, Path(self.folder.name) / str(self.n_folders)))
+        self.tree.close()
+        self.tree = DurableTree(path)
+        assert same(self.tree, before)
+
+    @rule(mmap=st.booleans())
+    def save_and_load(self, mmap: bool) -> None:
+        """Compare a copy: a durable tree is not loaded from a file."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "tree"
+            self.tree.save(path)
+            assert same(ContextualMemoryTree.load(path, mmap=mmap), self.tree)
+
+    def teardown(self) -> None:
+        if isinstance(self.tree, DurableTree):
+            self.tree.close()
+        self.folder.cleanup()
+
+
+TestDurableForestMachine = needs_jit(DurableForestMachine.TestCase)
+TestDurableForestMachine.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestForestMachine = needs_jit(ForestMachine.TestCase)
 TestForestMachine.settings = settings(max_examples=250, stateful_step_count=30, deadline=None)

@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sqlite3
+import struct
+import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ..persistence import FileFormatError
 from ._errors import AlreadyOpenError
+from ._links import check_regular, open_file
+from ._log import read_log, with_log
+
+try:
+    import fcntl
+except ImportError:  # where locks of files are not those of POSIX
+    fcntl = None  # type: ignore[assignment]
 
 MOST_BYTES = 1 << 29
 """Bytes of an entry: SQLite's own limit is a little less than twice that."""
 
+VERSION = 2
+"""The version of what is in the database. Earlier ones open, and become of this version with the first new entry."""
+
 _APPLICATION = 0x434D544A  # "CMTJ"
-_VERSION = 1  # of what is in the database
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
 _LONGEST_LOG = 1 << 22  # bytes; what a large entry has made longer is cut off
+_OTHERS = ("-wal", "-shm", "-journal")  # what SQLite adds to the name for files of its own
+
+# What is where in the first page, big-endian, and where SQLite locks a file for readers.
+_FIRST_PAGE = struct.Struct(">16s2xBB8xI36xI28xxxxH")
+_MAGIC = b"SQLite format 3\0"
+_LOCKED = (0x40000002, 510)
 
 _IN_USE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _NOT_THE_FILES_FAULT = {
-    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR),
-    *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM),
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_INTERRUPT: errno.EINTR,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_NOMEM: errno.ENOMEM,
+    sqlite3.SQLITE_PERM: errno.EACCES,
 }
 
+_opening = threading.Lock()
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
@@ -35,6 +58,8 @@ def _leave_to_the_parent() -> None:
 
     SQLite takes its memory's word that it holds the lock, and would delete the log that the parent is writing.
     """
+    global _opening
+    _opening = threading.Lock()
     for database in _open:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(database._connection))
 
@@ -43,13 +68,68 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
+def is_blank(path: Path) -> bool:
+    """Return whether nothing has been put into a database yet. It is only read, and not by SQLite.
+
+    Raises
+    ------
+    AlreadyOpenError
+        If the process has it open: to open it once more, and close it, would give up its lock.
+    FileFormatError
+        If it is no journal.
+    OSError
+        If it cannot be read.
+    """
+    with _opening:
+        _check_that_it_is_not_open(path)
+        return _is_blank(path, _read(path, _FIRST_PAGE.size))
+
+
+def _check_that_it_is_not_open(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        found = os.stat(path)
+        for database in _open:
+            if database._process == os.getpid() and database._identity == (found.st_dev, found.st_ino):
+                raise AlreadyOpenError(f"{path.parent} is open already, in this process")
+
+
+def _is_blank(path: Path, first: bytes) -> bool:
+    """Return whether nothing is in a database that begins with so many bytes."""
+    for other in _OTHERS:
+        check_regular(Path(f"{path}{other}"))
+    if not first:
+        return True
+    if len(first) < _FIRST_PAGE.size or not first.startswith(_MAGIC):
+        raise FileFormatError(path, "is not a journal that cmt-numba has written, or damaged: it is no database")
+    log_path = Path(f"{path}-wal")
+    if _FIRST_PAGE.unpack_from(first)[4] == 0 and check_regular(log_path):
+        log = read_log(_read(log_path, -1))  # of a process that was killed before it wrote to the database itself
+        first = first if log is None else log.pages.get(1, first)
+    _, _, _, n_pages, application, n_cells = _FIRST_PAGE.unpack_from(first)
+    if application == 0 and n_pages <= 1 and n_cells == 0:
+        return True
+    if application != _APPLICATION:
+        raise FileFormatError(path, "is not a journal that cmt-numba has written")
+    return False
+
+
+def _read(path: Path, n_bytes: int) -> bytes:
+    with open(open_file(path, os.O_RDONLY), "rb") as file:
+        return file.read(n_bytes)
+
+
 class Database:
     """The entries of a journal. Nobody else can open it until it is closed, or the process ends.
 
     Parameters
     ----------
     path : Path
-        The file of the database, made if there is none.
+        The file of the database, which must be there: a journal, or empty.
+
+    Attributes
+    ----------
+    is_new : bool
+        Whether there are no entries yet.
 
     Raises
     ------
@@ -64,61 +144,75 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._process = os.getpid()
-        if path.exists() and not os.access(path, os.R_OK | os.W_OK):
-            raise PermissionError(f"{path} cannot be written")
+        self._identity: tuple[int, int] | None = None
+        self._version = VERSION
+        with _opening:
+            _check_that_it_is_not_open(path)
+            self._connection = self._connect()
+            try:
+                self.is_new = self._prepare()
+                found = os.stat(path)
+            except BaseException:
+                self._connection.close()
+                raise
+            self._identity = found.st_dev, found.st_ino
+            _open.add(self)
+
+    def _connect(self) -> sqlite3.Connection:
+        if not os.access(self.path, os.R_OK | os.W_OK):
+            message = f"{self.path} cannot be written; open the folder with read_only=True"
+            raise PermissionError(errno.EACCES, message)
+        _is_blank(self.path, _read(self.path, _FIRST_PAGE.size))  # or else it is not SQLite's to touch
         with self._reading():
             # Changes are made one at a time, in whatever thread.
-            self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-        try:
-            with self._reading():
-                self.is_new = self._prepare()
-        except BaseException:
-            self._connection.close()
-            raise
-        _open.add(self)
+            return sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
 
     def _prepare(self) -> bool:
-        """Lock and check the database; return whether there is nothing in it yet."""
+        """Lock and check the database; return whether there is no entry in it yet."""
         self._run("PRAGMA locking_mode = EXCLUSIVE")  # from the first access on, which comes next
-        self._run("PRAGMA journal_mode = WAL")
         self._run("PRAGMA synchronous = FULL")
-        self._run(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
         self._run("PRAGMA trusted_schema = OFF")
         self._run("PRAGMA cell_size_check = ON")
         self._run("BEGIN EXCLUSIVE")
+        if not self._schema() and self._run("PRAGMA application_id") == 0:
+            # All at once, and to the file itself: it can be told from others without its log.
+            self._run(f"PRAGMA application_id = {_APPLICATION}")
+            self._run(f"PRAGMA user_version = {VERSION}")
+            self._run(_SCHEMA)
         self._run("COMMIT")
-        schema = self._connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
-        application, version = self._run("PRAGMA application_id"), self._run("PRAGMA user_version")
-        if not schema and application == version == 0:
-            return True
-        if application != _APPLICATION:
+        self._run("PRAGMA journal_mode = WAL")
+        self._run(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
+        is_new = self._check()
+        self._run("BEGIN")
+        self._run(f"PRAGMA user_version = {self._version}")  # fails if the database says that nobody may write to it
+        self._run("ROLLBACK")
+        return is_new
+
+    def _check(self) -> bool:
+        """Raise FileFormatError unless it is a journal; return whether there is no entry in it yet."""
+        if self._run("PRAGMA application_id") != _APPLICATION:
             raise FileFormatError(self.path, "is not a journal that cmt-numba has written")
-        if version != _VERSION:
-            raise FileFormatError(self.path, f"is of version {version}; this version of cmt-numba reads {_VERSION}")
-        if schema != [("table", "entries", "entries", _SCHEMA)]:
+        version = self._run("PRAGMA user_version")
+        if not isinstance(version, int) or not 1 <= version <= VERSION:
+            raise FileFormatError(self.path, f"is of version {version}; this version of cmt-numba reads 1 to {VERSION}")
+        self._version = version
+        if self._schema() != [("table", "entries", "entries", _SCHEMA)]:
             raise FileFormatError(self.path, "has other tables than a journal")
         found = self._run("PRAGMA integrity_check(1)")
         if found != "ok":
             raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
-        self._run("BEGIN")
-        self._run(f"PRAGMA user_version = {_VERSION}")  # fails if the database says that nobody may write to it
-        self._run("ROLLBACK")
-        return False
+        return not self._run("SELECT EXISTS (SELECT * FROM entries)")
 
-    def _run(self, statement: str) -> object:
-        row = self._connection.execute(statement).fetchone()
-        return row[0] if row else None
+    def _schema(self) -> list[tuple[object, ...]]:
+        with self._reading():
+            return self._connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
 
-    def create(self, entry: bytes) -> None:
-        """Make the journal, with its first entry, on the disk."""
-        self._run("BEGIN")
-        self._run(f"PRAGMA application_id = {_APPLICATION}")
-        self._run(f"PRAGMA user_version = {_VERSION}")
-        self._run(_SCHEMA)
-        self.append(0, entry)
-        self.sync()
+    def _run(self, statement: str, values: tuple[object, ...] = ()) -> object:
+        with self._reading():
+            row = self._connection.execute(statement, values).fetchone()
+            return row[0] if row else None
 
-    def entries(self) -> Iterator[tuple[int, bytes]]:
+    def entries(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield all entries and their numbers, in order, without a gap.
 
         Raises
@@ -128,7 +222,14 @@ class Database:
         """
         expected = None
         with self._reading():
-            for sequence, entry in self._connection.execute("SELECT sequence, entry FROM entries ORDER BY sequence"):
+            found = self._connection.execute("SELECT sequence, entry FROM entries ORDER BY sequence")
+        with closing(found):  # or else it keeps the log from being put away
+            while True:
+                with self._reading():
+                    row = found.fetchone()
+                if row is None:
+                    return
+                sequence, entry = row
                 if type(entry) is not bytes or sequence < 0:
                     raise FileFormatError(self.path, f"entry {sequence} is no entry")
                 if expected not in (None, sequence):
@@ -140,7 +241,10 @@ class Database:
         """Write an entry; it is on the disk after the next :meth:`sync`."""
         if not self._connection.in_transaction:
             self._run("BEGIN")
-        self._connection.execute("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
+        if self._version < VERSION:  # earlier versions of the library do not know the entries of this one
+            self._run(f"PRAGMA user_version = {VERSION}")
+            self._version = VERSION
+        self._run("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
 
     def sync(self) -> None:
         """Bring all entries to the disk."""
@@ -166,9 +270,15 @@ class Database:
         """Close the database, unless it is a parent process's. Entries not yet on the disk are given up."""
         if self._process != os.getpid():
             return
-        if self._connection.in_transaction:
-            self._connection.rollback()
-        self._connection.close()
+        with _opening:
+            _open.discard(self)
+            try:
+                with self._reading():
+                    if self._connection.in_transaction:
+                        self._connection.rollback()
+            finally:
+                with self._reading():
+                    self._connection.close()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -180,5 +290,45 @@ class Database:
             if code in _IN_USE:
                 raise AlreadyOpenError(f"{self.path.parent} is open already, in this process or another") from error
             if code in _NOT_THE_FILES_FAULT:
-                raise OSError(f"{self.path} cannot be read or written: {error}") from error
+                message = f"{self.path} cannot be read or written: {error}"
+                if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN):
+                    message += "; with read_only=True the folder opens where nothing can be written"
+                raise OSError(_NOT_THE_FILES_FAULT[code], message) from error
             raise FileFormatError(self.path, f"is damaged: {error}") from error
+
+
+class DatabaseCopy(Database):
+    """The entries of a journal as they were when it was opened, in memory. Nothing is written, nor kept locked.
+
+    SQLite would write, be it only to take note of what it reads from the log. So both files are read as a whole, while
+    nobody has them open to write to them.
+    """
+
+    def _connect(self) -> sqlite3.Connection:
+        with open(open_file(self.path, os.O_RDONLY), "rb") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCKED[1], _LOCKED[0])
+                except (BlockingIOError, PermissionError) as error:
+                    raise AlreadyOpenError(f"{self.path.parent} is open already, in another process") from error
+                except OSError as error:  # file systems without locks: nobody can have one
+                    if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                        raise
+            contents = file.read()  # and never opened once more meanwhile: to close that would give up the lock
+            if _is_blank(self.path, contents):
+                raise FileFormatError(self.path, "is empty: there is no tree yet")
+            log_path = Path(f"{self.path}-wal")
+            log = read_log(_read(log_path, -1)) if check_regular(log_path) else None
+        with self._reading():
+            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            connection.deserialize(with_log(contents, log))
+            return connection
+
+    def _prepare(self) -> bool:
+        self._run("PRAGMA trusted_schema = OFF")
+        self._run("PRAGMA cell_size_check = ON")
+        self._run("PRAGMA query_only = ON")
+        return self._check()
+
+    def checkpoint(self) -> None:
+        """Do nothing: nothing is written."""

@@ -1,4 +1,4 @@
-"""Changes as entries of the journal: the name of a method and its arguments, as plain arrays and JSON."""
+"""Changes as entries of the journal: the name of an operation and its arguments, as plain arrays and JSON."""
 
 from __future__ import annotations
 
@@ -15,17 +15,31 @@ from .._validation import check_matrix
 from ..persistence._columns import Arrays, read_array, read_column, read_sparse_matrix, sparse_matrix
 from ..persistence._container import NUMBERS, Contents, pack_contents, unpack_contents
 from ..persistence._trees import take
+from ._operations import CURRENT
 
-_HITS = {path: array for path, array in arrays_of(no_hits(0, 1)).items() if path != "scores"}
-"""What ``update`` looks at, as it is in memory: scores are not among it."""
+_HITS = {
+    "ids": "ids",
+    "exploration.tree": "exploration.tree",
+    "exploration.node": "exploration.node",
+    "exploration.generation": "exploration.generation",
+    "exploration.side": "exploration.side",
+    "exploration.probability": "exploration.probability",
+}
+"""What ``update`` looks at, scores not among it: names in entries, which stay, and where it is in memory."""
+
+_LIKE = arrays_of(no_hits(0, 1))
+_FORGOTTEN = "forgotten"  # the array of an entry that is no argument
 
 
 class Entry(NamedTuple):
     """A change, or a snapshot, and what there was after it."""
 
-    name: str
-    arguments: dict[str, Any]  # plain
+    name: str  # of the operation
+    arguments: dict[str, Any]  # plain, under their names in entries
     after: dict[str, int]
+    forgotten: np.ndarray | None = None  # ids of memories that made room; None if the entry does not say
+    journal: str | None = None  # which one it belongs to; in entries of version 1 there is none
+    version: int = CURRENT
 
 
 def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -43,8 +57,8 @@ def _plain(name: str, value: Any) -> Any:
     if name == "X":
         return check_matrix(value)
     if isinstance(value, Hits):
-        arrays = {path: np.asarray(attrgetter(path)(value), like.dtype, order="C") for path, like in _HITS.items()}
-        return _hits_of(arrays)
+        parts = {path: attrgetter(path)(value) for path in _HITS.values()}
+        return _hits_of({path: np.asarray(part, _LIKE[path].dtype, order="C") for path, part in parts.items()})
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return {"b": bool, "i": int, "u": int, "f": float}[value.dtype.kind](value)
     if value is None or isinstance(value, bool | int | float | str):
@@ -75,14 +89,18 @@ def pack_entry(sequence: int, entry: Entry) -> bytes:
     for name, value in entry.arguments.items():
         described[name], parts = _as_arrays(name, value)
         arrays |= parts
+    if entry.forgotten is not None:
+        arrays[_FORGOTTEN] = entry.forgotten
     fields = {"sequence": sequence, "after": entry.after, "arguments": described}
+    if entry.version > 1:
+        fields |= {"version": entry.version, "journal": entry.journal}
     return pack_contents(Contents(entry.name, fields, arrays), NUMBERS)
 
 
 def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
     """Return how an argument is written, and its arrays."""
     if isinstance(value, Hits):
-        return ["hits"], {f"{name}.{path}": attrgetter(path)(value) for path in _HITS}
+        return ["hits"], {f"{name}.{stored}": attrgetter(path)(value) for stored, path in _HITS.items()}
     if scipy.sparse.issparse(value):
         shape, arrays = sparse_matrix(name, value)
         return ["sparse", shape], arrays
@@ -104,17 +122,19 @@ def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> 
         raise ValueError(f"it is entry {contents.fields['sequence']}")
     described = take(contents.fields, "arguments", dict)
     arguments = {name: _read_argument(name, how, contents.arrays) for name, how in described.items()}
-    return Entry(contents.kind, arguments, take(contents.fields, "after", dict))
+    after, version = take(contents.fields, "after", dict), take({"version": 1} | contents.fields, "version", int)
+    if version == 1:
+        return Entry(contents.kind, arguments, after, version=version)
+    forgotten = read_array(_FORGOTTEN, contents.arrays, np.int64) if _FORGOTTEN in contents.arrays else None
+    return Entry(contents.kind, arguments, after, forgotten, take(contents.fields, "journal", str, type(None)), version)
 
 
 def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:
     if type(how) is not list:
         raise ValueError(f"{name} is stored in a way that is not known")
     if how == ["hits"]:
-        read = {
-            path: read_array(f"{name}.{path}", arrays, like.dtype, n_axes=like.ndim) for path, like in _HITS.items()
-        }
-        return _hits_of(read)
+        stored = ((path, f"{name}.{stored}", _LIKE[path]) for stored, path in _HITS.items())
+        return _hits_of({path: read_array(at, arrays, like.dtype, n_axes=like.ndim) for path, at, like in stored})
     if how == ["array"]:
         return read_column("numbers", name, arrays)
     if len(how) == 2 and how[0] == "sparse":

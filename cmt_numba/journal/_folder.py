@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import secrets
+import stat
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ..persistence import FileFormatError
-from ..persistence._container import bring_to_disk
-from ._database import Database
+from ..persistence._container import bring_to_disk, read_fields
+from ._database import Database, DatabaseCopy, is_blank
+from ._links import check_regular, open_file
 from ._mark import Mark
 
+IDENTITY = "journal"
+"""The field of a snapshot's file that says which journal it belongs to."""
+
+_JOURNAL = "journal.sqlite"
+_MARK = "acknowledged"
+_OF_SQLITE = {f"{_JOURNAL}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")}
 _SNAPSHOT = re.compile(r"tree-([0-9]{1,20})\.cmt")
-_UNFINISHED = re.compile(r"\.tree-[0-9]+\.cmt\.[0-9a-f]+\.part")
+_UNFINISHED = re.compile(r"\.(tree-[0-9]+\.cmt|acknowledged)\.[0-9a-f]{8}\.part")
 
 Save = Callable[[Path], None]
 
@@ -25,7 +35,9 @@ class Folder:
     Parameters
     ----------
     path : path-like
-        The folder; the one that it lies in must exist.
+        The folder, empty or a tree's; the one that it lies in must exist.
+    read_only : bool, default False
+        Whether nothing shall be written. The folder must be there then, and others may open it at once.
 
     Attributes
     ----------
@@ -33,28 +45,35 @@ class Folder:
         Whether :meth:`create` must be called before anything else. Otherwise :meth:`entries` must be gone through.
     base : int
         The number of the snapshot.
+    identity : str or None
+        What tells the journal from all others; None if it is of version 1.
 
     Raises
     ------
     AlreadyOpenError, FileFormatError, OSError
-        As :class:`~cmt_numba.journal._database.Database` does, and FileFormatError if there must have been a journal
-        although there is none.
+        As :class:`~cmt_numba.journal._database.Database` does, and FileFormatError if what is in the folder is not of a
+        tree, or there must have been a journal although there is none.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self.path = Path(path)
-        if not self.path.is_dir():
-            self.path.mkdir()
-            bring_to_disk(self.path.absolute().parent)
-        self._database = Database(self.path / "journal.sqlite")
+        self._read_only = read_only
         self._mark: Mark | None = None
         self.base = 0
+        self.identity: str | None = None
+        if not self.path.is_dir() and not read_only:
+            self.path.mkdir(0o700)
+            bring_to_disk(self.path.absolute().parent)
+        self._check_whose_it_is()
+        self._database = DatabaseCopy(self.journal_path) if read_only else Database(self.journal_path)
         self.is_new = self._database.is_new
         try:
             if self.is_new:
                 self._check_that_nothing_is_lost()
+                if read_only:
+                    raise FileFormatError(self.journal_path, "is empty: there is no tree yet")
             else:
-                self._mark = Mark(self._mark_path)
+                self._mark = Mark(self._mark_path, read_only=read_only)
         except BaseException:
             self.close()
             raise
@@ -67,38 +86,88 @@ class Folder:
     @property
     def journal_path(self) -> Path:
         """The file that entries are in."""
-        return self._database.path
+        return self.path / _JOURNAL
+
+    @property
+    def mode(self) -> int:
+        """The permissions of new files: those of the journal."""
+        return stat.S_IMODE(os.stat(self.journal_path).st_mode) & 0o666
 
     @property
     def _mark_path(self) -> Path:
-        return self.path / "acknowledged"
+        return self.path / _MARK
+
+    # What is there
+
+    def _check_whose_it_is(self) -> None:
+        """See that the folder is a tree's, or empty; put an empty journal into an empty one."""
+        there_is_one = check_regular(self.journal_path)
+        if there_is_one and not is_blank(self.journal_path):
+            return
+        of_the_journal = _OF_SQLITE if there_is_one else set()
+        others = sorted(set(os.listdir(self.path)) - of_the_journal)
+        if others:
+            if _MARK in others:
+                self._check_that_nothing_is_lost()
+            if not self._is_left_by_a_crash(others):
+                reason = f"there is no journal, but other files, as {others[0]!r}: name an empty folder, or a tree's"
+                raise FileFormatError(self.path, reason)
+        if not self._read_only:
+            with suppress(FileExistsError):
+                os.close(open_file(self.journal_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+                bring_to_disk(self.path)
+        elif not there_is_one:
+            raise FileFormatError(self.path, "there is no tree")
 
     def _check_that_nothing_is_lost(self) -> None:
-        numbers = [self._number(path) or 0 for path in self.path.iterdir()]
+        """Raise FileFormatError if there have been changes, although there is no entry."""
+        found = [_SNAPSHOT.fullmatch(name) for name in os.listdir(self.path)]
+        numbers = [int(match[1]) for match in found if match is not None]
         with suppress(FileFormatError):  # what a crash leaves is not there, or not complete
-            mark = Mark(self._mark_path)
+            mark = Mark(self._mark_path, read_only=True)
             numbers.append(mark.sequence)
             mark.close()
         if any(numbers):
-            raise FileFormatError(self._database.path, f"is empty, but there have been {max(numbers)} changes")
+            raise FileFormatError(self.journal_path, f"is empty, but there have been {max(numbers)} changes")
 
-    def create(self, save: Save, entry: bytes) -> None:
+    def _is_left_by_a_crash(self, names: list[str]) -> bool:
+        """Return whether files can be what an earlier version has left when it was making a folder."""
+        if _MARK not in names or self._read_only:
+            return False
+        Mark(self._mark_path, read_only=True).close()
+        return all(name in (_MARK, "tree-0.cmt") or _UNFINISHED.fullmatch(name) for name in names)
+
+    # A new folder
+
+    def create(self, save: Save, pack: Callable[[], bytes]) -> None:
         """Put the first snapshot and its entry into a new folder.
 
         Parameters
         ----------
         save : callable
             Writes the snapshot to a path, and to the disk.
-        entry : bytes
-            The entry.
+        pack : callable
+            Returns the entry.
         """
-        self._mark = Mark.create(self._mark_path)
+        self.identity = new_identity()
+        self._mark = Mark.create(self._mark_path, self.identity, 0, self.mode)
+        self._check_that_it_is_no_link(0)
         save(self.snapshot_path(0))
-        self._database.create(entry)
+        self._database.append(0, pack())
+        self._database.sync()
         self.is_new = False
         self.clean_up()
 
-    def entries(self) -> Iterator[tuple[int, bytes]]:
+    # One that is there
+
+    def belong(self, identity: str | None) -> None:
+        """Say which journal it is, as the first entry does."""
+        self.identity = identity
+        assert self._mark is not None
+        if identity not in (None, self._mark.identity):
+            raise FileFormatError(self._mark_path, "is of another journal than that in the folder")
+
+    def entries(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield the entries of the snapshot and of the changes since, with their numbers, and see that all are there.
 
         Raises
@@ -107,24 +176,42 @@ class Folder:
             If one is missing.
         """
         last = None
-        for sequence, entry in self._database.entries():
-            if last is None:
-                self.base = sequence
-            yield sequence, entry
-            last = sequence
-        if last is None:
-            raise FileFormatError(self._database.path, "is damaged: it has no entry")
+        with closing(self._database.entries()) as entries:
+            for sequence, entry in entries:
+                if last is None:
+                    self.base = sequence
+                yield sequence, entry
+                last = sequence
+        assert last is not None
+        assert self._mark is not None
         if last < self.synced:
             raise FileFormatError(
-                self._database.path, f"is damaged: it ends with change {last}, but {self.synced} were acknowledged"
+                self.journal_path, f"is damaged: it ends with change {last}, but {self.synced} were acknowledged"
             )
-        self._database.checkpoint()
-        self.sync(last)
-        self.clean_up()
+        if not self._read_only:
+            self._database.checkpoint()
+            self.sync(last)
+            self.clean_up()
 
     def snapshot_path(self, sequence: int) -> Path:
         """Return where the snapshot of this number lies."""
         return self.path / f"tree-{sequence}.cmt"
+
+    def check_room_for(self, sequence: int) -> None:
+        """Raise FileExistsError if there is a file that is not the tree's where the snapshot of a number would go."""
+        path = self._check_that_it_is_no_link(sequence)
+        if path.exists() and not self._is_ours(path, sequence, sequence):
+            raise FileExistsError(errno.EEXIST, f"{path} is in the way, which is not this tree's; move it elsewhere")
+
+    def _check_that_it_is_no_link(self, sequence: int) -> Path:
+        path = self.snapshot_path(sequence)
+        try:
+            check_regular(path)
+        except FileFormatError as error:
+            raise FileExistsError(errno.EEXIST, f"{error}; move it elsewhere") from error
+        return path
+
+    # Changes
 
     def append(self, sequence: int, entry: bytes) -> None:
         """Enter a change."""
@@ -137,27 +224,63 @@ class Folder:
         if self._mark.sequence < sequence:
             self._mark.set(sequence)
 
+    def identify(self) -> str:
+        """Return the identity that the next snapshot gets, and give one to a journal that has none.
+
+        The mark has it first, then the snapshot, then the journal: a crash may leave a journal of version 1 with a mark
+        that has one already, but none with another's files.
+        """
+        assert self._mark is not None
+        if self._mark.identity is None:
+            mark = Mark.create(self._mark_path, new_identity(), self._mark.sequence, self.mode)
+            self._mark.close()
+            self._mark = mark
+        assert self._mark.identity is not None
+        return self._mark.identity
+
     def restart(self, sequence: int, entry: bytes) -> None:
         """Let a snapshot, which is on the disk, take the place of all changes up to this number."""
         assert self._mark is not None
         self._database.restart(sequence, entry)
         self._mark.set(sequence)
-        self.base = sequence
+        superseded, self.base = self.base, sequence
+        if self.identity is None and superseded != sequence:
+            with suppress(OSError):
+                self.snapshot_path(superseded).unlink()
+        self.identity = self._mark.identity
         self.clean_up()
 
     def clean_up(self) -> None:
-        """Delete all snapshots but the one that counts, and what crashes have left."""
+        """Delete all snapshots of this tree but the one that counts, and what crashes have left."""
         for path in self.path.iterdir():
-            if _UNFINISHED.fullmatch(path.name) or self._number(path) not in (None, self.base):
+            found = _SNAPSHOT.fullmatch(path.name)
+            number = None if found is None else int(found[1])
+            superseded = number not in (None, self.base) and self._is_ours(path, number or 0, self.synced)
+            if superseded or (_UNFINISHED.fullmatch(path.name) and path.is_file() and not path.is_symlink()):
                 with suppress(OSError):  # some systems do not delete a file that somebody has mapped
                     path.unlink()
 
-    def _number(self, path: Path) -> int | None:
-        found = _SNAPSHOT.fullmatch(path.name)
-        return None if found is None else int(found[1])
+    def _is_ours(self, path: Path, number: int, last: int) -> bool:
+        """Return whether a snapshot is one of this tree. Those of version 1 do not say whose they are."""
+        assert self._mark is not None
+        try:
+            check_regular(path)
+            identity = read_fields(path).get(IDENTITY)
+        except (FileFormatError, OSError):
+            return False
+        if identity is None:
+            return self.identity is None and number <= last
+        return bool(identity == self._mark.identity)
 
     def close(self) -> None:
         """Let go of the folder. Entries not yet on the disk are given up."""
-        self._database.close()
-        if self._mark is not None:
-            self._mark.close()
+        try:
+            self._database.close()
+        finally:
+            if self._mark is not None:
+                self._mark.close()
+
+
+def new_identity() -> str:
+    """Return what no other journal has."""
+    return secrets.token_hex(16)

@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-import sqlite3
 import threading
 import warnings
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from .._state import COUNT, FREE_LEAF, FREE_NODE, LEAVES_END, N_MEMORIES, NEXT_ID, NODES_END, ROOT
-from .._validation import check_integer, check_real
+from .._validation import check_ids, check_integer, check_known, check_real
 from ..persistence import FileFormatError
+from ..persistence._container import Contents
+from ..persistence._trees import read_object, refusing, write_object
 from ..tree import ContextualMemoryTree
 from ._database import MOST_BYTES
 from ._entries import Entry, count_argument_bytes, pack_entry, plain_arguments, unpack_entry
-from ._errors import JournalError
-from ._folder import Folder
+from ._errors import AlreadyOpenError, JournalError
+from ._folder import IDENTITY, Folder
+from ._journaling import journaled
+from ._links import check_regular
+from ._operations import SNAPSHOT, Operation
+from ._outline import is_outline, outline
+from ._replay import recover, redo, refusing_entry
 
-_SNAPSHOT = "snapshot"
+_KIND = "ContextualMemoryTree"  # of what is in a snapshot
+_RETURN = "return"  # the operation that takes note of what queries have returned
 _CLOSED = "the tree is closed"
+_READ_ONLY = "the tree can only be read"
+_REMEDIES = {_CLOSED: "open it again", _READ_ONLY: "open it without read_only"}
 _TIMES_A_SNAPSHOT = 4  # as long at least is changed before the next one, so that these take a fifth of the time at most
-_TELLING = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that other trees would not share
-
-P = ParamSpec("P")
-T = TypeVar("T")
-Method = Callable[Concatenate[Any, P], T]
-
-
-class _Change(NamedTuple):
-    """What an entry's name stands for."""
-
-    method: Callable[..., Any]
-    synced: bool
-
-
-_changes: dict[str, _Change] = {}
 
 
 class _Effort(NamedTuple):
@@ -51,33 +42,6 @@ class _Effort(NamedTuple):
 
     n_bytes: int
     seconds: float
-
-
-def journaled(method: Method[P, T], *, synced: bool = True) -> Method[P, T]:
-    """Return a method of a tree as one that is entered in the journal.
-
-    Parameters
-    ----------
-    method : function
-        One that changes the tree: the same way for the same arguments. What it raises of LookupError, TypeError and
-        ValueError it must raise before anything has changed.
-    synced : bool, default True
-        Whether the change counts for ``sync_every``. One that does not waits for the next that does.
-    """
-    name, signature = method.__name__.lstrip("_"), inspect.signature(method)
-    _changes[name] = _Change(method, synced)
-
-    @wraps(method)
-    def change(self: DurableTree, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._in_a_change():
-            return method(self, *args, **kwargs)
-        arguments = signature.bind(self, *args, **kwargs).arguments
-        shown = {"progress": arguments.pop("progress")} if "progress" in arguments else {}
-        del arguments["self"]
-        answer: T = self._change(name, arguments, shown)
-        return answer
-
-    return change
 
 
 class DurableTree(ContextualMemoryTree):
@@ -97,7 +61,8 @@ class DurableTree(ContextualMemoryTree):
     Parameters
     ----------
     path : path-like
-        The folder. It is made if it does not exist; the one that it lies in must.
+        The folder: empty, or that of a tree. It is made if it does not exist, for its owner alone; the one that it lies
+        in must.
     sync_every : int, default 1
         After how many changes to wait until the disk has them. With more than 1 a crash may cost the last
         ``sync_every - 1`` changes, never one from the middle; :meth:`sync` waits at once.
@@ -107,6 +72,11 @@ class DurableTree(ContextualMemoryTree):
     snapshot_seconds : float, default 10.0
         How long the changes in the journal may have taken, in seconds, before a snapshot takes their place: opening the
         folder takes about as long. But at least 4 times as long as the last snapshot took.
+    read_only : bool, default False
+        Open the tree as it is on the disk, which must be there, and write nothing: where the disk is full, or cannot
+        be written. The tree can be asked, but not with an ``epsilon`` above 0, and not be changed. Nothing is kept
+        open: others may open the folder at once, and what they change is not seen. A folder that is open to be changed
+        cannot be opened so meanwhile.
     **options
         Those of :class:`~cmt_numba.ContextualMemoryTree`, for a tree that is new. A tree that is there keeps its own:
         other options raise an error, but for ``n_threads``, which takes the place of what was, and ``random_state``,
@@ -117,9 +87,9 @@ class DurableTree(ContextualMemoryTree):
     AlreadyOpenError
         If the folder is open already, in this process or another.
     cmt_numba.persistence.FileFormatError
-        If what is in the folder is damaged; it says what is wrong.
+        If what is in the folder is damaged, or not a tree's; it says what is wrong.
     OSError
-        If the folder cannot be read or written.
+        If the folder cannot be read or written; with ``read_only`` it may be read still.
     TypeError, ValueError
         If an option cannot be used, or is another one than that of the tree in the folder.
 
@@ -144,6 +114,7 @@ class DurableTree(ContextualMemoryTree):
         sync_every: int = 1,
         snapshot_bytes: int = 1 << 26,
         snapshot_seconds: float = 10.0,
+        read_only: bool = False,
         **options: Any,
     ) -> None:
         self._sync_every = check_integer("sync_every", sync_every, 1)
@@ -153,16 +124,24 @@ class DurableTree(ContextualMemoryTree):
         self._process = os.getpid()
         self._changing = threading.RLock()
         self._under_way = False  # a change, in the thread that holds the lock
+        self._notes_returned = True  # whether that change does
+        self._forgotten: list[np.ndarray] = []  # what it has forgotten to make room
+        self._to_forget: np.ndarray | None = None  # what it must forget, as the journal says
+        self._returned: deque[np.ndarray] = deque()  # by queries, while another thread was making a change
+        self._as_reopened = self._is_ambiguous = False  # see _replay.recover
         self._refusal: str | None = None  # why the tree cannot be changed
         self._sequence = self._unsynced = 0
         self._journal = self._last_snapshot = _Effort(0, 0.0)
-        self._folder = Folder(path)
+        self._folder = Folder(path, read_only=bool(read_only))
         try:
             if self._folder.is_new:
                 self._become_the_same(fresh)
-                self._folder.create(self.save, pack_entry(0, Entry(_SNAPSHOT, {}, _outline(self))))
+                self._folder.create(self._save_snapshot, lambda: pack_entry(0, self._snapshot_entry()))
             else:
                 self._recover(fresh, options)
+            if read_only:
+                self._refusal = _READ_ONLY
+                self._folder.close()
         except BaseException:
             self._folder.close()
             raise
@@ -193,6 +172,7 @@ class DurableTree(ContextualMemoryTree):
             If the tree is closed or could not be written.
         """
         with self._alone():
+            self._enter_notes()
             self._sync()
 
     def snapshot(self) -> None:
@@ -206,6 +186,7 @@ class DurableTree(ContextualMemoryTree):
             If the snapshot cannot be written. The journal is there as before.
         """
         with self._alone():
+            self._enter_notes()
             self._sync()
             if self._folder.base < self._sequence:
                 self._take_snapshot()
@@ -223,9 +204,10 @@ class DurableTree(ContextualMemoryTree):
             self._folder.close()
             return
         with self._changing:
-            if self._refusal == _CLOSED:
+            if self._refusal in (_CLOSED, _READ_ONLY):
                 return
             try:
+                self._enter_notes()
                 if self._refusal is None:
                     self._sync()
             finally:
@@ -240,20 +222,45 @@ class DurableTree(ContextualMemoryTree):
 
     # What changes it
 
-    insert = journaled(ContextualMemoryTree.insert)
-    update = journaled(ContextualMemoryTree.update)
-    teach = journaled(ContextualMemoryTree.teach)
-    remove = journaled(ContextualMemoryTree.remove)
-    replace = journaled(ContextualMemoryTree.replace)
-    reroute = journaled(ContextualMemoryTree.reroute)
-    compact = journaled(ContextualMemoryTree.compact)
-    _draw_word = journaled(ContextualMemoryTree._draw_word, synced=False)  # nothing that anybody could miss
-
-    _enter_returned = journaled(ContextualMemoryTree._enter_returned, synced=False)
+    insert = journaled("insert", ContextualMemoryTree.insert)
+    update = journaled("update", ContextualMemoryTree.update)
+    teach = journaled("teach", ContextualMemoryTree.teach)
+    remove = journaled("remove", ContextualMemoryTree.remove)
+    replace = journaled("replace", ContextualMemoryTree.replace)
+    reroute = journaled("reroute", ContextualMemoryTree.reroute)
+    compact = journaled("compact", ContextualMemoryTree.compact)
+    _draw_word = journaled("draw", ContextualMemoryTree._draw_word, synced=False)  # nothing that anybody could miss
+    _enter_returned = journaled(_RETURN, ContextualMemoryTree._enter_returned, synced=False)
 
     def _note_returned(self, ids: np.ndarray) -> None:
-        if self._refusal is None and not self._is_a_fork():
-            super()._note_returned(ids)
+        if self._in_a_change():
+            if self._notes_returned:
+                super()._note_returned(ids)
+        elif self._eviction.minds_queries and self._refusal not in _REMEDIES and not self._is_a_fork():
+            self._returned.append(ids)
+            if self._changing.acquire(blocking=False):  # or else whoever has the lock does so
+                try:
+                    self._enter_notes()
+                finally:
+                    self._changing.release()
+
+    def _enter_notes(self) -> None:
+        """Enter what queries have returned. If that cannot be written, changes are refused, but queries answer."""
+        while self._returned and self._refusal is None:
+            with suppress(JournalError):
+                self._enter_returned(self._returned.popleft())
+        if self._refusal is not None:
+            self._returned.clear()
+
+    def _choose_to_forget(self, n: int) -> np.ndarray:
+        chosen = super()._choose_to_forget(n)
+        if self._to_forget is not None:
+            if self._to_forget.size < n:
+                raise ValueError("it does not say what was forgotten")
+            chosen, self._to_forget = check_ids(self._to_forget[:n]), self._to_forget[n:]
+            check_known(chosen, self._slots(chosen))
+        self._forgotten.append(chosen)
+        return chosen
 
     # Copies are trees like any other
 
@@ -282,31 +289,41 @@ class DurableTree(ContextualMemoryTree):
         finally:
             self._changing.release()
 
-    def _change(self, name: str, arguments: dict[str, Any], shown: dict[str, Any]) -> Any:
+    def _change(
+        self, name: str, operation: Operation, arguments: dict[str, Any], shown: dict[str, Any], synced: bool
+    ) -> Any:
         """Do a change and enter it in the journal."""
         with self._alone():
+            if name != _RETURN:
+                self._enter_notes()  # which came before
             arguments = plain_arguments(arguments)
             started = perf_counter()
             # Whatever interrupts what follows, be it a signal: memory and journal may not agree then.
             self._refusal = f"{name} was broken off, and what is in memory may not be what is in the journal"
             try:
-                answer = self._do(name, arguments | shown)
+                answer = self._do(operation, arguments | shown)
             except (LookupError, TypeError, ValueError):
                 self._refusal = None
                 raise
-            self._enter(Entry(name, arguments, _outline(self)), perf_counter() - started)
+            forgotten = np.concatenate(self._forgotten) if self._forgotten else None
+            entry = Entry(name, operation.stored(arguments), outline(self), forgotten, self._folder.identity)
+            self._enter(entry, perf_counter() - started, synced)
             self._refusal = None
+            if name != _RETURN:
+                self._enter_notes()  # which came meanwhile
             self._take_snapshot_if_due()
             return answer
 
-    def _do(self, name: str, arguments: dict[str, Any]) -> Any:
+    def _do(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         self._under_way = True
+        self._notes_returned = operation.notes_returned or self._as_reopened
+        self._forgotten = []
         try:
-            return _changes[name].method(self, **arguments)
+            return operation.method(self, **arguments)
         finally:
             self._under_way = False
 
-    def _enter(self, entry: Entry, seconds: float) -> None:
+    def _enter(self, entry: Entry, seconds: float, synced: bool) -> None:
         """Enter a change that has been done."""
         if count_argument_bytes(entry.arguments) > min(self._most_bytes(), MOST_BYTES):
             self._sync()
@@ -319,7 +336,7 @@ class DurableTree(ContextualMemoryTree):
             self._folder.append(self._sequence + 1, packed)
         self._sequence += 1
         self._lengthen(len(packed), seconds)
-        self._unsynced += _changes[entry.name].synced
+        self._unsynced += synced
         if self._unsynced >= self._sync_every:
             self._sync()
 
@@ -338,7 +355,7 @@ class DurableTree(ContextualMemoryTree):
             yield
         except BaseException as error:
             self._refusal = "a change could not be written to the journal"
-            if isinstance(error, OSError | sqlite3.Error):
+            if isinstance(error, OSError | FileFormatError | AlreadyOpenError):
                 raise JournalError(f"{self.path}: {self._refusal}: {error}; close it and open it again") from error
             raise
 
@@ -349,8 +366,8 @@ class DurableTree(ContextualMemoryTree):
             raise JournalError(f"{self.path} is open in the process that this one was forked from")
         with self._changing:
             if self._refusal is not None:
-                remedy = "open it" if self._refusal == _CLOSED else "close it and open it"
-                raise JournalError(f"{self.path}: {self._refusal}; {remedy} again")
+                remedy = _REMEDIES.get(self._refusal, "close it and open it again")
+                raise JournalError(f"{self.path}: {self._refusal}; {remedy}")
             yield
 
     def _is_a_fork(self) -> bool:
@@ -378,46 +395,74 @@ class DurableTree(ContextualMemoryTree):
     def _take_snapshot(self) -> None:
         """Put a snapshot in the place of the journal, which is on the disk but for what only the snapshot will say."""
         started = perf_counter()
+        self._folder.check_room_for(self._sequence)
         path = self._folder.snapshot_path(self._sequence)
-        self.save(path)
+        self._save_snapshot(path)
         with self._writing():
-            self._folder.restart(self._sequence, pack_entry(self._sequence, Entry(_SNAPSHOT, {}, _outline(self))))
+            self._folder.restart(self._sequence, pack_entry(self._sequence, self._snapshot_entry()))
         self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(path.stat().st_size, perf_counter() - started)
+
+    def _save_snapshot(self, path: Path) -> None:
+        identity, mode = self._folder.identify(), self._folder.mode
+
+        def contents() -> Contents:
+            fields, arrays = self._contents()
+            return Contents(_KIND, fields | {IDENTITY: identity}, arrays)
+
+        def made_of(read: Contents) -> ContextualMemoryTree:
+            return ContextualMemoryTree._made_of(read.fields, read.arrays, thorough=True)
+
+        self._guard.change(lambda: write_object(path, contents, made_of, mode))
+
+    def _snapshot_entry(self) -> Entry:
+        return Entry(SNAPSHOT, {}, outline(self), journal=self._folder.identify())
 
     # Opening
 
     def _recover(self, fresh: ContextualMemoryTree, options: dict[str, Any]) -> None:
         """Become the tree in the folder: the snapshot, and what has been done since."""
-        entries = self._folder.entries()
-        sequence, packed = next(entries)
-        with self._refusing(sequence):
-            entry = unpack_entry(self._folder.journal_path, sequence, packed)
-            if entry.name != _SNAPSHOT:
-                raise ValueError("a journal must begin with a snapshot")
-        self._start_from(sequence, fresh, options)
-        with self._refusing(sequence):
-            exact = _is_outline(self, entry.after)
-        for sequence, packed in entries:
-            started = perf_counter()
-            with self._refusing(sequence):
-                entry = unpack_entry(self._folder.journal_path, sequence, packed)
-                self._redo(entry, exact)
-                exact &= _is_outline(self, entry.after)
-            self._sequence = sequence
-            self._lengthen(len(packed), perf_counter() - started)
-        if not exact:
+        if not recover(self, lambda: self._go_through(fresh, options)):
             message = (
                 f"{self.path}: the changes since the last snapshot have led to other trees than before, as on another "
                 "kind of processor or with another version of a library; every memory is there"
             )
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
+    def _go_through(self, fresh: ContextualMemoryTree, options: dict[str, Any]) -> bool:
+        """Become the tree in the folder; return whether it is the very same as before."""
+        with closing(self._folder.entries()) as entries:
+            sequence, packed = next(entries)
+            with refusing_entry(self._folder.journal_path, sequence):
+                entry = unpack_entry(self._folder.journal_path, sequence, packed)
+                if entry.name != SNAPSHOT:
+                    raise ValueError("a journal must begin with a snapshot")
+                if entry.journal is None and entry.version > 1:
+                    raise ValueError("it does not say of which journal it is")
+            self._folder.belong(entry.journal)
+            self._start_from(sequence, fresh, options)
+            with refusing_entry(self._folder.journal_path, sequence):
+                exact = is_outline(self, entry.after)
+            for sequence, packed in entries:
+                started = perf_counter()
+                with refusing_entry(self._folder.journal_path, sequence):
+                    entry = unpack_entry(self._folder.journal_path, sequence, packed)
+                    redo(self, entry, exact)
+                    exact &= is_outline(self, entry.after)
+                self._sequence = sequence
+                self._lengthen(len(packed), perf_counter() - started)
+            return exact
+
     def _start_from(self, sequence: int, fresh: ContextualMemoryTree, options: dict[str, Any]) -> None:
         """Become the tree of a snapshot."""
         path, started = self._folder.snapshot_path(sequence), perf_counter()
-        if not path.exists():
+        if not check_regular(path):
             raise FileFormatError(path, "is missing")
-        tree = ContextualMemoryTree.load(path)
+        contents = read_object(path, (_KIND,), mmap=False)
+        if contents.fields.get(IDENTITY) != self._folder.identity:
+            raise FileFormatError(path, "is of another journal than that in the folder")
+        with refusing(path):
+            tree = ContextualMemoryTree._made_of(contents.fields, contents.arrays, thorough=True)
+        self._journal = _Effort(0, 0.0)
         self._last_snapshot = _Effort(path.stat().st_size, perf_counter() - started)
         given, kept = fresh._named_options(), tree._named_options()
         for name in options:
@@ -430,49 +475,3 @@ class DurableTree(ContextualMemoryTree):
 
     def _become_the_same(self, tree: ContextualMemoryTree) -> None:
         vars(self).update(vars(tree))
-
-    def _redo(self, entry: Entry, exact: bool) -> None:
-        """Do a change of the journal."""
-        if entry.name not in _changes:
-            raise ValueError(f"there is no such change as {entry.name!r:.50}")
-        inspect.signature(_changes[entry.name].method).bind(self, **entry.arguments)
-        try:
-            self._do(entry.name, entry.arguments)
-        except (LookupError, TypeError, ValueError):
-            # Where trees have grown otherwise than before, what a query explored may be no place in them. That is
-            # passed over; whether a memory is missing is seen from their number.
-            if exact:
-                raise
-
-    @contextmanager
-    def _refusing(self, sequence: int) -> Iterator[None]:
-        """Turn what is wrong with an entry into an error that names it."""
-        try:
-            yield
-        except FileFormatError:
-            raise
-        except (AssertionError, LookupError, TypeError, ValueError) as error:
-            raise FileFormatError(self._folder.journal_path, f"entry {sequence} is not valid: {error}") from error
-
-
-def _outline(tree: ContextualMemoryTree) -> dict[str, int]:
-    """Return numbers that tell, at no cost, whether two trees that have been through the same changes are the same."""
-    state = tree._state
-    if state is None:
-        return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(tree._streams.astype("<u8").tobytes())}
-    numbers = np.concatenate([state.streams.astype("<u8"), state.counters[:, _TELLING].astype("<u8").reshape(-1)])
-    totals = state.keys.totals
-    return {
-        "n_memories": int(totals[N_MEMORIES]),
-        "next_id": int(totals[NEXT_ID]),
-        "trees": zlib.crc32(numbers.tobytes()),
-    }
-
-
-def _is_outline(tree: ContextualMemoryTree, after: dict[str, int]) -> bool:
-    """Return whether a tree is as it was; raise ValueError if it does not even have the same memories."""
-    outline = _outline(tree)
-    for name in ("n_memories", "next_id"):
-        if outline[name] != after.get(name):
-            raise ValueError(f"it leads to {name} {outline[name]}, not {after.get(name)!r:.50}")
-    return outline["trees"] == after.get("trees")

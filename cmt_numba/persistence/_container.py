@@ -85,7 +85,7 @@ class _Entry(NamedTuple):
 # Writing
 
 
-def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dtypes) -> None:
+def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dtypes, mode: int = 0o666) -> None:
     """Write a file; one that is there already is replaced at once, when the new one is complete.
 
     Parameters
@@ -96,13 +96,15 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
         What it shall hold. Fields are what JSON can express.
     dtypes : dict of str to dtype
         The dtypes that arrays may have, by their names in the file.
+    mode : int, default 0o666
+        The permissions of a new file, as far as the process's mask lets them be.
 
     Raises
     ------
     OSError
         If the file cannot be written.
     """
-    with _replacing(file_to_write(path)) as file:
+    with _replacing(file_to_write(path), mode) as file:
         _write(file, contents, dtypes)
 
 
@@ -170,11 +172,11 @@ def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
+def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
     """Give a file to write to that takes the place of ``target`` when all has been written."""
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(unfinished, flags, 0o666)
+    descriptor = os.open(unfinished, flags, mode)
     try:
         with open(descriptor, "wb") as file:
             yield file
@@ -209,6 +211,27 @@ def starts_like_ours(path: str | os.PathLike[str]) -> bool:
         return False
     with open(path, "rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
+
+
+def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the fields of a file without reading its arrays.
+
+    Raises
+    ------
+    FileFormatError
+        If it is not a file of this format, or its header is damaged.
+    OSError
+        If it cannot be read.
+    """
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise FileFormatError(path, "is not a regular file")
+        try:
+            fields: dict[str, Any] = _read_header(file, status.st_size)[1]["fields"]
+        except _DamagedError as error:
+            raise FileFormatError(path, str(error)) from error
+        return fields
 
 
 def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -> Contents:

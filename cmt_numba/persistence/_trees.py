@@ -25,7 +25,10 @@ _STREAMS = "streams"
 
 
 def write_object(
-    path: str | os.PathLike[str], gather: Callable[[], Contents], made_of: Callable[[Contents], Any]
+    path: str | os.PathLike[str],
+    gather: Callable[[], Contents],
+    made_of: Callable[[Contents], Any],
+    mode: int = 0o666,
 ) -> None:
     """Write a file with a tree or an estimator, unless it is one that could not be read.
 
@@ -37,6 +40,8 @@ def write_object(
         Returns what the file shall hold. It is called only once it is known that there may be such a file.
     made_of : callable
         What makes an object of the contents of a file, and raises InvariantError, TypeError or ValueError if it cannot.
+    mode : int, default 0o666
+        Permissions of a new file, before the umask.
 
     Raises
     ------
@@ -49,7 +54,7 @@ def write_object(
     contents = gather()
     arrays = {name: np.ascontiguousarray(array) for name, array in contents.arrays.items()}
     made_of(contents._replace(fields=json.loads(json.dumps(contents.fields, allow_nan=False)), arrays=arrays))
-    write_contents(path, contents, DTYPES)
+    write_contents(path, contents, DTYPES, mode)
 
 
 def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool) -> Contents:

@@ -1,0 +1,94 @@
+"""The operations that entries of a journal stand for. What is in this table is part of the format.
+
+A name and a version, once written, keep their meaning for ever; so do the names and the defaults of arguments. What a
+method or its parameters are called in Python may change, and with it only the right-hand sides here. An operation that
+is to have another meaning gets a new version, and the old one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ..tree import ContextualMemoryTree
+
+CURRENT = 2
+"""The version of the operations that entries are written with."""
+
+SNAPSHOT = "snapshot"
+"""The name of an entry that stands for no operation, but for the tree in a file."""
+
+Arguments = dict[str, Any]
+
+
+class Operation(NamedTuple):
+    """What an entry stands for."""
+
+    method: Callable[..., Any]
+    parameters: dict[str, str]  # of the method, by the names of arguments in entries
+    defaults: Mapping[str, Any] = MappingProxyType({})  # of arguments that an entry may leave out
+    notes_returned: bool = True  # whether it may change the order in which memories were last returned
+
+    def stored(self, arguments: Arguments) -> Arguments:
+        """Return arguments under the names that they have in entries."""
+        return {name: arguments[parameter] for name, parameter in self.parameters.items()}
+
+    def called(self, stored: Arguments) -> Arguments:
+        """Return an entry's arguments under the names that the method has for them.
+
+        Raises
+        ------
+        ValueError
+            If one is missing or unknown.
+        """
+        unknown = sorted(stored.keys() - self.parameters.keys())
+        if unknown:
+            raise ValueError(f"it has an unknown argument {unknown[0]!r:.50}")
+        given = {**self.defaults, **stored}
+        for name in self.parameters:
+            if name not in given:
+                raise ValueError(f"it has no argument {name!r}")
+        return {parameter: given[name] for name, parameter in self.parameters.items()}
+
+
+OPERATIONS: dict[tuple[str, int], Operation] = {
+    ("insert", 2): Operation(ContextualMemoryTree.insert, {"keys": "X"}),
+    ("update", 2): Operation(ContextualMemoryTree.update, {"keys": "X", "hits": "hits", "rewards": "rewards"}),
+    ("teach", 2): Operation(
+        ContextualMemoryTree.teach, {"keys": "X", "ids": "ids", "passes": "n_passes", "afresh": "afresh"}
+    ),
+    ("remove", 2): Operation(ContextualMemoryTree.remove, {"ids": "ids"}),
+    ("replace", 2): Operation(ContextualMemoryTree.replace, {"ids": "ids", "keys": "X"}),
+    ("reroute", 2): Operation(ContextualMemoryTree.reroute, {"number": "n"}),
+    ("compact", 2): Operation(ContextualMemoryTree.compact, {"copies": "copies"}),
+    ("draw", 2): Operation(ContextualMemoryTree._draw_word, {}),
+    ("return", 2): Operation(ContextualMemoryTree._enter_returned, {"ids": "ids"}),
+    # Of version 1. Replaced memories did not count as returned.
+    ("insert", 1): Operation(ContextualMemoryTree.insert, {"X": "X"}),
+    ("update", 1): Operation(ContextualMemoryTree.update, {"X": "X", "hits": "hits", "rewards": "rewards"}),
+    ("teach", 1): Operation(
+        ContextualMemoryTree.teach,
+        {"X": "X", "ids": "ids", "n_passes": "n_passes", "afresh": "afresh"},
+        {"n_passes": 1, "afresh": False},
+    ),
+    ("remove", 1): Operation(ContextualMemoryTree.remove, {"ids": "ids"}),
+    ("replace", 1): Operation(ContextualMemoryTree.replace, {"ids": "ids", "X": "X"}, notes_returned=False),
+    ("reroute", 1): Operation(ContextualMemoryTree.reroute, {"n": "n"}),
+    ("compact", 1): Operation(ContextualMemoryTree.compact, {"copies": "copies"}, {"copies": True}),
+    ("draw_word", 1): Operation(ContextualMemoryTree._draw_word, {}),
+    ("enter_returned", 1): Operation(ContextualMemoryTree._enter_returned, {"ids": "ids"}),
+}
+
+
+def operation_of(name: str, version: int) -> Operation:
+    """Return the operation of an entry.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if (name, version) not in OPERATIONS:
+        raise ValueError(f"there is no such change as {name!r:.50} of version {version}")
+    return OPERATIONS[name, version]

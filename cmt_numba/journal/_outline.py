@@ -1,0 +1,35 @@
+"""Whether a tree is what it was after the same changes."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from .._state import COUNT, FREE_LEAF, FREE_NODE, LEAVES_END, N_MEMORIES, NEXT_ID, NODES_END, ROOT
+from ..tree import ContextualMemoryTree
+
+_TELLING = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that other trees would not share
+
+
+def outline(tree: ContextualMemoryTree) -> dict[str, int]:
+    """Return numbers that tell, at no cost, whether two trees that have been through the same changes are the same."""
+    state = tree._state
+    if state is None:
+        return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(tree._streams.astype("<u8").tobytes())}
+    numbers = np.concatenate([state.streams.astype("<u8"), state.counters[:, _TELLING].astype("<u8").reshape(-1)])
+    totals = state.keys.totals
+    return {
+        "n_memories": int(totals[N_MEMORIES]),
+        "next_id": int(totals[NEXT_ID]),
+        "trees": zlib.crc32(numbers.tobytes()),
+    }
+
+
+def is_outline(tree: ContextualMemoryTree, after: dict[str, int]) -> bool:
+    """Return whether a tree is as it was; raise ValueError if it does not even have the same memories."""
+    found = outline(tree)
+    for name in ("n_memories", "next_id"):
+        if found[name] != after.get(name):
+            raise ValueError(f"it leads to {name} {found[name]}, not {after.get(name)!r:.50}")
+    return found["trees"] == after.get("trees")
