@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from .tree import ContextualMemoryTree
     from .tuning import tune
 
-for _public in (Exploration, Hits, Leaves):
-    _public.__module__ = __name__  # where pickles find them, wherever they are defined
-
 __all__ = [
     "CMTClassifier",
     "CMTMultilabelClassifier",

@@ -6,6 +6,9 @@ import numpy as np
 
 from ._state import NONE
 
+_PUBLIC_MODULE = "cmt_numba"
+"""Where pickles find the classes, wherever these are defined."""
+
 
 class Exploration(NamedTuple):
     """What a query explored, one entry a row: the record that ``update`` learns routers from.
@@ -31,6 +34,9 @@ class Exploration(NamedTuple):
     probability: np.ndarray
 
 
+Exploration.__module__ = _PUBLIC_MODULE
+
+
 class Hits(NamedTuple):
     """The answers to a query.
 
@@ -52,6 +58,9 @@ class Hits(NamedTuple):
         """Return the answers to the rows ``first .. stop``, which share memory with these."""
         exploration = Exploration(*(column[first:stop] for column in self.exploration))
         return Hits(self.ids[first:stop], self.scores[first:stop], exploration)
+
+
+Hits.__module__ = _PUBLIC_MODULE
 
 
 def no_hits(n: int, k: int) -> Hits:

@@ -81,6 +81,9 @@ class Leaves(NamedTuple):
     size: np.ndarray
 
 
+Leaves.__module__ = "cmt_numba"  # where pickles find it
+
+
 def leaves(state: State) -> Leaves:
     """Return all leaves of the forest."""
     parts = [
