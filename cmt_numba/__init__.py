@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from ._hits import Exploration, Hits
-    from ._invariants import InvariantError, Leaves
+    from ._forest.hits import Exploration, Hits
+    from ._forest.invariants import InvariantError, Leaves
     from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
+    from .estimators._tuning import tune
     from .journal import DurableTree
     from .persistence import FileFormatError
     from .tree import ContextualMemoryTree
-    from .tuning import tune
 
 __all__ = [
     "CMTClassifier",
@@ -37,12 +37,12 @@ _IMPORTED_WHEN_USED = {
     "CMTRetriever": "estimators",
     "ContextualMemoryTree": "tree",
     "DurableTree": "journal",
-    "Exploration": "_hits",
+    "Exploration": "_forest.hits",
     "FileFormatError": "persistence",
-    "Hits": "_hits",
-    "InvariantError": "_invariants",
-    "Leaves": "_invariants",
-    "tune": "tuning",
+    "Hits": "_forest.hits",
+    "InvariantError": "_forest.invariants",
+    "Leaves": "_forest.invariants",
+    "tune": "estimators",
 }
 _MODULES = ("persistence", "rewards", "tree")
 

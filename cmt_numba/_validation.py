@@ -8,16 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from ._hits import Exploration, Hits
-from ._keys import Rows, normalize_rows
-from ._parallel import map_threads, spans
-from ._state import LEFT, NODES_END, NONE, RIGHT, State
-
-MOST_FEATURES = 2**31 - 1
-"""Feature indices are int32."""
-
-MOST_MEMORIES = 2**31 - 1
-"""Slots are int32."""
+from ._concurrency.workers import map_threads, spans
+from ._forest.hits import Exploration, Hits
+from ._forest.rows import Rows, normalize_rows
+from ._forest.state import LEFT, MOST_FEATURES, NODES_END, NONE, RIGHT, State
 
 MOST_WANTED = 1_000_000
 """Memories, or labels, for each row: answers have room for all that are asked for. Or as many as there are."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._state import NONE
+from ._forest.state import NONE
 from ._validation import check_choice, check_real, check_wanted, unmasked
 
 F1_AVERAGES = ("micro", "samples")

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ._forest.rows import Rows
+from ._forest.state import NONE
 from ._jit import kernel
-from ._keys import Rows
-from ._state import NONE
 from ._validation import check_rows, unmasked
 
 Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]

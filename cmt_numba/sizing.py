@@ -8,11 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ._invariants._trees import levels
+from ._forest.invariants.trees import levels
+from ._forest.rows import Rows, as_matrix
+from ._forest.state import (
+    CODE_MARKS,
+    LEAF,
+    MOST_FEATURES,
+    MOST_MEMORIES,
+    N_COUNTERS,
+    NODE,
+    SMALLEST_TABLE_BITS,
+    WEIGHT_CELL,
+    leaf_limit,
+)
 from ._jit import as_python
-from ._keys import Rows, as_matrix
-from ._state import CODE_MARKS, LEAF, N_COUNTERS, NODE, SMALLEST_TABLE_BITS, WEIGHT_CELL, leaf_limit
-from ._validation import MOST_FEATURES, MOST_MEMORIES, check_integer, check_real, check_rows
+from ._validation import check_integer, check_real, check_rows
 from .tree import ContextualMemoryTree
 
 _leaf_limit = as_python(leaf_limit)

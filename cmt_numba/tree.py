@@ -10,27 +10,28 @@ from typing import Any, Self
 import numba
 import numpy as np
 
-from . import _invariants
-from ._codes import encode_keys
-from ._compaction import compacted
-from ._eviction import EVICTIONS, Eviction, new_eviction
-from ._exploration import explore_rows
-from ._growth import trimmed, with_more, with_room_for_keys
-from ._hits import Hits, no_hits, without_own
-from ._invariants import Leaves
-from ._invariants._errors import require
-from ._keys import Rows, append_keys, as_matrix, drop_keys_from, find_slots
-from ._learning import update_scorer, update_tree
-from ._locking import Guard, changes
-from ._memory import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
-from ._parallel import Steps, Workers, map_threads, progress_bar, spans, workers
-from ._random import draw_word
-from ._replacement import overwrite_keys, reinsert_slots
-from ._restriction import UNRESTRICTED, are_few, restriction_to, score_slots
-from ._search import query_rows
-from ._state import (
+from ._concurrency.guard import Guard, changes
+from ._concurrency.workers import Steps, Workers, map_threads, progress_bar, spans, workers
+from ._forest import invariants as _invariants
+from ._forest.allocation import trimmed, with_more, with_room_for_keys
+from ._forest.compaction import compacted
+from ._forest.eviction import EVICTIONS, Eviction, new_eviction
+from ._forest.exploration import explore_rows
+from ._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
+from ._forest.hits import Hits, no_hits, without_own
+from ._forest.insert_remove import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
+from ._forest.invariants import Leaves
+from ._forest.invariants.errors import require
+from ._forest.key_store import append_keys, drop_keys_from, find_slots
+from ._forest.quantization import encode_keys
+from ._forest.replacement import overwrite_keys, reinsert_slots
+from ._forest.rng import draw_word
+from ._forest.rows import Rows, as_matrix
+from ._forest.search import query_rows
+from ._forest.state import (
     COUNT,
     DONE,
+    MOST_MEMORIES,
     N_MEMORIES,
     NEXT_ID,
     NEXT_ROW,
@@ -41,10 +42,10 @@ from ._state import (
     count_bytes,
     new_state,
 )
-from ._structures import writeable
-from ._supervision import forget_routes, teach_tree
+from ._forest.structures import writeable
+from ._forest.teaching import forget_routes, teach_tree
+from ._forest.update import update_scorer, update_tree
 from ._validation import (
-    MOST_MEMORIES,
     MOST_REROUTES,
     MOST_WANTED,
     Among,

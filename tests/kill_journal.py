@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._eviction import EVICTIONS
+from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba.journal import DurableTree
 
 _LONGEST_LIFE = 0.3  # seconds; time to open the folder and for some snapshots, on a disk in memory at least

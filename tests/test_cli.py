@@ -17,7 +17,7 @@ from conftest import needs_jit
 from sklearn.datasets import dump_svmlight_file
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, __version__
-from cmt_numba._model_files import load_model
+from cmt_numba.cli._model_files import load_model
 from cmt_numba.evaluation import batch_evaluation, growing_batches, progressive_validation
 from cmt_numba.formats import open_data
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit
 
-import cmt_numba._compaction
+import cmt_numba._forest.compaction
 from cmt_numba import ContextualMemoryTree, Hits
-from cmt_numba._invariants import InvariantError
-from cmt_numba._state import LEAVES_END, NONE
+from cmt_numba._forest.invariants import InvariantError
+from cmt_numba._forest.state import LEAVES_END, NONE
 
 
 @pytest.fixture(params=["dense", "sparse"])
@@ -105,7 +105,7 @@ def test_compaction_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
     def fail(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(cmt_numba._compaction, "Packed", fail)
+    monkeypatch.setattr(cmt_numba._forest.compaction, "Packed", fail)
     with pytest.raises(MemoryError):
         tree.compact()
     tree.check_invariants()

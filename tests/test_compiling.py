@@ -15,7 +15,7 @@ from cmt_numba._jit import uninterrupted
 INTERRUPTED = """
 import signal, sys
 import numpy as np
-from cmt_numba._recency import new_recency, put_last
+from cmt_numba._forest.lru_list import new_recency, put_last
 
 recency = new_recency(np.arange(5), 8)
 

@@ -24,8 +24,8 @@ from stress_threads import Stress
 
 import cmt_numba.tree
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
-from cmt_numba._locking import Guard
-from cmt_numba._parallel import Steps
+from cmt_numba._concurrency.guard import Guard
+from cmt_numba._concurrency.workers import Steps
 
 SOON = 30.0  # seconds after which a thread that should have come has not
 FORKS = hasattr(os, "fork")
@@ -243,8 +243,8 @@ def test_steps_leave_no_trace(monkeypatch: pytest.MonkeyPatch, sparse: bool):
     keys = scipy.sparse.csr_array(keys * (keys > 0.3)) if sparse else keys
     results = set()
     for first, seconds in ((1, 0.0), (7, 1e-4), (10**6, 1.0)):
-        monkeypatch.setattr("cmt_numba._parallel._FIRST_STEP", first)
-        monkeypatch.setattr("cmt_numba._parallel._SECONDS_OF_A_STEP", seconds)
+        monkeypatch.setattr("cmt_numba._concurrency.workers._FIRST_STEP", first)
+        monkeypatch.setattr("cmt_numba._concurrency.workers._SECONDS_OF_A_STEP", seconds)
         results.add(changed(keys))
     assert len(results) == 1
 
@@ -252,7 +252,7 @@ def test_steps_leave_no_trace(monkeypatch: pytest.MonkeyPatch, sparse: bool):
 @needs_jit
 def test_readers_go_on_during_a_long_insert(monkeypatch: pytest.MonkeyPatch):
     """They see its memories come, all trees' at once, and never one that is not counted."""
-    monkeypatch.setattr("cmt_numba._parallel._SECONDS_OF_A_STEP", 0.001)
+    monkeypatch.setattr("cmt_numba._concurrency.workers._SECONDS_OF_A_STEP", 0.001)
     keys = np.random.default_rng(0).normal(size=(20_000, 16)).astype(np.float32)
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(keys[:100])

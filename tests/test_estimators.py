@@ -16,7 +16,7 @@ from sklearn.preprocessing import MaxAbsScaler
 
 import cmt_numba
 from cmt_numba import CMTClassifier
-from cmt_numba._head import HEAD_LOSSES
+from cmt_numba._heads.label_scorers import HEAD_LOSSES
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import SGDClassifier
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, ContextualMemoryTree, metrics
-from cmt_numba._state import COUNT, ROOT
+from cmt_numba._forest.state import COUNT, ROOT
 from cmt_numba.evaluation import (
     batch_evaluation,
     growing_batches,

@@ -9,11 +9,11 @@ import pytest
 from conftest import EVERY_LEAF, needs_jit
 from test_tree import Failure, assert_holds
 
-import cmt_numba._eviction
+import cmt_numba._forest.eviction
 import cmt_numba.tree
 from cmt_numba import ContextualMemoryTree, InvariantError
-from cmt_numba._eviction import EVICTIONS, LeastRecentlyReturned
-from cmt_numba._recency import LAST, LENGTH
+from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
+from cmt_numba._forest.lru_list import LAST, LENGTH
 
 
 @pytest.fixture(params=["dense", "sparse"])

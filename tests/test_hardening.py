@@ -14,21 +14,15 @@ from conftest import EVERY_LEAF, load_script
 from numba import njit
 from test_validation import grown_tree, nothing_changes
 
-from cmt_numba import (
-    CMTClassifier,
-    CMTMultilabelClassifier,
-    CMTRetriever,
-    ContextualMemoryTree,
-    _growth,
-    metrics,
-    rewards,
-)
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, metrics, rewards
+from cmt_numba._forest import allocation as _growth
+from cmt_numba._forest.key_store import hash_number
+from cmt_numba._forest.linear_model import probed_margin
+from cmt_numba._forest.rows import Row, hash_feature
+from cmt_numba._forest.scorer import Probe
+from cmt_numba._forest.sparse_weights import table_bits
+from cmt_numba._forest.state import leaf_limit
 from cmt_numba._jit import as_python
-from cmt_numba._keys import Row, hash_feature, hash_number
-from cmt_numba._linear import probed_margin
-from cmt_numba._scorer import Probe
-from cmt_numba._state import leaf_limit
-from cmt_numba._tables import table_bits
 
 WIDTH = 8
 ROWS = np.random.default_rng(0).integers(-3, 4, (30, WIDTH)).astype(np.float64)

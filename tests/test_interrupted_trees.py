@@ -13,13 +13,13 @@ import pytest
 from conftest import EVERY_LEAF, ROOT, needs_jit
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._eviction import EVICTIONS
+from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba.rewards import LabelEquality
 
 N = 24
 PACKAGE = str(ROOT / "cmt_numba")
 # No interrupt comes between the lines by which its locks and marks are set: they call nothing.
-LOCKING = str(ROOT / "cmt_numba" / "_locking.py")
+LOCKING = str(ROOT / "cmt_numba" / "_concurrency/guard.py")
 
 
 class Lines:

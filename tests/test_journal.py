@@ -23,8 +23,8 @@ from saved import dense_rows, sparse_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
 from cmt_numba import tree as tree_module
-from cmt_numba._eviction import EVICTIONS
-from cmt_numba._hits import Hits
+from cmt_numba._forest.eviction import EVICTIONS
+from cmt_numba._forest.hits import Hits
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError, _folder
 from cmt_numba.journal._database import Database
 from cmt_numba.journal._entries import Entry, pack_entry, unpack_entry

@@ -21,7 +21,7 @@ from make_fixtures import FIXTURES, held
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
-from cmt_numba._eviction import EVICTIONS, Random
+from cmt_numba._forest.eviction import EVICTIONS, Random
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.journal._database import VERSION
 from cmt_numba.journal._log import read_log, with_log

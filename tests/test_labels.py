@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
-from cmt_numba._labels import check_unmixed, exactly, in_one_type
+from cmt_numba.estimators._labels import check_unmixed, exactly, in_one_type
 
 FEW = {"n_trees": 1, "n_router_passes": 0, "n_head_passes": 0, "random_state": 0}
 X = np.eye(4)

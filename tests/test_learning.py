@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree, tune
-from cmt_numba._hits import no_hits, without_own
+from cmt_numba._forest.hits import no_hits, without_own
 from cmt_numba.rewards import LabelEquality, LabelF1, ValueCosine
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])

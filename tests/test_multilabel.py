@@ -13,12 +13,20 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import LinearSVC
 from test_supervision import FORMS, weights_of
 
-from cmt_numba import CMTMultilabelClassifier, _multilabel
-from cmt_numba._head import HeadParameters, forget_labels, new_head, with_labels, with_more_cells, without_digest
-from cmt_numba._membership import learn_memberships, new_duties, numbered_afresh
-from cmt_numba._pairs import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
-from cmt_numba._state import DONE, NEXT_ROW, NONE
+from cmt_numba import CMTMultilabelClassifier
+from cmt_numba._forest.state import DONE, NEXT_ROW, NONE
+from cmt_numba._heads.binary_svm import learn_memberships, new_duties, numbered_afresh
+from cmt_numba._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
+from cmt_numba._heads.label_scorers import (
+    HeadParameters,
+    forget_labels,
+    new_head,
+    with_labels,
+    with_more_cells,
+    without_digest,
+)
 from cmt_numba._validation import check_rows
+from cmt_numba.estimators import _multilabel
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 3, "random_state": 0}
 

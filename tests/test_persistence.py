@@ -22,7 +22,7 @@ from mutations import MAGIC, PREAMBLE, parsed, sealed
 from saved import check, dense_rows, load_any, objects, several_labels, sparse_rows
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, InvariantError
-from cmt_numba._state import (
+from cmt_numba._forest.state import (
     CELLS_WANTED,
     COUNT,
     FREE_NODE,

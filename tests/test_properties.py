@@ -9,7 +9,7 @@ import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._state import CELLS_WANTED, LEAVES_END, NODES_END
+from cmt_numba._forest.state import CELLS_WANTED, LEAVES_END, NODES_END
 
 pytestmark = needs_jit
 

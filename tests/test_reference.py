@@ -8,11 +8,11 @@ import scipy.sparse
 from reference import Forest, Leaf, Node, Place, SplitMix64
 
 from cmt_numba import ContextualMemoryTree, Hits
-from cmt_numba._eviction import EVICTIONS, LeastRecentlyReturned
-from cmt_numba._random import draw_word
-from cmt_numba._scorer import _WIDEST_DIRECT
-from cmt_numba._state import LEFT, NONE, RIGHT, ROOT
-from cmt_numba._tables import find_cell
+from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
+from cmt_numba._forest.rng import draw_word
+from cmt_numba._forest.scorer import _WIDEST_DIRECT
+from cmt_numba._forest.sparse_weights import find_cell
+from cmt_numba._forest.state import LEFT, NONE, RIGHT, ROOT
 from cmt_numba.tree import ROUTER_LOSSES, SCORER_LOSSES
 
 N_FEATURES = 6

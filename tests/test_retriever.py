@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_supervision import FORMS
 
 from cmt_numba import CMTRetriever
-from cmt_numba._expectation import (
+from cmt_numba._heads.ridge import (
     ExpectationParameters,
     expect_rows,
     learn_expectations,
@@ -29,7 +29,7 @@ from cmt_numba._expectation import (
     with_features,
 )
 from cmt_numba._validation import check_rows
-from cmt_numba._values import Components, cosines
+from cmt_numba.estimators._values import Components, cosines
 from cmt_numba.evaluation import batch_evaluation
 
 EXACT = {"n_trees": 2, "n_probes": 1000, "random_state": 0}  # all leaves

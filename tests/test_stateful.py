@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kill_journal import same
 
 from cmt_numba import ContextualMemoryTree, Hits
-from cmt_numba._eviction import EVICTIONS
+from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba.journal import DurableTree
 
 

@@ -8,9 +8,13 @@ import scipy.sparse
 from conftest import needs_jit, text_like
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
-from cmt_numba._candidates import Effort, Questions, score_labels
-from cmt_numba._examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
-from cmt_numba._head import (
+from cmt_numba._forest.rows import row_of
+from cmt_numba._forest.state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, ROOT, TAUGHT_FROM, State
+from cmt_numba._forest.topology import child_of
+from cmt_numba._heads.candidates import Effort, Questions, score_labels
+from cmt_numba._heads.examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
+from cmt_numba._heads.inverted_index import Postings, keep_best_labels, list_by_feature, meet_labels
+from cmt_numba._heads.label_scorers import (
     HEAD_LOSSES,
     Head,
     HeadParameters,
@@ -21,12 +25,8 @@ from cmt_numba._head import (
     with_more_cells,
     without_digest,
 )
+from cmt_numba._heads.multiclass_svm import learn_labels, margin_wanted, measure_gaps, new_duals
 from cmt_numba._jit import inner, kernel
-from cmt_numba._keys import row_of
-from cmt_numba._postings import Postings, keep_best_labels, list_by_feature, meet_labels
-from cmt_numba._rivalry import learn_labels, margin_wanted, measure_gaps, new_duals
-from cmt_numba._state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, ROOT, TAUGHT_FROM, State
-from cmt_numba._topology import child_of
 from cmt_numba._validation import check_rows
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -424,7 +424,7 @@ def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
 
 @needs_jit
 def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
-    from cmt_numba._label_forest import routed
+    from cmt_numba.estimators._label_forest import routed
 
     X = scipy.sparse.random_array((50, 200), density=0.3, rng=rng, format="csr").astype(np.float32)
     rows = check_rows(X)

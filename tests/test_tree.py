@@ -12,8 +12,8 @@ from conftest import EVERY_LEAF, needs_jit, text_like
 
 import cmt_numba.tree
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._growth import resized
-from cmt_numba._state import LEAVES_END, NONE, TABLES_END
+from cmt_numba._forest.allocation import resized
+from cmt_numba._forest.state import LEAVES_END, NONE, TABLES_END
 
 
 def test_empty():

@@ -13,7 +13,7 @@ def _source_hash() -> str:
     assert specification is not None
     assert specification.submodule_search_locations is not None
     digest = hashlib.sha256()
-    for path in sorted(Path(specification.submodule_search_locations[0]).glob("*.py")):
+    for path in sorted(Path(specification.submodule_search_locations[0]).rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

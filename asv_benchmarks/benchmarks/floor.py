@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._frontier import begin_search, frontier_at, new_frontiers, reach_next
+from cmt_numba._forest.frontier import begin_search, frontier_at, new_frontiers, reach_next
+from cmt_numba._forest.linear_model import dense_start
+from cmt_numba._forest.rows import Rows, row_of
+from cmt_numba._forest.sparse_weights import find_cell
+from cmt_numba._forest.state import NONE, State
+from cmt_numba._forest.topology import parent_of
 from cmt_numba._jit import inner, inner_fastmath, kernel
-from cmt_numba._keys import Rows, row_of
-from cmt_numba._linear import dense_start
-from cmt_numba._state import NONE, State
-from cmt_numba._tables import find_cell
-from cmt_numba._topology import parent_of
 from cmt_numba._validation import check_rows
 
 from .keys import make_data

@@ -21,13 +21,13 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from .._model_files import Model, is_model, load_model, save_model
-from .._plain import as_plain
 from .._version import __version__
+from ..evaluation._plain import as_plain
 from ..formats import Batch, ReadOptions, open_data
 from ..formats._source import features_of
 from ..persistence._container import file_to_write
 from . import _options as given
+from ._model_files import Model, is_model, load_model, save_model
 from ._options import new_estimator, read_options
 from ._printing import printable
 from ._query import answers, write_csv, write_json, write_lines

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .._model_files import Model
 from ..evaluation import profile
 from ..formats import Batch
+from ._model_files import Model
 from ._streams import Stream
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from .._model_files import Model
-from .._state import NONE
+from .._forest.state import NONE
+from ._model_files import Model
 from ._printing import printable
 from ._streams import Stream
 

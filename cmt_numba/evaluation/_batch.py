@@ -11,9 +11,9 @@ from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 from sklearn.utils import shuffle
 
-from .._parallel import progress_bar
-from .._plain import as_plain
+from .._concurrency.workers import progress_bar
 from .._validation import check_integer, check_real
+from ._plain import as_plain
 from ._profiles import TreeProfile, profile
 from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of
 

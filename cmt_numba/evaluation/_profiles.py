@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._keys import as_matrix
-from .._parallel import spans
-from .._plain import as_plain
-from .._state import NONE
+from .._concurrency.workers import spans
+from .._forest.rows import as_matrix
+from .._forest.state import NONE
 from .._validation import check_integer, check_memory_ids, check_rows
 from ..tree import ContextualMemoryTree
+from ._plain import as_plain
 
 _COSINES_AT_ONCE = 2**23  # of exact search: 32 MB
 _AS_GOOD = 1e-5  # cosines that differ by less are equal, up to rounding

@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
-from .._parallel import progress_bar
-from .._plain import as_plain
+from .._concurrency.workers import progress_bar
 from .._validation import check_integer, check_real
+from ._plain import as_plain
 from ._tasks import TALLIES, MulticlassTally, Tally, answer, n_rows_of, slice_rows, task_of
 
 _RATIO_OF_POINTS = 1.15  # between numbers of examples at which a curve has a point: 16 points for ten times as many

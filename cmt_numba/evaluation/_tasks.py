@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import metrics
-from .._state import NONE
+from .._forest.state import NONE
 
 RANKED = (1, 3, 5)
 """So many of the best labels count in the measures of rankings."""

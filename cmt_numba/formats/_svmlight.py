@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._validation import MOST_FEATURES
+from .._forest.state import MOST_FEATURES
 from ._errors import FormatError
 from ._labels import MOST_LABELS, complaint_about_labels, indicator, label_list
 from ._source import Batch, ReadOptions, Source

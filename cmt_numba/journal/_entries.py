@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._hits import Hits, no_hits
-from .._structures import arrays_of, put_together
+from .._forest.hits import Hits, no_hits
+from .._forest.structures import arrays_of, put_together
 from .._validation import check_matrix
 from ..persistence._columns import Arrays, read_array, read_column, read_sparse_matrix, sparse_matrix
 from ..persistence._container import NUMBERS, Contents, pack_contents, unpack_contents

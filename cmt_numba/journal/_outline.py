@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from .._state import COUNT, FREE_LEAF, FREE_NODE, LEAVES_END, N_MEMORIES, NEXT_ID, NODES_END, ROOT
+from .._forest.state import COUNT, FREE_LEAF, FREE_NODE, LEAVES_END, N_MEMORIES, NEXT_ID, NODES_END, ROOT
 from ..tree import ContextualMemoryTree
 
 _TELLING = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that other trees would not share

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._growth import most_cells_in_use, with_room_for_cells, with_tables
-from .._state import (
+from .._forest.allocation import most_cells_in_use, with_room_for_cells, with_tables
+from .._forest.state import (
     CELLS_WANTED,
     LEAVES_END,
     LONGEST,
@@ -31,9 +31,9 @@ from .._state import (
 )
 
 if TYPE_CHECKING:  # a tree needs none of them
-    from .._examples import Examples
-    from .._expectation import Expectation
-    from .._head import Head
+    from .._heads.examples import Examples
+    from .._heads.label_scorers import Head
+    from .._heads.ridge import Expectation
 
 AT_REST = {CELLS_WANTED: 0, NEXT_ROW: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE, TAUGHT_FROM: NONE}
 """The counters that mean something only while a step is under way, and what they are in files."""

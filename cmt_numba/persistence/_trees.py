@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .._invariants import InvariantError, check, check_frame
-from .._invariants._errors import require
-from .._state import CODE_MARKS, LEAF, NODE, WEIGHT_CELL, State
-from .._structures import arrays_of, put_together
+from .._forest.invariants import InvariantError, check, check_frame
+from .._forest.invariants.errors import require
+from .._forest.state import CODE_MARKS, LEAF, NODE, WEIGHT_CELL, State
+from .._forest.structures import arrays_of, put_together
 from ._container import NUMBERS, Contents, Dtypes, FileFormatError, file_to_write, read_contents, write_contents
 from ._tidy import AT_REST, tidy_state
 from ._versions import upgraded

@@ -1,0 +1,1 @@
+"""Threads: a reader and writer lock, and workers."""

@@ -1,0 +1,1 @@
+"""The engine: a forest of trees over one store of memories."""

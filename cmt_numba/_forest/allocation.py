@@ -1,0 +1,240 @@
+"""Growing the arrays of a :class:`~cmt_numba._forest.state.State`.
+
+Kernels never allocate: they stop before an array would overflow and say which one, and the functions here return a
+state with more room. Arrays double, but never past what the rows still to come are likely to need, so that a large
+insert does not end with half of its memory unused.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .._jit import by_reference, kernel
+from .key_store import enter_slot
+from .sparse_weights import table_start
+from .state import (
+    CELLS_WANTED,
+    COUNT,
+    FREE_TABLES,
+    LEAVES_END,
+    LEAVES_FULL,
+    N_MEMORIES,
+    NODES_END,
+    NODES_FULL,
+    NONE,
+    SMALLEST_TABLE_BITS,
+    TABLES_END,
+    TABLES_FULL,
+    VALUES_END,
+    VALUES_LIVE,
+    Codes,
+    Keys,
+    State,
+    leaf_limit,
+)
+
+_SMALLEST = 16
+_GENTLE = 1.25  # growth by this factor still makes the copying per row a constant
+_SPARE = 1.1
+
+MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
+"""Of the tables of one tree: int32 tells where they start, see ``sparse_weights.py``."""
+
+
+def resized(array: np.ndarray, size: int, axis: int) -> np.ndarray:
+    """Return a copy of ``array`` with ``size`` entries along ``axis``, the new ones undefined."""
+    shape = list(array.shape)
+    shape[axis] = size
+    grown = np.empty(shape, array.dtype)
+    kept = tuple(slice(0, min(old, new)) for old, new in zip(array.shape, shape, strict=True))
+    grown[kept] = array[kept]
+    return grown
+
+
+def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
+    """Return a new capacity for an array of the trees, which are to hold ``n_memories`` before long."""
+    n_placed = max(1, int(state.counters[:, COUNT].min()))
+    expected = _SPARE * capacity * n_memories / n_placed
+    return max(_SMALLEST, needed, int(_GENTLE * capacity), int(min(2 * capacity, expected)))
+
+
+def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
+    """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all."""
+    codes, leaf_of, members = state.codes, state.leaf_of, state.members
+    keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells)
+    capacity = keys.ids.size
+    if capacity > leaf_of.shape[1]:
+        leaf_of = resized(leaf_of, capacity, 1)
+        if not state.parameters.sparse:
+            values = resized(codes.values, capacity * state.parameters.n_features, 0)
+            codes = Codes(values, resized(codes.marks, capacity, 0))
+    width = leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[N_MEMORIES]) + n_rows)
+    if width > members.shape[2]:
+        members = resized(members, width, 2)
+    return state._replace(keys=keys, codes=codes, leaf_of=leaf_of, members=members)
+
+
+def keys_with_room(parameters: Any, keys: Keys, n_rows: int, n_cells: int) -> Keys:
+    """Return a key store that can take ``n_rows`` more keys, which have ``n_cells`` cells in all if they are sparse."""
+    needed = int(keys.totals[N_MEMORIES]) + n_rows
+    capacity = keys.ids.size
+    if needed > capacity:
+        capacity = max(_SMALLEST, needed, int(_GENTLE * capacity))
+        keys = keys._replace(ids=resized(keys.ids, capacity, 0))
+        if parameters.sparse:
+            keys = keys._replace(spans=resized(keys.spans, capacity, 0))
+        else:
+            keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features, 0))
+    if 5 * needed > 4 * keys.slot_table.size:
+        keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))
+    if parameters.sparse and keys.totals[VALUES_END] + n_cells > keys.values.size:
+        keys = with_room_for_cells(keys, n_cells)
+    return keys
+
+
+def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
+    """Return a slot table for ``n`` memories, at most four fifths full."""
+    table = np.full(1 << (5 * n // 4).bit_length(), NONE, np.int32)
+    fill_slot_table(table, ids)
+    return table
+
+
+@kernel
+def fill_slot_table(table, ids):
+    """Enter slots ``0 ..`` under their ids into an empty table."""
+    for slot in range(ids.size):
+        enter_slot(table, ids[slot], slot)
+
+
+def with_room_for_cells(keys: Keys, n_cells: int) -> Keys:
+    """Return keys whose cells lie together in slot order, with room for ``n_cells`` more and some time to come."""
+    n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
+    return with_cells(keys, np.arange(n), max(live + n_cells, int(_GENTLE * live)))
+
+
+def with_cells(keys: Keys, slots: np.ndarray, size: int) -> Keys:
+    """Return keys with room for ``size`` cells, where slot ``i`` is what slot ``slots[i]`` was before."""
+    moved = keys._replace(
+        values=np.empty(size, np.float32),
+        indices=np.empty(size, np.int32),
+        spans=np.empty_like(keys.spans),
+        totals=keys.totals.copy(),
+    )
+    copy_cells(moved, keys, slots)
+    moved.totals[VALUES_END] = keys.totals[VALUES_LIVE]
+    return moved
+
+
+@kernel
+def copy_cells(target, source, slots):
+    """Copy sparse keys one behind the other."""
+    end = 0
+    for slot in range(slots.size):
+        target.spans[slot, 0] = end
+        for i in range(source.spans[slots[slot], 0], source.spans[slots[slot], 1]):
+            target.values[end] = source.values[i]
+            target.indices[end] = source.indices[i]
+            end += 1
+        target.spans[slot, 1] = end
+
+
+def with_more(state: State, status: int, n_memories: int) -> State:
+    """Return a state with more of what a kernel's ``status`` says is full, to hold ``n_memories`` before long."""
+    if status == NODES_FULL:
+        return _with_more_nodes(state, n_memories)
+    if status == LEAVES_FULL:
+        return _with_more_leaves(state, n_memories)
+    assert status == TABLES_FULL, status
+    return _with_more_tables(state, n_memories)
+
+
+def trimmed(state: State) -> State:
+    """Return a state whose trees have given back room that they did not come to need.
+
+    Leaves of a balanced tree fill, and split, at about the same time, so what was reserved for a large insert can be
+    nearly twice too much.
+    """
+    nodes_end, leaves_end = (int(state.counters[:, end].max()) for end in (NODES_END, LEAVES_END))
+    if state.nodes.shape[1] > _SPARE * nodes_end + _SMALLEST:
+        state = with_nodes(state, int(_SPARE * nodes_end))
+    if state.leaves.shape[1] > _SPARE * leaves_end + _SMALLEST:
+        state = _with_leaves(state, int(_SPARE * leaves_end))
+    cells = most_cells_in_use(state)
+    if state.routers.table.shape[1] > _SPARE * cells + _SMALLEST:
+        state = with_tables(state, int(_SPARE * cells))
+    return state
+
+
+def _with_more_nodes(state: State, n_memories: int) -> State:
+    size = state.nodes.shape[1]
+    return with_nodes(state, larger(state, size, size + 1, n_memories))
+
+
+def with_nodes(state: Any, size: int) -> Any:
+    """Return a forest, or a head, with room for ``size`` nodes, or labels."""
+    old = state.nodes.shape[1]
+    nodes, routers = resized(state.nodes, size, 1), state.routers
+    nodes[:, old:] = 0  # in every field: never freed, and without a table
+    if not state.parameters.sparse:
+        routers = routers._replace(weights=resized(routers.weights, size * 2 * state.parameters.n_features, 1))
+    return state._replace(nodes=nodes, routers=routers)
+
+
+def _with_more_leaves(state: State, n_memories: int) -> State:
+    size = state.leaves.shape[1]
+    return _with_leaves(state, larger(state, size, size + 1, n_memories))
+
+
+def _with_leaves(state: State, size: int) -> State:
+    return state._replace(leaves=resized(state.leaves, size, 1), members=resized(state.members, size, 1))
+
+
+def _with_more_tables(state: State, n_memories: int) -> State:
+    cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
+    size = larger(state, cells, cells + wanted, n_memories)
+    return with_tables(state, min(size, max(cells + wanted, MOST_CELLS)))
+
+
+def most_cells_in_use(state: Any) -> int:
+    """Return how many cells the tables of any one tree, or of a head, take, without the freed ones."""
+    bits = state.nodes["table_bits"].astype(np.int64)
+    return int(np.where(bits > 0, 1 << bits, 0).sum(axis=1).max())
+
+
+def with_tables(state: Any, size: int) -> Any:
+    """Return a forest, or a head, with room for ``size`` cells of tables, where the tables lie together.
+
+    Raises
+    ------
+    MemoryError
+        If these are more than can be addressed.
+    """
+    if size > MOST_CELLS:
+        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are wanted")
+    table = np.empty((state.parameters.n_trees, size), state.routers.table.dtype)
+    moved = state._replace(
+        nodes=state.nodes.copy(),
+        counters=state.counters.copy(),
+        routers=state.routers._replace(table=table),
+    )
+    copy_tables(moved, state.routers.table)
+    moved.counters[:, CELLS_WANTED] = 0
+    return moved
+
+
+@kernel
+def copy_tables(state, source):
+    """Move the router tables from ``source`` into the state's own array, one behind the other."""
+    state = by_reference(state)
+    for t in range(state.parameters.n_trees):
+        end = np.int64(0)
+        for node in range(state.counters[t, NODES_END]):
+            record = state.nodes[t, node]
+            if record["table_bits"] > 0:
+                start, size = table_start(state, t, node), 1 << np.int64(record["table_bits"])
+                for i in range(size):
+                    state.routers.table[t, end + i] = source[t, start + i]
+                record["table_start"] = end >> SMALLEST_TABLE_BITS
+                end += size
+        state.counters[t, TABLES_END] = end
+        state.counters[t, FREE_TABLES:] = NONE

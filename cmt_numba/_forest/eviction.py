@@ -1,0 +1,190 @@
+"""Which memories go when a forest may hold no more.
+
+A forest tells its policy what happens to its memories, and asks it which to forget. What a policy keeps is its own:
+kernels of the forest know nothing of it, and forests without a bound keep nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .allocation import resized
+from .invariants.lru_list import check_order, check_recency
+from .key_store import find_slots
+from .lru_list import LENGTH, NOT_LISTED, Recency, list_first, new_recency, put_last, take_out
+from .rng import draw_word
+from .state import N_MEMORIES, NEXT_ID, NONE, State
+
+_ORDER = "eviction.order"  # in files
+
+
+class Eviction:
+    """The policy of a forest without a bound: it is never asked, and takes note of nothing."""
+
+    minds_queries = False  # whether what queries return makes a difference
+    recency = new_recency(np.empty(0, np.int64), 0)  # what the kernel that removes memories keeps up to date
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the policy keeps."""
+        return 0
+
+    def choose(self, state: State, n: int) -> np.ndarray:
+        """Return the ids of ``n`` memories to forget, of which there are as many: int64."""
+        raise NotImplementedError
+
+    def inserted(self, state: State, first: int) -> None:
+        """Take note of new memories, in slots ``first`` and above."""
+
+    def returned(self, state: State, ids: np.ndarray) -> None:
+        """Take note of memories returned: int64, shape (n, k), the best first, NONE for none."""
+
+    def taken_back(self, first: int) -> None:
+        """Take note that the memories in slots ``first`` and above, as far as they are known, are to go again."""
+
+    def moved(self, old: State, new: State) -> Eviction:
+        """Return the policy that goes on where all memories have other slots; this one stays as it is."""
+        return self
+
+    def check(self, state: State) -> None:
+        """Raise InvariantError if what the policy keeps does not fit the forest."""
+
+    def contents(self, state: State) -> dict[str, np.ndarray]:
+        """Return what must be in a file."""
+        return {}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
+        """Go on from what a file holds. Raises InvariantError if that is not what must be there."""
+
+
+class Oldest(Eviction):
+    """Forgets the memories that came first.
+
+    Ids are given in order and never again, so a pointer that moves up finds the oldest in amortised constant time.
+    """
+
+    def __init__(self) -> None:
+        self._lowest: int | None = None  # no memory has a lower id
+
+    def choose(self, state: State, n: int) -> np.ndarray:
+        """Return the lowest ids."""
+        keys = state.keys
+        if self._lowest is None:
+            self._lowest = int(keys.ids[: keys.totals[N_MEMORIES]].min())
+        found, first, n_asked = np.empty(0, np.int64), self._lowest, n
+        while found.size < n:
+            asked = np.arange(first, min(first + n_asked, int(keys.totals[NEXT_ID])))
+            slots = np.empty(asked.size, np.int64)
+            find_slots(keys, asked, slots)
+            found = np.concatenate([found, asked[slots != NONE]])
+            first, n_asked = first + n_asked, 2 * n_asked
+        self._lowest = int(found[0])  # it has yet to go
+        return found[:n]
+
+
+class Random(Eviction):
+    """Forgets memories drawn uniformly, from the forest's own randomness."""
+
+    def choose(self, state: State, n: int) -> np.ndarray:
+        """Return ids drawn without replacement (Floyd's algorithm)."""
+        n_memories, stream = int(state.keys.totals[N_MEMORIES]), state.streams.size - 1
+        drawn: dict[int, None] = {}  # a set that keeps their order
+        for most in range(n_memories - n, n_memories):
+            slot = (int(draw_word(state.streams, stream)) >> 32) * (most + 1) >> 32
+            drawn[most if slot in drawn else slot] = None
+        return state.keys.ids[list(drawn)]
+
+
+class LeastRecentlyReturned(Eviction):
+    """Forgets the memories that no query has returned for the longest time; to be inserted counts as to be returned."""
+
+    minds_queries = True
+
+    def __init__(self) -> None:
+        self.recency = new_recency(np.empty(0, np.int64), 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the list."""
+        return sum(array.nbytes for array in self.recency)
+
+    def choose(self, state: State, n: int) -> np.ndarray:
+        """Return the ids of the first memories of the list."""
+        slots = np.empty(n, np.int64)
+        list_first(self._complete(state), slots)
+        return state.keys.ids[slots]
+
+    def inserted(self, state: State, first: int) -> None:
+        """List new memories as the last ones."""
+        put_last(self._with_room(state), np.arange(first, state.keys.totals[N_MEMORIES]))
+
+    def returned(self, state: State, ids: np.ndarray) -> None:
+        """List memories as the last ones: row after row, and the best of each row behind the others."""
+        asked = np.ascontiguousarray(ids[:, ::-1]).reshape(-1)
+        slots = np.full(asked.size, NONE, np.int64)
+        find_slots(state.keys, asked, slots)
+        slots = slots[(slots != NONE) & (slots < self.recency.before.size)]
+        listed = self.recency.before[slots] != NOT_LISTED  # memories on their way in or out are not
+        put_last(self.recency, slots[listed])
+
+    def taken_back(self, first: int) -> None:
+        """Take memories out of the list."""
+        take_out(self.recency, first + np.flatnonzero(self.recency.before[first:] != NOT_LISTED))
+
+    def moved(self, old: State, new: State) -> Eviction:
+        """Return a policy that calls all memories by their new slots."""
+        order = self._order(old)
+        moved_to = np.empty_like(order)
+        find_slots(new.keys, old.keys.ids[order], moved_to)
+        policy = LeastRecentlyReturned()
+        policy.recency = new_recency(moved_to, new.keys.ids.size)
+        return policy
+
+    def check(self, state: State) -> None:
+        """Raise InvariantError unless the list holds every memory once."""
+        check_recency(self._complete(state), int(state.keys.totals[N_MEMORIES]))
+
+    def contents(self, state: State) -> dict[str, np.ndarray]:
+        """Return the slots of all memories in order: int32."""
+        return {_ORDER: self._order(state).astype(np.int32)}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
+        """List memories in the order of a file."""
+        order = check_order(arrays.get(_ORDER), int(state.keys.totals[N_MEMORIES]))
+        self.recency = new_recency(order, state.keys.ids.size)
+
+    def _with_room(self, state: State) -> Recency:
+        """Return the list with room for as many memories as the forest has."""
+        recency, capacity = self.recency, state.keys.ids.size
+        old = recency.before.size
+        if old < capacity:
+            before, after = resized(recency.before, capacity, 0), resized(recency.after, capacity, 0)
+            before[old:], after[old:] = NOT_LISTED, NOT_LISTED
+            self.recency = recency = recency._replace(before=before, after=after)
+        return recency
+
+    def _complete(self, state: State) -> Recency:
+        """Return the list of all memories: those that a broken-off insert has left without a place come last."""
+        n = int(state.keys.totals[N_MEMORIES])
+        if self.recency.totals[LENGTH] < n:
+            recency = self._with_room(state)
+            put_last(recency, np.flatnonzero(recency.before[:n] == NOT_LISTED))
+        return self.recency
+
+    def _order(self, state: State) -> np.ndarray:
+        slots = np.empty(int(state.keys.totals[N_MEMORIES]), np.int64)
+        list_first(self._complete(state), slots)
+        return slots
+
+
+_POLICIES: dict[str, type[Eviction]] = {
+    "least_recently_returned": LeastRecentlyReturned,
+    "oldest": Oldest,
+    "random": Random,
+}
+EVICTIONS = tuple(_POLICIES)
+
+
+def new_eviction(name: str, *, bounded: bool) -> Eviction:
+    """Return a policy by its name, or the one of forests without a bound."""
+    return _POLICIES[name]() if bounded else Eviction()

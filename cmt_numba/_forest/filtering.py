@@ -1,0 +1,126 @@
+"""Kernels: searches restricted to some of the memories.
+
+A restricted search must not go where none of these memories is. So before it begins every place above one of them is
+marked, from the leaves up, which takes time in proportion to their number. Routers are then asked only where both ways
+lead to some of them. If they are so few that to search takes longer than to score them all, that is done.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import by_reference, inner, inner_merged, kernel
+from .key_store import prefetch_key
+from .leaf_scan import answer, new_best, offer_memory
+from .rows import longest_row, row_of
+from .scorer import aim_probe, new_probe, score
+from .state import LEFT, NONE, RIGHT, State
+from .topology import child_of, parent_of
+
+_KEYS_AHEAD = 8  # that are asked for while one is scored
+_WORTH_A_LEAF = 128  # memories can be scored in the time that it takes to reach a leaf and look through it
+
+
+class Restriction(NamedTuple):
+    """The memories that come into question for a search; without any entries all of them do."""
+
+    slots: np.ndarray  # bool (memories,): whether the memory comes into question
+    nodes: np.ndarray  # bool (trees, nodes): whether any does that lies below
+    leaves: np.ndarray  # bool (trees, leaves)
+
+
+UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np.empty((0, 0), np.bool_))
+"""Lets all memories come into question."""
+
+
+def are_few(slots: np.ndarray, n_leaves: int) -> bool:
+    """Return whether to score the memories in some slots takes no longer than a search of so many leaves."""
+    return slots.size <= n_leaves * _WORTH_A_LEAF
+
+
+def restriction_to(state: State, slots: np.ndarray) -> Restriction:
+    """Return what lets only the memories in some slots come into question."""
+    restriction = Restriction(
+        np.zeros(state.leaf_of.shape[1], np.bool_),
+        np.zeros(state.nodes.shape, np.bool_),
+        np.zeros(state.leaves.shape, np.bool_),
+    )
+    _mark_places(state, slots, restriction)
+    return restriction
+
+
+@inner
+def _mark_above(state, t, slot, restriction):
+    leaf = np.int64(state.leaf_of[t, slot])
+    restriction.leaves[t, leaf] = True
+    node = parent_of(state, t, ~leaf)
+    while node != NONE and not restriction.nodes[t, node]:
+        restriction.nodes[t, node] = True
+        node = parent_of(state, t, node)
+
+
+@kernel
+def _mark_places(state, slots, restriction):
+    state = by_reference(state)
+    for slot in slots:
+        restriction.slots[slot] = True
+        for t in range(state.parameters.n_trees):
+            _mark_above(state, t, slot, restriction)
+
+
+@inner
+def _leads_anywhere(restriction, t, place):
+    return restriction.nodes[t, place] if place >= 0 else restriction.leaves[t, ~place]
+
+
+@inner_merged
+def take_only_way(state, frontier, restriction):
+    """Go on from the node at hand without asking its router if all that comes into question is on one side."""
+    if restriction.slots.size == 0:
+        return False
+    here = frontier.here[0]
+    left, right = (
+        child_of(state, here["tree"], here["place"], LEFT),
+        child_of(state, here["tree"], here["place"], RIGHT),
+    )
+    if not _leads_anywhere(restriction, here["tree"], right):
+        here["place"] = left
+        return True
+    if not _leads_anywhere(restriction, here["tree"], left):
+        here["place"] = right
+        return True
+    return False
+
+
+@inner_merged
+def leave_out_others(restriction, best):
+    """Leave out those memories of a leaf that do not come into question."""
+    if restriction.slots.size == 0:
+        return
+    n = 0
+    for i in range(best.n_waiting[0]):
+        if restriction.slots[best.waiting[i]]:
+            best.waiting[n] = best.waiting[i]
+            n += 1
+    best.n_waiting[0] = n
+
+
+@inner
+def _score_slots(state, best, probe, rows, row, slots):
+    aim_probe(state, probe, row_of(rows, row), True)
+    best.n_found[0] = 0
+    for i in range(slots.size):
+        if i + _KEYS_AHEAD < slots.size:
+            prefetch_key(state, slots[i + _KEYS_AHEAD])
+        offer_memory(state, best, score(state, probe, slots[i]), slots[i])
+
+
+@kernel
+def score_slots(state, rows, first, stop, slots, hits):
+    """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the rows of ``hits``."""
+    state = by_reference(state)
+    probe = new_probe(state, longest_row(rows, first, stop))
+    best = new_best(hits.ids.shape[1], 0)
+    for row in range(first, stop):
+        _score_slots(state, best, probe, rows, row, slots)
+        answer(state, best, row, hits)

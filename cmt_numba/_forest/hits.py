@@ -1,0 +1,86 @@
+"""What a query answers."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .state import NONE
+
+_PUBLIC_MODULE = "cmt_numba"
+"""Where pickles find the classes, wherever these are defined."""
+
+
+class Exploration(NamedTuple):
+    """What a query explored, one entry a row: the record that ``update`` learns routers from.
+
+    Attributes
+    ----------
+    tree : ndarray of int32, shape (n,)
+        The tree explored, -1 where the query did not explore.
+    node : ndarray of int32, shape (n,)
+        The internal node where a side was drawn; -1 where there was none, or where memories were drawn in a leaf.
+    generation : ndarray of int32, shape (n,)
+        Tells the node from a later one that was given the same number.
+    side : ndarray of int8, shape (n,)
+        The side drawn: 0 left, 1 right, -1 none.
+    probability : ndarray of float32, shape (n,)
+        The probability with which the side was drawn; NaN where there was none.
+    """
+
+    tree: np.ndarray
+    node: np.ndarray
+    generation: np.ndarray
+    side: np.ndarray
+    probability: np.ndarray
+
+
+Exploration.__module__ = _PUBLIC_MODULE
+
+
+class Hits(NamedTuple):
+    """The answers to a query.
+
+    Attributes
+    ----------
+    ids : ndarray of int64, shape (n, k)
+        Memory ids, the best first; -1 where fewer than ``k`` memories were found.
+    scores : ndarray of float32, shape (n, k)
+        The scorer's values; ``-inf`` where there is no memory.
+    exploration : Exploration
+        What each row explored, for :meth:`ContextualMemoryTree.update`.
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+    exploration: Exploration
+
+    def between(self, first: int, stop: int) -> "Hits":
+        """Return the answers to the rows ``first .. stop``, which share memory with these."""
+        exploration = Exploration(*(column[first:stop] for column in self.exploration))
+        return Hits(self.ids[first:stop], self.scores[first:stop], exploration)
+
+
+Hits.__module__ = _PUBLIC_MODULE
+
+
+def no_hits(n: int, k: int) -> Hits:
+    """Return the answers to ``n`` queries that found nothing and did not explore."""
+    return Hits(
+        ids=np.full((n, k), NONE, np.int64),
+        scores=np.full((n, k), -np.inf, np.float32),
+        exploration=Exploration(
+            tree=np.full(n, NONE, np.int32),
+            node=np.full(n, NONE, np.int32),
+            generation=np.zeros(n, np.int32),
+            side=np.full(n, NONE, np.int8),
+            probability=np.full(n, np.nan, np.float32),
+        ),
+    )
+
+
+def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
+    """Return the first ``k`` answers to each row that are not the row's own memory."""
+    order = np.argsort(hits.ids == own_ids[:, None], axis=1, kind="stable")[:, :k]
+    ids, scores = np.take_along_axis(hits.ids, order, axis=1), np.take_along_axis(hits.scores, order, axis=1)
+    own = (ids == own_ids[:, None]) & (ids != NONE)
+    return hits._replace(ids=np.where(own, NONE, ids), scores=np.where(own, np.float32(-np.inf), scores))

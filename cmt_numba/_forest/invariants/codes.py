@@ -1,0 +1,57 @@
+"""Checks of the codes, which stand for dense keys in searches."""
+
+import numpy as np
+
+from ..._concurrency.workers import spans
+from ..state import N_MEMORIES, NONE, State
+from .errors import require
+from .numbers import all_small, all_within
+
+_LARGEST_MARK = 2.0  # of a key of length 1, up to rounding
+_CELLS_AT_ONCE = 1 << 20
+
+
+def check_code_frame(state: State) -> None:
+    """Raise InvariantError unless the arrays of codes, which are of the right kind, are as long as they must be."""
+    codes, packed, d = state.codes, state.packed, state.parameters.n_features
+    n_packed = packed.marks.shape[1]
+    if state.parameters.sparse:
+        require(codes.marks.size == 0 and n_packed == 0, "sparse keys have no codes")
+    else:
+        capacity = state.keys.ids.size
+        enough = codes.marks.size >= capacity and codes.values.size >= capacity * d
+        require(enough, "dense keys must have a code each")
+    require(packed.values.shape[1] == n_packed * d, "packed codes must have a mark each")
+
+
+def check_codes(state: State) -> None:
+    """Raise InvariantError unless each code is as near to its key as it says."""
+    n, d = int(state.keys.totals[N_MEMORIES]), state.parameters.n_features
+    if state.parameters.sparse:
+        return
+    keys, codes = state.keys.values[: n * d].reshape(n, d), state.codes.values[: n * d].reshape(n, d)
+    marks = state.codes.marks[:n]
+    sensible = all_small(marks["scale"], _LARGEST_MARK) and all_small(marks["error"], _LARGEST_MARK)
+    require(sensible, "a code's scale or error is not a small number")
+    for first, stop in spans(n, max(1, _CELLS_AT_ONCE // d)):
+        difference = keys[first:stop] - marks["scale"][first:stop, None] * codes[first:stop]
+        distance = np.linalg.norm(difference, axis=1)
+        require(bool(np.all(distance <= marks["error"][first:stop])), "a code is too far from its key")
+
+
+def check_packed(state: State, t: int, leaf: np.ndarray) -> None:
+    """Raise InvariantError unless the leaves that name packed codes have those of their memories there."""
+    n_packed, d = state.packed.marks.shape[1], state.parameters.n_features
+    leaf = leaf[state.leaves["packed"][t, leaf] != NONE]
+    if leaf.size == 0:
+        return
+    require(t > 0 and not state.parameters.sparse, f"tree {t}: a leaf names packed codes, of which there are none")
+    first, size = state.leaves["packed"][t, leaf].astype(np.int64), state.leaves["size"][t, leaf]
+    there = all_within(first, 0, n_packed) and all_within(first + size, 0, n_packed)
+    require(there, f"tree {t}: a leaf's packed codes are not there")
+    packed, codes = state.packed.values[t - 1].reshape(n_packed, d), state.codes.values.reshape(-1, d)
+    for i in range(leaf.size):
+        at, slots = slice(first[i], first[i] + size[i]), state.members[t, leaf[i], : size[i]]
+        same = np.array_equal(packed[at], codes[slots])
+        same = same and np.array_equal(state.packed.marks[t - 1, at], state.codes.marks[slots])
+        require(same, f"tree {t}: a packed code is not its memory's")

@@ -1,0 +1,80 @@
+"""Checks of the key store, which trees and examples have alike."""
+
+from typing import Any
+
+import numpy as np
+
+from ..state import LONGEST, MOST_FEATURES, MOST_MEMORIES, N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, Keys
+from .errors import require
+from .numbers import all_finite, all_small, all_within, rise
+from .probing import check_number_table
+
+_MOST_IDS = 2**62
+_LONGEST_VALUE = 1.001  # keys are of length 1, up to rounding
+
+
+def check_key_frame(parameters: Any, keys: Keys) -> None:
+    """Raise InvariantError unless the arrays of a key store, which are of the right kind, are as long as they must be.
+
+    Looks at no array but ``totals``.
+    """
+    n, next_id, end, live, longest = (
+        int(keys.totals[i]) for i in (N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, LONGEST)
+    )
+    capacity, d = keys.ids.size, parameters.n_features
+    require(1 <= d <= MOST_FEATURES, f"there cannot be keys of {d} features")
+    require(0 <= n <= min(capacity, MOST_MEMORIES), f"there cannot be {n} memories with room for {capacity}")
+    require(n <= next_id <= _MOST_IDS, f"the next id cannot be {next_id}")
+    require(0 <= longest <= d, f"a key cannot have {longest} cells")
+    require(n < keys.slot_table.size, "the slot table is too small")
+    if parameters.sparse:
+        require(keys.indices.size == keys.values.size, "key cells must have a feature each")
+        require(keys.spans.shape[0] == capacity, "keys must have a span each")
+        require(0 <= live <= end <= keys.values.size, "the key store has overflowed")
+    else:
+        require(keys.values.size >= capacity * d, "the key store is too small")
+
+
+def check_keys(parameters: Any, keys: Keys) -> None:
+    """Raise InvariantError if anything is wrong with a key store whose frame has been checked."""
+    n = int(keys.totals[N_MEMORIES])
+    ids = keys.ids[:n]
+    require(all_within(ids, 0, int(keys.totals[NEXT_ID]) - 1), "an id was never given out")
+    check_number_table(keys.slot_table, ids, "the slot table")
+    if parameters.sparse:
+        _check_sparse(parameters, keys, n)
+    else:
+        values = keys.values[: n * parameters.n_features]
+        require(all_small(values, _LONGEST_VALUE), "a key is not of length 1")
+
+
+def _check_sparse(parameters: Any, keys: Keys, n: int) -> None:
+    start, stop = keys.spans[:n, 0], keys.spans[:n, 1]
+    end = int(keys.totals[VALUES_END])
+    require(bool(np.all(start <= stop)), "a key ends before it starts")
+    require(all_within(start, 0, end) and all_within(stop, 0, end), "a key lies outside the key store")
+    lengths = stop - start
+    require(int(lengths.sum()) == keys.totals[VALUES_LIVE], "the count of key cells is wrong")
+    require(all_within(lengths, 0, int(keys.totals[LONGEST])), "a key has more cells than the longest")
+    order = np.argsort(start[lengths > 0], kind="stable")
+    start, stop = start[lengths > 0][order], stop[lengths > 0][order]
+    require(bool(np.all(stop[:-1] <= start[1:])), "two keys share a cell")
+    indices, values = keys.indices[:end], keys.values[:end]
+    if int(lengths.sum()) < end:  # cells of keys that have gone lie between
+        edges = np.zeros(end + 1, np.int8)
+        edges[start] += 1
+        edges[stop] -= 1
+        live = np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)
+        indices, values = indices[live], values[live]
+    firsts = np.cumsum(stop - start) - (stop - start)
+    require(all_within(indices, 0, parameters.n_features - 1), "a key has a feature that does not exist")
+    require(rise(indices, firsts), "the features of a key do not rise")
+    require(all_small(values, _LONGEST_VALUE), "a key is not of length 1")
+
+
+def check_scorer(parameters: Any, scorer: Any) -> None:
+    """Raise InvariantError if anything is wrong with a scorer."""
+    require(scorer.theta.size in (0, parameters.n_features), "the scorer must have a weight for each feature, or none")
+    require(all_finite(scorer.theta), "the scorer has a weight that is not finite")
+    squares = scorer.squares
+    require(all_finite(squares) and bool(np.all(squares >= 0)), "the scorer has a sum of squares that is negative")

@@ -1,0 +1,123 @@
+"""Checks of linear models: the routers of a tree, the scorers of a head's labels.
+
+Both have arrays ``nodes``, ``routers`` and ``counters``, laid out alike.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..state import FREE_TABLES, N_TABLE_SIZES, NODES_END, NONE, SMALLEST_TABLE_BITS, TABLES_END
+from .errors import require
+from .numbers import all_finite, all_within
+from .probing import check_runs, home_of_feature
+
+_CELLS_AT_ONCE = 1 << 17
+_LARGEST_TABLE_BITS = N_TABLE_SIZES - 1
+
+
+def check_model_frame(state: Any) -> None:
+    """Raise InvariantError unless the arrays of models, which are of the right kind, are as long as they must be.
+
+    Looks at no array but ``counters``.
+    """
+    d, (n_trees, n_nodes) = state.parameters.n_features, state.nodes.shape
+    sparse, counters = state.parameters.sparse, state.counters
+    require(counters.shape[0] == n_trees == state.parameters.n_trees, "there must be counters for each tree")
+    require(state.routers.weights.shape[1] == (0 if sparse else n_nodes * 2 * d), "dense models must have room each")
+    require(sparse or state.routers.table.shape[1] == 0, "dense models have no tables")
+    require(all_within(counters[:, NODES_END], 0, n_nodes), "the end of the nodes lies outside of them")
+    n_cells = state.routers.table.shape[1]
+    require(all_within(counters[:, TABLES_END], 0, n_cells), "the end of the tables lies outside of them")
+
+
+def check_models(state: Any, t: int, used: np.ndarray, what: str, *, sums: bool = False) -> None:
+    """Raise InvariantError if anything is wrong with the models of the rows ``used`` of ``nodes[t]``.
+
+    The frame must have been checked. ``what`` is what the models are, for messages. With ``sums`` their accumulators
+    are sums of examples, which may be negative.
+    """
+    nodes, d = state.nodes[t], state.parameters.n_features
+    require(all_finite(nodes["bias"][used]), f"{what}: a model's bias is not finite")
+    squares = nodes["bias_square"][used]
+    require(all_finite(squares) and bool(np.all(squares >= 0)), f"{what}: a model's squared length is negative")
+    if state.parameters.sparse:
+        _check_tables(state, t, used, what, sums)
+        return
+    require(not nodes["table_bits"][used].any(), f"{what}: a dense model has a table")
+    weights = state.routers.weights[t].reshape(-1, 2 * d)
+    for rows in np.array_split(used, max(1, used.size * 2 * d // _CELLS_AT_ONCE)):
+        part = weights[rows]
+        require(all_finite(part), f"{what}: a model's weight is not finite")
+        require(sums or bool(np.all(part[:, d:] >= 0)), f"{what}: a model's sum of squares is negative")
+
+
+def _check_tables(state: Any, t: int, used: np.ndarray, what: str, sums: bool) -> None:
+    nodes, end = state.nodes[t], int(state.counters[t, TABLES_END])
+    bits = nodes["table_bits"][used].astype(np.int64)
+    owners, bits = used[bits != 0], bits[bits != 0]
+    require(all_within(bits, SMALLEST_TABLE_BITS, _LARGEST_TABLE_BITS), f"{what}: there is no table of that size")
+    starts = nodes["table_start"][owners].astype(np.int64) << SMALLEST_TABLE_BITS
+    free_starts, free_bits = _free_tables(state, t, what)
+    all_starts, all_bits = np.concatenate([starts, free_starts]), np.concatenate([bits, free_bits])
+    order = np.argsort(all_starts, kind="stable")
+    ends = all_starts[order] + (1 << all_bits[order])
+    expected = np.concatenate([np.zeros(1, np.int64), ends])
+    require(np.array_equal(expected[:-1], all_starts[order]), f"{what}: tables overlap or leave a gap")
+    require(int(expected[-1]) == end, f"{what}: a table is lost")
+    for first, size, rows in _alike(starts, bits, owners):
+        _check_cells(state, t, first, size, rows, what, sums)
+
+
+def _free_tables(state: Any, t: int, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return where free tables start, and their sizes as powers of two."""
+    table, end = state.routers.table[t], int(state.counters[t, TABLES_END])
+    starts, all_bits = [], []
+    left = end
+    for bits in range(N_TABLE_SIZES):
+        start = int(state.counters[t, FREE_TABLES + bits])
+        while start != NONE:
+            left -= 1 << bits
+            within = bits >= SMALLEST_TABLE_BITS and 0 <= start <= end - (1 << bits) and left >= 0
+            require(within, f"{what}: a list of free tables is broken")
+            starts.append(start)
+            all_bits.append(bits)
+            link = int(table[start]["feature"])
+            start = link if link == NONE else link << SMALLEST_TABLE_BITS
+    return np.array(starts, np.int64), np.array(all_bits, np.int64)
+
+
+def _alike(starts: np.ndarray, bits: np.ndarray, owners: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray]]:
+    """Yield the starts of some tables of one size, the size, and whose they are."""
+    for size_bits in np.unique(bits):
+        of_size = np.flatnonzero(bits == size_bits)
+        n_parts = max(1, (of_size.size << int(size_bits)) // _CELLS_AT_ONCE)
+        for part in np.array_split(of_size, min(n_parts, of_size.size)):
+            yield starts[part], 1 << int(size_bits), owners[part]
+
+
+def _check_cells(state: Any, t: int, starts: np.ndarray, size: int, owners: np.ndarray, what: str, sums: bool) -> None:
+    """Check tables of one size, given where they start and whose they are."""
+    table = state.routers.table[t, : int(state.counters[t, TABLES_END])]
+    blocks = table.view(f"V{table.itemsize << SMALLEST_TABLE_BITS}")  # of the size of the smallest table
+    places = (starts >> SMALLEST_TABLE_BITS)[:, None] + np.arange(size >> SMALLEST_TABLE_BITS)
+    cells = blocks[places].view(table.dtype)
+    features = np.ascontiguousarray(cells["feature"])
+    occupied = features != NONE
+    counts = np.count_nonzero(occupied, axis=1)
+    require(np.array_equal(counts, state.nodes[t]["table_used"][owners]), f"{what}: a table miscounts its features")
+    require(bool(np.all(4 * counts <= 3 * size)), f"{what}: a table is too full")
+    require(
+        all_within(features[occupied], 0, state.parameters.n_features - 1),
+        f"{what}: a table holds a feature that does not exist",
+    )
+    ordered = np.sort(features, axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NONE)
+    require(not twice.any(), f"{what}: a table holds a feature twice")
+    check_runs(occupied, home_of_feature(features, size.bit_length() - 1), f"{what}: a table")
+    require(all_finite(cells["weight"]), f"{what}: a model's weight is not finite")
+    require(not cells["weight"][~occupied].any(), f"{what}: an empty cell of a table has a weight")
+    squares = cells["square"][occupied]
+    require(all_finite(squares), f"{what}: a model's sum of squares is not finite")
+    require(sums or bool(np.all(squares >= 0)), f"{what}: a model's sum of squares is negative")

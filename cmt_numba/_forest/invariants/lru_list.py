@@ -1,0 +1,32 @@
+"""Checks of the order in which memories were last returned."""
+
+from typing import Any
+
+import numpy as np
+
+from ..lru_list import FIRST, LENGTH, Recency, list_first, new_recency
+from .errors import require
+from .layout import RECENCY, check_layout
+from .numbers import all_within
+
+
+def check_recency(recency: Recency, n: int) -> None:
+    """Raise InvariantError unless a list holds each of the first ``n`` slots once, and no others."""
+    check_layout(recency, RECENCY)
+    require(recency.totals[LENGTH] == n <= recency.before.size, "the order of memories does not list each of them")
+    inside = all_within(recency.after[:n], -1, n - 1) and all_within(recency.totals[FIRST : FIRST + 1], -1, n - 1)
+    require(inside, "the order of memories has a link to one that does not exist")
+    order = np.empty(n, np.int64)
+    list_first(recency, order)
+    require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list each of them")
+    again = new_recency(order, recency.before.size)
+    same = all(np.array_equal(one, other) for one, other in zip(again, recency, strict=True))
+    require(same, "the order of memories differs from back to front")
+
+
+def check_order(order: Any, n: int) -> np.ndarray:
+    """Return an order of ``n`` memories as int64, or raise InvariantError if it is none."""
+    there = isinstance(order, np.ndarray) and order.dtype == np.int32 and order.shape == (n,)
+    require(there, f"there must be an order of {n} memories")
+    require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list each of them")
+    return np.asarray(order, np.int64)

@@ -1,0 +1,40 @@
+"""Checks of many numbers that need little memory of their own."""
+
+import numpy as np
+
+from ..._concurrency.workers import spans
+
+_AT_ONCE = 1 << 20
+
+
+def all_finite(numbers: np.ndarray) -> bool:
+    """Return whether there is no NaN or infinity."""
+    return all(bool(np.isfinite(part).all()) for part in _parts(numbers))
+
+
+def all_small(numbers: np.ndarray, most: float) -> bool:
+    """Return whether no number is larger than ``most`` in magnitude, or NaN."""
+    return all(bool((np.abs(part) <= most).all()) for part in _parts(numbers))
+
+
+def all_within(numbers: np.ndarray, least: int, most: int) -> bool:
+    """Return whether all numbers are at least ``least`` and at most ``most``."""
+    return numbers.size == 0 or bool(numbers.min() >= least and numbers.max() <= most)
+
+
+def are_offsets(offsets: np.ndarray, n_entries: int) -> bool:
+    """Return whether offsets rise from 0 to the number of entries."""
+    rising = bool(offsets.size > 0 and offsets[0] == 0 and offsets[-1] == n_entries)
+    return rising and bool(np.all(offsets[1:] >= offsets[:-1]))
+
+
+def rise(numbers: np.ndarray, firsts: np.ndarray) -> bool:
+    """Return whether numbers rise in each of the stretches that begin at ``firsts``, which cover all of them."""
+    begins = np.zeros(numbers.size + 1, np.bool_)
+    begins[firsts] = True
+    return bool(np.all((numbers[1:] > numbers[:-1]) | begins[1:-1])) if numbers.size else True
+
+
+def _parts(numbers: np.ndarray) -> list[np.ndarray]:
+    flat = numbers.reshape(-1)
+    return [flat[first:stop] for first, stop in spans(flat.size, _AT_ONCE)]

@@ -1,0 +1,70 @@
+"""Checks of open-addressing tables: that a search ends, and finds what is there."""
+
+import numpy as np
+
+from ..._jit import as_python
+from ..key_store import hash_number
+from ..rows import hash_feature
+from ..state import NONE
+from .errors import require
+
+home_of_feature = as_python(hash_feature)
+"""The kernels' hash function for features, for whole arrays of them."""
+
+home_of_number = as_python(hash_number)
+
+
+def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
+    """Raise InvariantError unless a search finds every entry of some tables of one size, and comes to an end.
+
+    Parameters
+    ----------
+    occupied : ndarray of bool, shape (n_tables, size)
+        The cells that are not empty. The size is a power of two.
+    homes : ndarray of integers, shape (n_tables, size)
+        Where the search for a cell's entry begins; empty cells may have any.
+    what : str
+        What the tables are, for the message.
+    """
+    size = occupied.shape[1]
+    cells = np.arange(size, dtype=np.int32 if size < 2**31 else np.int64)
+    last_empty = np.where(occupied, np.array(-1, cells.dtype), cells)
+    np.maximum.accumulate(last_empty, axis=1, out=last_empty)
+    end = last_empty[:, -1:].copy()
+    require(bool(np.all(end >= 0)), f"{what} has no empty cell to end a search")
+    np.copyto(
+        last_empty, end - np.array(size, cells.dtype), where=last_empty < 0
+    )  # runs go on from the end at the start
+    walked = (cells - homes) & (size - 1)
+    found = walked < cells - last_empty
+    found |= ~occupied
+    require(bool(found.all()), f"{what} hides an entry from searches")
+
+
+def check_number_table(table: np.ndarray, keys: np.ndarray, what: str, *, features: bool = False) -> None:
+    """Raise InvariantError unless a table leads from each of the keys, by its hash, to the key's place.
+
+    Parameters
+    ----------
+    table : ndarray of int32
+        Places by hash, NONE where empty.
+    keys : ndarray of integers, shape (n,)
+        The key at each place.
+    what : str
+        What the table is, for the message.
+    features : bool, default False
+        Whether keys are features, rather than ids.
+    """
+    n, size = keys.size, table.size
+    require(size > 0 and size & (size - 1) == 0, f"the size of {what} is no power of two")
+    occupied = table != NONE
+    places = table[occupied]
+    require(places.size == n, f"{what} holds {places.size} entries, but there are {n}")
+    require(n == 0 or (places.min() >= 0 and places.max() < n), f"{what} leads to what does not exist")
+    require(bool(np.all(np.bincount(places, minlength=n) == 1)), f"{what} leads to one entry twice")
+    ordered = np.sort(keys)
+    require(bool(np.all(ordered[1:] != ordered[:-1])), f"{what} has two entries for one key")
+    homes = np.zeros(size, np.int32 if size < 2**31 else np.int64)
+    its_keys = keys[places].astype(np.int64)
+    homes[occupied] = home_of_feature(its_keys, size.bit_length() - 1) if features else home_of_number(its_keys, size)
+    check_runs(occupied[None], homes[None], what)

@@ -1,0 +1,199 @@
+"""Everything that must hold of a forest's state between two calls, and the shape of its trees."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..._jit import as_python
+from ..state import (
+    COUNT,
+    FREE_LEAF,
+    FREE_NODE,
+    LEAVES_END,
+    MOVING_SLOT,
+    N_MEMORIES,
+    NODES_END,
+    NONE,
+    REROUTES_LEFT,
+    ROOT,
+    State,
+    leaf_limit,
+)
+from .codes import check_code_frame, check_codes, check_packed
+from .errors import require
+from .keys import check_key_frame, check_keys, check_scorer
+from .layout import STATE, check_layout
+from .linear_models import check_model_frame, check_models
+from .numbers import all_within
+
+_leaf_limit = as_python(leaf_limit)
+
+
+def levels(state: State, t: int) -> list[np.ndarray]:
+    """Return the places of tree ``t`` level by level, the root's first.
+
+    Raises
+    ------
+    InvariantError
+        If a place is out of range, a child does not name its parent, or there are more places than rows for them.
+    """
+    counters, nodes, leaves = state.counters[t], state.nodes[t], state.leaves[t]
+    level = counters[ROOT : ROOT + 1]
+    parents = np.array([NONE])
+    result = []
+    n_left = int(counters[NODES_END] + counters[LEAVES_END])
+    while level.size:
+        n_left -= level.size
+        require(n_left >= 0, f"tree {t}: a place can be reached twice")
+        internal, leaf = level[level >= 0], ~level[level < 0]
+        require(np.all(internal < counters[NODES_END]), f"tree {t}: a link to a node that does not exist")
+        require(np.all(leaf < counters[LEAVES_END]), f"tree {t}: a link to a leaf that does not exist")
+        named = np.empty(level.size, np.int64)
+        named[level >= 0] = nodes["parent"][internal]
+        named[level < 0] = leaves["parent"][leaf]
+        require(np.array_equal(named, parents), f"tree {t}: a place does not name its parent")
+        result.append(level.astype(np.int64))
+        level = nodes["child"][internal].reshape(-1)
+        parents = np.repeat(internal, 2)
+    return result
+
+
+def depth(state: State) -> int:
+    """Return the most internal nodes between a root and a leaf of the forest."""
+    return max(len(levels(state, t)) - 1 for t in range(state.parameters.n_trees))
+
+
+class Leaves(NamedTuple):
+    """All leaves of a forest, tree by tree and those nearest to the root first.
+
+    Attributes
+    ----------
+    tree : ndarray of int64, shape (n_leaves,)
+        The number of the leaf's tree.
+    depth : ndarray of int64, shape (n_leaves,)
+        Internal nodes above the leaf.
+    size : ndarray of int64, shape (n_leaves,)
+        Memories in the leaf.
+    """
+
+    tree: np.ndarray
+    depth: np.ndarray
+    size: np.ndarray
+
+
+Leaves.__module__ = "cmt_numba"  # where pickles find it
+
+
+def leaves(state: State) -> Leaves:
+    """Return all leaves of the forest."""
+    parts = [
+        (t, depth, state.leaves["size"][t, ~level[level < 0]])
+        for t in range(state.parameters.n_trees)
+        for depth, level in enumerate(levels(state, t))
+    ]
+    n_each = [sizes.size for _, _, sizes in parts]
+    return Leaves(
+        tree=np.repeat(np.array([t for t, _, _ in parts], np.int64), n_each),
+        depth=np.repeat(np.array([depth for _, depth, _ in parts], np.int64), n_each),
+        size=np.concatenate([sizes for _, _, sizes in parts]).astype(np.int64),
+    )
+
+
+def check(state: State) -> None:
+    """Raise InvariantError if anything is wrong with the state."""
+    check_frame(state)
+    check_keys(state.parameters, state.keys)
+    check_codes(state)
+    check_scorer(state.parameters, state.scorer)
+    for t in range(state.parameters.n_trees):
+        places = levels(state, t)
+        _check_leaves(state, t, places)
+        _check_counts(state, t, places)
+        _check_free_lists(state, t, places)
+        _check_routers(state, t, places)
+
+
+def check_frame(state: State) -> None:
+    """Raise InvariantError unless all arrays are of the right kind, and as long as kernels take them to be.
+
+    Looks at no arrays but the few small ones that say how much of the others is in use, so it takes no longer for a
+    large forest than for a small one. What the others hold is not looked at.
+    """
+    parameters, counters, keys = state.parameters, state.counters, state.keys
+    n_trees = parameters.n_trees
+    check_layout(state, STATE, {"trees": n_trees, "streams": n_trees + 1})
+    check_key_frame(parameters, keys)
+    check_code_frame(state)
+    check_model_frame(state)
+    n = int(keys.totals[N_MEMORIES])
+    require(state.leaf_of.shape[1] >= n, "memories must have a leaf each")
+    require(all_within(counters[:, LEAVES_END], 1, state.leaves.shape[1]), "the end of the leaves lies outside of them")
+    width = state.members.shape[2]
+    require(width >= _leaf_limit(parameters.leaf_multiplier, n), f"leaves have no room for c log2({n}) memories")
+    for t in range(n_trees):
+        require(counters[t, COUNT] == n, f"tree {t}: holds {counters[t, COUNT]} memories of {n}")
+        at_rest = counters[t, MOVING_SLOT] == NONE and counters[t, REROUTES_LEFT] == 0
+        require(at_rest, f"tree {t}: a step is unfinished")
+
+
+def _check_leaves(state: State, t: int, places: list[np.ndarray]) -> None:
+    n = int(state.keys.totals[N_MEMORIES])
+    everywhere = np.concatenate(places)
+    leaf = ~everywhere[everywhere < 0]
+    size = state.leaves["size"][t, leaf]
+    width = state.members.shape[2]
+    require(all_within(size, 0, width), f"tree {t}: a leaf holds more than c log2(n) = {width} memories")
+    require(leaf.size == 1 or np.all(size > 0), f"tree {t}: an empty leaf below the root")
+    taken = np.arange(width) < size[:, None]
+    members = state.members[t, leaf][taken]
+    known = members.size == n and all_within(members, 0, n - 1)
+    require(known and np.all(np.bincount(members) == 1), f"tree {t}: not every memory is in exactly one leaf")
+    holder = np.repeat(leaf, size)
+    require(np.array_equal(state.leaf_of[t, members], holder), f"tree {t}: a memory names another leaf than its own")
+    check_packed(state, t, leaf)
+
+
+def _check_counts(state: State, t: int, places: list[np.ndarray]) -> None:
+    nodes, leaves = state.nodes[t], state.leaves[t]
+    below = np.zeros(state.counters[t, NODES_END], np.int64)
+    for level in reversed(places):
+        internal = level[level >= 0]
+        child = nodes["child"][internal]
+        count = np.where(child >= 0, below[np.maximum(child, 0)], leaves["size"][np.maximum(~child, 0)])
+        require(np.array_equal(nodes["below"][internal], count), f"tree {t}: a node's counts are wrong")
+        below[internal] = count.sum(axis=1)
+
+
+def _check_free_lists(state: State, t: int, places: list[np.ndarray]) -> None:
+    everywhere = np.concatenate(places)
+    for name, live, links, head, end in (
+        ("node", everywhere[everywhere >= 0], state.nodes["parent"][t], FREE_NODE, NODES_END),
+        ("leaf", ~everywhere[everywhere < 0], state.leaves["parent"][t], FREE_LEAF, LEAVES_END),
+    ):
+        end = int(state.counters[t, end])
+        free = _linked(links, int(state.counters[t, head]), end, f"tree {t}: the {name} free list")
+        rows = np.concatenate([live, free])
+        require(np.array_equal(np.sort(rows), np.arange(end)), f"tree {t}: a {name} is lost or used twice")
+
+
+def _linked(links: np.ndarray, head: int, most: int, what: str) -> np.ndarray:
+    rows: list[int] = []
+    while head != NONE:
+        require(0 <= head < most and len(rows) < most, f"{what} is broken")
+        rows.append(head)
+        head = int(links[head])
+    return np.array(rows, np.int64)
+
+
+def _check_routers(state: State, t: int, places: list[np.ndarray]) -> None:
+    everywhere = np.concatenate(places)
+    internal = everywhere[everywhere >= 0]
+    nodes = state.nodes[t]
+    unused = np.ones(nodes.size, np.bool_)
+    unused[internal] = False
+    require(not nodes["table_bits"][unused].any(), f"tree {t}: a node that is not in use has a table")
+    examples, mistakes = nodes["examples"][internal], nodes["mistakes"][internal]
+    counted = np.all(mistakes <= examples) and not np.any(mistakes < 0)
+    require(counted, f"tree {t}: a node miscounts its router's mistakes")
+    require(not np.any(nodes["departed"][internal] < 0), f"tree {t}: a node miscounts the memories that have gone")
+    check_models(state, t, internal, f"tree {t}")

@@ -1,0 +1,186 @@
+"""Kernels: the store of keys."""
+
+import numpy as np
+
+from .._jit import by_reference, inner, inner_exported, kernel, prefetch
+from .rows import Row, row_of
+from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
+
+_CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
+_HASH = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
+
+
+@inner
+def key_of(state, slot):
+    """Return the stored key of a memory."""
+    keys = state.keys
+    if state.parameters.sparse:
+        return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1])
+    d = state.parameters.n_features
+    return Row(keys.values, keys.indices, slot * d, (slot + 1) * d)
+
+
+@inner
+def prefetch_span(state, slot):
+    """Ask for where a sparse key is."""
+    prefetch(state.keys.spans[slot], 0)
+
+
+@inner
+def prefetch_key(state, slot):
+    """Ask for a stored key."""
+    z = key_of(state, slot)
+    for i in range(z.a, z.b, _CELLS_IN_A_LINE):
+        prefetch(z.values, i)
+        if state.parameters.sparse:
+            prefetch(z.indices, i)
+
+
+@inner_exported
+def hash_number(number, size):
+    """Return a cell of a table of ``size`` cells, a power of two, for an id or a slot.
+
+    These are given out in order. Left as they are, they would fill a table without a gap, and to take one out would
+    mean to look at all that follow.
+    """
+    return (((number * _HASH) & 0x7FFFFFFF) * size) >> 31
+
+
+@inner
+def enter_slot(slot_table, memory_id, slot):
+    """Enter a memory's slot under its id; the caller has made room."""
+    mask = slot_table.size - 1
+    cell = hash_number(memory_id, slot_table.size)
+    while slot_table[cell] != NONE:
+        cell = (cell + 1) & mask
+    slot_table[cell] = slot
+
+
+@inner
+def find_slot(keys, memory_id):
+    """Return the slot of a memory id, or NONE."""
+    mask = keys.slot_table.size - 1
+    cell = hash_number(memory_id, keys.slot_table.size)
+    while keys.slot_table[cell] != NONE:
+        slot = keys.slot_table[cell]
+        if keys.ids[slot] == memory_id:
+            return np.int64(slot)
+        cell = (cell + 1) & mask
+    return np.int64(NONE)
+
+
+@kernel
+def find_slots(keys, ids, slots):
+    """Write the slot of each id, NONE where there is no such memory."""
+    for i in range(ids.size):
+        slots[i] = find_slot(keys, ids[i])
+
+
+@inner
+def _cell_of(keys, memory_id):
+    mask = keys.slot_table.size - 1
+    cell = hash_number(memory_id, keys.slot_table.size)
+    while keys.ids[keys.slot_table[cell]] != memory_id:
+        cell = (cell + 1) & mask
+    return cell
+
+
+@inner
+def _erase_id(keys, memory_id):
+    """Take an id out of the slot table, moving later entries of its run up so that no search breaks off early."""
+    table, mask = keys.slot_table, keys.slot_table.size - 1
+    gap = _cell_of(keys, memory_id)
+    cell = gap
+    while True:
+        cell = (cell + 1) & mask
+        if table[cell] == NONE:
+            break
+        home = hash_number(keys.ids[table[cell]], table.size)
+        if ((cell - home) & mask) >= ((cell - gap) & mask):
+            table[gap] = table[cell]
+            gap = cell
+    table[gap] = NONE
+
+
+@kernel
+def append_keys(state, rows):
+    """Store unit-length rows in the next slots under the next ids; the caller has made room."""
+    state = by_reference(state)
+    keys = state.keys
+    for row in range(rows.offsets.size - 1):
+        a, b = rows.offsets[row], rows.offsets[row + 1]
+        slot = keys.totals[N_MEMORIES]
+        memory_id = keys.totals[NEXT_ID]
+        if state.parameters.sparse:
+            start = keys.totals[VALUES_END]
+            keys.spans[slot, 0] = start
+            keys.spans[slot, 1] = start + b - a
+            keys.totals[VALUES_END] += b - a
+            keys.totals[VALUES_LIVE] += b - a
+            for i in range(b - a):
+                keys.indices[start + i] = rows.indices[a + i]
+        else:
+            start = slot * state.parameters.n_features
+        for i in range(b - a):
+            keys.values[start + i] = rows.values[a + i]
+        keys.ids[slot] = memory_id
+        enter_slot(keys.slot_table, memory_id, slot)
+        keys.totals[N_MEMORIES] += 1
+        keys.totals[NEXT_ID] += 1
+        keys.totals[LONGEST] = max(keys.totals[LONGEST], b - a)
+
+
+@inner
+def overwrite_key(state, slot, rows, row):
+    """Store a unit-length row as the key of a slot; the caller has made room."""
+    keys, x = state.keys, row_of(rows, row)
+    n = x.b - x.a
+    if state.parameters.sparse:
+        start = keys.totals[VALUES_END]
+        keys.totals[VALUES_END] += n
+        keys.totals[VALUES_LIVE] += n - (keys.spans[slot, 1] - keys.spans[slot, 0])
+        keys.spans[slot, 0] = start
+        keys.spans[slot, 1] = start + n
+        for i in range(n):
+            keys.indices[start + i] = x.indices[x.a + i]
+    else:
+        start = slot * state.parameters.n_features
+    for i in range(n):
+        keys.values[start + i] = x.values[x.a + i]
+    keys.totals[LONGEST] = max(keys.totals[LONGEST], n)
+
+
+@inner
+def drop_key(state, slot):
+    """Forget the key of ``slot`` and move the last memory's key there."""
+    keys = state.keys
+    last = keys.totals[N_MEMORIES] - 1
+    _erase_id(keys, keys.ids[slot])
+    if state.parameters.sparse:
+        keys.totals[VALUES_LIVE] -= keys.spans[slot, 1] - keys.spans[slot, 0]
+    if slot != last:
+        keys.slot_table[_cell_of(keys, keys.ids[last])] = slot
+        if state.parameters.sparse:
+            keys.spans[slot, 0] = keys.spans[last, 0]
+            keys.spans[slot, 1] = keys.spans[last, 1]
+        else:
+            d = state.parameters.n_features
+            for i in range(d):
+                keys.values[slot * d + i] = keys.values[last * d + i]
+        keys.ids[slot] = keys.ids[last]
+    keys.totals[N_MEMORIES] = last
+
+
+@kernel
+def drop_keys_from(state, first):
+    """Forget the keys in slots ``first`` and above, which were the last to come, and their ids."""
+    state = by_reference(state)
+    while state.keys.totals[N_MEMORIES] > first:
+        drop_key(state, state.keys.totals[N_MEMORIES] - 1)
+        state.keys.totals[NEXT_ID] -= 1
+
+
+@inner
+def longest_key(state):
+    """Return the most cells that one key has taken."""
+    return state.keys.totals[LONGEST]

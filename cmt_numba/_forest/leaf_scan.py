@@ -1,0 +1,215 @@
+"""Kernels: looking through the memories of a leaf for the best.
+
+This goes in three steps. Each asks for what the next one will read, so that a search which is put aside between them
+does not wait for memory.
+
+Ties are broken at random, by a hash of the memory's id and of the first tree's random state: the same memory wins in
+every leaf and every tree, another one may after the next insert or reroute, and the answers to a batch do not depend
+on how its rows are divided among threads.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import inner, inner_allocating, inner_merged
+from .key_store import prefetch_key, prefetch_span
+from .quantization import coded_score, prefetch_code
+from .rng import mix
+from .scorer import score
+from .state import NONE
+
+
+class Best(NamedTuple):
+    """The ``k`` best memories found for a row so far, the best first; and the leaf that is being looked through.
+
+    Searches that are made side by side each have their own: then all arrays have one axis more, the first.
+    """
+
+    scores: np.ndarray  # float32 (k,)
+    ties: np.ndarray  # uint64 (k,): decides between equal scores
+    slots: np.ndarray  # int64 (k,)
+    n_found: np.ndarray  # int64 (1,): how many entries there are
+    waiting: np.ndarray  # int64 (width of a leaf,): slots of the leaf's memories that are still to be scored
+    bounds: np.ndarray  # float32 (width of a leaf,): the most that each of them can score
+    n_waiting: np.ndarray  # int64 (1,): how many these are
+    floors: np.ndarray  # float32 (k,): scores that so many memories of the leaf reach, the highest first
+
+
+@inner_allocating
+def new_bests(n, k, width):
+    """Return room for the ``k`` best of each of ``n`` rows, in leaves of up to ``width`` memories."""
+    return Best(
+        np.empty((n, k), np.float32),
+        np.empty((n, k), np.uint64),
+        np.empty((n, k), np.int64),
+        np.zeros((n, 1), np.int64),
+        np.empty((n, width), np.int64),
+        np.empty((n, width), np.float32),
+        np.zeros((n, 1), np.int64),
+        np.empty((n, k), np.float32),
+    )
+
+
+@inner
+def best_at(bests, i):
+    """Return the best memories of one of several rows."""
+    return Best(
+        bests.scores[i],
+        bests.ties[i],
+        bests.slots[i],
+        bests.n_found[i],
+        bests.waiting[i],
+        bests.bounds[i],
+        bests.n_waiting[i],
+        bests.floors[i],
+    )
+
+
+@inner_allocating
+def new_best(k, width):
+    """Return room for the ``k`` best of a single row."""
+    bests = new_bests(1, k, width)
+    return Best(
+        bests.scores[0],
+        bests.ties[0],
+        bests.slots[0],
+        bests.n_found[0],
+        bests.waiting[0],
+        bests.bounds[0],
+        bests.n_waiting[0],
+        bests.floors[0],
+    )
+
+
+@inner
+def offer(best, value, tie, slot):
+    """Put a memory among the best if it belongs there."""
+    scores, ties, slots = best.scores, best.ties, best.slots
+    i = best.n_found[0]
+    if i < scores.size:
+        best.n_found[0] += 1
+    elif value > scores[i - 1] or (value == scores[i - 1] and tie > ties[i - 1]):
+        i -= 1
+    else:
+        return
+    while i > 0 and (scores[i - 1] < value or (scores[i - 1] == value and ties[i - 1] < tie)):
+        scores[i] = scores[i - 1]
+        ties[i] = ties[i - 1]
+        slots[i] = slots[i - 1]
+        i -= 1
+    scores[i] = value
+    ties[i] = tie
+    slots[i] = slot
+
+
+@inner
+def offer_memory(state, best, value, slot):
+    """Put the memory in a slot among the best if it belongs there."""
+    offer(best, value, mix(mix(state.streams[0]) ^ np.uint64(state.keys.ids[slot])), slot)
+
+
+@inner_merged
+def meet_members(state, best, t, leaf):
+    """List the memories of a leaf, and ask for their codes or, if keys are sparse, for where the keys are."""
+    record = state.leaves[t, leaf]
+    scattered = record["packed"] == NONE
+    best.n_waiting[0] = record["size"]
+    for i in range(record["size"]):
+        slot = np.int64(state.members[t, leaf, i])
+        best.waiting[i] = slot
+        if state.parameters.sparse:
+            prefetch_span(state, slot)
+        elif scattered:
+            prefetch_code(state, slot)
+
+
+@inner_merged
+def weigh_members(state, best, probe, t, leaf):
+    """Leave out those memories of the leaf whose codes show that they are not among the best; ask for others' keys."""
+    if not state.parameters.sparse:
+        record = state.leaves[t, leaf]
+        in_full = best.n_waiting[0] == record["size"]  # otherwise the codes' order is not that of what is left
+        _bound_scores(state, best, probe, t, np.int64(record["packed"]) if in_full else NONE)
+        _drop_hopeless(best)
+    for i in range(best.n_waiting[0]):
+        prefetch_key(state, best.waiting[i])
+
+
+@inner_merged
+def _bound_scores(state, best, probe, t, packed):
+    """Write the most that each memory can score, and to ``floors`` the highest of the least that they score."""
+    d = state.parameters.n_features
+    scattered = packed == NONE
+    values = state.codes.values if scattered else state.packed.values[t - 1]
+    marks = state.codes.marks if scattered else state.packed.marks[t - 1]
+    best.floors[:] = -np.inf
+    last = best.floors.size - 1
+    for i in range(best.n_waiting[0]):
+        value, error = coded_score(values, marks, best.waiting[i] if scattered else packed + i, probe, d)
+        best.bounds[i] = value + error
+        if value - error > best.floors[last]:
+            _enter_floor(best.floors, value - error)
+
+
+@inner
+def _enter_floor(floors, value):
+    """Put a value into a falling list in the place of the last one."""
+    i = floors.size - 1
+    while i > 0 and floors[i - 1] < value:
+        floors[i] = floors[i - 1]
+        i -= 1
+    floors[i] = value
+
+
+@inner_merged
+def _drop_hopeless(best):
+    """Leave out the memories that cannot be among the best."""
+    last = best.scores.size - 1
+    bar = best.floors[last]
+    if best.n_found[0] > last:
+        bar = max(bar, best.scores[last])
+    n = 0
+    for i in range(best.n_waiting[0]):
+        if best.bounds[i] >= bar:
+            best.waiting[n] = best.waiting[i]
+            best.bounds[n] = best.bounds[i]
+            n += 1
+    best.n_waiting[0] = n
+
+
+@inner
+def _is_new(state, best, slot):
+    """Return whether a memory is not among the best yet: another tree may have led to it too."""
+    if state.parameters.n_trees > 1:
+        for i in range(best.n_found[0]):
+            if best.slots[i] == slot:
+                return False
+    return True
+
+
+@inner_merged
+def score_members(state, best, probe):
+    """Score the memories left of the leaf, and keep the best."""
+    last = best.scores.size - 1
+    for i in range(best.n_waiting[0]):
+        slot = best.waiting[i]
+        value = score(state, probe, slot)
+        if (best.n_found[0] <= last or value >= best.scores[last]) and _is_new(state, best, slot):
+            offer_memory(state, best, value, slot)
+
+
+@inner
+def scan_leaf(state, best, probe, t, leaf):
+    """Look through a leaf in one go."""
+    meet_members(state, best, t, leaf)
+    weigh_members(state, best, probe, t, leaf)
+    score_members(state, best, probe)
+
+
+@inner
+def answer(state, best, row, hits):
+    """Write the memories found into a row of the hits."""
+    for i in range(best.n_found[0]):
+        hits.ids[row, i] = state.keys.ids[best.slots[i]]
+        hits.scores[row, i] = best.scores[i]

@@ -1,0 +1,58 @@
+"""Kernels: seeded random streams (SplitMix64), one 64-bit word of state each.
+
+Every tree draws from a stream of its own, so a tree grows the same way whatever other trees or threads do. Numba's
+hidden global generator is never used: it is seeded per thread and cannot be saved.
+"""
+
+import numpy as np
+
+from .._jit import inner, kernel
+
+_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_11 = np.uint64(11)
+_SHIFT_27 = np.uint64(27)
+_SHIFT_30 = np.uint64(30)
+_SHIFT_31 = np.uint64(31)
+_SHIFT_32 = np.uint64(32)
+_UNIT = 2.0**-53
+
+
+@inner
+def mix(word):
+    """Scramble a 64-bit word (SplitMix64's finaliser, a bijection)."""
+    word = (word ^ (word >> _SHIFT_30)) * _MIX_1
+    word = (word ^ (word >> _SHIFT_27)) * _MIX_2
+    return word ^ (word >> _SHIFT_31)
+
+
+@inner
+def next_word(streams, i):
+    """Advance stream ``i`` and return 64 random bits."""
+    streams[i] += _GOLDEN_GAMMA
+    return mix(streams[i])
+
+
+@inner
+def random_below(streams, i, n):
+    """Return an integer drawn uniformly from ``0 .. n - 1``, ``n < 2**32``."""
+    return np.int64(((next_word(streams, i) >> _SHIFT_32) * np.uint64(n)) >> _SHIFT_32)
+
+
+@inner
+def peek_below(streams, i, n):
+    """Return what :func:`random_below` will return next, without advancing the stream."""
+    return np.int64(((mix(streams[i] + _GOLDEN_GAMMA) >> _SHIFT_32) * np.uint64(n)) >> _SHIFT_32)
+
+
+@inner
+def unit_of(word):
+    """Return a float in [0, 1) made of 64 random bits."""
+    return np.float64(word >> _SHIFT_11) * _UNIT
+
+
+@kernel
+def draw_word(streams, i):
+    """Advance stream ``i`` and return 64 random bits, for callers outside of kernels."""
+    return next_word(streams, i)

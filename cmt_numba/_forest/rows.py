@@ -1,0 +1,133 @@
+"""Rows of keys and queries, scaled to unit length: what kernels read."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._jit import inner, inner_exported, inner_fastmath, kernel
+
+_HASH = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
+
+
+class Rows(NamedTuple):
+    """Unit-length rows as kernels take them: row ``i`` is the span ``offsets[i] .. offsets[i + 1]``."""
+
+    values: np.ndarray  # float32
+    indices: np.ndarray  # int32, empty if the rows are dense
+    offsets: np.ndarray  # int64 (n_rows + 1,)
+    n_features: int
+    sparse: bool
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self.offsets.size - 1
+
+    def between(self, first: int, stop: int) -> "Rows":
+        """Return the rows ``first .. stop``, which share memory with these."""
+        offsets = self.offsets[first : stop + 1]
+        a, b = offsets[0], offsets[-1]
+        return self._replace(values=self.values[a:b], indices=self.indices[a:b], offsets=offsets - a)
+
+
+def as_matrix(rows: Rows) -> Any:
+    """Return rows as a matrix: an array, or a sparse one in CSR form."""
+    if rows.sparse:
+        return scipy.sparse.csr_array((rows.values, rows.indices, rows.offsets), (rows.n_rows, rows.n_features))
+    return rows.values.reshape(rows.n_rows, rows.n_features)
+
+
+class Row(NamedTuple):
+    """A key or a query, called ``x`` in kernels: the cells ``a .. b`` of flat arrays.
+
+    A span and not a slice, which would cost a reference count for each row.
+    """
+
+    values: np.ndarray  # float32
+    indices: np.ndarray  # int32, empty if the row is dense
+    a: int
+    b: int
+
+
+@inner
+def row_of(rows, row):
+    """Return one of the rows."""
+    return Row(rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1])
+
+
+@inner_exported
+def hash_feature(feature, bits):
+    """Return a cell of a table of ``2 ** bits`` cells for a feature index below 2**31."""
+    return ((np.int64(feature) * _HASH) & 0xFFFFFFFF) >> (32 - bits)
+
+
+@inner_fastmath
+def _squared_length(values):
+    total = np.float64(0.0)
+    for i in range(values.size):
+        total += np.float64(values[i]) * np.float64(values[i])
+    return total
+
+
+@kernel
+def normalize_rows(values, offsets, first, stop, unit):
+    """Write the rows ``first .. stop`` scaled to Euclidean length 1 (all-zero rows stay zero) into ``unit``.
+
+    Returns the first row that holds a NaN or an infinity, or -1. Lengths are summed in float64, where the square of
+    no float32 overflows or vanishes.
+    """
+    for row in range(first, stop):
+        a, b = offsets[row], offsets[row + 1]
+        total = _squared_length(values[a:b])
+        if not np.isfinite(total):
+            return row
+        scale = 1.0 / np.sqrt(total) if total > 0.0 else 1.0
+        for i in range(a, b):
+            unit[i] = values[i] * scale
+    return -1
+
+
+@kernel
+def keep_heaviest(rows, n, values, indices, offsets):
+    """Copy the ``n`` heaviest cells of each sparse row, in their order; return how many cells there are in all."""
+    end = 0
+    for row in range(rows.offsets.size - 1):
+        a, b = rows.offsets[row], rows.offsets[row + 1]
+        lightest = np.float32(0.0)
+        if b - a > n:
+            lightest = np.partition(np.abs(rows.values[a:b]), b - a - n)[b - a - n]
+        kept = 0
+        for i in range(a, b):
+            if kept < n and np.abs(rows.values[i]) >= lightest:
+                values[end] = rows.values[i]
+                indices[end] = rows.indices[i]
+                end += 1
+                kept += 1
+        offsets[row + 1] = end
+    return end
+
+
+@inner
+def longest_row(rows, first, stop):
+    """Return the most cells in any of the rows ``first .. stop``."""
+    longest = 0
+    for row in range(first, stop):
+        longest = max(longest, rows.offsets[row + 1] - rows.offsets[row])
+    return longest
+
+
+@inner_fastmath
+def dot(x, a, y, c, n):
+    """Return the dot product of ``n`` cells of ``x`` from ``a`` and of ``y`` from ``c``."""
+    left, right = x[a : a + n], y[c : c + n]  # indexed from 0 on, which the compiler can turn into vectors
+    total = np.float32(0.0)
+    for i in range(n):
+        total += left[i] * right[i]
+    return total
+
+
+@inner
+def squared_length(x):
+    """Return the squared Euclidean length of a row."""
+    return dot(x.values, x.a, x.values, x.a, x.b - x.a)

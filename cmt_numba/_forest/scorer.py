@@ -1,0 +1,165 @@
+"""Kernels: the global scorer f(x, z), linear over the normalised elementwise product of query and key.
+
+f starts as cosine similarity: it weighs each feature's product by 1 plus a learned weight theta. A query is first made
+ready as a :class:`Probe`, because it meets many keys.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import inner, inner_allocating, inner_fastmath, inner_merged
+from .key_store import key_of
+from .rows import dot, hash_feature
+from .state import NONE
+
+RANKING = 0
+MIRA = 1
+REGRESSION = 2
+
+_TINY = np.float32(1e-20)  # keeps 0 / 0 away where query and key share nothing
+_WIDEST_DIRECT = 1 << 18  # features; what is read of so many float32 still fits the second-level cache
+
+
+class Probe(NamedTuple):
+    """A query's values by feature, made ready for many dot products with stored keys.
+
+    Direct: ``values`` has one entry a feature. Hashed, for sparse keys too wide for that: ``features`` and ``values``
+    are an open-addressing table of the query's features, which stays small however wide the keys are.
+    """
+
+    values: np.ndarray  # float32
+    features: np.ndarray  # int32, NONE where empty; no entries if the probe is direct
+    aimed: np.ndarray  # int64 (3,): the span of the row in hand, and the size of its table as a power of two
+    length: np.ndarray  # float32 (1,): Euclidean, of what the values are
+
+
+@inner
+def _table_bits(n_cells):
+    """Return the size of a table that is at most a quarter full, so that most searches end at the first cell."""
+    bits = 4
+    while (1 << bits) < 4 * n_cells:
+        bits += 1
+    return bits
+
+
+@inner_allocating
+def new_probes(state, longest, n):
+    """Return ``n`` probes for rows of up to ``longest`` cells: all arrays have one axis more, the first."""
+    d = state.parameters.n_features
+    aimed, length = np.zeros((n, 3), np.int64), np.zeros((n, 1), np.float32)
+    if not state.parameters.sparse or d <= _WIDEST_DIRECT:
+        return Probe(np.zeros((n, d), np.float32), np.empty((n, 0), np.int32), aimed, length)
+    size = 1 << _table_bits(longest)
+    return Probe(np.empty((n, size), np.float32), np.empty((n, size), np.int32), aimed, length)
+
+
+@inner
+def probe_at(probes, i):
+    """Return one of several probes."""
+    return Probe(probes.values[i], probes.features[i], probes.aimed[i], probes.length[i])
+
+
+@inner_allocating
+def new_probe(state, longest):
+    """Return a probe for rows of up to ``longest`` cells."""
+    probes = new_probes(state, longest, 1)
+    return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
+
+
+@inner_merged
+def aim_probe(state, probe, x, weighted):
+    """Make ``probe`` ready for a row, always of the same rows; ``weighted`` by 1 plus theta or not."""
+    theta = state.scorer.theta
+    weighted = weighted and theta.size > 0
+    hashed = probe.features.size > 0
+    if hashed:
+        probe.aimed[2] = _table_bits(x.b - x.a)
+        probe.features[: 1 << probe.aimed[2]] = NONE
+    elif state.parameters.sparse:
+        for i in range(probe.aimed[0], probe.aimed[1]):
+            probe.values[x.indices[i]] = 0.0
+    probe.aimed[0] = x.a
+    probe.aimed[1] = x.b
+    squared = np.float32(0.0)
+    for i in range(x.a, x.b):
+        feature = np.int64(x.indices[i]) if state.parameters.sparse else i - x.a
+        cell = feature
+        if hashed:
+            cell = _cell_for(probe, feature)
+            probe.features[cell] = feature
+        value = x.values[i] * (np.float32(1.0) + theta[feature]) if weighted else x.values[i]
+        probe.values[cell] = value
+        squared += value * value
+    probe.length[0] = np.sqrt(squared)
+
+
+@inner
+def _cell_for(probe, feature):
+    """Return the cell of a hashed probe that holds a feature, or the empty one where it would go."""
+    bits = probe.aimed[2]
+    mask = (1 << bits) - 1
+    cell = hash_feature(feature, bits)
+    while probe.features[cell] != NONE and probe.features[cell] != feature:
+        cell = (cell + 1) & mask
+    return cell
+
+
+@inner
+def value_of(probe, feature):
+    """Return what the probe holds for a feature."""
+    if probe.features.size == 0:
+        return probe.values[feature]
+    cell = _cell_for(probe, feature)
+    return probe.values[cell] if probe.features[cell] != NONE else np.float32(0.0)
+
+
+@inner_fastmath
+def gathered_dot(by_feature, indices, values):
+    """Return the dot product of a row spread out by feature and a sparse one."""
+    total = np.float32(0.0)
+    for i in range(indices.size):
+        total += by_feature[indices[i]] * values[i]
+    return total
+
+
+@inner
+def probed_dot(state, probe, x):
+    """Return the dot product of the probe's row with row ``x``."""
+    if not state.parameters.sparse:
+        return dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
+    total = np.float32(0.0)
+    for i in range(x.a, x.b):
+        total += value_of(probe, np.int64(x.indices[i])) * x.values[i]
+    return total
+
+
+@inner
+def score(state, probe, slot):
+    """Return f(x, z) of the probe's query and the memory in ``slot``."""
+    z = key_of(state, slot)
+    if not state.parameters.sparse:
+        return dot(probe.values, np.int64(0), z.values, z.a, z.b - z.a)
+    if probe.features.size == 0:
+        return gathered_dot(probe.values, z.indices[z.a : z.b], z.values[z.a : z.b])
+    total = np.float32(0.0)
+    for i in range(z.a, z.b):
+        total += value_of(probe, np.int64(z.indices[i])) * z.values[i]
+    return total
+
+
+@inner
+def train_scorer(state, probe, slot, reward):
+    """Train f towards the reward of one memory for the probe's unweighted query: squared loss, AdaGrad."""
+    z, theta, squares = key_of(state, slot), state.scorer.theta, state.scorer.squares
+    sparse, rate = state.parameters.sparse, np.float32(state.parameters.scorer_learning_rate)
+    value = np.float32(0.0)
+    for i in range(z.a, z.b):
+        feature = np.int64(z.indices[i]) if sparse else i - z.a
+        value += value_of(probe, feature) * z.values[i] * (np.float32(1.0) + theta[feature])
+    slope = value - reward
+    for i in range(z.a, z.b):
+        feature = np.int64(z.indices[i]) if sparse else i - z.a
+        gradient = slope * value_of(probe, feature) * z.values[i]
+        squares[feature] += gradient * gradient
+        theta[feature] -= rate * gradient / np.sqrt(squares[feature] + _TINY)

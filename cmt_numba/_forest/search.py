@@ -1,0 +1,157 @@
+"""Kernels: QUERY without exploration (Algorithm 2), generalised to several leaves of several trees.
+
+A search reads a node only to learn which node to read next, so by itself it would spend most of its time waiting for
+memory. Therefore several rows are under way at once, each in a *lane* of its own. A lane takes one short step, asks for
+what its next step will read, and lets the others take theirs meanwhile.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import by_reference, by_value, inner, inner_allocating, inner_called, inner_merged, kernel
+from .exploration import explores
+from .filtering import leave_out_others, take_only_way
+from .frontier import (
+    Frontier,
+    begin_path,
+    begin_search,
+    frontier_at,
+    new_frontiers,
+    pass_router,
+    prefetch_here,
+    prefetch_router,
+)
+from .leaf_scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
+from .rows import longest_row, row_of
+from .scorer import Probe, aim_probe, new_probes, probe_at
+
+_MOST_LANES = 8
+_CELLS_OF_PROBES = 1 << 17  # float32 of all lanes' probes that lie in the second-level cache beside other things
+
+# What a lane does next.
+_BEGIN = 0  # with a row
+_CHOOSE = 1  # where to go on from
+_ASK = 2  # where a router keeps its weights for a sparse row is written in the node
+_ROUTE = 3
+_MEET = 4
+_WEIGH = 5
+_SCORE = 6
+_REST = 7  # there are no more rows
+
+
+class Lanes(NamedTuple):
+    """Rows that are looked for side by side."""
+
+    frontiers: Frontier
+    probes: Probe
+    bests: Best
+    row: np.ndarray  # int64 (lanes,)
+    step: np.ndarray  # int64 (lanes,)
+
+
+@inner_allocating
+def _new_lanes(state, rows, first, stop, k):
+    probe_cells = state.parameters.n_features if state.parameters.sparse else 1
+    n = max(1, min(_MOST_LANES, stop - first, _CELLS_OF_PROBES // probe_cells))
+    return Lanes(
+        new_frontiers(state, n),
+        new_probes(state, longest_row(rows, first, stop), n),
+        new_bests(n, k, state.members.shape[2]),
+        np.empty(n, np.int64),
+        np.full(n, _BEGIN, np.int64),
+    )
+
+
+@inner_merged
+def _begin_row(state, lanes, lane, rows, row):
+    """Let a lane begin with a row."""
+    lanes.row[lane] = row
+    aim_probe(state, probe_at(lanes.probes, lane), row_of(rows, row), True)
+    best_at(lanes.bests, lane).n_found[0] = 0
+    begin_search(frontier_at(lanes.frontiers, lane))
+    lanes.step[lane] = _CHOOSE
+
+
+@inner_merged
+def _look_ahead(state, lanes, lane, frontier, x):
+    """Decide what a lane does next at the place that it has come to, and ask for what that will read."""
+    prefetch_here(state, frontier)
+    if frontier.here[0]["place"] < 0:
+        lanes.step[lane] = _MEET
+    elif state.parameters.sparse:
+        lanes.step[lane] = _ASK
+    else:
+        prefetch_router(state, frontier, x)
+        lanes.step[lane] = _ROUTE
+
+
+@inner_merged
+def _take_step(state, lanes, lane, rows, n_leaves, restriction, hits):
+    """Take a lane's next step with the row that it has begun with."""
+    frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
+    here, step, x = frontier.here[0], lanes.step[lane], row_of(rows, lanes.row[lane])
+    arrived = False
+    if step == _ROUTE:
+        if not take_only_way(state, frontier, restriction):
+            pass_router(state, frontier, x)
+        arrived = True
+    elif step == _ASK:
+        prefetch_router(state, frontier, x)
+        lanes.step[lane] = _ROUTE
+    elif step == _MEET:
+        meet_members(state, best, here["tree"], ~here["place"])
+        leave_out_others(restriction, best)
+        lanes.step[lane] = _WEIGH
+    elif step == _WEIGH:
+        weigh_members(state, best, probe, here["tree"], ~here["place"])
+        lanes.step[lane] = _SCORE
+    elif step == _SCORE:
+        score_members(state, best, probe)
+        lanes.step[lane] = _CHOOSE
+    else:
+        unfinished = restriction.slots.size > 0 and best.n_found[0] < best.scores.size
+        arrived = begin_path(state, frontier, n_leaves, state.members.shape[2], unfinished)
+        if not arrived:
+            answer(state, best, lanes.row[lane], hits)
+            lanes.step[lane] = _BEGIN
+    if arrived:
+        _look_ahead(state, lanes, lane, frontier, x)
+
+
+@inner
+def _next_row(row, stop, epsilon, seed):
+    """Return the first row from ``row`` on that does not explore."""
+    while row < stop and explores(seed, row, epsilon):
+        row += 1
+    return row
+
+
+@inner_called
+def _answer_rows(state, lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits):
+    state = by_reference(state)
+    row, n_busy = first, lanes.row.size
+    while n_busy > 0:
+        for lane in range(lanes.row.size):
+            if lanes.step[lane] == _BEGIN:
+                row = _next_row(row, stop, epsilon, seed)
+                if row < stop:
+                    _begin_row(state, lanes, lane, rows, row)
+                    row += 1
+                else:
+                    lanes.step[lane] = _REST
+                    n_busy -= 1
+            elif lanes.step[lane] != _REST:
+                _take_step(state, lanes, lane, rows, n_leaves, restriction, hits)
+
+
+@kernel
+def query_rows(state, rows, first, stop, n_leaves, restriction, epsilon, seed, hits):
+    """QUERY those of the rows ``first .. stop`` that do not explore, writing their answers into the rows of ``hits``.
+
+    With a ``restriction`` a search goes on beyond ``n_leaves`` until it has found as many memories as it shall. Rows do
+    not depend on each other, nor on how they are divided among calls.
+    """
+    state = by_reference(state)
+    lanes = _new_lanes(state, rows, first, stop, hits.ids.shape[1])
+    _answer_rows(by_value(state), lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits)

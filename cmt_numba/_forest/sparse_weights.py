@@ -1,0 +1,246 @@
+"""Kernels: where the weights of sparse routers are kept.
+
+Each router has an open-addressing table of its own for the features it has met, so that the memory of sparse routers
+follows what was touched. Tables grow by doubling inside one array a tree. A freed table goes on a list by its size and
+is used again; when the array is full, ``allocation.py`` moves all tables together.
+
+The size of a table is a power of two, named by its exponent, and no smaller than ``SMALLEST_TABLE_BITS`` says. So
+tables start at multiples of the smallest one, and counted in those a start fits 32 bits.
+"""
+
+import numpy as np
+
+from .._jit import inner
+from .key_store import key_of
+from .rows import hash_feature
+from .state import CELLS_WANTED, FREE_TABLES, NONE, SMALLEST_TABLE_BITS, TABLES_END
+from .topology import first_leaf, next_leaf
+
+
+@inner
+def table_bits(n_features):
+    """Return the size of a table for ``n_features`` features: at most three quarters full."""
+    bits = SMALLEST_TABLE_BITS
+    while 3 * (1 << bits) < 4 * n_features:
+        bits += 1
+    return bits
+
+
+@inner
+def has_cells(state, t, wanted):
+    """Return whether ``wanted`` cells of router storage are free; if not, note that they are wanted."""
+    if state.counters[t, TABLES_END] + wanted <= state.routers.table.shape[1]:
+        return True
+    state.counters[t, CELLS_WANTED] = wanted
+    return False
+
+
+@inner
+def table_start(state, t, node):
+    """Return the first cell of the node's table."""
+    return np.int64(state.nodes[t, node]["table_start"]) << SMALLEST_TABLE_BITS
+
+
+@inner
+def release_table(state, t, node):
+    """Put the node's table, if it has one, on the list of free tables of its size."""
+    record = state.nodes[t, node]
+    bits = np.int64(record["table_bits"])
+    if bits > 0:
+        start = table_start(state, t, node)
+        following = state.counters[t, FREE_TABLES + bits]
+        state.routers.table[t, start]["feature"] = NONE if following == NONE else following >> SMALLEST_TABLE_BITS
+        state.counters[t, FREE_TABLES + bits] = start
+        record["table_bits"] = 0
+        record["table_used"] = 0
+
+
+@inner
+def _take_table(state, t, bits):
+    """Return the start of an empty table, or NONE if there is no room for one."""
+    table = state.routers.table
+    start = state.counters[t, FREE_TABLES + bits]
+    if start != NONE:
+        link = np.int64(table[t, start]["feature"])
+        state.counters[t, FREE_TABLES + bits] = NONE if link == NONE else link << SMALLEST_TABLE_BITS
+    elif has_cells(state, t, 1 << bits):
+        start = state.counters[t, TABLES_END]
+        state.counters[t, TABLES_END] += 1 << bits
+    else:
+        return NONE
+    _empty_cells(table, t, start, bits)
+    return start
+
+
+@inner
+def _empty_cells(table, t, start, bits):
+    """Empty cells. Their weights are 0, so that a sum over all cells of a table need not ask which are empty."""
+    for cell in range(start, start + (1 << bits)):
+        table[t, cell]["feature"] = NONE
+        table[t, cell]["weight"] = 0.0
+
+
+@inner
+def _find(table, t, start, bits, feature):
+    """Return the cell of a feature in a table or, complemented, the empty cell where it would go."""
+    mask = (1 << bits) - 1
+    cell = hash_feature(feature, bits)
+    while True:
+        found = table[t, start + cell]["feature"]
+        if found == feature:
+            return start + cell
+        if found == NONE:
+            return ~(start + cell)
+        cell = (cell + 1) & mask
+
+
+@inner
+def find_cell(state, t, node, feature):
+    """Return the cell of a feature in a node's table or, complemented, the empty cell where it would go."""
+    bits = np.int64(state.nodes[t, node]["table_bits"])
+    return _find(state.routers.table, t, table_start(state, t, node), bits, np.int64(feature))
+
+
+@inner
+def _enlarge_table(state, t, node, bits):
+    """Move the node's router into a larger table; return whether there was room."""
+    record, table = state.nodes[t, node], state.routers.table
+    start = _take_table(state, t, bits)
+    if start == NONE:
+        return False
+    used = record["table_used"]
+    if record["table_bits"] > 0:
+        old_start = table_start(state, t, node)
+        for old in range(old_start, old_start + (1 << np.int64(record["table_bits"]))):
+            feature = np.int64(table[t, old]["feature"])
+            if feature != NONE:
+                _copy_cell(table, t, old, ~_find(table, t, start, bits, feature))
+        release_table(state, t, node)
+    record["table_start"] = start >> SMALLEST_TABLE_BITS
+    record["table_bits"] = bits
+    record["table_used"] = used
+    return True
+
+
+@inner
+def _copy_cell(table, t, source, target):
+    table[t, target]["feature"] = table[t, source]["feature"]
+    table[t, target]["weight"] = table[t, source]["weight"]
+    table[t, target]["square"] = table[t, source]["square"]
+
+
+@inner
+def locate_cells(state, t, node, x, cells):
+    """Write where the router's weight for each feature of the row lies, giving new features a weight of 0.
+
+    Returns False, with nothing changed, if the router's table must grow and there is no room.
+    """
+    record, table = state.nodes[t, node], state.routers.table
+    n_missing = x.b - x.a
+    if record["table_bits"] > 0:
+        n_missing = 0
+        for i in range(x.a, x.b):
+            cells[i - x.a] = find_cell(state, t, node, x.indices[i])
+            n_missing += cells[i - x.a] < 0
+    if n_missing == 0:
+        return True
+    used = record["table_used"] + n_missing
+    bits = table_bits(used)
+    if bits > record["table_bits"] and not _enlarge_table(state, t, node, bits):
+        return False
+    for i in range(x.a, x.b):
+        cell = find_cell(state, t, node, x.indices[i])
+        if cell < 0:
+            cell = ~cell
+            table[t, cell]["feature"] = x.indices[i]
+            table[t, cell]["weight"] = 0.0
+            table[t, cell]["square"] = 0.0
+        cells[i - x.a] = cell
+    record["table_used"] = used
+    return True
+
+
+@inner
+def reset_cells(state, t, node):
+    """Empty the node's table, keeping its size."""
+    _empty_cells(state.routers.table, t, table_start(state, t, node), np.int64(state.nodes[t, node]["table_bits"]))
+    state.nodes[t, node]["table_used"] = 0
+
+
+@inner
+def _count_heavy_cells(table, t, start, size, lightest):
+    n_heavy = 0
+    for cell in range(start, start + size):
+        n_heavy += table[t, cell]["feature"] != NONE and np.abs(table[t, cell]["weight"]) >= lightest
+    return n_heavy
+
+
+@inner
+def copy_heavy_cells(target, source, t, node, share):
+    """Give a node of ``target``, which has none, the table that it has in ``source``, without its negligible weights.
+
+    These are smaller than ``share`` of the table's largest. There must be room.
+    """
+    record, old = target.nodes[t, node], source.routers.table
+    start, size = table_start(source, t, node), 1 << np.int64(source.nodes[t, node]["table_bits"])
+    heaviest = np.float32(0.0)
+    for cell in range(start, start + size):
+        if old[t, cell]["feature"] != NONE:
+            heaviest = max(heaviest, np.abs(old[t, cell]["weight"]))
+    n_heavy = _count_heavy_cells(old, t, start, size, share * heaviest)
+    bits = table_bits(n_heavy)
+    new_start = _take_table(target, t, bits)
+    for cell in range(start, start + size):
+        if old[t, cell]["feature"] != NONE and np.abs(old[t, cell]["weight"]) >= share * heaviest:
+            new = ~_find(target.routers.table, t, new_start, bits, np.int64(old[t, cell]["feature"]))
+            target.routers.table[t, new] = old[t, cell]
+    record["table_start"] = new_start >> SMALLEST_TABLE_BITS
+    record["table_bits"] = bits
+    record["table_used"] = n_heavy
+
+
+@inner
+def drop_absent_cells(state, t, node):
+    """Take the features that no memory below the node has out of its table.
+
+    For the while the features that stay are marked by the sign of their accumulators, which are never negative.
+    """
+    record, table = state.nodes[t, node], state.routers.table
+    if record["table_bits"] == 0:
+        return
+    leaf = first_leaf(state, t, node)
+    while leaf != NONE:
+        for i in range(state.leaves[t, leaf]["size"]):
+            x = key_of(state, np.int64(state.members[t, leaf, i]))
+            for j in range(x.a, x.b):
+                cell = find_cell(state, t, node, x.indices[j])
+                if cell >= 0:
+                    table[t, cell]["square"] = -np.abs(table[t, cell]["square"])
+        leaf = next_leaf(state, t, node, leaf)
+    start = table_start(state, t, node)
+    end = start + (1 << np.int64(record["table_bits"]))
+    for cell in range(start, end):
+        while table[t, cell]["feature"] != NONE and not np.signbit(table[t, cell]["square"]):
+            _erase_cell(state, t, node, cell - start)
+            record["table_used"] -= 1
+    for cell in range(start, end):
+        table[t, cell]["square"] = np.abs(table[t, cell]["square"])
+
+
+@inner
+def _erase_cell(state, t, node, gap):
+    """Empty a cell of the node's table, moving later entries of its run up so that no search breaks off early."""
+    table, start = state.routers.table, table_start(state, t, node)
+    bits = np.int64(state.nodes[t, node]["table_bits"])
+    mask = (1 << bits) - 1
+    cell = gap
+    while True:
+        cell = (cell + 1) & mask
+        feature = np.int64(table[t, start + cell]["feature"])
+        if feature == NONE:
+            break
+        if ((cell - hash_feature(feature, bits)) & mask) >= ((cell - gap) & mask):
+            _copy_cell(table, t, start + cell, start + gap)
+            gap = cell
+    table[t, start + gap]["feature"] = NONE
+    table[t, start + gap]["weight"] = 0.0

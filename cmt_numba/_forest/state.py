@@ -1,0 +1,242 @@
+"""The whole state of a forest as arrays, and their meaning.
+
+Every array has one owner and one meaning, and all of them together are a :class:`State`, the one argument that
+kernels share. Arrays that belong to trees have the tree as their first axis, so each tree lives in a slab of its own
+and several trees can grow at once without touching each other's memory.
+
+A *slot* is a memory's row in the key store: slots are always ``0 .. n_memories - 1``, because a removal moves the
+last memory into the gap. A *place* is an internal node (``place >= 0``) or a leaf (``place < 0``, leaf ``~place``).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import inner_exported
+
+# Typed, because numba would compile a function anew for every Python integer that it is called with.
+NONE = np.int64(-1)
+"""No node, no leaf, no memory: the end of every list."""
+
+LEFT = np.int64(0)
+RIGHT = np.int64(1)
+
+MOST_FEATURES = 2**31 - 1
+"""Feature indices are int32."""
+
+MOST_MEMORIES = 2**31 - 1
+"""Slots are int32."""
+
+# Columns of ``State.counters``, one row a tree.
+ROOT = 0  # place of the root
+COUNT = 1  # memories in the tree: exactly the slots 0 .. COUNT - 1
+NODES_END = 2  # internal nodes ever used: rows below it are live or on the free list
+FREE_NODE = 3  # head of the list of freed nodes, linked through their parents
+LEAVES_END = 4
+FREE_LEAF = 5  # head of the list of freed leaves, linked through their parents
+TABLES_END = 6  # router storage ever used, in cells
+CELLS_WANTED = 7  # with TABLES_FULL: how much router storage must be free to go on
+REROUTES_LEFT = 8  # the step under way, see ``insert_remove.py``
+MOVING_SLOT = 9
+MOVING_PLACE = 10
+MOVED_FROM = 11
+NEXT_ROW = 12  # of the update or reroutes under way
+TAUGHT_FROM = 13  # of the row that the tree is being taught: the place up to which it has been
+FREE_TABLES = 14  # and the columns after it: heads of the lists of freed router tables of 1, 2, 4, ... cells
+N_TABLE_SIZES = 32
+N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
+
+# Entries of ``Keys.totals``.
+N_MEMORIES = 0
+NEXT_ID = 1
+VALUES_END = 2  # cells of ``Keys.values`` ever used (sparse keys)
+VALUES_LIVE = 3  # cells of ``Keys.values`` that belong to a memory (sparse keys)
+LONGEST = 4  # most cells that one key has taken
+N_TOTALS = 5
+
+# What a kernel answers. Anything but DONE says which arrays must grow before it can go on.
+DONE = 0
+NODES_FULL = 1
+LEAVES_FULL = 2
+TABLES_FULL = 3
+
+SMALLEST_TABLE_BITS = 4
+
+
+class Parameters(NamedTuple):
+    """What is fixed for a forest's life, passed to kernels by value."""
+
+    n_trees: int
+    n_features: int
+    sparse: bool
+    alpha: float
+    leaf_multiplier: float
+    n_reroutes: int
+    router_loss: int
+    router_learning_rate: float
+    sure_margin: float
+    scorer_loss: int
+    scorer_learning_rate: float
+
+
+class Keys(NamedTuple):
+    """The key store: unit-length float32 keys by slot, and the map from ids to slots.
+
+    A dense key is ``values[slot * n_features : (slot + 1) * n_features]``; ``indices`` and ``spans`` are empty.
+    A sparse key is the cells ``spans[slot, 0] .. spans[slot, 1]`` of ``values`` and ``indices``.
+    """
+
+    values: np.ndarray  # float32 (cells,)
+    indices: np.ndarray  # int32 (cells,)
+    spans: np.ndarray  # int64 (capacity, 2)
+    ids: np.ndarray  # int64 (capacity,)
+    slot_table: np.ndarray  # int32 (power of two,): open addressing by id, NONE where empty
+    totals: np.ndarray  # int64 (N_TOTALS,)
+
+
+NODE = np.dtype(
+    [
+        ("child", np.int32, (2,)),  # places
+        ("below", np.int32, (2,)),  # memories below each child
+        ("parent", np.int32),
+        ("generation", np.int32),  # how often the row has been freed
+        ("examples", np.int64),  # memories that INSERT has trained the router on
+        ("mistakes", np.int64),  # of those, routed against their label after training
+        ("bias", np.float32),  # of the router
+        ("bias_square", np.float32),
+        ("departed", np.int32),  # memories removed from below since the router last forgot
+        ("table_start", np.int32),  # a sparse router's table, see ``sparse_weights.py``
+        ("table_bits", np.int32),  # 0 where there is none, as in every row that is not in use
+        ("table_used", np.int32),
+    ],
+    align=True,
+)
+"""An internal node: 64 bytes, a single cache line for everything but the router's weights."""
+
+LEAF = np.dtype([("size", np.int32), ("parent", np.int32), ("packed", np.int32)])
+"""A leaf, but for its memories. ``packed`` is where its codes begin in ``State.packed``, NONE if they are not there."""
+
+WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square", np.float32)])
+"""A sparse router's weight for one feature, with its AdaGrad accumulator: one cache line serves all three."""
+
+
+class Routers(NamedTuple):
+    """Weights of the routers and their AdaGrad accumulators, the sums of squared gradients.
+
+    Dense: the weights of node ``v`` are ``n_features`` cells of ``weights`` from ``v * 2 * n_features``, and the
+    accumulators the cells after these. Sparse: an open-addressing table of ``2 ** table_bits`` cells of ``table``,
+    which holds only features that the node has met.
+    """
+
+    weights: np.ndarray  # float32 (trees, cells): dense only
+    table: np.ndarray  # WEIGHT_CELL (trees, cells): sparse only
+
+
+class Scorer(NamedTuple):
+    """The global scorer's weights; both arrays are empty until the first reward."""
+
+    theta: np.ndarray  # float32 (n_features,)
+    squares: np.ndarray  # float32 (n_features,)
+
+
+CODE_MARKS = np.dtype([("scale", np.float32), ("error", np.float32)])
+"""What a code is to be multiplied by, and how far it then is from its key: see ``quantization.py``."""
+
+
+class Codes(NamedTuple):
+    """Dense keys once more, as 8-bit integers; both arrays are empty if keys are sparse."""
+
+    values: np.ndarray  # int8 (capacity * n_features,)
+    marks: np.ndarray  # CODE_MARKS (capacity,)
+
+
+class Packed(NamedTuple):
+    """Copies of the codes in the order of each tree's leaves, as far as these have not changed since.
+
+    There are none for the first tree, in whose order the memories lie themselves: see ``compaction.py``.
+    """
+
+    values: np.ndarray  # int8 (trees - 1, memories * n_features)
+    marks: np.ndarray  # CODE_MARKS (trees - 1, memories)
+
+
+class State(NamedTuple):
+    """All there is to a forest."""
+
+    parameters: Parameters
+    keys: Keys
+    codes: Codes
+    packed: Packed
+    nodes: np.ndarray  # NODE (trees, nodes)
+    leaves: np.ndarray  # LEAF (trees, leaves)
+    members: np.ndarray  # int32 (trees, leaves, width): the slots in each leaf
+    leaf_of: np.ndarray  # int32 (trees, capacity): the leaf that holds each slot
+    routers: Routers
+    scorer: Scorer
+    counters: np.ndarray  # int64 (trees, N_COUNTERS)
+    streams: np.ndarray  # uint64 (trees + 1,): one random stream a tree, the last for queries
+
+
+@inner_exported
+def leaf_limit(leaf_multiplier, n):
+    """Return how many memories a leaf may hold in a tree of ``n``: c log2(n), at least 1."""
+    if n < 2:
+        return 1
+    return max(1, int(leaf_multiplier * np.log2(n)))
+
+
+def new_keys() -> Keys:
+    """Return an empty key store."""
+    return Keys(
+        values=np.empty(0, np.float32),
+        indices=np.empty(0, np.int32),
+        spans=np.empty((0, 2), np.int64),
+        ids=np.empty(0, np.int64),
+        slot_table=np.full(1, NONE, np.int32),
+        totals=np.zeros(N_TOTALS, np.int64),
+    )
+
+
+def new_scorer() -> Scorer:
+    """Return a scorer that has learned nothing: the cosine."""
+    return Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32))
+
+
+def no_packed(trees: int) -> Packed:
+    """Return what stands for no packed codes."""
+    return Packed(values=np.empty((trees - 1, 0), np.int8), marks=np.empty((trees - 1, 0), CODE_MARKS))
+
+
+def new_state(parameters: Parameters, streams: np.ndarray) -> State:
+    """Return the state of an empty forest with these random streams: each tree is one empty leaf."""
+    trees = parameters.n_trees
+    counters = np.full((trees, N_COUNTERS), NONE, np.int64)
+    counters[:, [COUNT, NODES_END, TABLES_END, CELLS_WANTED, REROUTES_LEFT]] = 0
+    counters[:, ROOT] = ~0
+    counters[:, LEAVES_END] = 1
+    return State(
+        parameters=parameters,
+        keys=new_keys(),
+        codes=Codes(values=np.empty(0, np.int8), marks=np.empty(0, CODE_MARKS)),
+        packed=no_packed(trees),
+        nodes=np.empty((trees, 0), NODE),
+        leaves=np.array([[(0, NONE, NONE)]] * trees, LEAF),
+        members=np.empty((trees, 1, 1), np.int32),
+        leaf_of=np.empty((trees, 0), np.int32),
+        routers=Routers(
+            weights=np.empty((trees, 0), np.float32),
+            table=np.empty((trees, 0), WEIGHT_CELL),
+        ),
+        scorer=new_scorer(),
+        counters=counters,
+        streams=streams.copy(),
+    )
+
+
+def count_bytes(state: State) -> int:
+    """Return the bytes that the state's arrays have allocated."""
+    total = 0
+    for part in state:
+        arrays = part if isinstance(part, tuple) else (part,)
+        total += sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+    return total

@@ -1,0 +1,1 @@
+"""Linear models over labels and values, and the search for candidates."""

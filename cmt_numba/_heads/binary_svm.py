@@ -1,0 +1,263 @@
+"""Kernels: what a multi-label head learns: of each label that comes into question, whether the row has it.
+
+Every label is a linear support vector machine of its own with squared slack, whose bias is the weight of one more
+feature. It starts at 0 and is solved in the dual, by one row after another in closed form, over the rows that it learns
+from (see ``hard_negatives.py``). A row has a label if its score is positive; scores are asked to lie 1 away from 0.
+
+All other rows share no telling feature with the label's own, so the label's score of them is its bias. They count as
+rows without features, and as they are all alike, a single dual variable stands for them. Without them a rare label
+would not learn that it is rare.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest.linear_model import dense_start
+from .._forest.rng import random_below
+from .._forest.rows import Row, Rows, dot, longest_row, row_of, squared_length
+from .._forest.scorer import gathered_dot
+from .._forest.sparse_weights import find_cell, has_cells, locate_cells, table_bits
+from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_FULL
+from .._jit import by_reference, inner, inner_allocating, kernel
+
+_SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
+_CLOSE_ENOUGH = 1e-4  # a smaller step is none
+_FARTHEST = 0.003  # a sweep whose longest step is shorter is the last one
+_SWEEPS_TO_CHECK = 5  # one in so many looks at all rows, the others at those that the last one learned from
+
+
+class Duties(NamedTuple):
+    """What is asked of labels by all rows together."""
+
+    softness: float  # so much less than the margin is asked for, for each weight
+    n_rows: np.ndarray  # int64 (labels,): rows there are; those that a label does not learn from have no features
+    of_others: np.ndarray  # float32 (labels,): the dual variables of all of those together
+
+
+class Bench(NamedTuple):
+    """Room to solve one label after another. Features are numbered as they occur in the rows in hand."""
+
+    features: np.ndarray  # int32: which feature of the head each one is
+    weights: np.ndarray  # float32, of the label in hand
+    met: np.ndarray  # int64: the last label that had rows with the feature
+    touched: np.ndarray  # int32: the features of the label's rows
+    kept: np.ndarray  # float32: room for those weights that go back to the head
+    cells: np.ndarray  # int64: room to locate them in the head
+    active: np.ndarray  # int64: the entries of the pairs that still learn
+    sizes: np.ndarray  # float32 (rows,): squared lengths; the bias is one feature more
+    stream: np.ndarray  # uint64 (1,): of random numbers
+
+
+def new_duties(aggressiveness: float, n_rows: np.ndarray) -> Duties:
+    """Return the duties of labels that nothing has been learned from."""
+    return Duties(_SOFTNESS / aggressiveness, n_rows, np.zeros(n_rows.size, np.float32))
+
+
+def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
+    """Return sparse rows with their features numbered as they occur, and the features: int32."""
+    if not rows.sparse:
+        return rows, np.empty(0, np.int32)
+    features, indices = np.unique(rows.indices, return_inverse=True)
+    return rows._replace(indices=indices.astype(np.int32), n_features=features.size), features.astype(np.int32)
+
+
+@inner_allocating
+def _new_bench(rows, features, most):
+    d, n_rows = rows.n_features, rows.offsets.size - 1
+    return Bench(
+        features,
+        np.zeros(d, np.float32),
+        np.full(d, NONE, np.int64),
+        np.empty(d, np.int32),
+        np.empty(d, np.float32),
+        np.empty(d, np.int64),
+        np.empty(most, np.int64),
+        np.empty(n_rows, np.float32),
+        np.zeros(1, np.uint64),
+    )
+
+
+@inner
+def _measure_rows(bench, rows):
+    for row in range(bench.sizes.size):
+        bench.sizes[row] = squared_length(row_of(rows, row)) + np.float32(1.0)
+
+
+@inner
+def _score(bench, x):
+    if x.indices.size == 0:
+        return dot(bench.weights, np.int64(0), x.values, x.a, x.b - x.a)
+    return gathered_dot(bench.weights, x.indices[x.a : x.b], x.values[x.a : x.b])
+
+
+@inner
+def _add(bench, x, amount):
+    values = x.values[x.a : x.b]
+    if x.indices.size == 0:
+        for i in range(values.size):
+            bench.weights[i] += amount * values[i]
+    else:
+        indices = x.indices[x.a : x.b]
+        for i in range(values.size):
+            bench.weights[indices[i]] += amount * values[i]
+
+
+@inner
+def _touch_features(bench, rows, pairs, label, first, stop):
+    """List the features of the label's rows, and return how many they are."""
+    n_touched = 0
+    for pair in range(first, stop):
+        x = row_of(rows, pairs.rows[pair])
+        for i in range(x.a, x.b):
+            feature = np.int64(x.indices[i])
+            if bench.met[feature] != label:
+                bench.met[feature] = label
+                bench.touched[n_touched] = feature
+                n_touched += 1
+    return n_touched
+
+
+@inner
+def _load(head, bench, label, n_touched):
+    """Lay a label's weights on the bench."""
+    if not head.parameters.sparse:
+        start = dense_start(head, label)
+        for i in range(bench.weights.size):
+            bench.weights[i] = head.routers.weights[0, start + i]
+        return
+    started = head.nodes[0, label]["table_bits"] > 0
+    for i in range(n_touched):
+        weight = np.float32(0.0)
+        if started:
+            cell = find_cell(head, 0, label, bench.features[bench.touched[i]])
+            if cell >= 0:
+                weight = head.routers.table[0, cell]["weight"]
+        bench.weights[bench.touched[i]] = weight
+
+
+@inner
+def _store(head, bench, label, n_touched, share):
+    """Take a label's weights back from the bench; new ones only if they are not negligible. There must be room."""
+    if not head.parameters.sparse:
+        start = dense_start(head, label)
+        for i in range(bench.weights.size):
+            head.routers.weights[0, start + i] = bench.weights[i]
+        return
+    lightest = np.float32(0.0)
+    for i in range(n_touched):
+        lightest = max(lightest, share * np.abs(bench.weights[bench.touched[i]]))
+    started = head.nodes[0, label]["table_bits"] > 0
+    n_kept = 0
+    for i in range(n_touched):
+        local = bench.touched[i]
+        weight = bench.weights[local]
+        feature = bench.features[local]
+        kept = weight != 0.0 and np.abs(weight) >= lightest
+        if not kept and started:
+            kept = find_cell(head, 0, label, feature) >= 0
+        if kept:
+            bench.touched[n_kept] = feature  # over what has been read
+            bench.kept[n_kept] = weight
+            n_kept += 1
+    row = Row(bench.kept, bench.touched, 0, n_kept)
+    locate_cells(head, 0, label, row, bench.cells)
+    for i in range(n_kept):
+        head.routers.table[0, bench.cells[i]]["weight"] = bench.kept[i]
+
+
+@inner
+def _has_room(head, label, n_touched):
+    """Return whether the head could take a weight for every feature of a label's rows."""
+    if not head.parameters.sparse:
+        return True
+    return has_cells(head, 0, 1 << table_bits(head.nodes[0, label]["table_used"] + n_touched))
+
+
+@inner
+def _hold_others_off(bias, label, n_others, duties):
+    """Return the bias that keeps all rows without features as far below 0 as the margin asks for."""
+    softness = np.float32(duties.softness / n_others)
+    short = np.float32(1.0) + bias - softness * duties.of_others[label]
+    change = max(short / (np.float32(1.0) + softness), -duties.of_others[label])
+    duties.of_others[label] += change
+    return bias - change
+
+
+@inner
+def _sweep(bench, rows, pairs, n_active, bias, softness):
+    """Go once through the active pairs. Returns the new bias, the longest step and how many pairs still learn."""
+    farthest, n_learning = np.float32(0.0), 0
+    for i in range(n_active):
+        # In random order, drawn on the way: in any fixed one it takes many more sweeps.
+        drawn = i + random_below(bench.stream, 0, n_active - i)
+        pair = bench.active[drawn]
+        bench.active[drawn] = bench.active[i]
+        x = row_of(rows, pairs.rows[pair])
+        sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
+        weight = pairs.weights[pair]
+        short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
+        change = max(short / (bench.sizes[pairs.rows[pair]] + softness), -weight)
+        if np.abs(change) >= _CLOSE_ENOUGH:
+            _add(bench, x, sign * change)
+            bias += sign * change
+            pairs.weights[pair] = weight + change
+            farthest = max(farthest, np.abs(change))
+        if pairs.weights[pair] > 0.0 or change > 0.0:
+            bench.active[n_learning] = pair
+            n_learning += 1
+    return bias, farthest, n_learning
+
+
+@inner
+def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
+    """Solve a label whose weights lie on the bench; return its bias."""
+    n_others = duties.n_rows[label] - (stop - first)
+    n_active = 0
+    for sweep in range(n_sweeps):
+        checks = sweep % _SWEEPS_TO_CHECK == 0
+        if checks:
+            n_active = stop - first
+            for i in range(n_active):
+                bench.active[i] = first + i
+        bias, farthest, n_active = _sweep(bench, rows, pairs, n_active, bias, np.float32(duties.softness))
+        if n_others > 0:
+            bias = _hold_others_off(bias, label, n_others, duties)
+        if checks and farthest < _FARTHEST:
+            break
+    return bias
+
+
+@inner
+def _learn_label(head, bench, rows, pairs, label, first, stop, duties, n_sweeps, share):
+    """Learn a label from the pairs ``first .. stop``; return False if the head must grow and there is no room."""
+    n_touched = _touch_features(bench, rows, pairs, label, first, stop) if head.parameters.sparse else 0
+    if not _has_room(head, label, n_touched):
+        return False
+    _load(head, bench, label, n_touched)
+    bias = np.float32(head.nodes[0, label]["bias"])
+    head.nodes[0, label]["bias"] = _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps)
+    _store(head, bench, label, n_touched, share)
+    return True
+
+
+@kernel
+def learn_memberships(head, rows, features, pairs, duties, n_sweeps, share):
+    """Train the head on pairs of labels and rows, label by label.
+
+    The features of sparse ``rows`` are numbered as they occur: number ``i`` is the head's ``features[i]``. Each label
+    takes at most so many sweeps over its rows, and keeps no new weights below ``share`` of its largest. Goes on from
+    the label in the head's counters.
+    """
+    head = by_reference(head)
+    bench = _new_bench(rows, features, longest_row(pairs, 0, pairs.offsets.size - 1))
+    _measure_rows(bench, rows)
+    while head.counters[0, NEXT_ROW] < pairs.offsets.size - 1:
+        label = head.counters[0, NEXT_ROW]
+        first, stop = pairs.offsets[label], pairs.offsets[label + 1]
+        if first < stop and not _learn_label(
+            head, bench, rows, pairs, label, first, stop, duties, n_sweeps, np.float32(share)
+        ):
+            return TABLES_FULL
+        head.counters[0, NEXT_ROW] += 1
+    return DONE

@@ -1,0 +1,98 @@
+"""Kernels: the pairs of labels and rows that a multi-label head learns from, listed label by label.
+
+A label is paired with the rows that have it, and with its *rivals* in reverse: the rows for which it came into question
+though they do not have it. Each pair has a dual variable, its weight in the label's scorer.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest.state import NONE
+from .._jit import kernel
+
+
+class Pairs(NamedTuple):
+    """Label ``l`` is paired with the rows of the entries ``offsets[l] .. offsets[l + 1]``, each only once."""
+
+    offsets: np.ndarray  # int64 (labels + 1,)
+    rows: np.ndarray  # int32
+    has: np.ndarray  # bool: the row has the label
+    weights: np.ndarray  # float32: what the row has added to the label's scorer, or taken from it
+
+
+def _offsets(counts: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+def pair_with_answers(rows: np.ndarray, labels: np.ndarray, n_labels: int) -> Pairs:
+    """Return pairs for as many labels, of which ``labels[i]`` is one that row ``rows[i]`` has."""
+    by_label = np.argsort(labels, kind="stable")
+    n = labels.size
+    offsets = _offsets(np.bincount(labels, minlength=n_labels))
+    return Pairs(offsets, rows[by_label].astype(np.int32), np.ones(n, np.bool_), np.zeros(n, np.float32))
+
+
+def pair_with_all(answers: Pairs, labels: np.ndarray, order: np.ndarray) -> Pairs:
+    """Return pairs of some labels with all rows, in the given order."""
+    counts = np.zeros(answers.offsets.size - 1, np.int64)
+    counts[labels] = order.size
+    n = labels.size * order.size
+    rows = np.tile(order.astype(np.int32), labels.size)
+    pairs = Pairs(_offsets(counts), rows, np.zeros(n, np.bool_), np.zeros(n, np.float32))
+    place = np.empty(order.size, np.int64)
+    place[order] = np.arange(order.size)
+    for label in labels:
+        its_own = answers.rows[answers.offsets[label] : answers.offsets[label + 1]]
+        pairs.has[pairs.offsets[label] + place[its_own]] = True
+    return pairs
+
+
+def pair_with_rivals(pairs: Pairs, rivals: np.ndarray, order: np.ndarray) -> Pairs:
+    """Return the pairs that count, and those of rows with the labels that came into question for them.
+
+    Pairs of a row that has not the label, and of no weight, do not count. ``rivals`` has a row for each row, with NONE
+    after the last label.
+    """
+    n_labels = pairs.offsets.size - 1
+    found = _offsets(np.bincount(rivals[rivals != NONE], minlength=n_labels))
+    rows = np.empty(found[-1], np.int32)
+    sort_by_label(rivals, order, found[:-1].copy(), rows)
+    most = pairs.rows.size + rows.size
+    merged = Pairs(
+        np.zeros(n_labels + 1, np.int64), np.empty(most, np.int32), np.zeros(most, np.bool_), np.zeros(most, np.float32)
+    )
+    merge_pairs(pairs, found, rows, np.full(order.size, NONE, np.int64), merged)
+    n = merged.offsets[-1]
+    return Pairs(merged.offsets, merged.rows[:n], merged.has[:n], merged.weights[:n])
+
+
+@kernel
+def sort_by_label(rivals, order, ends, rows):
+    """Write each label's rows in the given order, from ``ends[label]`` on."""
+    for row in order:
+        for i in range(rivals.shape[1]):
+            label = rivals[row, i]
+            if label == NONE:
+                break
+            rows[ends[label]] = row
+            ends[label] += 1
+
+
+@kernel
+def merge_pairs(pairs, offsets, rows, paired_with, merged):
+    """Write the pairs that count and then, for each label, those of its ``rows`` that are not among them."""
+    end = 0
+    for label in range(offsets.size - 1):
+        for pair in range(pairs.offsets[label], pairs.offsets[label + 1]):
+            if pairs.has[pair] or pairs.weights[pair] > 0.0:
+                merged.rows[end] = pairs.rows[pair]
+                merged.has[end] = pairs.has[pair]
+                merged.weights[end] = pairs.weights[pair]
+                paired_with[pairs.rows[pair]] = label
+                end += 1
+        for i in range(offsets[label], offsets[label + 1]):
+            if paired_with[rows[i]] != label:
+                merged.rows[end] = rows[i]
+                end += 1
+        merged.offsets[label + 1] = end

@@ -1,0 +1,109 @@
+"""Kernels: the head's scorers once more, laid out to be read: what holds them otherwise is made to be changed.
+
+Weights of sparse scorers become lists without gaps. Those of dense scorers keep the upper half of their bits
+(bfloat16), which is half of what has to be read and exact to a 500th of each weight.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._forest.scorer import gathered_dot
+from .._forest.sparse_weights import table_start
+from .._forest.state import NONE
+from .._jit import by_reference, inner, inner_fastmath, kernel
+
+
+class Digest(NamedTuple):
+    """All scorers, of a sparse head or of a dense one; of no labels where there is no digest.
+
+    The weights of sparse label ``l`` are the entries ``offsets[l] .. offsets[l + 1]``.
+    """
+
+    offsets: np.ndarray  # int64 (labels + 1,)
+    features: np.ndarray  # int32
+    weights: np.ndarray  # float32
+    halves: np.ndarray  # uint16 (labels, features)
+
+    @property
+    def n_labels(self) -> int:
+        """How many labels' sparse scorers there are."""
+        return self.offsets.size - 1
+
+
+def new_digest(n_cells: np.ndarray) -> Digest:
+    """Return a digest to be filled in of sparse scorers with so many cells."""
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(n_cells, dtype=np.int64)])
+    features, weights = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
+    return Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
+
+
+def digest_of(weights: np.ndarray) -> Digest:
+    """Return the digest of dense scorers: float32, shape (labels, features)."""
+    bits = np.ascontiguousarray(weights).view(np.uint32)
+    halves = ((bits + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint16)
+    return no_digest()._replace(halves=halves)
+
+
+class Common(NamedTuple):
+    """Labels so frequent that they come into question for every row, and their sparse scorers by feature.
+
+    Feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``. What every row asks is answered together: only the
+    weights that the row has a feature for are read.
+    """
+
+    labels: np.ndarray  # int64
+    offsets: np.ndarray  # int64 (features + 1,), or (1,) where the scorers are not laid out
+    places: np.ndarray  # int32: of an entry's label in ``labels``
+    weights: np.ndarray  # float32
+
+
+def common_labels(labels: np.ndarray) -> Common:
+    """Return common labels whose scorers are not laid out."""
+    return Common(labels, np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+
+
+def laid_out(common: Common, digest: Digest, n_features: int) -> Common:
+    """Return common labels with their sparse scorers by feature, as the digest has them."""
+    scorers = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (digest.n_labels, n_features))
+    columns = scorers[common.labels].tocsc()
+    return Common(common.labels, columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data)
+
+
+def no_digest() -> Digest:
+    """Return what stands for no digest."""
+    return new_digest(np.empty(0, np.int64))
+
+
+@kernel
+def list_cells(head, digest):
+    """Fill in the digest of a sparse head."""
+    head = by_reference(head)
+    table = head.routers.table
+    for label in range(digest.offsets.size - 1):
+        end = digest.offsets[label]
+        if head.nodes[0, label]["table_bits"] > 0:
+            start = table_start(head, 0, label)
+            for cell in range(start, start + (1 << np.int64(head.nodes[0, label]["table_bits"]))):
+                if table[0, cell]["feature"] != NONE:
+                    digest.features[end] = table[0, cell]["feature"]
+                    digest.weights[end] = table[0, cell]["weight"]
+                    end += 1
+
+
+@inner_fastmath
+def _halved_dot(values, halves):
+    total = np.float32(0.0)
+    for i in range(values.size):
+        total += values[i] * np.uint32(np.uint32(halves[i]) << np.uint32(16)).view(np.float32)
+    return total
+
+
+@inner
+def digested_margin(digest, label, probe):
+    """Return a scorer's margin, but for its bias, of the row that a direct probe has been aimed at."""
+    if digest.halves.size > 0:
+        return _halved_dot(probe.values, digest.halves[label])
+    a, b = digest.offsets[label], digest.offsets[label + 1]
+    return gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])

@@ -1,0 +1,112 @@
+"""Everything that must hold of what classifiers learn beside their trees: the head, and the examples by label."""
+
+import numpy as np
+
+from ..._forest.invariants.errors import require
+from ..._forest.invariants.keys import check_key_frame, check_keys
+from ..._forest.invariants.layout import check_layout
+from ..._forest.invariants.linear_models import check_model_frame, check_models
+from ..._forest.invariants.numbers import all_finite, all_within, are_offsets
+from ..._forest.state import N_MEMORIES, NODES_END, NONE
+from ..examples import Examples
+from ..inference_weights import Common, Digest
+from ..inverted_index import Postings
+from ..label_scorers import HEAD_LOSSES, MIRA, Head
+from .layout import EXAMPLES, HEAD
+
+
+def check_head_frame(head: Head, n_labels: int) -> None:
+    """Raise InvariantError unless the arrays of a head for so many labels are of the right kind and long enough.
+
+    Looks at no array but ``counters`` and a few entries of others.
+    """
+    d, sparse = head.parameters.n_features, head.parameters.sparse
+    require(0 <= head.parameters.loss < len(HEAD_LOSSES), "the head has no such loss")
+    require(0.0 < head.parameters.learning_rate <= 1e6, "the head's learning rate is out of range")
+    check_layout(head, HEAD, {"trees": 1})
+    check_model_frame(head)
+    require(head.counters[0, NODES_END] == n_labels, f"the head must have a scorer for each of {n_labels} labels")
+    digest, postings, common = head.digest, head.postings, head.common
+    listed = digest.features.size > 0
+    require(digest.offsets.size == (n_labels + 1 if listed else digest.offsets.size), "the digest misses a label")
+    require(sparse or not listed, "the digest of a dense head has no lists")
+    require(digest.halves.size == 0 or not sparse, "the digest of a sparse head has only lists")
+    require(digest.halves.size == 0 or digest.halves.shape == (n_labels, d), "the digest misses a label or feature")
+    require(are_ends(digest.offsets, digest.features.size), "the digest is cut off")
+    indexed = postings.n_labels > 0
+    require(0 <= postings.n_labels <= n_labels, "the index has labels that do not exist")
+    require(sparse or not indexed, "a dense head has no index")
+    require(postings.offsets.size == (d + 1 if indexed else 1), "the index must have a list for each feature")
+    require(are_ends(postings.offsets, postings.labels.size), "the index is cut off")
+    require(common.labels.size <= n_labels, "there are too many common labels")
+    lengths = (1, d + 1) if sparse else (1,)
+    require(common.offsets.size in lengths, "common labels must have a list for each feature, or none if dense")
+    require(are_ends(common.offsets, common.places.size), "the lists of common labels are cut off")
+
+
+def are_ends(offsets: np.ndarray, n_entries: int) -> bool:
+    """Return whether the first and the last offset are what they must be."""
+    return bool(offsets.size > 0 and offsets[0] == 0 and offsets[-1] == n_entries)
+
+
+def check_head(head: Head, n_labels: int) -> None:
+    """Raise InvariantError if anything is wrong with a head for so many labels."""
+    check_head_frame(head, n_labels)
+    used = np.arange(n_labels)
+    check_models(head, 0, used, "the head", sums=head.parameters.loss == MIRA)
+    _check_digest(head.digest, head.parameters.n_features)
+    _check_postings(head.postings)
+    _check_common(head.common, n_labels)
+    gaps = head.gaps
+    require(all_finite(gaps) and bool(np.all(gaps >= 0)), "a gap is negative")
+    require(gaps[0] > 0 or gaps[1] == 0, "there are gaps of no examples")
+
+
+def _check_digest(digest: Digest, n_features: int) -> None:
+    require(are_offsets(digest.offsets, digest.features.size), "the digest's lists overlap")
+    require(all_within(digest.features, 0, n_features - 1), "the digest has a feature that does not exist")
+    require(all_finite(digest.weights), "the digest has a weight that is not finite")
+    # The upper halves of float32 whose exponent is all ones are infinities and NaN.
+    finite = (digest.halves & np.uint16(0x7F80)) != 0x7F80
+    require(bool(finite.all()), "the digest has a weight that is not finite")
+
+
+def _check_postings(postings: Postings) -> None:
+    require(are_offsets(postings.offsets, postings.labels.size), "the index's lists overlap")
+    require(all_within(postings.labels, 0, postings.n_labels - 1), "the index has a label that does not exist")
+    require(all_finite(postings.weights), "the index has a weight that is not finite")
+
+
+def _check_common(common: Common, n_labels: int) -> None:
+    require(all_within(common.labels, 0, n_labels - 1), "a common label does not exist")
+    require(np.unique(common.labels).size == common.labels.size, "a label is common twice")
+    require(are_offsets(common.offsets, common.places.size), "the lists of common labels overlap")
+    require(all_within(common.places, 0, common.labels.size - 1), "a list of common labels has another label")
+    require(all_finite(common.weights), "a common label has a weight that is not finite")
+
+
+def check_example_frame(examples: Examples) -> None:
+    """Raise InvariantError unless the arrays of a store of examples are of the right kind and long enough."""
+    check_layout(examples, EXAMPLES, {"weights of the scorer": 0})
+    check_key_frame(examples.parameters, examples.keys)
+    require(examples.label_of.size >= examples.keys.totals[N_MEMORIES], "examples must have a label each")
+
+
+def check_examples(examples: Examples, n_labels: int) -> None:
+    """Raise InvariantError if anything is wrong with a store of examples of so many labels."""
+    check_example_frame(examples)
+    check_keys(examples.parameters, examples.keys)
+    n = int(examples.keys.totals[N_MEMORIES])
+    require(np.array_equal(examples.keys.ids[:n], np.arange(n)), "an example has another id than its place")
+    label_of, next_of, first_of = examples.label_of[:n], examples.next_of[:n], examples.first_of
+    require(all_within(label_of, 0, n_labels - 1), "an example has a label that does not exist")
+    require(n == 0 or int(label_of.max()) < first_of.size, "a label has no list of examples")
+    # Lists lead from newer examples to older ones, so they end.
+    require(bool(np.all((next_of >= NONE) & (next_of < np.arange(n)))), "a list of examples is broken")
+    require(all_within(first_of, int(NONE), n - 1), "a list of examples is broken")
+    labels = np.flatnonzero(first_of != NONE)
+    require(np.array_equal(label_of[first_of[labels]], labels), "a label's list begins with another's example")
+    followed = np.flatnonzero(next_of != NONE)
+    require(np.array_equal(label_of[next_of[followed]], label_of[followed]), "a label's list goes on with another's")
+    listed = np.bincount(np.concatenate([first_of[labels], next_of[followed]]), minlength=n)
+    require(bool(np.all(listed == 1)), "an example is in no list, or twice")

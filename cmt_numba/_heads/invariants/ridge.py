@@ -1,0 +1,34 @@
+"""Everything that must hold of the map that a retriever has from keys to the values to expect."""
+
+from ..._forest.invariants.errors import require
+from ..._forest.invariants.layout import check_layout
+from ..._forest.invariants.numbers import all_finite, all_within
+from ..._forest.invariants.probing import check_number_table
+from ..._forest.state import MOST_FEATURES
+from ..ridge import Expectation
+from .layout import EXPECTATION
+
+
+def check_expectation_frame(expectation: Expectation) -> None:
+    """Raise InvariantError unless the arrays of a map are of the right kind and long enough."""
+    check_layout(expectation, EXPECTATION)
+    (sparse, d), capacity = (expectation.parameters.sparse, expectation.parameters.n_features), len(expectation.weights)
+    require(1 <= d <= MOST_FEATURES, f"there cannot be keys of {d} features")
+    n = int(expectation.n_places[0])
+    require(0 <= n <= capacity, "the places in use lie outside of the weights")
+    require(sparse or n == capacity == d, "a dense map must have a place for each feature")
+    require(expectation.features.size == (capacity if sparse else 0), "places must have a feature each")
+    require(n < expectation.table.size if sparse else expectation.table.size == 0, "the table of features is too small")
+
+
+def check_expectation(expectation: Expectation) -> None:
+    """Raise InvariantError if anything is wrong with a map."""
+    check_expectation_frame(expectation)
+    n = int(expectation.n_places[0])
+    require(all_finite(expectation.weights[:n]), "a weight of the expectation is not finite")
+    require(all_finite(expectation.bias), "the bias of the expectation is not finite")
+    if expectation.parameters.sparse:
+        features = expectation.features[:n]
+        known = all_within(features, 0, expectation.parameters.n_features - 1)
+        require(known, "the expectation has a feature that does not exist")
+        check_number_table(expectation.table, features, "the table of features", features=True)

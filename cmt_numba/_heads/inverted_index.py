@@ -1,0 +1,142 @@
+"""Kernels: an inverted index of the head's sparse scorers: which labels weigh a feature most.
+
+Routers follow the features that many labels share. What tells a short text apart is often a word or two that hardly any
+other label has, and no router above it need have met them. The index finds these labels at once: it lists, for every
+feature, the labels that weigh it, the heaviest first, and a row goes through the lists of its rarest heavy features
+until it has met as many labels as it may. Rivals see to it that scorers have negative weights too; those say little
+about a row, so a list holds only weights of the sign that the feature's weights have on the whole.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._forest.state import NONE
+from .._jit import inner, inner_merged
+
+_MOST_LISTS = 32  # that a row goes through
+
+
+class Postings(NamedTuple):
+    """The weights of sparse scorers by feature; feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``.
+
+    It may be older than the scorers: labels and weights that are new are not listed.
+    """
+
+    offsets: np.ndarray  # int64 (features + 1,), or (1,) where there is no index
+    labels: np.ndarray  # int32
+    weights: np.ndarray  # float32
+    n_labels: int  # that the head had
+
+
+def no_postings() -> Postings:
+    """Return an index that lists nothing."""
+    return Postings(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 0)
+
+
+def list_by_feature(offsets: np.ndarray, features: np.ndarray, weights: np.ndarray, n_features: int) -> Postings:
+    """Return the index of scorers, of which label ``l`` has the cells ``offsets[l] .. offsets[l + 1]``."""
+    n_labels = offsets.size - 1
+    upright = np.bincount(features, weights, minlength=n_features) >= 0.0
+    kept = np.flatnonzero((weights != 0.0) & (upright[features] == (weights > 0.0)))
+    kept = kept[np.argsort(-np.abs(weights[kept]), kind="stable")]
+    labels = np.repeat(np.arange(n_labels, dtype=np.int32), np.diff(offsets))
+    # One row for each entry, in order: conversion to columns sorts by feature and keeps the order within a feature.
+    one_each = np.arange(kept.size + 1)
+    ranked = scipy.sparse.csr_array((one_each[:-1], features[kept], one_each), (kept.size, n_features)).tocsc()
+    kept = kept[ranked.indices]
+    return Postings(ranked.indptr.astype(np.int64), labels[kept], weights[kept], n_labels)
+
+
+@inner_merged
+def _set_priorities(postings, priorities, x):
+    """Let heavy cells come before light ones, and short lists before long ones."""
+    for i in range(x.b - x.a):
+        feature, value = x.indices[x.a + i], x.values[x.a + i]
+        first = postings.offsets[feature]
+        length = postings.offsets[feature + 1] - first
+        fits = length > 0 and value * postings.weights[first] > 0.0
+        priorities[i] = value * value / np.float32(length) if fits else np.float32(0.0)
+
+
+@inner_merged
+def _next_list(priorities, n_cells):
+    """Return the cell whose list comes next, NONE after the last one."""
+    next_cell, highest = NONE, np.float32(0.0)
+    for i in range(n_cells):
+        if priorities[i] > highest:
+            next_cell, highest = np.int64(i), priorities[i]
+    return next_cell
+
+
+@inner
+def _go_through(postings, entry, end, value, sums, labels, n_found):
+    """Add ``value`` times the weights of a list's entries to the sums of their labels, and return how many are found.
+
+    Stops where ``labels`` is full. There is always room for as many labels as there are entries in a run, so that the
+    loop over a run need not decide anything.
+    """
+    while entry < end and n_found < labels.size:
+        run_end = min(end, entry + labels.size - n_found)
+        for i in range(entry, run_end):
+            label = np.int64(postings.labels[i])
+            total = sums[label]
+            labels[n_found] = label
+            n_found += np.int64(total == 0.0)
+            sums[label] = total + value * postings.weights[i]
+        entry = run_end
+    return n_found
+
+
+@inner_merged
+def meet_labels(postings, priorities, x, sums, labels, n_found):
+    """Append the labels that row ``x`` meets to the ``n_found`` there are, until ``labels`` is full.
+
+    Labels whose entry in ``sums`` is not 0 are known already. ``priorities`` is room for as many cells as the row has.
+    Returns how many labels there are then, and leaves what the lists say of each in ``sums``.
+    """
+    _set_priorities(postings, priorities, x)
+    for _ in range(_MOST_LISTS):
+        i = _next_list(priorities, x.b - x.a)
+        if i == NONE or n_found == labels.size:
+            break
+        priorities[i] = 0.0
+        feature, value = x.indices[x.a + i], x.values[x.a + i]
+        start, end = postings.offsets[feature], postings.offsets[feature + 1]
+        n_found = _go_through(postings, start, end, value, sums, labels, n_found)
+    return n_found
+
+
+@inner
+def _sift_down(heap, sums, i):
+    """Let the label at place ``i`` of a heap, the one of the smallest sum on top, sink to where it belongs."""
+    label = heap[i]
+    while True:
+        below = 2 * i + 1
+        if below >= heap.size:
+            break
+        if below + 1 < heap.size and sums[heap[below + 1]] < sums[heap[below]]:
+            below += 1
+        if sums[heap[below]] >= sums[label]:
+            break
+        heap[i] = heap[below]
+        i = below
+    heap[i] = label
+
+
+@inner_merged
+def keep_best_labels(labels, sums, n_kept):
+    """Keep the labels of the greatest sums, put them first, and return how many they are."""
+    if labels.size <= n_kept:
+        return labels.size
+    heap = labels[:n_kept]
+    for i in range(n_kept // 2 - 1, -1, -1):
+        _sift_down(heap, sums, i)
+    for i in range(n_kept, labels.size):
+        label = labels[i]
+        if sums[label] > sums[heap[0]]:
+            labels[i] = heap[0]
+            heap[0] = label
+            _sift_down(heap, sums, 0)
+    return n_kept

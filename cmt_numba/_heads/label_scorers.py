@@ -1,0 +1,312 @@
+"""The one-against-some head: a linear scorer for each label, trained against the labels that come into question.
+
+A label's scorer starts as the mean of its examples, scaled to length 1, so the head begins as the cosine to that mean,
+and learns from there. With MIRA, which needs no accumulators, their place is taken by the sums of the labels' examples:
+so as further examples come the mean in a scorer can follow them, whatever else the scorer has learned.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest.allocation import with_nodes, with_tables
+from .._forest.linear_model import (
+    add_row,
+    add_sum,
+    add_to_sum,
+    dense_start,
+    locate,
+    located_sum,
+    margin_of,
+    new_workspace,
+    probed_margin,
+    reset_model,
+    reset_weights,
+)
+from .._forest.rows import Rows, longest_row, row_of, squared_length
+from .._forest.sparse_weights import copy_heavy_cells
+from .._forest.state import (
+    CELLS_WANTED,
+    DONE,
+    FREE_TABLES,
+    N_COUNTERS,
+    NEXT_ROW,
+    NODE,
+    NODES_END,
+    NONE,
+    TABLES_END,
+    TABLES_FULL,
+    WEIGHT_CELL,
+    Routers,
+)
+from .._jit import by_reference, inner, inner_merged, kernel
+from .inference_weights import (
+    Common,
+    Digest,
+    common_labels,
+    digest_of,
+    digested_margin,
+    laid_out,
+    list_cells,
+    new_digest,
+    no_digest,
+)
+from .inverted_index import Postings, list_by_feature, no_postings
+
+SOFTMAX = 0
+LOGISTIC = 1
+SQUARED = 2
+MIRA = 3
+
+_NEGLIGIBLE = 0.04  # of the largest weight of the same label
+_SPARE = 1.1
+_SHORTEST = np.float32(1e-6)  # squared: a shorter sum of examples has no direction
+_CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
+
+HEAD_LOSSES = ("softmax", "logistic", "squared", "mira")
+
+
+class HeadParameters(NamedTuple):
+    """What is fixed for a head's life."""
+
+    n_trees: int  # always 1: tables are kept a row for each tree
+    n_features: int
+    sparse: bool
+    loss: int
+    learning_rate: float
+
+
+class Head(NamedTuple):
+    """All labels' scorers, laid out like the routers of one tree whose node ``l`` is label ``l``."""
+
+    parameters: HeadParameters
+    nodes: np.ndarray  # NODE (1, labels)
+    routers: Routers
+    counters: np.ndarray  # int64 (1, N_COUNTERS)
+    digest: Digest
+    postings: Postings
+    common: Common
+    gaps: np.ndarray  # float64 (2,): examples measured, and the sum of their gaps, see ``multiclass_svm.py``
+
+
+def new_head(parameters: HeadParameters) -> Head:
+    """Return a head without labels."""
+    counters = np.full((1, N_COUNTERS), NONE, np.int64)
+    counters[:, [NODES_END, TABLES_END, CELLS_WANTED]] = 0
+    return Head(
+        parameters=parameters,
+        nodes=np.zeros((1, 0), NODE),
+        routers=Routers(weights=np.empty((1, 0), np.float32), table=np.empty((1, 0), WEIGHT_CELL)),
+        counters=counters,
+        digest=no_digest(),
+        postings=no_postings(),
+        common=common_labels(np.empty(0, np.int64)),
+        gaps=np.zeros(2),
+    )
+
+
+def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> Head:
+    """Return a head with a scorer for one more label for each of the rows, which it starts as.
+
+    The rows are means, scaled to length 1; ``lengths``, float32, are those of the sums of examples that they came from,
+    by default of single ones. The head given stays as it is, should the new labels come to nothing.
+    """
+    head = head._replace(counters=head.counters.copy())
+    lengths = np.ones(rows.n_rows, np.float32) if lengths is None else lengths
+    first = int(head.counters[0, NODES_END])
+    n_labels = first + rows.n_rows
+    if n_labels > head.nodes.shape[1]:
+        head = with_nodes(head, max(n_labels, 2 * head.nodes.shape[1]))
+    while start_labels(head, rows, lengths, first) != DONE:
+        head = with_more_cells(head)
+    return head
+
+
+def with_more_cells(head: Head) -> Head:
+    """Return a head with twice as many cells for sparse scorers, and as many as are wanted."""
+    used, wanted = int(head.counters[0, TABLES_END]), int(head.counters[0, CELLS_WANTED])
+    return with_tables(head, max(2 * used, used + wanted))
+
+
+def with_examples_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
+    """Return a head whose scorers start from means that count these rows, of these labels, among their examples.
+
+    Only with MIRA.
+    """
+    head.counters[0, NEXT_ROW] = 0
+    while move_means(head, rows, labels) != DONE:
+        head = with_more_cells(head)
+    return head
+
+
+def without_negligible_weights(head: Head) -> Head:
+    """Return a sparse head whose scorers have lost the weights that make no difference.
+
+    What a label has learned from its rivals is spread thinly over many features, which makes its table several times
+    larger, and slower to go through, than what decides. Common labels lose none: they have learned from all rows, and
+    many small weights together tell where they are.
+    """
+    size = int(head.counters[0, TABLES_END])
+    pruned = head._replace(
+        nodes=head.nodes.copy(),
+        counters=head.counters.copy(),
+        routers=head.routers._replace(table=np.empty((1, size), WEIGHT_CELL)),
+    )
+    pruned.nodes["table_bits"] = 0
+    pruned.counters[0, TABLES_END] = 0
+    pruned.counters[0, FREE_TABLES:] = NONE
+    shares = np.full(pruned.nodes.shape[1], _NEGLIGIBLE, np.float32)
+    shares[head.common.labels] = 0.0
+    copy_labels(pruned, head, shares)
+    return with_tables(pruned, int(_SPARE * pruned.counters[0, TABLES_END]))
+
+
+def without_digest(head: Head) -> Head:
+    """Return a head that may learn."""
+    return head._replace(digest=no_digest(), common=common_labels(head.common.labels))
+
+
+def with_digest(head: Head) -> Head:
+    """Return a head with a digest, which holds until it learns again."""
+    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    if not head.parameters.sparse:
+        weights = head.routers.weights[0, : dense_start(head, n_labels)].reshape(n_labels, 2 * d)
+        return head._replace(digest=digest_of(weights[:, :d]))
+    digest = new_digest(head.nodes[0, :n_labels]["table_used"])
+    list_cells(head, digest)
+    common = laid_out(head.common, digest, d) if head.common.labels.size > 0 else head.common
+    return head._replace(digest=digest, common=common)
+
+
+def with_index(head: Head, lightest: float = 0.0) -> Head:
+    """Return a head whose index of all but the common labels is up to date; dense heads have none.
+
+    Weights below ``lightest`` times the largest of the same label are not listed.
+    """
+    if not head.parameters.sparse:
+        return head
+    digest = head.digest if head.digest.features.size > 0 else with_digest(head).digest
+    listed = np.ones(digest.n_labels, np.bool_)
+    listed[head.common.labels] = False
+    magnitudes, n_cells = np.abs(digest.weights), np.diff(digest.offsets)
+    largest = np.zeros(digest.n_labels, np.float32)
+    largest[n_cells > 0] = np.maximum.reduceat(magnitudes, digest.offsets[:-1][n_cells > 0]) if n_cells.any() else 0.0
+    kept = np.repeat(listed, n_cells) & (magnitudes >= np.repeat(np.float32(lightest) * largest, n_cells))
+    weights = np.where(kept, digest.weights, np.float32(0.0))
+    postings = list_by_feature(digest.offsets, digest.features, weights, head.parameters.n_features)
+    return head._replace(postings=postings)
+
+
+@inner
+def score_label(head, label, probe, x):
+    """Return what the head says of a label for row ``x``, at which ``probe`` has been aimed."""
+    digest = head.digest
+    if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
+        return probed_margin(head, 0, label, probe, x)
+    if digest.features.size > 0:
+        n_cells = digest.offsets[label + 1] - digest.offsets[label]
+        if n_cells > _CELLS_IN_A_LOOKUP * (x.b - x.a):
+            return margin_of(head, 0, label, x)
+    return head.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
+
+
+@inner_merged
+def score_common(head, x, scores):
+    """Write what the head says of the common labels for row ``x``, if this can be said of all at once.
+
+    Returns of how many it has been.
+    """
+    common = head.common
+    if common.offsets.size == 1:
+        return 0
+    for i in range(scores.size):
+        scores[i] = head.nodes[0, common.labels[i]]["bias"]
+    for i in range(x.a, x.b):
+        feature, value = x.indices[i], x.values[i]
+        for entry in range(common.offsets[feature], common.offsets[feature + 1]):
+            scores[common.places[entry]] += value * common.weights[entry]
+    return scores.size
+
+
+@kernel
+def copy_labels(target, source, shares):
+    """Copy all labels' scorers but for weights below a label's share of its largest."""
+    target = by_reference(target)
+    source = by_reference(source)
+    for label in range(source.counters[0, NODES_END]):
+        if source.nodes[0, label]["table_bits"] > 0:
+            copy_heavy_cells(target, source, 0, label, shares[label])
+
+
+@inner
+def _start_label(head, rows, lengths, row, label, work):
+    x = row_of(rows, row)
+    reset_model(head, 0, label)
+    head.nodes[0, label]["table_bits"] = 0  # whatever an attempt that was given up has left there
+    head.nodes[0, label]["table_used"] = 0
+    if not locate(head, 0, label, x, work):
+        return False
+    add_row(head, 0, label, x, work, 1.0)
+    if head.parameters.loss == MIRA:
+        add_to_sum(head, 0, label, x, work, lengths[row])
+        head.nodes[0, label]["bias_square"] = lengths[row] * lengths[row]
+    return True
+
+
+@kernel
+def start_labels(head, rows, lengths, first):
+    """Start the scorers of the labels from ``first`` on, except those that have been."""
+    head = by_reference(head)
+    n_rows = rows.offsets.size - 1
+    work = new_workspace(longest_row(rows, 0, n_rows))
+    while head.counters[0, NODES_END] < first + n_rows:
+        label = head.counters[0, NODES_END]
+        if not _start_label(head, rows, lengths, label - first, label, work):
+            return TABLES_FULL
+        head.counters[0, NODES_END] += 1
+    return DONE
+
+
+@inner
+def _move_mean(head, rows, row, label, work):
+    """Count one more example in the mean that a scorer starts from; return False if there is no room for its features.
+
+    The squared length of the sum of examples is kept where an accumulator of the bias would be.
+    """
+    x = row_of(rows, row)
+    if not locate(head, 0, label, x, work):
+        return False
+    old = head.nodes[0, label]["bias_square"]
+    new = old + np.float32(2.0) * located_sum(head, 0, label, x, work) + squared_length(x)
+    if new > _SHORTEST:
+        scale = np.float32(1.0) / np.sqrt(new)
+        shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > _SHORTEST else scale
+        add_sum(head, 0, label, shrunk)
+        add_row(head, 0, label, x, work, scale)
+    elif old > _SHORTEST:
+        add_sum(head, 0, label, np.float32(-1.0) / np.sqrt(old))  # examples that cancel out have no mean
+    add_to_sum(head, 0, label, x, work, np.float32(1.0))
+    head.nodes[0, label]["bias_square"] = max(np.float32(0.0), new)
+    return True
+
+
+@kernel
+def move_means(head, rows, labels):
+    """Count the rows in the means of their labels, going on from the row in the head's counters."""
+    head = by_reference(head)
+    n_rows = rows.offsets.size - 1
+    work = new_workspace(longest_row(rows, 0, n_rows))
+    while head.counters[0, NEXT_ROW] < n_rows:
+        row = head.counters[0, NEXT_ROW]
+        if not _move_mean(head, rows, row, labels[row], work):
+            return TABLES_FULL
+        head.counters[0, NEXT_ROW] += 1
+    return DONE
+
+
+@kernel
+def forget_labels(head, first):
+    """Let the scorers of the labels from ``first`` on answer 0 everywhere."""
+    head = by_reference(head)
+    for label in range(first, head.counters[0, NODES_END]):
+        reset_weights(head, 0, label)

@@ -1,0 +1,195 @@
+"""Kernels: what value to expect of a key, a linear map from keys to vectors that is learned online.
+
+It is ridge regression with all components of a value as targets, solved in the dual one row at a time. Of sparse keys
+only the features that were met have weights.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest.allocation import resized
+from .._forest.rows import Rows, dot, hash_feature, row_of, squared_length
+from .._forest.state import NONE
+from .._jit import inner, inner_fastmath, kernel
+
+_SMALLEST_BITS = 4
+_EMPTY = np.empty(0, np.int32)
+
+
+class ExpectationParameters(NamedTuple):
+    """What is fixed for the life of a map."""
+
+    n_features: int
+    sparse: bool
+
+
+class Expectation(NamedTuple):
+    """A linear map from keys to vectors."""
+
+    parameters: ExpectationParameters
+    weights: np.ndarray  # float32 (places, components): of a feature
+    bias: np.ndarray  # float32 (components,)
+    table: np.ndarray  # int32 (2 ** bits,): of sparse keys, the places of features by their hash
+    features: np.ndarray  # int32 (places,): of sparse keys, the feature at each place
+    n_places: np.ndarray  # int64 (1,): places in use
+
+
+def new_expectation(parameters: ExpectationParameters, n_components: int) -> Expectation:
+    """Return a map that expects nothing: the zero vector."""
+    n_places = 0 if parameters.sparse else parameters.n_features
+    return Expectation(
+        parameters,
+        np.zeros((n_places, n_components), np.float32),
+        np.zeros(n_components, np.float32),
+        np.full(1 << _SMALLEST_BITS, NONE, np.int32) if parameters.sparse else _EMPTY,
+        _EMPTY,
+        np.array([n_places]),
+    )
+
+
+def with_features(expectation: Expectation, rows: Rows) -> Expectation:
+    """Return a map that has a place for every feature of the rows.
+
+    Whether or not it is the map given that has changed, both are sound.
+    """
+    if not rows.sparse:
+        return expectation
+    features = np.unique(rows.indices)
+    features = features[~are_known(expectation, features)]
+    used = int(expectation.n_places[0])
+    needed, capacity = used + features.size, expectation.weights.shape[0]
+    if needed > capacity:
+        capacity = max(needed, 2 * capacity)
+        weights, places = resized(expectation.weights, capacity, 0), resized(expectation.features, capacity, 0)
+        weights[used:] = 0.0
+        bits = _SMALLEST_BITS
+        while 1 << bits < 2 * capacity:
+            bits += 1
+        table = np.full(1 << bits, NONE, np.int32)
+        known = expectation.features[:used]
+        expectation = expectation._replace(
+            weights=weights, features=places, table=table, n_places=np.zeros_like(expectation.n_places)
+        )
+        enter_features(expectation, known)
+    enter_features(expectation, features)
+    return expectation
+
+
+@inner
+def _bits_of(table):
+    bits = 0
+    while 1 << bits < table.size:
+        bits += 1
+    return bits
+
+
+@inner
+def _place_of(expectation, feature, bits):
+    """Return the place of a feature, or NONE."""
+    if not expectation.parameters.sparse:
+        return np.int64(feature)
+    table, mask = expectation.table, expectation.table.size - 1
+    cell = hash_feature(feature, bits)
+    while table[cell] != NONE and expectation.features[table[cell]] != feature:
+        cell = (cell + 1) & mask
+    return np.int64(table[cell])
+
+
+@kernel
+def are_known(expectation, features):
+    """Return which features have a place."""
+    bits = _bits_of(expectation.table)
+    known = np.empty(features.size, np.bool_)
+    for i in range(features.size):
+        known[i] = _place_of(expectation, np.int64(features[i]), bits) != NONE
+    return known
+
+
+@kernel
+def enter_features(expectation, features):
+    """Give the next places to features that have none."""
+    table, mask, bits = expectation.table, expectation.table.size - 1, _bits_of(expectation.table)
+    for i in range(features.size):
+        place = expectation.n_places[0]
+        expectation.features[place] = features[i]
+        cell = hash_feature(features[i], bits)
+        while table[cell] != NONE:
+            cell = (cell + 1) & mask
+        table[cell] = place
+        expectation.n_places[0] += 1
+
+
+@inner_fastmath
+def _add_to(vector, scale, other):
+    for i in range(vector.size):
+        vector[i] += scale * other[i]
+
+
+@inner
+def _expect(expectation, rows, row, bits, expected):
+    """Write what a row is expected to have."""
+    x = row_of(rows, row)
+    for i in range(expected.size):
+        expected[i] = expectation.bias[i]
+    for i in range(x.a, x.b):
+        feature = np.int64(x.indices[i]) if expectation.parameters.sparse else i - x.a
+        place = _place_of(expectation, feature, bits)
+        if place != NONE:
+            _add_to(expected, x.values[i], expectation.weights[place])
+
+
+@inner
+def _length_of(rows, row):
+    """Return the squared length of a row, of which the bias is one feature more."""
+    return np.float32(1.0) + squared_length(row_of(rows, row))
+
+
+@inner
+def _change(expectation, rows, row, bits, scale, vector):
+    """Add a multiple of the outer product of a row and a vector to the map."""
+    x = row_of(rows, row)
+    _add_to(expectation.bias, scale, vector)
+    for i in range(x.a, x.b):
+        feature = np.int64(x.indices[i]) if expectation.parameters.sparse else i - x.a
+        _add_to(expectation.weights[_place_of(expectation, feature, bits)], scale * x.values[i], vector)
+
+
+@kernel
+def expect_rows(expectation, rows, first, stop, expected):
+    """Write the vectors to be expected of the rows ``first .. stop``; features never met count for nothing."""
+    bits = _bits_of(expectation.table)
+    for row in range(first, stop):
+        _expect(expectation, rows, row, bits, expected[row])
+
+
+@kernel
+def learn_expectations(expectation, rows, order, targets, duals, regularization):
+    """Train the map once with every row: dual coordinate ascent, whose variables are vectors here."""
+    bits = _bits_of(expectation.table)
+    change = np.empty(targets.shape[1], np.float32)
+    softness = np.float32(regularization)
+    for row in order:
+        _expect(expectation, rows, row, bits, change)
+        step = np.float32(1.0) / (_length_of(rows, row) + softness)
+        for i in range(change.size):
+            change[i] = step * (targets[row, i] - change[i] - softness * duals[row, i])
+            duals[row, i] += change[i]
+        _change(expectation, rows, row, bits, np.float32(1.0), change)
+
+
+@kernel
+def learn_rewards(expectation, rows, pairs, vectors, rewards, regularization):
+    """Train the map that what it expects of a row, times a vector, is the reward of that vector for the row.
+
+    ``pairs`` names the row of each vector and reward. Each changes the map by what makes its error smaller by the same
+    share as one row of examples does.
+    """
+    bits = _bits_of(expectation.table)
+    expected = np.empty(vectors.shape[1], np.float32)
+    for i in range(pairs.size):
+        _expect(expectation, rows, pairs[i], bits, expected)
+        size = _length_of(rows, pairs[i]) * dot(vectors[i], 0, vectors[i], 0, expected.size)
+        short = np.float32(rewards[i]) - dot(expected, 0, vectors[i], 0, expected.size)
+        step = short / (size + np.float32(regularization))
+        _change(expectation, rows, pairs[i], bits, step, vectors[i])

@@ -1,0 +1,30 @@
+"""How functions are compiled: the only place with options of Numba."""
+
+from .decorators import (
+    as_python,
+    inner,
+    inner_allocating,
+    inner_called,
+    inner_exported,
+    inner_fastmath,
+    inner_merged,
+    kernel,
+    uninterrupted,
+)
+from .prefetch import prefetch
+from .references import by_reference, by_value
+
+__all__ = [
+    "as_python",
+    "by_reference",
+    "by_value",
+    "inner",
+    "inner_allocating",
+    "inner_called",
+    "inner_exported",
+    "inner_fastmath",
+    "inner_merged",
+    "kernel",
+    "prefetch",
+    "uninterrupted",
+]

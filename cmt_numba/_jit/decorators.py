@@ -1,0 +1,89 @@
+"""The only place with numba options.
+
+``kernel`` marks what Python calls: a whole batch of work in one call, compiled once, kept in numba's cache, and run
+without the global interpreter lock. The others mark what kernels call; they are compiled into each kernel that
+uses them and need no cache entry of their own:
+
+- ``inner`` is inlined: a call would have to hand over the hundred words that describe the state, which takes longer
+  than what most of these functions do. And it does without reference counts. Every array of the state outlives the
+  call, yet numba would count each array of each tuple it takes apart, with two atomic operations that together cost
+  several times the work itself. Such a function cannot allocate. What it returns is not counted either, so it may
+  return an array (or a tuple that holds one) to another ``inner`` function but never to a ``kernel``, which would
+  count it down and free it.
+- ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be rearranged into vector instructions;
+  NaN and infinity keep their meaning.
+- ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
+  count: a kernel holds it once, however many places call it.
+- ``inner_merged`` is ``inner`` for what one place of a kernel calls: it becomes part of its caller before that is
+  compiled at all, where one that is inlined is compiled by itself and once more in each function on the way up to the
+  kernel. No kernel may call it itself, because arrays would be counted in it as in the kernel.
+- ``inner_exported`` is ``inner`` for the few that Python calls too. Of all others numba is told to leave out the
+  wrapper that Python would call, a third of what there is to compile: to call one from Python ends the process.
+- ``inner_allocating`` is for what a kernel calls once to make room to work in. It is merged into the kernel too.
+
+A function that Python calls is compiled, or taken from the cache, at its first call. An interrupt (Ctrl-C) that comes
+meanwhile is raised when this is done, after some seconds at most. For numba reads the lists of what it can compile by
+generators, once each. One that an exception leaves is at its end, and from then on every compilation in the process
+fails with ``RuntimeError: generator raised StopIteration``. Later calls are as fast as without.
+
+Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from numba import njit
+
+from .inlining import PartCompiler
+
+_CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
+_UNCOUNTED: dict[str, Any] = {"_nrt": False}
+_INLINED: dict[str, Any] = {**_UNCOUNTED, "forceinline": True}
+_FASTMATH = {"contract", "nsz", "reassoc"}
+
+
+def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what ``work`` returns of the arguments. An interrupt that comes meanwhile is raised afterwards."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        return work(*args, **kwargs)  # no interrupt is raised here, or not by Python
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        return work(*args, **kwargs)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator as the one given, for functions that are compiled without an interrupt in between."""
+
+    def decorated(function: Any) -> Any:
+        dispatcher = decorate(function)
+        if dispatcher is not function:  # numba is not told to leave functions as they are
+            dispatcher._compile_for_args = partial(uninterrupted, dispatcher._compile_for_args)
+        return dispatcher
+
+    return decorated
+
+
+kernel = _called_by_python(njit(**_OPTIONS, cache=_CACHE))
+inner = njit(**_OPTIONS, **_UNWRAPPED, **_INLINED)
+inner_exported = _called_by_python(njit(**_OPTIONS, **_INLINED))
+inner_fastmath = njit(**_OPTIONS, **_UNWRAPPED, **_INLINED, fastmath=_FASTMATH)
+inner_called = njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED)
+inner_merged = njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED, inline="always")
+inner_allocating = njit(**_OPTIONS, **_UNWRAPPED, inline="always")
+
+
+def as_python(function: Any) -> Any:
+    """Return what numba has been given to compile: for a single call, or for NumPy's arrays in place of numbers."""
+    return getattr(function, "py_func", function)  # there is none where numba is told not to compile

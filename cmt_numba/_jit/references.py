@@ -1,0 +1,89 @@
+"""Named tuples of arrays by reference: how a kernel hands its arrays to the functions that it is made of.
+
+A forest is some thirty arrays of seven machine words each or more. Numba passes a tuple to a function word by word,
+which is most of what there was to compile in functions that read two of the arrays. A kernel that begins with
+``state = by_reference(state)`` stores the words once, in its own frame, and passes a pointer. A reference has the
+attributes of its tuple: one that is a named tuple itself is a reference again, any other is read when it is asked for.
+
+Where all functions are inlined, as most are, LLVM sees through the pointer and machine code is the same as without. A
+pointer that is passed to a function that is not inlined would end that, since this function might keep it. So such a
+function takes the tuple: it is called with ``by_value(state)`` and begins with ``by_reference(state)`` again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import config, types
+from numba.core import cgutils
+from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.extending import intrinsic, models, register_model
+
+
+class Reference(types.Type):
+    """Numba's type of a reference to a named tuple of type ``target``, valid as long as the kernel runs."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        super().__init__(name=f"Reference({target})")
+
+
+@register_model(Reference)
+class _ReferenceModel(models.PrimitiveModel):
+    """A pointer."""
+
+    def __init__(self, manager: Any, reference: Reference) -> None:
+        super().__init__(manager, reference, manager.lookup(reference.target).get_value_type().as_pointer())
+
+
+@infer_getattr
+class _ReferenceAttributes(AttributeTemplate):
+    key = Reference
+
+    def generic_resolve(self, reference: Any, name: str) -> Any:  # type: ignore[override]
+        """Return the type of an attribute."""
+        fields = reference.target.fields
+        if name not in fields:
+            return None
+        field = reference.target[fields.index(name)]
+        return Reference(field) if isinstance(field, types.BaseNamedTuple) else field
+
+
+@lower_getattr_generic(Reference)
+def _get_attribute(context: Any, builder: Any, reference: Reference, pointer: Any, name: str) -> Any:
+    i = reference.target.fields.index(name)
+    place, field = cgutils.gep_inbounds(builder, pointer, 0, i), reference.target[i]
+    if isinstance(field, types.BaseNamedTuple):
+        return place
+    return impl_ret_borrowed(context, builder, field, builder.load(place))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _to_reference(_context: Any, target: Any) -> Any:
+    if not isinstance(target, types.BaseNamedTuple):
+        return None
+
+    def store(_target_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return cgutils.alloca_once_value(builder, arguments[0])
+
+    return Reference(target)(target), store
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _to_value(_context: Any, reference: Any) -> Any:
+    if not isinstance(reference, Reference):
+        return None
+
+    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return impl_ret_borrowed(context, builder, signature.return_type, builder.load(arguments[0]))
+
+    return reference.target(reference), load
+
+
+def _unchanged(state: Any) -> Any:
+    return state
+
+
+by_reference: Any = _unchanged if config.DISABLE_JIT else _to_reference  # type: ignore[attr-defined]
+by_value: Any = _unchanged if config.DISABLE_JIT else _to_value  # type: ignore[attr-defined]

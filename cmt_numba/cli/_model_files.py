@@ -1,0 +1,110 @@
+"""Models in files: an estimator, and how the data that it has learned from was read.
+
+A model's file is that of its estimator, which its own ``load`` reads as well, with one array more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .._version import __version__
+from ..estimators._files import estimator_of
+from ..formats import ReadOptions
+from ..persistence._columns import document, read_document
+from ..persistence._container import Contents, FileFormatError, starts_like_ours
+from ..persistence._trees import read_object, refusing, write_object
+
+_OPTIONS = "read_options"
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str | None": (str, type(None)),
+    "str": (str,),
+    "int | None": (int, type(None)),
+    "int": (int,),
+    "bool | None": (bool, type(None)),
+    "bool": (bool,),
+    "tuple[str, ...] | None": (list, type(None)),
+    "tuple[str, ...]": (list,),
+}
+"""What JSON has for the types of :class:`ReadOptions`."""
+
+
+class Model(NamedTuple):
+    """What a file of a model holds.
+
+    Attributes
+    ----------
+    estimator : estimator
+        A :class:`CMTClassifier` or :class:`CMTMultilabelClassifier` that has learned.
+    options : ReadOptions
+        How its data was read.
+    version : str
+        The version of this library that has written the file.
+    """
+
+    estimator: Any
+    options: ReadOptions
+    version: str = __version__
+
+
+def save_model(path: Path, model: Model) -> None:
+    """Write a model; a file that is there already is replaced at once, when the new one is complete.
+
+    Raises
+    ------
+    TypeError
+        If the estimator cannot be saved.
+    OSError
+        If the file cannot be written.
+    """
+
+    def contents() -> Contents:
+        gathered: Contents = model.estimator._contents()
+        gathered.arrays[_OPTIONS] = document(asdict(model.options))
+        return gathered
+
+    write_object(path, contents, lambda read: _model_of(type(model.estimator), read))
+
+
+def load_model(path: Path) -> Model:
+    """Read a model.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    FileFormatError
+        If it is no model, damaged, or one of a later version.
+    """
+    from ..estimators import CMTClassifier, CMTMultilabelClassifier
+
+    kinds = {"CMTClassifier": CMTClassifier, "CMTMultilabelClassifier": CMTMultilabelClassifier}
+    contents = read_object(path, tuple(kinds), mmap=False)
+    if _OPTIONS not in contents.arrays:
+        raise FileFormatError(path, "does not say how data is read: only models of cmt-numba fit do")
+    with refusing(path):
+        return _model_of(kinds[contents.kind], contents)
+
+
+def _model_of(kind: type, contents: Contents) -> Model:
+    options = _options_of(read_document(contents.arrays, _OPTIONS))
+    return Model(estimator_of(kind, contents, thorough=True), options, contents.library)
+
+
+def _options_of(given: Any) -> ReadOptions:
+    if type(given) is not dict:
+        raise ValueError(f"{_OPTIONS} must be a mapping")
+    types = {field.name: _TYPES[str(field.type)] for field in fields(ReadOptions)}
+    for name, value in given.items():
+        if name not in types or type(value) not in types[name]:
+            raise ValueError(f"{_OPTIONS} cannot have {name!r:.50} of {value!r:.50}")
+        if type(value) is list and any(type(entry) is not str for entry in value):
+            raise ValueError(f"{name} of {_OPTIONS} must be text")
+    known: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in given.items()}
+    return ReadOptions(**known)
+
+
+def is_model(path: Path) -> bool:
+    """Return whether a file looks like a model, without loading it."""
+    return starts_like_ours(path)

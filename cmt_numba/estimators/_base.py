@@ -1,0 +1,196 @@
+"""What all estimators have in common: whole changes, files, copies, and a check of everything that must hold.
+
+A change of an estimator is made in an order that can be broken off at any place, by an error or an interrupt. What is
+learned from scratch is learned aside and put in place at once. Otherwise one assignment to the estimator's own tables
+makes new memories or labels known, or lets old ones be forgotten, and these tables say what must be there: what was
+inserted into a forest and is not in the tables is surplus, and is taken out again. A mark says that a change is under
+way. Whoever finds it on an estimator that no thread is changing takes the surplus out first; so this may be broken off
+as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+from sklearn.utils.validation import check_is_fitted
+
+from .._concurrency.guard import Guard, Guarded, changes
+from .._forest.structures import writeable
+from ..persistence._container import Contents
+from ..persistence._trees import read_object, refusing, write_object
+from ._checks import check_parts
+from ._files import LEARNED, estimator_contents, estimator_of, put_together_again, taken_apart
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_GUARD, _MARK = "_own_guard", "_unfinished"
+
+
+class _UnfinishedError(Exception):
+    """A change was broken off, and what it has left must be put right first."""
+
+
+def changes_at_once(method: Method) -> Method:
+    """Let a method of an estimator be a change: at once for other threads, and valid wherever it is broken off."""
+
+    @wraps(method)
+    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        guard: Guard = self._guard
+
+        def work() -> Any:
+            self._put_right()
+            vars(self)[_MARK] = True
+            try:
+                result = method(self, *args, **kwargs)
+            except BaseException:
+                self._put_right()
+                raise
+            vars(self).pop(_MARK, None)
+            return result
+
+        return guard.change(partial(guard.step, work))
+
+    return cast(Method, changing)
+
+
+def reads(method: Method) -> Method:
+    """Let a method of an estimator read it, while no other thread changes it."""
+
+    @wraps(method)
+    def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
+        guard: Guard = self._guard
+
+        def work() -> Any:
+            if _MARK in vars(self) and not guard.is_stepping():
+                raise _UnfinishedError
+            return method(self, *args, **kwargs)
+
+        while True:
+            try:
+                return guard.read(work)
+            except _UnfinishedError:
+                guard.change(partial(guard.step, self._put_right))
+
+    return cast(Method, reading)
+
+
+class SavableEstimator(Guarded):
+    """What estimators have in common that can be saved. Their attributes are listed in ``_files.py``.
+
+    Any number of threads may use an estimator at once. Changes are made one after the other, and at once: what is asked
+    meanwhile waits until the change is complete. To set parameters is no change in this sense: who does so while other
+    threads use the estimator must expect either value to be used.
+    """
+
+    _kind: ClassVar[str]
+
+    def _put_right(self) -> None:
+        """Put right what a change that was broken off has left, if one was. May itself be broken off."""
+        if _MARK in vars(self):
+            if hasattr(self, "forest_"):
+                self._recover()
+            vars(self).pop(_MARK, None)
+
+    def _recover(self) -> None:
+        """Take out of the forest, and of all else, what the estimator's own tables do not know."""
+        raise NotImplementedError
+
+    def _begin_anew(self, learn: Callable[[Any], None]) -> Self:
+        """Have ``learn`` make another estimator learn that has learned nothing, and take its place at once."""
+        learned = LEARNED[self._kind] | {_GUARD, _MARK}
+        anew: Any = object.__new__(type(self))
+        vars(anew).update((name, value) for name, value in vars(self).items() if name not in learned)
+        learn(anew)
+        kept = {name: value for name, value in vars(self).items() if name not in learned or name == _GUARD}
+        self.__dict__ = kept | {name: value for name, value in vars(anew).items() if name in learned - {_GUARD, _MARK}}
+        return self
+
+    @reads
+    def check_invariants(self) -> None:
+        """Check everything that must hold of what the estimator has learned.
+
+        Raises
+        ------
+        cmt_numba.InvariantError
+            Saying what is wrong. Unless memory was overwritten from outside, this is a bug.
+        sklearn.exceptions.NotFittedError
+            If it has learned nothing.
+        """
+        check_is_fitted(self, "forest_")
+        trees: list[Any] = [getattr(self, name, None) for name in ("forest_", "examples_")]
+        for some in trees:
+            if hasattr(some, "check_invariants"):
+                some.check_invariants()
+        check_parts(self, thorough=True)
+
+    @changes  # of which there are none, but others must wait
+    def __getstate__(self) -> dict[str, Any]:
+        if _MARK in vars(self):
+            self._guard.step(self._put_right)
+        state: Any = super().__getstate__()
+        # Whoever pickles it has not done so yet when other threads go on.
+        state = {name: copy.deepcopy(value) for name, value in state.items() if name != _GUARD}
+        return taken_apart(self._kind, state)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = {name: writeable(value) for name, value in state.items()}
+        super().__setstate__(put_together_again(self._kind, state))  # type: ignore[misc]
+
+    @changes  # of which there are none, but others must wait
+    def _contents(self) -> Contents:
+        """Return what the estimator is in a file."""
+        if _MARK in vars(self):
+            self._guard.step(self._put_right)
+        return estimator_contents(self)
+
+    @changes  # of which there are none, but others must wait
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the estimator and all that it has learned to a file.
+
+        A file that is there already is replaced at once, when the new one is complete: a crash leaves one or the other.
+        See :mod:`cmt_numba.persistence` for what is in it. What :meth:`load` would refuse is not written.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter cannot be used; or if a parameter, a class or a value is of a type that cannot be saved: of
+            all objects only those that JSON gives back as they were. Nothing has been written then.
+        cmt_numba.InvariantError
+            If what it has learned contradicts itself, which is a bug. Nothing has been written then.
+        OSError
+            If the file cannot be written.
+        """
+        write_object(path, self._contents, partial(estimator_of, type(self), thorough=True))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
+        """Return the estimator that :meth:`save` has written. It goes on exactly as the one saved would.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        mmap : bool, default False
+            Map the file instead of reading it, as :meth:`ContextualMemoryTree.load` does: only for files that you
+            trust.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is not one of such an estimator, damaged, or of a later version; it says what is wrong.
+        OSError
+            If the file cannot be read.
+        """
+        contents = read_object(path, (cls._kind,), mmap=mmap)
+        with refusing(path):
+            estimator: Self = estimator_of(cls, contents, thorough=not mmap)
+            return estimator

@@ -1,0 +1,472 @@
+"""The classifier: one class for each example."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from .._forest.hits import no_hits
+from .._forest.rows import Rows, as_matrix
+from .._forest.state import NONE
+from .._heads.candidates import Questions
+from .._heads.examples import (
+    ExampleParameters,
+    Examples,
+    append_examples,
+    nearest_rows,
+    new_examples,
+    with_room_for_examples,
+)
+from .._heads.label_scorers import HEAD_LOSSES, with_examples_in_means
+from .._heads.multiclass_svm import learn_labels, margin_wanted, measure_gaps, new_duals
+from .._validation import check_choice, check_real, check_rows, check_wanted, sound, unmasked
+from ._base import changes_at_once, reads
+from ._input import DTYPES
+from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
+from ._labels import check_unmixed, in_one_type
+
+VOTES = ("uniform", "score")
+
+_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
+
+
+class CMTClassifier(ClassifierMixin, LabelForest):
+    """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
+
+    The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
+    each example's class, so that a new example reaches, in time logarithmic in the number of classes, a few leaves
+    with the classes that come into question; among these a linear scorer for each class decides. Both learn online:
+    ``partial_fit`` takes new examples, and new classes, at any time.
+
+    Parameters
+    ----------
+    n_trees : int, optional
+        Trees of the forest. More trees find the right class more often and take longer. By default 2 for sparse
+        examples, whose classes are also found by their rare features, 8 for dense ones, and 12 where the classes have
+        16 dense examples or more on average.
+    n_probes : int, optional
+        Leaves searched in all trees together; by default one for each tree with sparse examples, three for
+        two trees with dense ones, and as many again for each time that there are twice as many classes as a thousand.
+    n_candidates : int, optional
+        How many classes to look at for a row at most: fewer is faster, and errs more. By default a fifth of the
+        classes, less where there are thousands. It can be set at any time, for learning does not depend on it.
+    n_router_passes : int, default 2
+        How often each example teaches the routers: at most 10,000 times. With 0 the trees are unsupervised.
+    n_head_passes : int, default 5
+        How often each example trains the head: at most 10,000 times. With 0 classes are told apart by their mean
+        examples.
+    loss : {"mira", "softmax", "logistic", "squared"}, default "mira"
+        What the head learns by. "mira" is Crammer and Singer's multiclass support vector machine with squared slack,
+        solved in the dual one example at a time; the others are minimised by AdaGrad.
+    aggressiveness : float, default 1.0
+        Of "mira": how hard the margin is (``C``). The larger, the more an example that falls short of it counts.
+    learning_rate : float, default 5.0
+        AdaGrad step of the other losses, relative to the sum of an example's absolute values.
+    method : {"head", "neighbors"}, default "head"
+        Whether ``predict`` answers with the head's best class, or lets the nearest memories vote.
+    n_neighbors : int, default 5
+        How many memories vote: at most 1,000,000.
+    weights : {"uniform", "score"}, default "uniform"
+        Whether each memory has one vote, or as much as its score.
+    leaf_multiplier : float, optional
+        ``c``: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for dense examples and 1
+        for sparse ones, less where ``fit`` sees few classes.
+    alpha : float in (0, 1], default 0.9
+        How strongly routers keep the two sides of a node equal in number while classes are inserted.
+    n_reroutes : int, default 5
+        How many classes each tree reroutes after each class inserted: at most 10,000.
+    store_examples : bool, default True
+        Whether to keep all examples, which only ``kneighbors`` and ``method="neighbors"`` need. Without them memory
+        grows with the classes and their features, but not with the number of examples, and a stream may be of any
+        length. What counts is the value at ``fit`` or the first ``partial_fit``.
+    n_jobs : int, optional
+        Threads; by default one, with -1 as many as numba uses. Answers do not depend on it.
+    random_state : int, numpy.random.RandomState or None
+        Seed.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes known, sorted.
+    n_features_in_ : int
+        Width of the examples.
+    forest_ : ContextualMemoryTree
+        The trees over the classes.
+    """
+
+    _kind = "CMTClassifier"  # of what is in a file
+
+    def __init__(
+        self,
+        n_trees: int | None = None,
+        n_probes: int | None = None,
+        n_candidates: int | None = None,
+        *,
+        n_router_passes: int = 2,
+        n_head_passes: int = 5,
+        loss: str = "mira",
+        aggressiveness: float = 1.0,
+        learning_rate: float = 5.0,
+        method: str = "head",
+        n_neighbors: int = 5,
+        weights: str = "uniform",
+        leaf_multiplier: float | None = None,
+        alpha: float = 0.9,
+        n_reroutes: int = 5,
+        store_examples: bool = True,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            n_trees,
+            n_probes,
+            n_candidates,
+            n_router_passes=n_router_passes,
+            n_head_passes=n_head_passes,
+            aggressiveness=aggressiveness,
+            leaf_multiplier=leaf_multiplier,
+            alpha=alpha,
+            n_reroutes=n_reroutes,
+            store_examples=store_examples,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.loss = loss
+        self.learning_rate = learning_rate
+        self.method = method
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+
+    # Learning
+
+    @changes_at_once
+    def fit(self, X: Any, y: Any) -> CMTClassifier:
+        """Learn from examples, forgetting earlier ones.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples.
+        y : array-like, shape (n,)
+            Their classes: numbers, strings, or of any other type of NumPy's that sorts.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used.
+        """
+        return self._begin_anew(lambda anew: anew._fit(X, y, None, afresh=True))
+
+    def _fit(self, X: Any, y: Any, classes: Any, *, afresh: bool) -> None:
+        """Learn from the first examples."""
+        y, expected = self._check_classes(y, classes)
+        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
+        _check_targets(y)
+        self._check_all_parameters()
+        expected, y = in_one_type("y", np.asarray(y) if expected is None else expected, np.asarray(y))
+        rows = check_rows(X)
+        self._start(rows, np.unique(expected))
+        _check_expected(y, self.classes_)
+        self._learn(rows, self.classes_, y, afresh=afresh)
+
+    @changes_at_once
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> CMTClassifier:
+        """Learn from further examples, of known classes or new ones.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples.
+        y : array-like, shape (n,)
+            Their classes, of a type that goes with those before: a label stays what it is.
+        classes : array-like, optional
+            Classes that may come. Not needed, because new ones may come at any time.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        MemoryError
+            If memory runs out. The classifier works on, but may not have learned all rows.
+        """
+        if not hasattr(self, "forest_"):
+            return self._begin_anew(lambda anew: anew._fit(X, y, classes, afresh=False))
+        y, expected = self._check_classes(y, classes)
+        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
+        _check_targets(y)
+        self._check_parameters()
+        y = np.asarray(y)
+        known, y, expected = in_one_type("y", self.classes_, y, y if expected is None else expected)
+        if classes is not None:
+            _check_expected(y, expected)
+        rows = check_rows(X, sparse=self.head_.parameters.sparse)
+        new = np.setdiff1d(expected, known)
+        self._learn(rows, np.sort(np.concatenate([known, new])) if new.size > 0 else known, y, afresh=False)
+        return self
+
+    @staticmethod
+    def _check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
+        """Return classes as they were given, and as an array those that may come, if they were named."""
+        check_unmixed("y", y)
+        if classes is None:
+            return y, None
+        check_unmixed("classes", unmasked("classes", classes))
+        return y, np.ravel(np.asarray(classes))
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice("loss", self.loss, HEAD_LOSSES)
+        check_real("learning_rate", self.learning_rate, 0.0, 1e6, above=True)
+        check_choice("method", self.method, ("head", "neighbors"))
+        check_choice("weights", self.weights, VOTES)
+        check_wanted("n_neighbors", self.n_neighbors, 0)
+        if self.method == "neighbors" and not self.store_examples:
+            raise ValueError('method must be "head" with store_examples=False, because neighbours are stored examples')
+
+    def _start(self, rows: Rows, classes: np.ndarray) -> None:
+        self._start_forest(rows, classes.size, HEAD_LOSSES.index(self.loss), float(self.learning_rate))
+        parameters = ExampleParameters(n_features=rows.n_features, sparse=rows.sparse)
+        self.examples_ = new_examples(parameters) if self.store_examples else None
+        self.classes_ = classes
+        self._n_of_label = np.empty(0, np.int64)
+        self._n_measured = 0  # examples there were when half of the gaps measured were last forgotten
+        self._label_of_class = np.full(classes.size, NONE, np.int64)
+        self._class_of_label = np.empty(0, np.int64)
+
+    def _learn(self, rows: Rows, classes: np.ndarray, y: np.ndarray, *, afresh: bool) -> None:
+        """Make classes known, which include those that are, and learn examples of some of them."""
+        labels, known = self._make_known(rows, classes, np.searchsorted(classes, y))
+        if self.examples_ is not None:
+            self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
+            append_examples(self.examples_, rows, labels)
+        questions = Questions(routed(rows), rows)
+        self._begin_training()
+        if self.loss == "mira" and known.any():
+            further = check_rows(as_matrix(rows)[known])
+            self.head_ = with_examples_in_means(self.head_, further, labels[known])
+        self._teach_routers(questions.routed, labels, afresh=afresh)
+        if self.n_head_passes > 0:
+            self._train_head(questions, labels)
+        self._end_training(rows.n_rows)
+
+    def _make_known(self, rows: Rows, classes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Make classes known; return the label of each row, whose positions there are ``y``, and which had one.
+
+        Classes of rows that have no memory yet are inserted in random order, each under its mean example.
+        """
+        label_of_class, class_of_label = self._label_of_class, self._class_of_label
+        if classes.size > self.classes_.size:
+            position = np.searchsorted(classes, self.classes_.astype(classes.dtype, copy=False))
+            label_of_class = np.full(classes.size, NONE, np.int64)
+            label_of_class[position] = self._label_of_class
+            class_of_label = position[class_of_label]
+        known = label_of_class[y] != NONE
+        new, head = np.unique(y[~known]), self.head_
+        if new.size > 0:
+            self._orders.shuffle(new)
+            place = np.full(classes.size, NONE, np.int64)
+            place[new] = np.arange(new.size)
+            of_new = np.flatnonzero(place[y] != NONE)
+            head, inserted = self._insert_labels(rows, place[y[of_new]], of_new, new.size)
+            label_of_class = label_of_class.copy()
+            label_of_class[new] = inserted
+            class_of_label = np.concatenate([class_of_label, new])
+        labels = label_of_class[y]
+        n_of_label = np.bincount(labels, minlength=class_of_label.size)
+        n_of_label[: self._n_of_label.size] += self._n_of_label
+        self.__dict__.update(
+            classes_=classes,
+            head_=head,
+            _label_of_class=label_of_class,
+            _class_of_label=class_of_label,
+            _n_of_label=n_of_label,
+        )
+        return labels, known
+
+    def _recover(self) -> None:
+        self._recover_labels(self._class_of_label.size)
+
+    def _train_head(self, questions: Questions, labels: np.ndarray) -> None:
+        state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
+        n_examples = int(self._n_of_label.sum())
+        if n_examples > 2 * self._n_measured:
+            # An example tells of other examples only as far as it is not itself most of its class's mean. As classes
+            # get further examples the gaps become smaller, and half of those measured make room for new ones.
+            self.head_.gaps[:] *= 0.5
+            self._n_measured = n_examples
+        measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
+        duals = new_duals(self.aggressiveness, self._n_of_label[labels])
+
+        def learn(order: np.ndarray) -> int:
+            return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals))
+
+        self._train_in_passes(n_rows, duals.settled, learn)
+
+    # Answering
+
+    @reads
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class of each row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            One of ``classes_`` for each row.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If ``X`` cannot be used.
+        """
+        rows = self._checked(X)
+        if self.method == "neighbors":
+            return self.classes_[self._votes(rows).argmax(axis=1)]
+        labels, _, _ = self._best_labels(rows, 1)
+        return self.classes_[self._class_of_label[labels[:, 0]]]
+
+    @reads
+    def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ``k`` classes that fit each row best, as the head sees it whatever ``method`` is.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        k : int, default 5
+            Classes wanted: at most 1,000,000, or as many as there are if that is more.
+
+        Returns
+        -------
+        classes : ndarray of int64, shape (n, k)
+            Positions in ``classes_``, the best first; -1 where fewer came into question.
+        scores : ndarray of float32, shape (n, k)
+            Their scores; minus infinity for none.
+        """
+        rows = self._checked(X)
+        labels, scores, _ = self._best_labels(rows, check_wanted("k", k, self.classes_.size))
+        return np.where(labels == NONE, NONE, self._class_of_label[labels]), scores
+
+    @reads
+    def count_candidates(self, X: Any) -> np.ndarray:
+        """Return how many classes the head scores for each row: int64, shape (n,)."""
+        return self._best_labels(self._checked(X), 1)[2]
+
+    @reads
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class for each row.
+
+        With ``method="head"`` the softmax of the scores of the classes reached, with ``method="neighbors"`` the share
+        of the votes. Classes not reached have probability 0.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            Rows sum to 1.
+        """
+        rows = self._checked(X)
+        if self.method == "neighbors":
+            votes = self._votes(rows)
+            return votes / votes.sum(axis=1, keepdims=True)
+        labels, scores, _ = self._best_labels(rows, self._effort().n_labels)
+        logits = scores.astype(np.float64) * (LOGITS_PER_MARGIN / margin_wanted(self.head_))
+        odds = np.exp(logits - logits[:, :1])
+        proba = np.zeros((rows.n_rows, self.classes_.size))
+        row, rank = np.nonzero(labels != NONE)
+        proba[row, self._class_of_label[labels[row, rank]]] = odds[row, rank]
+        return proba / proba.sum(axis=1, keepdims=True)
+
+    @reads
+    def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
+        """Return the nearest memories of each row, by their cosine and by what the head says of their class.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        n_neighbors : int, optional
+            Memories wanted for each row, at most 1,000,000; by default the parameter of this name.
+        return_distance : bool, default True
+            Whether to return distances too.
+
+        Returns
+        -------
+        neigh_dist : ndarray of float32, shape (n, n_neighbors)
+            Learned distances: 1 minus the mean of the cosine and the score of the memory's class. Infinite where
+            fewer memories were reached. Only with ``return_distance``.
+        neigh_ind : ndarray of int64, shape (n, n_neighbors)
+            The memories' positions among all examples ever given to ``fit`` and ``partial_fit``, -1 for none.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If an argument cannot be used, or examples were not stored.
+        """
+        k = check_wanted("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 0)
+        ids, scores = self._neighbors(self._checked(X), k)
+        return (1.0 - scores, ids) if return_distance else ids
+
+    def _stored(self) -> Examples:
+        if self.examples_ is None:
+            raise ValueError("store_examples must be True when examples are learned that shall be found as neighbours")
+        return self.examples_
+
+    def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+        hits, examples = no_hits(rows.n_rows, k), self._stored()
+        state, effort = self.forest_._allocated(), self._effort()
+        questions = Questions(routed(rows), rows)
+
+        def answer(first: int, stop: int) -> None:
+            nearest_rows(state, self.head_, examples, questions, first, stop, effort, _LABELS_SCANNED, hits)
+
+        self._in_threads(rows, answer)
+        return hits.ids, hits.scores
+
+    def _votes(self, rows: Rows) -> np.ndarray:
+        ids, scores = self._neighbors(rows, self.n_neighbors)
+        votes = np.zeros((rows.n_rows, self.classes_.size))
+        row, rank = np.nonzero(ids != NONE)
+        classes = self._class_of_label[self._stored().label_of[ids[row, rank]]]
+        weight = np.maximum(scores[row, rank], 1e-6) if self.weights == "score" else 1.0
+        np.add.at(votes, (row, classes), weight)
+        return votes
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+def _check_targets(y: Any) -> None:
+    """Raise ValueError unless ``y`` can be classes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # many classes of few examples each are what this is for
+        check_classification_targets(y)
+
+
+def _check_expected(y: np.ndarray, expected: np.ndarray) -> None:
+    """Raise ValueError if there are classes that are not among those expected."""
+    if not np.all(np.isin(y, expected)):
+        raise ValueError("y must hold only classes that are named in classes")

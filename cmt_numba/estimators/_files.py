@@ -1,0 +1,381 @@
+"""Estimators in files: which of their attributes are stored, and how.
+
+The attributes of each estimator are listed once, with a :class:`_Store` that takes each apart into JSON and plain
+arrays. Parameters are JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import scipy.sparse
+
+from .._forest.invariants.errors import require
+from .._forest.invariants.numbers import all_finite
+from .._forest.state import N_COUNTERS
+from .._forest.structures import arrays_of, numbers_of, put_together, writeable
+from .._heads.examples import Examples
+from .._heads.label_scorers import Head
+from .._heads.ridge import Expectation
+from ..persistence._columns import column, read_array, read_column, read_sparse_matrix, sparse_matrix
+from ..persistence._container import Contents
+from ..persistence._tidy import tidy_examples, tidy_expectation, tidy_head
+from ..persistence._trees import check_at_rest, take
+from ..tree import ContextualMemoryTree
+from ._checks import MOST_ROWS, check_parts
+from ._memories import Memories
+from ._values import Components, DistinctVectors, ValueStore
+
+Arrays = dict[str, np.ndarray]
+_APART = "as in a file"  # in pickles
+
+
+class _Store(Protocol):
+    """How an attribute is stored."""
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Return the JSON and the arrays that stand for a value, the arrays under names that begin like ``name``."""
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        """Return the value. Raises InvariantError, TypeError or ValueError if there is none."""
+
+
+class _Number:
+    """A whole number that is not negative."""
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return int(value), {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> int:
+        if type(field) is not int or not 0 <= field <= MOST_ROWS:
+            raise ValueError(f"{name} cannot be {field!r:.50}")
+        return field
+
+
+class _Choice:
+    """One of some values that JSON can express."""
+
+    def __init__(self, *choices: Any) -> None:
+        self._choices = choices
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return value, {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        if field not in self._choices or (isinstance(field, int) and type(field) is not bool):
+            raise ValueError(f"{name} cannot be {field!r:.50}")
+        return field
+
+
+class _Array:
+    """An array of one axis."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = dtype
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return {}, {name: np.asarray(value, self._dtype)}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
+        return read_array(name, arrays, self._dtype)
+
+
+class _Labels:
+    """Classes, or names, in an array of one axis and any type that a file can hold."""
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return column(name, value)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
+        labels = read_column(field, name, arrays)
+        if labels.ndim != 1:
+            raise ValueError(f"{name} must have one axis")
+        return labels
+
+
+class _Optional:
+    """None, or what another store can store."""
+
+    def __init__(self, store: _Store) -> None:
+        self._store = store
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return (None, {}) if value is None else self._store.put(name, value)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        return None if field is None else self._store.get(name, field, arrays, thorough=thorough)
+
+
+class _Tree:
+    """A tree, which is checked."""
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        fields, arrays = value._contents()
+        return fields, _prefixed(name, arrays)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ContextualMemoryTree:
+        return ContextualMemoryTree._made_of(_as_dict(name, field), _of_prefix(name, arrays), thorough=thorough)
+
+
+class _Structure:
+    """A named tuple of arrays, which the estimator's check looks at."""
+
+    def __init__(self, kind: Any, tidy: Callable[[Any], Any]) -> None:
+        self._kind, self._tidy = kind, tidy
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        value = self._tidy(value)
+        return numbers_of(value), _prefixed(name, arrays_of(value))
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        value = put_together(self._kind, _of_prefix(name, arrays), _as_dict(name, field))
+        if hasattr(value, "counters") and value.counters.ndim == 2 and value.counters.shape[1] == N_COUNTERS:
+            check_at_rest(value.counters)
+        return value
+
+
+class _Generator:
+    """A generator of random numbers, numpy's default one."""
+
+    _most: ClassVar[dict[str, int]] = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        state = value.bit_generator.state
+        numbers = state["state"] | {"has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
+        return {key: int(numbers[key]) for key in self._most}, {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.random.Generator:
+        numbers = _as_dict(name, field)
+        for key, most in self._most.items():
+            if not 0 <= take(numbers, key, int) < most:
+                raise ValueError(f"{name} is no state of a generator of random numbers")
+        bits = np.random.PCG64(0)
+        bits.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": numbers["state"], "inc": numbers["inc"]},
+            "has_uint32": numbers["has_uint32"],
+            "uinteger": numbers["uinteger"],
+        }
+        return np.random.Generator(bits)
+
+
+class _Values:
+    """What a retriever's memories stand for."""
+
+    def put(self, name: str, value: ValueStore) -> tuple[Any, Arrays]:
+        values = value.all()
+        if scipy.sparse.issparse(values):
+            shape, arrays = sparse_matrix(name, values)
+            return {"sparse": shape}, arrays
+        how, arrays = column(name, values)
+        return {"dense": how}, arrays
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
+        field = _as_dict(name, field)
+        if "sparse" in field:
+            return ValueStore(read_sparse_matrix(field["sparse"], name, arrays, thorough=thorough))
+        values = read_column(field.get("dense"), name, arrays)
+        if values.ndim > 2:
+            raise ValueError(f"{name} must have one axis or two")
+        return ValueStore(values)
+
+
+class _Memories:
+    """The tables of a retriever. Their store holds the values in the order of the memories, and no others."""
+
+    _arrays: ClassVar[tuple[str, ...]] = ("ids", "entries", "keys", "owners")
+
+    def __init__(self, values: _Store) -> None:
+        self._values = values
+
+    def put(self, name: str, value: Memories) -> tuple[Any, Arrays]:
+        value = value.packed()
+        how, arrays = self._values.put("_values", value.values)
+        arrays |= {f"{name}.{part}": getattr(value, part) for part in self._arrays}
+        return {"next_id": value.next_id, "values": how}, arrays
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Memories:
+        field = _as_dict(name, field)
+        tables = {part: read_array(f"{name}.{part}", arrays, np.int64) for part in self._arrays}
+        next_id = _Number().get(f"the next id of {name}", field.get("next_id"), arrays, thorough=thorough)
+        values = self._values.get("_values", field.get("values"), arrays, thorough=thorough)
+        return Memories(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
+
+
+class _AnyValues(_Values):
+    """What a retriever's memories stand for, whatever a pickle can hold."""
+
+    def put(self, name: str, value: ValueStore) -> tuple[Any, Arrays]:
+        return value.all(), {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
+        return ValueStore(field)
+
+
+class _Components:
+    """The basis that a retriever compares values in."""
+
+    def put(self, name: str, value: Components) -> tuple[Any, Arrays]:
+        return value.n_components, {} if value.basis is None else {name: value.basis}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Components:
+        n_components = _Number().get(name, field, arrays, thorough=thorough)
+        basis = read_array(name, arrays, np.float32, n_axes=2) if name in arrays else None
+        require(basis is None or basis.shape[1] == n_components, f"{name} must have a vector for each component")
+        require(basis is None or not thorough or all_finite(basis), f"{name} must be finite")
+        return Components.of(basis, n_components)
+
+
+class _Distinct:
+    """The numbers of distinct vectors, and their digests."""
+
+    def put(self, name: str, value: DistinctVectors) -> tuple[Any, Arrays]:
+        numbers, digests = value.as_arrays()
+        return {}, {f"{name}.numbers": numbers, f"{name}.digests": digests}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> DistinctVectors:
+        numbers = read_array(f"{name}.numbers", arrays, np.int64)
+        digests = read_array(f"{name}.digests", arrays, np.uint8, n_axes=2)
+        return DistinctVectors.of(numbers, digests)
+
+
+def _prefixed(name: str, arrays: Arrays) -> Arrays:
+    return {f"{name}.{path}": array for path, array in arrays.items()}
+
+
+def _of_prefix(name: str, arrays: Arrays) -> Arrays:
+    return {path.removeprefix(f"{name}."): array for path, array in arrays.items() if path.startswith(f"{name}.")}
+
+
+def _as_dict(name: str, field: Any) -> dict[str, Any]:
+    if type(field) is not dict:
+        raise ValueError(f"{name} must be a mapping")
+    return field
+
+
+_OF_ALL: dict[str, _Store] = {"n_features_in_": _Number(), "feature_names_in_": _Labels()}
+_OF_LABEL_FORESTS: dict[str, _Store] = {
+    **_OF_ALL,
+    "forest_": _Tree(),
+    "head_": _Structure(Head, tidy_head),
+    "classes_": _Labels(),
+    "_n_of_label": _Array(np.int64),
+    "_seed": _Number(),
+    "_orders": _Generator(),
+    "_cells_pruned": _Number(),
+    "_n_unlisted": _Number(),
+}
+_KINDS: dict[str, dict[str, _Store]] = {
+    "CMTClassifier": {
+        **_OF_LABEL_FORESTS,
+        "examples_": _Optional(_Structure(Examples, tidy_examples)),
+        "_n_measured": _Number(),
+        "_label_of_class": _Array(np.int64),
+        "_class_of_label": _Array(np.int64),
+    },
+    "CMTMultilabelClassifier": {
+        **_OF_LABEL_FORESTS,
+        "examples_": _Optional(_Tree()),
+        "n_labels_": _Number(),
+        "_n_rows": _Number(),
+        "_sparse_output": _Choice(False, True),
+        "_pair": _Optional(_Labels()),
+        "_label_of_column": _Array(np.int64),
+        "_column_of_label": _Array(np.int64),
+    },
+    "CMTRetriever": {
+        **_OF_ALL,
+        "search_": _Choice("key", "value"),
+        "forest_": _Tree(),
+        "_orders": _Generator(),
+        "_sparse": _Choice(False, True),
+        "_memories": _Memories(_Values()),
+        "_components": _Components(),
+        "_distinct": _Distinct(),
+        "expectation_": _Structure(Expectation, tidy_expectation),
+    },
+}
+_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_"}
+
+LEARNED = {kind: frozenset(stores) for kind, stores in _KINDS.items()}
+"""The attributes of each kind of estimator that it has from learning; others are parameters, or the user's own."""
+
+
+def taken_apart(kind: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of an estimator as its pickles hold them: objects of private classes as plain arrays."""
+    apart = {name: store for name, store in _pickled_apart(kind).items() if state.get(name) is not None}
+    return state | {name: {_APART: store.put(name, state[name])} for name, store in apart.items()}
+
+
+def put_together_again(kind: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of an estimator whose pickle holds these."""
+    state = dict(state)
+    for name, store in _pickled_apart(kind).items():
+        if isinstance(state.get(name), dict) and _APART in state[name]:
+            field, arrays = state[name][_APART]
+            arrays = {path: writeable(array) for path, array in arrays.items()}
+            state[name] = store.get(name, field, arrays, thorough=False)
+    return state
+
+
+def _pickled_apart(kind: str) -> dict[str, _Store]:
+    """Return how pickles hold those attributes that are of no public class: as plain arrays, like files."""
+    apart: dict[str, _Store] = {}
+    for name, store in _KINDS[kind].items():
+        inner = store._store if isinstance(store, _Optional) else store
+        if isinstance(inner, _Structure | _Components | _Distinct):
+            apart[name] = inner
+        elif isinstance(inner, _Memories):
+            apart[name] = _Memories(_AnyValues())
+    return apart
+
+
+def estimator_contents(estimator: Any) -> Contents:
+    """Return what an estimator is in a file.
+
+    Raises
+    ------
+    TypeError
+        If something is of a type that cannot be saved.
+    """
+    attributes: dict[str, Any] = {}
+    arrays: Arrays = {}
+    for name, store in _KINDS[estimator._kind].items():
+        if hasattr(estimator, name):
+            attributes[name], more = store.put(name, getattr(estimator, name))
+            arrays |= more
+    parameters = {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()}
+    return Contents(estimator._kind, {"parameters": parameters, "attributes": attributes}, arrays)
+
+
+def _plain(name: str, value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(value, bool | int | float | str | None):
+        raise TypeError(f"{name} must be a number, text or None to be saved, not {value!r:.50}")
+    return value
+
+
+def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
+    """Return the estimator that a file holds, of the class ``kind``.
+
+    Raises
+    ------
+    InvariantError, TypeError, ValueError
+        If it does not hold one.
+    """
+    parameters, attributes = (take(contents.fields, name, dict) for name in ("parameters", "attributes"))
+    for name, value in parameters.items():
+        _plain(name, value)
+    estimator: Any = kind(**parameters)
+    estimator._check_all_parameters()
+    if not attributes:
+        return estimator  # it had learned nothing
+    for name, store in _KINDS[contents.kind].items():
+        if name in attributes:
+            setattr(estimator, name, store.get(name, attributes[name], contents.arrays, thorough=thorough))
+        elif name not in _NOT_ALWAYS:
+            raise ValueError(f"{name} is missing")
+    check_parts(estimator, thorough=thorough)
+    return estimator

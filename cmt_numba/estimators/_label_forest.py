@@ -1,0 +1,274 @@
+"""A forest over labels, one memory for each, and a one-against-some head: what the classifiers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from .._concurrency.workers import share_rows
+from .._forest.allocation import most_cells_in_use, with_tables
+from .._forest.rows import Rows, as_matrix, keep_heaviest, normalize_rows
+from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_END
+from .._heads.candidates import Effort, Questions, score_labels
+from .._heads.label_scorers import (
+    Head,
+    HeadParameters,
+    new_head,
+    with_digest,
+    with_index,
+    with_labels,
+    with_more_cells,
+    without_digest,
+    without_negligible_weights,
+)
+from .._validation import check_integer, check_jobs, check_passes, check_real, check_rows
+from ..tree import ContextualMemoryTree
+from ._base import SavableEstimator
+from ._input import checked_matrix
+
+# Labels that are looked at for a row.
+_FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
+_SHARE_OF_LABELS = 0.2  # at most, where there are many
+_LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
+_FEWEST_LISTED = 16  # of those from the head's index that are scored in full
+_SHARE_LISTED = 1 / 64  # of those looked at, if that is more
+_SHARE_LISTED_OF_FEW = 1 / 16  # where the user says how many to look at, which are few
+_WIDER_IN_TRAINING = 2  # leaves and listed labels, so that the head learns of more rivals than it will be asked about
+
+LOGITS_PER_MARGIN = 4.0
+"""A lead of a whole margin is worth odds of 55 to 1."""
+
+# The head's index and digest.
+_GROWTH_LISTED = 1.25  # the head may have so many times the labels listed before it lists them anew
+_LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
+
+# Routers.
+_CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
+_SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
+_DENSE_TREES = 8
+_MORE_TREES, _MANY_EXAMPLES = 12, 16  # where classes have so many on average: routers and head are then worth more
+_SPARSE_TREES = 2  # sparse rows have the head's index as well
+_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
+_LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves again for each time that labels are twice as many
+_DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
+_MANY_CLASSES = 25  # from here on, a leaf
+_SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
+
+
+class LabelForest(SavableEstimator, BaseEstimator):
+    """What estimators over many labels have in common. Labels are numbers, in the order of their insertion.
+
+    Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each. The
+    head's index lists no weights below ``_lightest_listed`` times the largest of the same label.
+    """
+
+    _lightest_listed = 0.0
+
+    def __init__(
+        self,
+        n_trees: int | None = None,
+        n_probes: int | None = None,
+        n_candidates: int | None = None,
+        *,
+        n_router_passes: int = 2,
+        n_head_passes: int = 5,
+        aggressiveness: float = 1.0,
+        leaf_multiplier: float | None = None,
+        alpha: float = 0.9,
+        n_reroutes: int = 5,
+        store_examples: bool = True,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_trees = n_trees
+        self.n_probes = n_probes
+        self.n_candidates = n_candidates
+        self.n_router_passes = n_router_passes
+        self.n_head_passes = n_head_passes
+        self.aggressiveness = aggressiveness
+        self.leaf_multiplier = leaf_multiplier
+        self.alpha = alpha
+        self.n_reroutes = n_reroutes
+        self.store_examples = store_examples
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        check_passes("n_router_passes", self.n_router_passes, 0)
+        check_passes("n_head_passes", self.n_head_passes, 0)
+        check_real("aggressiveness", self.aggressiveness, 0.0, 1e6, above=True)
+        if self.n_probes is not None:
+            check_integer("n_probes", self.n_probes, 1)
+        if self.n_candidates is not None:
+            check_integer("n_candidates", self.n_candidates, 1)
+        if not isinstance(self.store_examples, bool | np.bool_):
+            raise TypeError(f"store_examples must be True or False, not {self.store_examples!r}")
+
+    def _check_all_parameters(self) -> None:
+        """Check the parameters that can be set at any time, and those that count at the first examples only."""
+        self._check_parameters()
+        check_random_state(self.random_state)
+        multiplier = 1.0 if self.leaf_multiplier is None else self.leaf_multiplier
+        self._new_forest(1 if self.n_trees is None else self.n_trees, multiplier, 0)
+
+    def _new_forest(self, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
+        return ContextualMemoryTree(
+            n_trees,
+            self.alpha,
+            leaf_multiplier,
+            self.n_reroutes,
+            sure_margin=_SURE_MARGIN,
+            n_threads=check_jobs(self.n_jobs),
+            random_state=seed,
+        )
+
+    def _start_forest(self, rows: Rows, n_labels: int, loss: int, learning_rate: float) -> None:
+        """Make an empty forest and head for rows like these, of so many labels."""
+        n_trees, leaf_multiplier = self.n_trees, self.leaf_multiplier
+        if n_trees is None:
+            many = rows.n_rows >= _MANY_EXAMPLES * n_labels
+            n_trees = _SPARSE_TREES if rows.sparse else _MORE_TREES if many else _DENSE_TREES
+        if leaf_multiplier is None:
+            leaf_multiplier = _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
+        seed = check_random_state(self.random_state).randint(2**31)
+        self.forest_ = self._new_forest(n_trees, leaf_multiplier, seed)
+        self.head_ = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
+        self._seed = seed
+        self._orders = np.random.default_rng(seed)
+        self._cells_pruned = 0
+        self._n_unlisted = 0
+
+    # Learning
+
+    def _insert_labels(
+        self, rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int
+    ) -> tuple[Head, np.ndarray]:
+        """Insert ``n_new`` labels into the forest, each under the mean of its rows.
+
+        The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels. Returns a head
+        for all labels, and the new ones. They are there when the estimator has this head and its tables name them.
+        """
+        ones = np.ones(of_rows.size, np.float32)
+        members = scipy.sparse.csr_array((ones, (of_labels, of_rows)), (n_new, rows.n_rows))
+        sums = members @ as_matrix(rows)
+        lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
+        means = check_rows(sums, sparse=rows.sparse)
+        head = with_labels(without_digest(self.head_), means, lengths)
+        return head, self.forest_.insert(as_matrix(routed(means)))
+
+    def _recover_labels(self, n_labels: int) -> None:
+        """Let there be no labels but the first ones, after a change that was broken off."""
+        self.forest_._put_right(n_labels)
+        if self.head_.parameters.sparse:
+            # New labels may have been given tables that were free: lists of these are begun anew.
+            self.head_ = with_tables(self.head_, most_cells_in_use(self.head_))
+
+    def _teach_routers(self, routed_rows: Rows, labels: np.ndarray, *, afresh: bool) -> None:
+        if self.n_router_passes > 0:
+            self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh, progress=False)
+
+    def _train_in_passes(self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray], int]) -> None:
+        """Have ``learn`` train the head on rows in random order."""
+        for n_pass in range(self.n_head_passes):
+            # Rows that changed nothing the last time are looked at only every other time.
+            order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
+            self._orders.shuffle(order)
+            self._train(partial(learn, order))
+        self._prune()
+
+    def _train(self, learn: Callable[[], int]) -> None:
+        """Have ``learn`` train the head, giving it room as often as it runs out."""
+        self.head_.counters[0, NEXT_ROW] = 0
+        while learn() != DONE:
+            self.head_ = with_more_cells(self.head_)
+
+    def _prune(self) -> None:
+        """Let the head forget what makes no difference, once there is much of it."""
+        if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
+            self.head_ = without_negligible_weights(self.head_)
+            self._cells_pruned = int(self.head_.counters[0, TABLES_END])
+
+    def _begin_training(self) -> None:
+        """Make the head ready to learn, and its index fit for finding rivals."""
+        self.head_ = without_digest(self.head_)
+        if self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
+            self.head_ = with_index(self.head_, self._lightest_listed)
+
+    def _end_training(self, n_rows: int) -> None:
+        """Make the head ready to be read, unless this is too much work for so few rows."""
+        self._n_unlisted += n_rows
+        if self._worth_listing(self._n_unlisted):
+            self.head_ = with_index(with_digest(self.head_), self._lightest_listed)
+            self._n_unlisted = 0
+
+    def _worth_listing(self, n_rows: int) -> bool:
+        """Return whether learning so many rows takes as long as going through all scorers once."""
+        return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
+
+    # Answering
+
+    def _effort(self, *, training: bool = False) -> Effort:
+        """Return how far to search for candidates; for training farther than for answers."""
+        parameters, n_labels = self.forest_._allocated().parameters, self.forest_.n_memories
+        width = _WIDER_IN_TRAINING if training else 1
+        if self.n_probes is not None:
+            n_leaves = width * self.n_probes
+        elif parameters.sparse:
+            n_leaves = width * _SPARSE_LEAVES * parameters.n_trees
+        else:
+            growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
+            n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
+        if self.n_candidates is not None and not training:
+            return Effort(
+                n_leaves, self.n_candidates, max(_FEWEST_LISTED, int(_SHARE_LISTED_OF_FEW * self.n_candidates))
+            )
+        most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
+        return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
+
+    def _checked(self, X: Any) -> Rows:
+        X = checked_matrix(self, X)
+        self._check_parameters()  # they may have been set since
+        return check_rows(X, sparse=self.head_.parameters.sparse)
+
+    def _in_threads(self, rows: Rows, work: Any) -> None:
+        share_rows(work, rows.n_rows, self.forest_._threads_for(rows.n_rows))
+
+    def _best_labels(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the ``k`` best labels of each row, NONE where fewer were reached, their scores, and how many were."""
+        labels = np.full((rows.n_rows, k), NONE, np.int64)
+        scores = np.full((rows.n_rows, k), -np.inf, np.float32)
+        touched = np.zeros(rows.n_rows, np.int64)
+        state, effort = self.forest_._allocated(), self._effort()
+        questions = Questions(routed(rows), rows)
+
+        def answer(first: int, stop: int) -> None:
+            score_labels(state, self.head_, questions, first, stop, effort, labels, scores, touched)
+
+        self._in_threads(rows, answer)
+        return labels, scores, touched
+
+
+def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
+    """Return ``c`` for trees over so many classes: leaves that hold a small share of them, but some."""
+    if n_classes < _MANY_CLASSES:
+        return usual
+    return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
+
+
+def routed(rows: Rows) -> Rows:
+    """Return rows as routers see them: the heaviest cells of each, scaled to length 1 again."""
+    if not rows.sparse:
+        return rows
+    values, indices = np.empty_like(rows.values), np.empty_like(rows.indices)
+    offsets = np.zeros_like(rows.offsets)
+    end = keep_heaviest(rows, _CELLS_ROUTED, values, indices, offsets)
+    values = values[:end].copy()
+    unit = np.empty_like(values)
+    normalize_rows(values, offsets, 0, offsets.size - 1, unit)
+    return Rows(unit, indices[:end].copy(), offsets, rows.n_features, True)

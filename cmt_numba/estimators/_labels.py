@@ -1,0 +1,113 @@
+"""Labels of many types: never changed, and never taken for one another.
+
+NumPy turns a list of numbers and strings into strings in silence, and integers and floats into floats that may no
+longer tell them apart. Here arrays are brought into one type only where every entry keeps its value.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .._validation import unmasked
+
+_NUMBERS = "biuf"
+_WORDS = {**dict.fromkeys(_NUMBERS, "numbers"), "U": "strings", "O": "strings", "T": "strings", "S": "bytes"}
+
+
+def check_unmixed(name: str, labels: Any) -> None:
+    """Raise TypeError or ValueError if NumPy would change labels, such as numbers among strings, or mix them up.
+
+    What else may be wrong with them is for others to say.
+    """
+    unmasked(name, labels)
+    if labels is None or scipy.sparse.issparse(labels):
+        return
+    try:
+        array = np.asarray(labels)
+    except ValueError:
+        return  # sequences of several lengths
+    if array.dtype.kind == "O":
+        are_strings = [isinstance(label, str) for label in array.ravel().tolist()]
+        if any(are_strings) and not all(are_strings):
+            other = array.ravel()[are_strings.index(False)]
+            raise TypeError(f"{name} must not mix strings with {type(other).__name__}, such as {other!r:.50}")
+    elif not hasattr(labels, "dtype") and not are_kept(labels, array):
+        raise TypeError(
+            f"{name} must hold labels of one type: an array of {array.dtype} would not hold these as they are; "
+            "convert them all to strings, for example"
+        )
+
+
+def are_kept(given: Any, array: np.ndarray) -> bool:
+    """Return whether an array holds just what has been given in a sequence."""
+    if array.dtype.kind not in "biufUS":
+        return True
+    objects = np.asarray(given, dtype=object)
+    if objects.shape != array.shape:
+        return True
+    held = array.ravel().tolist()
+    return all(bool(a == b) or (a != a and b != b) for a, b in zip(held, objects.ravel(), strict=True))
+
+
+def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+    """Return arrays of labels in one type: that of the known ones or, if it must be, one that holds them all.
+
+    Raises
+    ------
+    TypeError
+        If some are of a kind that does not go with the known ones, as strings do not go with numbers.
+    ValueError
+        If no type of NumPy's holds all values.
+    """
+    for other in others:
+        kinds = [_WORDS.get(labels.dtype.kind, str(labels.dtype)) for labels in (known, other)]
+        if kinds[0] != kinds[1] and known.dtype.kind != other.dtype.kind:
+            raise TypeError(
+                f"{name} must hold labels like those known, which are {kinds[0]} ({known.dtype}), not {kinds[1]} "
+                f"({other.dtype}); convert all labels to one type before the first call"
+            )
+    converted = exactly(known, *others)
+    if converted is None:
+        raise ValueError(
+            f"{name} must hold labels that go with those known: no type holds all values of "
+            f"{' and '.join(dict.fromkeys(str(labels.dtype) for labels in (known, *others)))} as they are; "
+            "convert all labels to one type before the first call"
+        )
+    return converted
+
+
+def exactly(known: np.ndarray, *others: np.ndarray) -> list[np.ndarray] | None:
+    """Return arrays in the type of the first, or else in one common to all, or None if both would change a value."""
+    arrays = [known, *(_as_text(other) if known.dtype.kind == "U" else other for other in others)]
+    for dtype in (known.dtype, np.result_type(*arrays)):
+        converted = [_exactly(array, dtype) for array in arrays]
+        if all(array is not None for array in converted):
+            return converted  # type: ignore[return-value]
+    return None
+
+
+def _as_text(labels: np.ndarray) -> np.ndarray:
+    """Return objects that are strings as an array of strings, if this holds them."""
+    if labels.dtype.kind != "O" or not all(isinstance(label, str) for label in labels):
+        return labels
+    text = labels.astype(str)
+    return text if text.tolist() == labels.tolist() else labels
+
+
+def _exactly(labels: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
+    if labels.dtype == dtype:
+        return labels
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            converted = labels.astype(dtype)
+            same = np.array_equal(converted.astype(labels.dtype), labels)
+            if same and labels.dtype.kind in _NUMBERS:  # what has wrapped around comes back as it was
+                same = np.array_equal(converted < 0, labels < 0)
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return converted if same else None

@@ -1,0 +1,476 @@
+"""The multi-label classifier: any number of labels for each example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from .._concurrency.workers import map_threads, spans
+from .._forest.rows import Rows, as_matrix
+from .._forest.state import NONE
+from .._heads.binary_svm import learn_memberships, new_duties, numbered_afresh
+from .._heads.candidates import Effort, Questions, list_labels, list_rivals
+from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
+from .._heads.inference_weights import common_labels
+from .._heads.label_scorers import HEAD_LOSSES, forget_labels, with_index
+from .._validation import check_jobs, check_rows, check_wanted, sound, unmasked
+from ..tree import ContextualMemoryTree
+from ._base import changes_at_once, reads
+from ._input import DTYPES
+from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
+from ._labels import check_unmixed, in_one_type
+
+_MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
+_SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
+_SWEEPS = 4  # over the rows of a label, in each pass
+_SWEEPS_AT_ONCE = 40  # over the rows of a common label, which are all there are from the start
+_LABELS_PER_LEVEL = 128  # looked at besides, for each level that a balanced tree of all labels would have
+_FEWEST_LISTED = 16  # of those from the head's index that are scored
+_LISTED_FOR_A_LABEL = 4  # if that is more, for each label that a row has on average
+_WIDER_IN_TRAINING = 8  # of them, so that labels meet the rows that they could be taken for
+_NEGLIGIBLE_IN_COMMON = 0.001  # of the largest weight of the label
+_EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
+_PAIRS_AT_ONCE = 1 << 22
+_LABELS_LISTED = 1 << 16
+
+
+class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
+    """A classifier that gives each example any number of very many labels, with the forest of :class:`CMTClassifier`.
+
+    For an example the common labels come into question, those that it reaches in the trees, and for sparse examples
+    those that the head's index lists for its rare features. Of each a linear support vector machine says whether the
+    example has it. Those of common labels learn from all examples (one against all), the others from the examples for
+    which they come into question (one against some, section 4.2 of the paper). Everything learns online:
+    ``partial_fit`` takes new examples at any time, and new labels as further columns.
+
+    Parameters
+    ----------
+    n_candidates : int, optional
+        How many labels to look at for a row at most, beside the common ones. By default see the notes.
+    n_trees, n_probes, n_router_passes, n_head_passes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
+        As for :class:`CMTClassifier`.
+    store_examples : bool, default True
+        Whether to keep all examples, in trees of their own, which only ``kneighbors`` needs. Without them memory does
+        not grow with the number of examples. What counts is the value at ``fit`` or the first ``partial_fit``.
+    aggressiveness : float, default 1.0
+        How hard the margin of the scorers is (``C``).
+
+    Notes
+    -----
+    Up to 1,024 labels are all common: then the classifier is one against all, and no tree is searched. Of more, those
+    are common that one example in 256 has, at most 1,024. Besides, at most ``128 * log2(n_labels)`` labels are looked
+    at, and of those that the index lists the best 16 are scored, or 4 times the labels that an example has on average.
+    So of 20,000 labels a tenth is looked at, of a million less than half a percent; :meth:`count_candidates` tells.
+
+    ``n_head_passes`` is how often the head looks for new rivals of the labels that are not common. With 0 labels are
+    ranked by their cosine, and those of a positive one predicted.
+
+    Attributes
+    ----------
+    n_labels_ : int
+        Columns of the matrices of labels.
+    classes_ : ndarray of shape (n_labels,)
+        The numbers of the columns.
+    n_features_in_ : int
+        Width of the examples.
+    forest_ : ContextualMemoryTree
+        The trees over the labels.
+    examples_ : ContextualMemoryTree or None
+        Trees over the examples.
+    """
+
+    _kind = "CMTMultilabelClassifier"  # of what is in a file
+    _lightest_listed = 0.1  # weights that rivals have left are many and small, and find nothing
+
+    # Learning
+
+    @changes_at_once
+    def fit(self, X: Any, Y: Any) -> CMTMultilabelClassifier:
+        """Learn from examples, forgetting earlier ones.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples.
+        Y : array-like or sparse matrix, shape (n, n_labels)
+            Not 0 where an example has a label. Or a vector of two classes, which is a single label: whether an example
+            is of the second.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used.
+        """
+        return self._begin_anew(lambda anew: anew._fit(X, Y, None))
+
+    def _fit(self, X: Any, Y: Any, classes: Any) -> None:
+        """Learn from the first examples."""
+        X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
+        pair = _pair_of_classes(Y if classes is None else classes) if _is_vector(Y) else None
+        answers = _label_lists(Y if pair is None else _is_second(Y, pair), X.shape[0])
+        self._check_all_parameters()
+        rows = check_rows(X)
+        self._pair = pair
+        self._start_forest(rows, max(1, np.unique(answers.indices).size), HEAD_LOSSES.index("mira"), 1.0)
+        self.n_labels_ = 0
+        self._sparse_output = scipy.sparse.issparse(Y)
+        self._label_of_column = np.empty(0, np.int64)
+        self._column_of_label = np.empty(0, np.int64)
+        self._n_of_label = np.empty(0, np.int64)
+        self._n_rows = 0
+        self.examples_ = self._new_trees_of_examples() if self.store_examples else None
+        self._learn(rows, answers, afresh=True)
+
+    @changes_at_once
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> CMTMultilabelClassifier:
+        """Learn from further examples, whose labels may have more columns than those before.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples.
+        Y : array-like or sparse matrix, shape (n, n_labels)
+            Not 0 where an example has a label; at least as many columns as before. Or a vector, if one came first.
+        classes : array-like, optional
+            For vectors, at the first call: both classes, if ``Y`` may hold only one of them.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        MemoryError
+            If memory runs out. The classifier works on, but may not have learned all rows.
+        """
+        if not hasattr(self, "forest_"):
+            return self._begin_anew(lambda anew: anew._fit(X, Y, classes))
+        rows = self._checked(X)
+        if _is_vector(Y) != (self._pair is not None):
+            raise ValueError("Y must be a vector of classes, or a matrix of labels, like the one that came first")
+        answers = _label_lists(Y if self._pair is None else _is_second(Y, self._pair), rows.n_rows)
+        if answers.shape[1] < self.n_labels_:
+            raise ValueError(f"Y must have at least the {self.n_labels_} columns of before, not {answers.shape[1]}")
+        self._learn(rows, answers, afresh=False)
+        return self
+
+    def _new_trees_of_examples(self) -> ContextualMemoryTree:
+        seed = np.random.SeedSequence([self._seed, 1])  # what is learned must not depend on whether examples are kept
+        return ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(self.n_jobs), random_state=seed)
+
+    def _learn(self, rows: Rows, answers: scipy.sparse.csr_array, *, afresh: bool) -> None:
+        n_known, of_rows = self.forest_.n_memories, np.repeat(np.arange(rows.n_rows), np.diff(answers.indptr))
+        labels = self._make_known(rows, answers, of_rows)
+        if self.examples_ is not None:
+            self.examples_.insert(as_matrix(rows))
+        if self.forest_.n_memories == 0:
+            return  # no example has a label yet
+        self._choose_common()
+        questions = Questions(routed(rows), rows)
+        self._begin_training()
+        if labels.size > 0:
+            self._teach_routers(check_rows(as_matrix(questions.routed)[of_rows]), labels, afresh=afresh)
+        if self.n_head_passes > 0:
+            self._train_head(questions, of_rows, labels, n_known)
+        self._end_training(rows.n_rows)
+
+    def _make_known(self, rows: Rows, answers: scipy.sparse.csr_array, of_rows: np.ndarray) -> np.ndarray:
+        """Make all columns known, and count which labels rows have; return the label of each entry of ``answers``.
+
+        Labels of rows that have no memory yet are inserted in random order, each under its mean example.
+        """
+        n_columns, column_of_label, head = answers.shape[1], self._column_of_label, self.head_
+        n_new = n_columns - self.n_labels_
+        label_of_column = np.concatenate([self._label_of_column, np.full(n_new, NONE, np.int64)])
+        new = np.unique(answers.indices[label_of_column[answers.indices] == NONE])
+        if new.size > 0:
+            self._orders.shuffle(new)
+            place = np.full(n_columns, NONE, np.int64)
+            place[new] = np.arange(new.size)
+            members = place[answers.indices]
+            of_new = members != NONE
+            head, label_of_column[new] = self._insert_labels(rows, members[of_new], of_rows[of_new], new.size)
+            column_of_label = np.concatenate([column_of_label, new])
+        labels = label_of_column[answers.indices]
+        n_of_label = np.bincount(labels, minlength=column_of_label.size)
+        n_of_label[: self._n_of_label.size] += self._n_of_label
+        self.__dict__.update(
+            n_labels_=n_columns,
+            classes_=np.arange(n_columns) if self._pair is None else self._pair,
+            head_=head,
+            _label_of_column=label_of_column,
+            _column_of_label=column_of_label,
+            _n_of_label=n_of_label,
+            _n_rows=self._n_rows + rows.n_rows,
+        )
+        return labels
+
+    def _recover(self) -> None:
+        if self.examples_ is not None:
+            self.examples_._put_right()
+        self._recover_labels(self._column_of_label.size)
+
+    def _choose_common(self) -> None:
+        """Choose the labels that come into question for every row."""
+        former, common = self.head_.common.labels, np.argsort(-self._n_of_label, kind="stable")[:_MOST_COMMON]
+        if self._n_of_label.size > _MOST_COMMON:
+            # What has been common stays so for longer, lest the index be made anew again and again.
+            share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
+            common = common[self._n_of_label[common] >= share * self._n_rows]
+        self.head_ = self.head_._replace(common=common_labels(common))
+        if not np.isin(former, common).all():
+            self.head_ = with_index(self.head_, self._lightest_listed)  # it has not listed them
+
+    def _train_head(self, questions: Questions, of_rows: np.ndarray, labels: np.ndarray, n_known: int) -> None:
+        forget_labels(self.head_, n_known)  # they started as their means, which the index lists
+        n_rows, n_labels, common = questions.rows.n_rows, self.forest_.n_memories, self.head_.common.labels
+        duties = new_duties(self.aggressiveness, np.where(np.arange(n_labels) < n_known, n_rows, self._n_rows))
+        rows, features = numbered_afresh(questions.rows)
+
+        def train(pairs: Pairs, n_sweeps: int, share: float) -> None:
+            self._train(lambda: learn_memberships(self.head_, rows, features, pairs, duties, n_sweeps, share))
+
+        answers, order = pair_with_answers(of_rows, labels, n_labels), self._orders.permutation(n_rows)
+        for first, stop in spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))):
+            train(pair_with_all(answers, common[first:stop], order), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
+        if n_labels == common.size:
+            return
+        others = ~np.isin(labels, common)
+        pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
+        for _ in range(self.n_head_passes):
+            pairs = pair_with_rivals(pairs, self._rivals(questions), self._orders.permutation(n_rows))
+            train(pairs, _SWEEPS, 0.0)
+            if self._worth_listing(n_rows):
+                self.head_ = with_index(self.head_, self._lightest_listed)
+        self._prune()
+
+    def _rivals(self, questions: Questions) -> np.ndarray:
+        """Return the labels, but for common ones, that come into question for each row, then NONE: int32."""
+        state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), questions.rows.n_rows
+        most = effort.n_leaves * state.members.shape[2] + effort.n_listed
+        rivals = np.empty((n_rows, most), np.int32)
+        self._in_threads(
+            questions.rows,
+            lambda first, stop: list_rivals(state, self.head_, questions, first, stop, effort, rivals),
+        )
+        return rivals
+
+    def _effort(self, *, training: bool = False) -> Effort:
+        n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
+        effort = super()._effort(training=training)
+        if self.n_candidates is not None and not training:
+            return effort._replace(n_labels=min(n_common + self.n_candidates, n_labels))
+        most = n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1))
+        listed = max(_FEWEST_LISTED, int(_LISTED_FOR_A_LABEL * self._n_of_label.sum() / max(1, self._n_rows)))
+        width = _WIDER_IN_TRAINING if training else 1
+        return effort._replace(n_labels=min(most, n_labels), n_listed=width * listed)
+
+    # Answering
+
+    @reads
+    def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ``k`` labels that fit each row best.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        k : int, default 5
+            Labels wanted: at most 1,000,000, or as many as there are if that is more.
+
+        Returns
+        -------
+        labels : ndarray of int64, shape (n, k)
+            Columns, the best first; -1 where fewer came into question.
+        decisions : ndarray of float32, shape (n, k)
+            Their scores, positive where the row should have the label; minus infinity for none.
+        """
+        rows = self._checked(X)
+        k = check_wanted("k", k, self.classes_.size)
+        if self.forest_.n_memories == 0:
+            return np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf, np.float32)
+        labels, scores, _ = self._best_labels(rows, k)
+        return np.where(labels == NONE, NONE, self._column_of_label[labels]), scores
+
+    def _labels_above(self, rows: Rows, lowest: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows, the columns and the scores of all labels of a score above ``lowest``."""
+        if self.forest_.n_memories == 0:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        state, effort, questions = self.forest_._allocated(), self._effort(), Questions(routed(rows), rows)
+
+        def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            found, ends = [], np.empty(rows.n_rows, np.int64)
+            (first, stop), room = span, _LABELS_LISTED
+            while first < stop:
+                labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
+                done = list_labels(state, self.head_, questions, first, stop, effort, lowest, ends, labels, scores)
+                if done > first:
+                    n_each = np.diff(ends[first:done], prepend=0)
+                    n = int(ends[done - 1])
+                    found.append((np.repeat(np.arange(first, done), n_each), labels[:n], scores[:n]))
+                else:
+                    room *= 2
+                first = done
+            return found
+
+        n_threads = self.forest_._threads_for(rows.n_rows)
+        parts = map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+        row, labels, scores = (np.concatenate(part) for part in zip(*[f for part in parts for f in part], strict=True))
+        return row, self._column_of_label[labels], scores
+
+    @reads
+    def predict(self, X: Any) -> Any:
+        """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them.
+
+        If that was a vector of classes, so is this.
+        """
+        rows = self._checked(X)
+        row, column, _ = self._labels_above(rows, 0.0)
+        if self._pair is not None:
+            second = np.zeros(rows.n_rows, np.int64)
+            second[row] = 1
+            return self._pair[second]
+        shape = (rows.n_rows, self.n_labels_)
+        indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
+        return indicator if self._sparse_output else indicator.toarray()
+
+    @reads
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the score of each label for each row, positive where the row should have it: float64, (n, n_labels).
+
+        Labels that did not come into question are given 1 less than the lowest score of any that did. If ``fit`` saw a
+        vector, the score of the second class, shape (n,).
+        """
+        rows = self._checked(X)
+        row, column, scores = self._labels_above(rows, -np.inf)
+        values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min(initial=0.0)), 0.0) - 1.0)
+        values[row, column] = scores
+        return values if self._pair is None else values[:, 0]
+
+    @reads
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each label for each row by itself: float64, shape (n, n_labels).
+
+        If ``fit`` saw a vector, that of each class, shape (n, n_classes).
+        """
+        proba = 1.0 / (1.0 + np.exp(-LOGITS_PER_MARGIN * self.decision_function(X)))
+        if self._pair is None:
+            return proba
+        return np.column_stack([1.0 - proba, proba]) if self._pair.size == 2 else np.ones((proba.size, 1))
+
+    @reads
+    def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
+        """Return the nearest examples of each row, by their cosine.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        n_neighbors : int, default 5
+            Examples wanted for each row: at most 1,000,000.
+        return_distance : bool, default True
+            Whether to return distances too.
+
+        Returns
+        -------
+        neigh_dist : ndarray of float32, shape (n, n_neighbors)
+            1 minus the cosine; infinite where fewer examples were found. Only with ``return_distance``.
+        neigh_ind : ndarray of int64, shape (n, n_neighbors)
+            Positions among all examples ever given to ``fit`` and ``partial_fit``, -1 for none.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If an argument cannot be used, or examples were not stored.
+        """
+        rows, k = self._checked(X), check_wanted("n_neighbors", n_neighbors, 0)
+        if self.examples_ is None:
+            raise ValueError("store_examples must be True when examples are learned that shall be found as neighbours")
+        hits = self.examples_.query(as_matrix(rows), k, _EXAMPLE_LEAVES)
+        return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
+
+    @reads
+    def count_candidates(self, X: Any) -> np.ndarray:
+        """Return how many labels are looked at for each row: int64, shape (n,)."""
+        rows = self._checked(X)
+        return self._best_labels(rows, 1)[2] if self.forest_.n_memories > 0 else np.zeros(rows.n_rows, np.int64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.two_d_labels = True
+        tags.target_tags.multi_output = True
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+def _is_vector(Y: Any) -> bool:
+    unmasked("Y", Y)
+    try:
+        return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim == 1
+    except ValueError:  # lists of several lengths
+        return False
+
+
+def _pair_of_classes(y: Any) -> np.ndarray:
+    """Return the classes of a vector, sorted, of which there may be two."""
+    check_unmixed("Y", y)
+    y = np.asarray(y)
+    check_classification_targets(y)
+    classes: np.ndarray = np.unique(y)
+    if classes.size > 2:
+        raise ValueError(
+            "Y must be a matrix of labels or a vector of two classes. Only binary classification is supported. "
+            f"({classes.size} classes: CMTClassifier takes any number of them.)"
+        )
+    return classes
+
+
+def _is_second(y: Any, pair: np.ndarray) -> np.ndarray:
+    """Return a column that says which rows are of the second of two classes."""
+    check_unmixed("Y", y)
+    pair, y = in_one_type("Y", pair, np.asarray(y))
+    if not np.isin(y, pair).all():
+        raise ValueError(f"Y must hold only the classes {pair.tolist()}")
+    return (y[:, None] == pair[1:]) if pair.size == 2 else np.zeros((y.size, 1), np.bool_)
+
+
+def _label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
+    """Return an indicator matrix of labels in CSR form, checked.
+
+    The errors contain the words by which scikit-learn's checks of estimators know them.
+    """
+    if Y is None:
+        raise ValueError("Y must be given: a classifier requires y to be passed, but the target y is None")
+    try:
+        Y = Y if scipy.sparse.issparse(Y) else np.asarray(Y)
+        lists = scipy.sparse.csr_array(Y)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"Unknown label type: Y must be an indicator matrix of labels: {error}") from error
+    if Y.ndim != 2 or lists.dtype.kind not in "fiub":
+        raise ValueError(
+            "Unknown label type: Y must be an indicator matrix of labels, of two dimensions, not 0 where a row has one"
+        )
+    if lists.shape[0] != n_rows:
+        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, not {lists.shape[0]}")
+    if not np.isfinite(lists.data).all():
+        raise ValueError("Y must be finite")
+    lists = lists.copy()
+    lists.sum_duplicates()
+    lists.eliminate_zeros()
+    return lists

@@ -1,0 +1,618 @@
+"""The retriever: values of any kind, found by keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._concurrency.workers import share_rows
+from .._forest.hits import Hits, no_hits
+from .._forest.rows import Rows, as_matrix
+from .._forest.state import NEXT_ID, NONE
+from .._heads.ridge import (
+    Expectation,
+    ExpectationParameters,
+    expect_rows,
+    learn_expectations,
+    learn_rewards,
+    new_expectation,
+    with_features,
+)
+from .._validation import (
+    MOST_COMPONENTS,
+    MOST_WANTED,
+    check_choice,
+    check_ids,
+    check_integer,
+    check_jobs,
+    check_memory_ids,
+    check_passes,
+    check_real,
+    check_rewards,
+    check_rows,
+    check_wanted,
+    sound,
+    unmasked,
+)
+from ..rewards import ValueCosine
+from ..tree import ContextualMemoryTree
+from ._base import SavableEstimator, changes_at_once, reads
+from ._input import DTYPES, checked_matrix
+from ._memories import Memories
+from ._values import (
+    Components,
+    DistinctVectors,
+    ValueStore,
+    as_values,
+    cosines,
+    digests_of,
+    digests_of_keys,
+    equalities,
+)
+
+SEARCHES = ("key", "value")
+
+_KEY_TREES, _VALUE_TREES = 4, 1
+_VALUE_LEAVES = 4  # searched for each tree: what is expected is seldom quite what is there
+_SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
+_WORTH_KEEPING = 0.5  # reward from which on a query is stored as a further key of what it was rewarded for
+_SPARE_ANSWERS = 8  # asked for beyond those wanted, because several keys may lead to one memory
+
+
+class CMTRetriever(SavableEstimator, BaseEstimator):
+    """A memory that answers keys with values: vectors, or objects of any kind.
+
+    What is retrieved is one of the values stored (section 4.3 of the paper: images by their captions). There are two
+    ways to search:
+
+    - by key: the memory whose key is most like the query, in a forest over keys. This is the paper's way.
+    - by value, where values are vectors: the memory whose value is most like what is to be expected of the query. The
+      expectation is a linear map from keys to values, learned from all memories by ridge regression, and the forest is
+      one over distinct values. Its routers are taught where expectations lead. Expected is the reward: the cosine of
+      the value retrieved and of the one that belonged to the query.
+
+    Both learn online: ``partial_fit`` takes new memories and ``feedback`` takes rewards, at any time.
+
+    Parameters
+    ----------
+    search : {"key", "value"}, optional
+        The way to search; by default by value where values are vectors, and by key where not.
+    n_trees : int, optional
+        Trees of the forest; by default 4 over keys, 1 over values.
+    n_probes : int, optional
+        Leaves searched in all trees together; by default 1 for each tree over keys, 4 over values.
+    n_components : int, default 64
+        Of the search by value: how many components of values are compared; at most 65,536.
+    regularization : float, default 3.0
+        Of the search by value: the ridge. Keys have length 1, so it counts like so many examples of a feature.
+    n_value_passes : int, default 10
+        Of the search by value: how often the expectation learns from each memory; at most 10,000 times, as with all
+        passes.
+    n_router_passes : int, default 1
+        Of the search by value: how often each memory teaches the routers.
+    n_reward_passes : int, default 0
+        Of the search by key, in ``fit`` and where values are vectors: passes of query, reward and update.
+    leaf_multiplier : float, default 4.0
+        ``c``: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
+    alpha : float in (0, 1], default 0.9
+        How strongly routers keep the two sides of a node equal in number.
+    n_reroutes : int, default 5
+        How many memories each tree reroutes after each insertion; at most 10,000.
+    n_jobs : int, optional
+        Threads; by default one, with -1 as many as numba uses. Answers do not depend on it.
+    random_state : int, numpy.random.RandomState or None
+        Seed.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Width of the keys.
+    n_memories_ : int
+        Memories stored.
+    search_ : str
+        The way searched.
+    forest_ : ContextualMemoryTree
+        The trees, over keys or over distinct values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> retriever = CMTRetriever(random_state=0).fit(np.eye(3), ["red", "green", "blue"])
+    >>> retriever.predict([[0.1, 0.9, 0.0]]).tolist()
+    ['green']
+    """
+
+    _kind = "CMTRetriever"  # of what is in a file
+
+    def __init__(
+        self,
+        search: str | None = None,
+        n_trees: int | None = None,
+        n_probes: int | None = None,
+        *,
+        n_components: int = 64,
+        regularization: float = 3.0,
+        n_value_passes: int = 10,
+        n_router_passes: int = 1,
+        n_reward_passes: int = 0,
+        leaf_multiplier: float = 4.0,
+        alpha: float = 0.9,
+        n_reroutes: int = 5,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.search = search
+        self.n_trees = n_trees
+        self.n_probes = n_probes
+        self.n_components = n_components
+        self.regularization = regularization
+        self.n_value_passes = n_value_passes
+        self.n_router_passes = n_router_passes
+        self.n_reward_passes = n_reward_passes
+        self.leaf_multiplier = leaf_multiplier
+        self.alpha = alpha
+        self.n_reroutes = n_reroutes
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        if self.search is not None:
+            check_choice("search", self.search, SEARCHES)
+        for name in ("n_trees", "n_probes"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), 1)
+        check_integer("n_components", self.n_components, 1, MOST_COMPONENTS)
+        check_real("regularization", self.regularization, 0.0, 1e9, above=True)
+        for name in ("n_value_passes", "n_router_passes", "n_reward_passes"):
+            check_passes(name, getattr(self, name), 0)
+
+    def _check_all_parameters(self) -> None:
+        """Check the parameters that can be set at any time, and those that count when it is fitted only."""
+        self._check_parameters()
+        check_random_state(self.random_state)
+        self._new_forest(0)
+
+    def _new_forest(self, seed: int, *, by_value: bool = False) -> ContextualMemoryTree:
+        return ContextualMemoryTree(
+            self.n_trees or (_VALUE_TREES if by_value else _KEY_TREES),
+            self.alpha,
+            self.leaf_multiplier,
+            self.n_reroutes,
+            sure_margin=_SURE_MARGIN if by_value else 0.75,
+            n_threads=check_jobs(self.n_jobs),
+            random_state=seed,
+        )
+
+    # Learning
+
+    @changes_at_once
+    def fit(self, X: Any, y: Any = None) -> CMTRetriever:
+        """Store memories, forgetting earlier ones.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Keys.
+        y : array-like or sparse matrix of shape (n, width), or sequence of n objects, optional
+            Their values: vectors, or objects of any kind. By default the positions 0 .. n - 1.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used.
+        """
+        return self._begin_anew(lambda anew: anew._fit(X, y))
+
+    def _fit(self, X: Any, y: Any) -> None:
+        """Store the first memories."""
+        X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
+        values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
+        self._check_all_parameters()
+        if self.search == "value" and values.ndim != 2:
+            raise ValueError('y must hold vectors to be searched by value; with other objects use search="key"')
+        rows = check_rows(X)
+        self.search_ = self.search or ("value" if values.ndim == 2 else "key")
+        seed = check_random_state(self.random_state).randint(2**31)
+        self.forest_ = self._new_forest(seed, by_value=self.search_ == "value")
+        self._orders = np.random.default_rng(seed)
+        self._sparse = rows.sparse
+        self._memories = Memories.none(ValueStore(values[:0]))
+        self._distinct = DistinctVectors()  # values, where they are searched, else further keys
+        if self.search_ == "value":
+            self._components = Components(values, self.n_components, seed)
+            parameters = ExpectationParameters(rows.n_features, rows.sparse)
+            self.expectation_: Expectation = new_expectation(parameters, self._components.n_components)
+        self._store(rows, values, afresh=True)
+        if self.search_ == "key" and values.ndim == 2 and self.n_reward_passes > 0:
+            ids = np.arange(rows.n_rows)
+            reward = ValueCosine(values, values)
+            self.forest_.learn(as_matrix(rows), reward, own_ids=ids, n_passes=self.n_reward_passes)
+
+    @changes_at_once
+    def partial_fit(self, X: Any, y: Any = None) -> CMTRetriever:
+        """Store further memories.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Keys.
+        y : array-like, sparse matrix or sequence, optional
+            Their values, of the kind and width of those before. By default the positions that follow.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        """
+        if not hasattr(self, "forest_"):
+            return self._begin_anew(lambda anew: anew._fit(X, y))
+        rows, first = self._checked(X), self._memories.next_id
+        values = self._memories.values.accept(np.arange(first, first + rows.n_rows) if y is None else y, rows.n_rows)
+        self._store(rows, values, afresh=False)
+        return self
+
+    def _store(self, rows: Rows, values: Any, *, afresh: bool) -> None:
+        """Store memories, and learn from them."""
+        if self.search_ == "value":
+            vectors = self._components.reduced(values)
+            entries = self._insert_distinct(digests_of(vectors), vectors)
+            self._memories = self._memories.with_more(values, entries)
+            self._learn_values(rows, vectors, entries, afresh=afresh)
+        else:
+            self._memories = self._memories.with_more(values, self.forest_.insert(as_matrix(rows)))
+
+    def _insert_distinct(self, digests: list[bytes], keys: Any) -> np.ndarray:
+        """Insert those keys into the forest that are not there, by their digests, and return what each is there.
+
+        They are there when the tables name them.
+        """
+        state = self.forest_._state
+        first = 0 if state is None else int(state.keys.totals[NEXT_ID])
+        entries = self._distinct.number(digests, first)
+        new, of_rows = np.unique(entries, return_index=True)
+        of_rows = of_rows[new >= first]
+        if of_rows.size > 0:
+            self.forest_.insert(keys[of_rows])
+        return entries
+
+    def _recover(self) -> None:
+        self.forest_._put_right()
+        self._forget_keys(np.setdiff1d(self.forest_.ids, self._memories.keys))
+        self._distinct = self._distinct.only(self._memories.keys)
+
+    def _forget_keys(self, keys: np.ndarray) -> None:
+        """Take out of the forest what the tables do not name any more."""
+        self._distinct.forget(keys)
+        if keys.size > 0:
+            self.forest_.remove(keys)
+
+    def _learn_values(self, rows: Rows, vectors: np.ndarray, entries: np.ndarray, *, afresh: bool) -> None:
+        self.expectation_ = with_features(self.expectation_, rows)
+        targets = np.ascontiguousarray(vectors[:, :-1])
+        duals = np.zeros_like(targets)
+        for _ in range(self.n_value_passes):
+            order = self._orders.permutation(rows.n_rows)
+            learn_expectations(self.expectation_, rows, order, targets, duals, float(self.regularization))
+        if self.n_router_passes > 0:
+            self.forest_.teach(self._expected(rows), entries, n_passes=self.n_router_passes, afresh=afresh)
+
+    @changes_at_once
+    def feedback(self, X: Any, ids: Any, rewards: Any) -> CMTRetriever:
+        """Learn from what memories were worth to queries.
+
+        Searching by value, the expectation learns to foretell the rewards. Searching by key, the scorer learns to rank
+        memories of high reward above those of low reward, and a query that was rewarded with 0.5 or more is stored as
+        a further key of its best memory, once however often it comes. Further keys go when their memory is removed.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        ids : array-like of int, shape (n,) or (n, k)
+            Memories that they retrieved (:meth:`kneighbors`); -1 for none.
+        rewards : array-like, same shape
+            Rewards in [0, 1].
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has changed then.
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        """
+        rows = self._checked(X)
+        flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
+        if np.ndim(ids) not in (1, 2) or np.shape(ids)[0] != rows.n_rows:
+            raise ValueError(f"ids must hold one row for each of the {rows.n_rows} rows of X, not {np.shape(ids)}")
+        ids = flat.reshape(rows.n_rows, -1)
+        rewards = np.asarray(unmasked("rewards", rewards))
+        rewards = check_rewards(rewards.reshape(ids.shape) if rewards.size == ids.size else rewards, ids)
+        self._memories.rows_of(flat[flat != NONE])
+        if self.search_ == "value":
+            self._learn_rewards(rows, ids, rewards)
+        else:
+            self._learn_ranking(rows, ids, rewards)
+        return self
+
+    def _learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
+        pairs, rank = np.nonzero(ids != NONE)
+        if pairs.size == 0:
+            return
+        self.expectation_ = with_features(self.expectation_, rows)
+        found = ids[pairs, rank]
+        vectors = np.ascontiguousarray(self._components.reduced(self._memories.values_of(found))[:, :-1])
+        learn_rewards(self.expectation_, rows, pairs, vectors, rewards[pairs, rank], float(self.regularization))
+        entries = self._memories.entries_of(found)
+        best = rewards[pairs, rank] >= _WORTH_KEEPING
+        if np.any(best):
+            self.forest_.teach(self._expected(rows)[pairs[best]], entries[best])
+
+    def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
+        matrix = as_matrix(rows)
+        hits = no_hits(*ids.shape)._replace(ids=self._memories.entries_of(ids))
+        self.forest_.update(matrix, hits, rewards)
+        worth = np.where(ids == NONE, 0.0, rewards)
+        best = worth.argmax(axis=1)
+        kept = np.flatnonzero(worth[np.arange(best.size), best] >= _WORTH_KEEPING)
+        if kept.size > 0:
+            owners, keys = ids[kept, best[kept]], matrix[kept]
+            entries = self._insert_distinct(digests_of_keys(check_rows(keys), owners), keys)
+            self._memories = self._memories.with_keys(entries, owners)
+
+    @changes_at_once
+    def remove(self, ids: Any) -> CMTRetriever:
+        """Forget memories, with all their keys and values. Their ids are not used again; what was learned stays.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored memories, each named once.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has been removed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers.
+        """
+        check_is_fitted(self, "forest_")
+        ids = check_ids(ids)
+        self._set_memories(self._memories.without(ids, shared=self.search_ == "value"))
+        return self
+
+    def _set_memories(self, memories: Memories) -> None:
+        """Have other tables, and forget what is in the forest and in the old ones, but not in these."""
+        gone = np.setdiff1d(self._memories.keys, memories.keys)
+        self._memories = memories
+        self._forget_keys(gone)
+
+    @changes_at_once
+    def replace(self, ids: Any, X: Any) -> CMTRetriever:
+        """Give memories other keys, where search is by key. Their ids and values stay.
+
+        So do queries that :meth:`feedback` has stored as further keys of theirs.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored memories, each named once.
+        X : array-like or sparse matrix, shape (n, n_features)
+            Their keys from now on.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has changed then.
+        TypeError, ValueError
+            If an argument cannot be used, or search is by value, for which keys are learned from but not stored;
+            nothing has changed then.
+        """
+        rows = self._checked(X)
+        if self.search_ == "value":
+            raise ValueError('keys are not stored where search is by value: use search="key"')
+        ids = check_ids(check_memory_ids(ids, rows.n_rows))
+        self._memories.rows_of(ids)
+        self.forest_.replace(self._memories.entries_of(ids), as_matrix(rows))
+        return self
+
+    @changes_at_once
+    def set_values(self, ids: Any, y: Any) -> CMTRetriever:
+        """Give memories other values. Their ids and keys stay, and so does what was learned from the old values.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored memories, each named once.
+        y : array-like, sparse matrix or sequence
+            Their values from now on, of the kind and width of those before.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory; nothing has changed then.
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        """
+        check_is_fitted(self, "forest_")
+        ids = check_ids(ids)
+        self._memories.rows_of(ids)
+        values, entries = self._memories.values.accept(y, ids.size), None
+        if self.search_ == "value":
+            vectors = self._components.reduced(values)
+            entries = self._insert_distinct(digests_of(vectors), vectors)
+        self._set_memories(self._memories.with_values(ids, values, entries))
+        return self
+
+    # Answering
+
+    @reads
+    def query(self, X: Any, k: int = 1) -> Hits:
+        """Return the best memories for each row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        k : int, default 1
+            Memories wanted: at most 1,000,000, or as many as are stored if that is more.
+
+        Returns
+        -------
+        Hits
+            Their ids, -1 for none, and scores: the scorer's, or the rewards expected where search is by value. Of
+            several memories of one value only one is named then.
+        """
+        return self._best(self._checked(X), check_wanted("k", k, self.n_memories_))
+
+    @reads
+    def predict(self, X: Any) -> Any:
+        """Return the value of the best memory for each row: an array or sparse matrix like ``y``.
+
+        Raises
+        ------
+        LookupError
+            If all memories have been removed.
+        """
+        ids = self._best(self._checked(X), 1).ids[:, 0]
+        if np.any(ids == NONE):
+            raise LookupError("there is no memory to answer with: all have been removed")
+        return self._memories.values_of(ids)
+
+    @reads
+    def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
+        """Return the best memories for each row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        n_neighbors : int, default 5
+            Memories wanted: at most 1,000,000, or as many as are stored if that is more.
+        return_distance : bool, default True
+            Whether to return distances too.
+
+        Returns
+        -------
+        neigh_dist : ndarray of float32, shape (n, n_neighbors)
+            1 minus the score; infinite where fewer memories were found. Only with ``return_distance``.
+        neigh_ind : ndarray of int64, shape (n, n_neighbors)
+            Ids: positions among all memories ever stored, -1 for none.
+        """
+        hits = self._best(self._checked(X), check_wanted("n_neighbors", n_neighbors, self.n_memories_))
+        return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
+
+    @reads
+    def values(self, ids: Any) -> Any:
+        """Return the values of stored memories: an array or sparse matrix like ``y``.
+
+        Raises
+        ------
+        KeyError
+            If there is no such memory.
+        TypeError, ValueError
+            If ``ids`` are not integers of one dimension.
+        """
+        check_is_fitted(self, "forest_")
+        return self._memories.values_of(check_memory_ids(ids, np.size(ids)))
+
+    @reads
+    def reward(self, X: Any, y: Any) -> np.ndarray:
+        """Return what the best memory is worth to each row whose right value is known.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        y : array-like, sparse matrix or sequence
+            The values that belong to them.
+
+        Returns
+        -------
+        ndarray of float64, shape (n,)
+            The cosine of the value retrieved with the right one, 0 where it is negative; with objects 1 where they
+            are equal.
+        """
+        found = self.predict(X)
+        values = self._memories.values.accept(y, found.shape[0])
+        return cosines(found, values) if self._memories.values.are_vectors else equalities(found, values)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the mean reward of the memories retrieved, as of :meth:`reward`."""
+        return float(np.mean(self.reward(X, y)))
+
+    @property
+    def n_memories_(self) -> int:
+        """Memories stored."""
+        return int(self._memories.ids.size)
+
+    def _best(self, rows: Rows, k: int) -> Hits:
+        memories = self._memories
+        if self.search_ == "value":
+            expected = self._expected(rows)
+            hits = self.forest_.query(expected, k, self.n_probes or _VALUE_LEAVES * (self.n_trees or _VALUE_TREES))
+            lengths = np.linalg.norm(expected, axis=1)[:, None].astype(np.float32)
+            scores = np.where(hits.ids == NONE, hits.scores, np.clip(hits.scores * lengths, 0.0, 1.0))
+            return hits._replace(ids=memories.owners_of(hits.ids), scores=scores)
+        several = memories.keys.size > memories.ids.size  # keys of some memory
+        wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest_.n_memories)) if several else k
+        hits = self.forest_.query(as_matrix(rows), wanted, self.n_probes)
+        hits = hits._replace(ids=memories.owners_of(hits.ids))
+        return _each_once(hits, k) if several else hits
+
+    def _expected(self, rows: Rows) -> np.ndarray:
+        """Return what to expect of rows, in the terms of the forest: nothing of what the components leave out."""
+        expected = np.zeros((rows.n_rows, self._components.n_components), np.float32)
+
+        def expect(first: int, stop: int) -> None:
+            expect_rows(self.expectation_, rows, first, stop, expected)
+
+        share_rows(expect, rows.n_rows, self.forest_._threads_for(rows.n_rows))
+        return np.pad(expected, ((0, 0), (0, 1)))
+
+    def _checked(self, X: Any) -> Rows:
+        X = checked_matrix(self, X)
+        self._check_parameters()  # they may have been set since
+        return check_rows(X, sparse=self._sparse)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _each_once(hits: Hits, k: int) -> Hits:
+    """Return the first ``k`` different memories of each row."""
+    once = no_hits(hits.ids.shape[0], k)
+    for row, (ids, scores) in enumerate(zip(hits.ids, hits.scores, strict=True)):
+        _, first = np.unique(ids[ids != NONE], return_index=True)
+        first = np.sort(first)[:k]
+        once.ids[row, : first.size], once.scores[row, : first.size] = ids[first], scores[first]
+    return once

@@ -1,0 +1,90 @@
+"""Choosing a classifier's options on examples held out, where classes have too few for cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils import check_random_state, indexable
+
+from .._validation import unmasked
+
+DEFAULT_GRID: dict[str, Sequence[Any]] = {"aggressiveness": (1.0, 0.3, 3.0), "n_router_passes": (2, 5)}
+"""The options that matter most where data are unlike those that the defaults were chosen on."""
+
+
+class Tuning(NamedTuple):
+    """What :func:`tune` has found.
+
+    Attributes
+    ----------
+    best : estimator
+        A clone with the best options, fitted to all examples.
+    params : dict
+        These options.
+    scores : list of (dict, float)
+        What every setting scored on the examples held out, the best first.
+    """
+
+    best: Any
+    params: dict[str, Any]
+    scores: list[tuple[dict[str, Any], float]]
+
+
+def tune(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    most_held_out: int = 2000,
+    random_state: Any = None,
+) -> Tuning:
+    """Choose the best options of a classifier on examples held out, and fit it with them to all examples.
+
+    At most one example of a class is held out, and none of a class that has a single one. So there are enough to learn
+    from even where classes have two or three, where folds of cross-validation would miss whole classes.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A :class:`CMTClassifier`, or any classifier of scikit-learn's manner.
+    X : array-like or sparse matrix, shape (n, n_features)
+        Examples.
+    y : array-like, shape (n,)
+        Their classes.
+    grid : mapping of option to values, optional
+        By default :data:`DEFAULT_GRID`.
+    most_held_out : int, default 2000
+        So many examples are held out at most.
+    random_state : int, numpy.random.RandomState or None
+        Seed of the choice of examples.
+
+    Returns
+    -------
+    Tuning
+
+    Raises
+    ------
+    ValueError
+        If no class has two examples.
+    """
+    X, y = indexable(X, np.asarray(unmasked("y", y)))
+    if not hasattr(X, "shape"):
+        X = np.asarray(X)
+    order = check_random_state(random_state).permutation(y.size)
+    _, first, counts = np.unique(y[order], return_index=True, return_counts=True)
+    held_out = order[first[counts > 1]][:most_held_out]
+    if held_out.size == 0:
+        raise ValueError("y must hold a class of two or more examples, so that one can be held out")
+    kept = np.setdiff1d(np.arange(y.size), held_out)
+    settings = list(ParameterGrid(dict(DEFAULT_GRID if grid is None else grid)))
+    fitted = (clone(estimator).set_params(**params).fit(X[kept], y[kept]) for params in settings)
+    scored = [
+        (params, float(one.score(X[held_out], y[held_out]))) for params, one in zip(settings, fitted, strict=True)
+    ]
+    scored.sort(key=lambda pair: -pair[1])
+    return Tuning(clone(estimator).set_params(**scored[0][0]).fit(X, y), scored[0][0], scored)

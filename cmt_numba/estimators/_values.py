@@ -1,0 +1,282 @@
+"""What memories stand for: vectors, or objects of any kind."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.preprocessing import normalize
+from sklearn.utils.extmath import randomized_svd
+
+from .._forest.allocation import resized
+from .._forest.rows import Rows
+from .._validation import unmasked
+from ._labels import are_kept, exactly
+
+
+def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
+    """Return values, one for each of ``n_rows`` rows: a matrix if they are vectors, else an array of objects.
+
+    With ``objects`` sequences of one length are not taken for vectors.
+
+    Raises
+    ------
+    ValueError
+        If they are not one for each row, or vectors that are not finite.
+    """
+    unmasked("y", y)
+    values = scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else _as_array(y, objects)
+    if values.shape[:1] != (n_rows,):
+        n_values = values.shape[0] if values.ndim else 1
+        raise ValueError(f"y must hold one value for each of the {n_rows} rows of X, not {n_values}")
+    if values.ndim == 2 and not np.all(np.isfinite(values.data if scipy.sparse.issparse(values) else values)):
+        raise ValueError("y must be finite: it holds NaN or infinity")
+    return values
+
+
+def _as_array(y: Any, objects: bool) -> np.ndarray:
+    try:
+        values = np.asarray(y)
+    except ValueError:
+        values = None  # sequences of several lengths
+    if values is not None and not hasattr(y, "dtype") and not are_kept(y, values):
+        values = None  # numbers among strings, for example, which would all become strings
+    if values is not None and (values.ndim == 1 or (values.ndim == 2 and values.dtype.kind in "fiub" and not objects)):
+        return values
+    if not isinstance(y, Sequence | np.ndarray):
+        raise ValueError(f"y must be a matrix of numbers or a sequence of objects, not {type(y).__name__}")
+    kept = np.empty(len(y), object)
+    for i, value in enumerate(y):  # an assignment at once would take sequences of one length for a matrix
+        kept[i] = value
+    return kept
+
+
+class ValueStore:
+    """Values, by the place where each has been put. A store is not changed: with more values it is another one.
+
+    Parameters
+    ----------
+    values : ndarray or sparse matrix
+        Those that there are at first.
+    n_values : int, optional
+        How many of them are in use; by default all.
+    """
+
+    def __init__(self, values: Any, n_values: int | None = None) -> None:
+        self._parts = [values]  # sparse vectors that came later are not joined yet
+        self.n_values = int(values.shape[0] if n_values is None else n_values)
+
+    def copied(self, memo: Any) -> ValueStore:
+        """Return a store that shares nothing with this one."""
+        return ValueStore(copy.deepcopy(self.all(), memo))
+
+    @property
+    def are_vectors(self) -> bool:
+        """Whether values are vectors."""
+        return bool(self._parts[0].ndim == 2)
+
+    def accept(self, y: Any, n_rows: int) -> Any:
+        """Return further values, one for each of ``n_rows`` rows, as :func:`as_values` does.
+
+        Raises
+        ------
+        ValueError
+            If they are not of the same kind and width.
+        """
+        more = as_values(y, n_rows, objects=not self.are_vectors and not hasattr(y, "ndim"))
+        if self._parts[0].ndim != more.ndim or self._parts[0].shape[1:] != more.shape[1:]:
+            known = f"vectors of {self.width} numbers" if self.are_vectors else "objects"
+            raise ValueError(f"y must hold {known} like the values before, not an array of shape {more.shape}")
+        return more
+
+    def with_more(self, more: Any) -> ValueStore:
+        """Return a store that holds further values at the next places. It may share memory with this one."""
+        needed = self.n_values + more.shape[0]
+        if scipy.sparse.issparse(self._parts[0]):
+            store = ValueStore(self._parts[0], needed)
+            store._parts = [*self._parts, scipy.sparse.csr_array(more)]
+            return store
+        values, more = self._in_one_type(more.toarray() if scipy.sparse.issparse(more) else more)
+        if needed > values.shape[0]:
+            values = resized(values, max(needed, 2 * self.n_values), 0)
+        values[self.n_values : needed] = more
+        return ValueStore(values, needed)
+
+    def only(self, places: np.ndarray) -> ValueStore:
+        """Return a store of the values at some places, in their order."""
+        return ValueStore(self.take(places))
+
+    def _in_one_type(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values and more of them in one type: as objects, where no other would leave them as they are."""
+        values: np.ndarray = self._parts[0]
+        if values.dtype == more.dtype:
+            return values, more
+        if self.are_vectors:
+            dtype = np.result_type(values, more)
+        else:
+            of_one_kind = values.dtype.kind == more.dtype.kind or {values.dtype.kind, more.dtype.kind} <= set("iuf")
+            converted = exactly(values[: self.n_values], more) if of_one_kind else None
+            dtype = np.dtype(object) if converted is None else converted[0].dtype
+        return values.astype(dtype, copy=False), more.astype(dtype, copy=False)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a value that is a vector."""
+        return int(self._parts[0].shape[1])
+
+    def all(self) -> Any:
+        """Return all values: an array, or a sparse matrix."""
+        parts = self._parts
+        if len(parts) > 1:  # several threads may do this at once, and to the same end
+            parts = self._parts = [scipy.sparse.csr_array(scipy.sparse.vstack(parts))]
+        return parts[0][: self.n_values]
+
+    def take(self, places: np.ndarray) -> Any:
+        """Return the values at some places: an array, or a sparse matrix."""
+        return self.all()[places]
+
+
+def cosines(values: Any, others: Any) -> np.ndarray:
+    """Return the cosine of each value with the other one of its row, 0 where it is negative: float64, shape (n,)."""
+    left, right = normalize(_as_floats(values)), normalize(_as_floats(others))
+    products = left.multiply(right) if scipy.sparse.issparse(left) else left * right
+    return np.clip(np.asarray(products.sum(axis=1), np.float64).ravel(), 0.0, 1.0)
+
+
+def equalities(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return 1 for each value that equals the other one of its row, else 0: float64, shape (n,)."""
+    return np.array([bool(one == other) for one, other in zip(values, others, strict=True)], np.float64)
+
+
+def _as_floats(values: Any) -> Any:
+    return values.astype(np.float64 if values.dtype == np.float64 else np.float32)
+
+
+_VALUES_LOOKED_AT = 5000  # for a basis
+
+
+class Components:
+    """An orthonormal basis of the space that values lie in, and values in its terms.
+
+    Values are scaled to length 1. What the components leave out of a value is kept as one number more, so that the
+    result is of length 1 again.
+
+    Parameters
+    ----------
+    values : ndarray or sparse matrix, shape (n, width)
+        The basis is made of the first singular vectors of some thousands of them, drawn at random, and of random
+        vectors where these are too few.
+    n_components : int
+        Vectors wanted; as many as ``width`` at most.
+    seed : int
+        Of everything random.
+    """
+
+    def __init__(self, values: Any, n_components: int, seed: int) -> None:
+        width = values.shape[1]
+        self.basis: np.ndarray | None = None  # of all space
+        self.n_components = min(width, n_components)
+        if width > n_components:
+            generator = np.random.default_rng(seed)
+            if values.shape[0] > _VALUES_LOOKED_AT:
+                values = values[generator.choice(values.shape[0], _VALUES_LOOKED_AT, replace=False)]
+            n_known = min(n_components, max(1, min(values.shape) - 1))
+            _, _, vectors = randomized_svd(normalize(_as_floats(values)), n_known, random_state=seed)
+            others = generator.normal(size=(width, n_components - n_known))
+            self.basis = np.linalg.qr(np.hstack([vectors.T, others]))[0].astype(np.float32)
+
+    @classmethod
+    def of(cls, basis: np.ndarray | None, n_components: int) -> Components:
+        """Return values' components in terms of a basis that there is already: float32, (width, n_components)."""
+        components = cls.__new__(cls)
+        components.basis, components.n_components = basis, n_components
+        return components
+
+    def reduced(self, values: Any) -> np.ndarray:
+        """Return values of length 1 in terms of the basis: float32, shape (n, n_components + 1)."""
+        unit = normalize(_as_floats(values))
+        parts = unit if self.basis is None else unit @ self.basis
+        parts = np.asarray(parts.toarray() if scipy.sparse.issparse(parts) else parts, np.float32)
+        rest = np.sqrt(np.maximum(0.0, 1.0 - np.sum(parts * parts, axis=1, keepdims=True)))
+        return np.hstack([parts, rest.astype(np.float32)])
+
+
+_DIGEST_SIZE = 16  # bytes
+
+
+class DistinctVectors:
+    """Numbers for vectors, the same for equal ones."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._digests: dict[int, bytes] = {}
+
+    @classmethod
+    def of(cls, numbers: np.ndarray, digests: np.ndarray) -> DistinctVectors:
+        """Return what :meth:`as_arrays` has taken apart.
+
+        Raises
+        ------
+        ValueError
+            If two vectors have one number, or one vector has two.
+        """
+        if digests.shape != (numbers.size, _DIGEST_SIZE):
+            raise ValueError(f"vectors must have digests of {_DIGEST_SIZE} bytes each")
+        distinct = cls()
+        distinct._digests = dict(zip(numbers.tolist(), map(bytes, digests), strict=True))
+        distinct._numbers = {digest: number for number, digest in distinct._digests.items()}
+        if len(distinct._numbers) < numbers.size:
+            raise ValueError("vectors must be distinct, and have distinct numbers")
+        return distinct
+
+    def as_arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of all vectors, int64 (n,), and what tells vectors apart, uint8 (n, 16)."""
+        numbers = np.array(list(self._digests), np.int64)
+        digests = np.frombuffer(b"".join(self._digests.values()), np.uint8).reshape(-1, _DIGEST_SIZE)
+        return numbers, digests
+
+    def only(self, numbers: np.ndarray) -> DistinctVectors:
+        """Return these numbers and what they stand for, as far as there are any."""
+        wanted, distinct = set(numbers.tolist()), DistinctVectors()
+        distinct._digests = {number: digest for number, digest in self._digests.items() if number in wanted}
+        distinct._numbers = {digest: number for number, digest in distinct._digests.items()}
+        return distinct
+
+    def number(self, digests: list[bytes], first: int) -> np.ndarray:
+        """Return the numbers of vectors, which for new ones are those from ``first`` on: int64, shape (n,)."""
+        numbers = np.empty(len(digests), np.int64)
+        for i, digest in enumerate(digests):
+            if digest not in self._numbers:
+                self._digests[first] = digest
+                self._numbers[digest] = first
+                first += 1
+            numbers[i] = self._numbers[digest]
+        return numbers
+
+    def forget(self, numbers: np.ndarray) -> None:
+        """Let vectors be new when they come again. Numbers that none has are passed over."""
+        for number in numbers.tolist():
+            if number in self._digests:
+                self._numbers.pop(self._digests[number], None)
+                self._digests.pop(number, None)
+
+
+def digests_of(vectors: np.ndarray) -> list[bytes]:
+    """Return what tells each row of an array from all others."""
+    return [blake2b(vector.tobytes(), digest_size=_DIGEST_SIZE).digest() for vector in vectors]
+
+
+def digests_of_keys(rows: Rows, ids: np.ndarray) -> list[bytes]:
+    """Return what tells each key of a memory from all other keys, and from the same key of another memory."""
+    digests = []
+    for memory_id, a, b in zip(ids, rows.offsets[:-1], rows.offsets[1:], strict=True):
+        told = blake2b(memory_id.tobytes(), digest_size=_DIGEST_SIZE)
+        told.update(rows.values[a:b].tobytes())
+        if rows.sparse:
+            told.update(rows.indices[a:b].tobytes())
+        digests.append(told.digest())
+    return digests
