@@ -173,11 +173,11 @@ def _traced(change: Change, estimator: Any, number: int | None) -> tuple[int, bo
 
 
 def _is_with(frame: FrameType) -> bool:
-    """Return whether a frame is at a ``with`` statement.
+    """Return whether a frame is at a ``with`` statement, or in one that does nothing.
 
-    What a tracer raises when a block has come to its end leaves a lock locked. Signals are not handled there.
+    What a tracer raises when such a block begins or ends leaves a lock locked. Signals are not handled there.
     """
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(("with ", "pass"))
 
 
 def by_signals(case: Case, seconds: float, n_signals: int, between: float) -> str:
