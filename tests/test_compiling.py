@@ -1,4 +1,4 @@
-"""Interrupts while kernels are compiled."""
+"""What is compiled: for whom, and what becomes of interrupts meanwhile."""
 
 import os
 import signal
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from conftest import needs_jit
 
-from cmt_numba._jit import uninterrupted
+from cmt_numba._forest.sparse_weights import table_bits
+from cmt_numba._jit import as_python, uninterrupted
 
 INTERRUPTED = """
 import signal, sys
@@ -84,3 +85,10 @@ def test_handlers_stay_as_they_are():
         assert seen[2:] == ["in a thread"]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@needs_jit
+def test_functions_of_kernels_are_not_for_python():
+    with pytest.raises(TypeError, match=r"as_python\(table_bits\)"):
+        table_bits(3)
+    assert as_python(table_bits)(3) == 4

@@ -26,7 +26,7 @@ from cmt_numba._heads.label_scorers import (
     without_digest,
 )
 from cmt_numba._heads.multiclass_svm import learn_labels, margin_wanted, measure_gaps, new_duals
-from cmt_numba._jit import inner, kernel
+from cmt_numba._jit import as_python, inner, kernel
 from cmt_numba._validation import check_rows
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -59,7 +59,7 @@ def path_to(state: State, t: int, leaf: int) -> list[tuple[int, int]]:
         if place < 0:
             return [] if ~place == leaf else None
         for side in (0, 1):
-            below = search(int(child_of(state, t, place, side)))
+            below = search(int(as_python(child_of)(state, t, place, side)))
             if below is not None:
                 return [(place, side), *below]
         return None
