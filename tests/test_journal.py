@@ -706,7 +706,8 @@ def _with_the_tree_of_its_beginning(folder: Path) -> None:
     contents = read_object(folder / "tree-1.cmt", ("ContextualMemoryTree",), mmap=False)
     fields, arrays = ContextualMemoryTree()._contents()
     fields |= {"journal": contents.fields["journal"]}
-    write_object(folder / "tree-1.cmt", Contents("ContextualMemoryTree", fields, arrays))
+    forged = Contents("ContextualMemoryTree", fields, arrays)
+    write_object(folder / "tree-1.cmt", lambda: forged, lambda _: None)
 
 
 def _empty_but_for_a_draw(folder: Path) -> None:
