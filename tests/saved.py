@@ -22,7 +22,7 @@ def dense_rows(n: int, n_features: int, seed: int = 0) -> np.ndarray:
 
 def sparse_rows(n: int, n_features: int, seed: int = 0) -> scipy.sparse.csr_array:
     random = np.random.default_rng(seed)
-    rows = scipy.sparse.random_array((n, n_features), density=6 / n_features, format="csr", rng=random)
+    rows = scipy.sparse.random_array((n, n_features), density=6 / n_features, format="csr", random_state=random)
     return scipy.sparse.csr_array(rows, dtype=np.float32)
 
 

@@ -426,7 +426,7 @@ def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
 def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
     from cmt_numba.estimators._label_forest import routed
 
-    X = scipy.sparse.random_array((50, 200), density=0.3, rng=rng, format="csr").astype(np.float32)
+    X = scipy.sparse.random_array((50, 200), density=0.3, random_state=rng, format="csr").astype(np.float32)
     rows = check_rows(X)
     light = routed(rows)
     for i in range(50):
