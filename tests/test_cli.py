@@ -306,16 +306,16 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
 def test_complaints_about_models(folder: Path, tmp_path: Path):
     data, model = folder / "train.svm", tmp_path / "my.cmt"
     assert "No such file" in fail("query", data, "-m", model)
-    assert "is not a file that cmt-numba has written" in fail("query", data, "-m", data)
+    assert "is not a file of cmt-numba" in fail("query", data, "-m", data)
     assert "No such file" in fail("fit", data, "-m", tmp_path / "none" / "my.cmt")
     succeed("fit", data, "-m", model)
     assert "exclude each other" in fail("query", data, "-m", model, "--json", "--csv")
     assert [path.name for path in tmp_path.iterdir()] == ["my.cmt"]  # nothing unfinished is left
     content = model.read_bytes()
     model.write_bytes(content[: len(content) // 2])
-    assert "is cut off" in fail("info", model)
+    assert "is truncated" in fail("info", model)
     CMTClassifier().save(model)
-    assert "does not say how data is read" in fail("query", data, "-m", model)
+    assert "does not say how to read data" in fail("query", data, "-m", model)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
