@@ -99,7 +99,7 @@ class Steps:
 
 @contextmanager
 def progress_bar(n: int | None, unit: str, shown: bool) -> Iterator[Callable[[int], Any]]:
-    """Yield a function that reports completed work to a tqdm bar, if ``shown``. ``n`` is None if the total is unknown."""
+    """Yield a function that reports completed work to a tqdm bar, if ``shown``; ``n`` is the total, or None."""
     if not shown:
         yield lambda amount: None
         return
