@@ -25,7 +25,7 @@ _HITS = {
     "exploration.side": "exploration.side",
     "exploration.probability": "exploration.probability",
 }
-"""The parts of hits that ``update`` uses, without scores: their names in entries, which never change, and their paths."""
+"""The parts of hits that ``update`` uses, without scores: their names in entries, which never change, and paths."""
 
 _LIKE = arrays_of(no_hits(0, 1))
 _FORGOTTEN = "forgotten"  # an array of an entry that is not an argument
