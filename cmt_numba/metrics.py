@@ -243,10 +243,11 @@ def indicators(name: str, Y: Any) -> scipy.sparse.csr_array:
     """
     unmasked(name, Y)
     try:
-        lists = scipy.sparse.csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y))
+        Y = Y if scipy.sparse.issparse(Y) else np.asarray(Y)
+        lists = scipy.sparse.csr_array(Y) if Y.ndim == 2 else None
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an indicator matrix of labels: {error}") from error
-    if lists.ndim != 2 or lists.dtype.kind not in "fiub":
+    if lists is None or lists.dtype.kind not in "fiub":
         raise ValueError(f"{name} must be an indicator matrix of labels: numbers in two dimensions")
     if lists.shape[0] == 0:
         raise ValueError(f"{name} must have at least one row")

@@ -298,7 +298,9 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     assert not (tmp_path / "my.cmt").exists()
     assert "NAME=VALUE" in fail("evaluate", folder / "train.svm", "--set", "colour=red")
     assert "loss must be one of" in fail("evaluate", folder / "train.svm", "--set", "loss=red")
-    assert "--test cannot be used with --progressive" in fail("evaluate", folder / "train.svm", "--progressive", "--test", broken)
+    assert "--test cannot be used with --progressive" in fail(
+        "evaluate", folder / "train.svm", "--progressive", "--test", broken
+    )
     assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
     assert "task is multilabel" in fail("info", folder / "several.xc", "--task", "multiclass")
     assert run("--traceback", "info", broken).exception.__class__.__name__ == "FormatError"
