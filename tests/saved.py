@@ -96,14 +96,14 @@ def _after_removals(retriever: CMTRetriever, X: Any) -> CMTRetriever:
 
 
 def load_any(path: Path) -> Any:
-    """Return the object in a file, whatever its kind."""
+    """Return the object in a file, of any kind."""
     file = path.read_bytes()
     kind = "ContextualMemoryTree"
     try:
         length = PREAMBLE.unpack_from(file)[3]
         kind = json.loads(file[PREAMBLE.size : PREAMBLE.size + min(length, 1 << 20)])["kind"]
         reader = KINDS[kind]
-    except Exception:  # the reader shall say what is wrong
+    except Exception:  # the reader must report the error
         reader = ContextualMemoryTree
     return reader.load(path)
 

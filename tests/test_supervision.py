@@ -133,7 +133,7 @@ def test_teaching_goes_on_where_tables_were_full():
 
 
 def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
-    """A call broken off half-way up a path leaves nothing that the next one would go on from."""
+    """A call interrupted half-way up a path leaves no state from which the next one would continue."""
     keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
     tree.insert(keys)
