@@ -8,7 +8,7 @@ the number of labels), precision and nDCG at 1, 3 and 5, the share of the labels
 seconds to train and microseconds a query to predict.
 
 One against all is scikit-learn's LinearSVC for each label, and answers with one matrix product for a batch of queries.
-Where there are more than ``--most-labels``, it is left out, unless ``--sample-labels`` asks for so many labels drawn
+Where there are more than ``--most-labels``, it is left out, unless ``--sample-labels`` sets the number of labels drawn
 at random: their times are scaled up to all labels, and nothing is said of their quality. The memory tree with its
 one-against-some head (``--memory_tree --oas``) gives out no labels, only how many of a query's it got wrong. Needs
 scikit-learn, tabulate and, for Vowpal Wabbit, the package vowpalwabbit.

@@ -65,7 +65,7 @@ def _texts(texts: list[str], y: np.ndarray, queries: list[str], answers: np.ndar
 
 
 def bible(folder: Path, n_shots: int, asked: str) -> LabelledSet:
-    """Return verses in so many translations, asked for in another one."""
+    """Return verses in ``n_shots`` translations, with queries from another one."""
     verses = [line["text"] for line in read_lines(folder / "bible/verses.jsonl.gz")]
     stored = [name for name in TRANSLATIONS if name != asked][:n_shots]
     texts = [(verse[name], i) for name in stored for i, verse in enumerate(verses) if verse.get(name)]
@@ -80,7 +80,7 @@ def bible(folder: Path, n_shots: int, asked: str) -> LabelledSet:
 
 
 def texts_with_labels(folder: Path, name: str, n_shots: int) -> LabelledSet:
-    """Return so many texts of each label, and all texts of the test part."""
+    """Return ``n_shots`` texts of each label, and all texts of the test part."""
     train, test = (read_lines(folder / name / f"{part}.jsonl.gz") for part in ("train", "test"))
     labels, answers = (np.array([line["label"] for line in part]) for part in (train, test))
     kept = few_of_each(labels, n_shots)
@@ -96,7 +96,7 @@ def omniglot(folder: Path, n_drawers: int) -> LabelledSet:
 
 
 def coil(folder: Path, n_views: int) -> LabelledSet:
-    """Return objects from so many angles, and all other views as queries."""
+    """Return ``n_views`` views of each object, and all other views as queries."""
     data = np.load(folder / "coil100/mobilenet.npz")
     X, seen = normalize(data["X"].astype(np.float32)), data["angle"] % (360 // n_views) == 0
     kept = np.random.RandomState(0).permutation(np.flatnonzero(seen))

@@ -31,7 +31,7 @@ def cases(n: int) -> dict[str, Callable[[], tuple[Any, Step]]]:
     """Return objects that hold about ``n`` memories, and what a step does to them, by name."""
     random = np.random.default_rng(0)
     rows = random.normal(size=(POOL, 16)).astype(np.float32)
-    words = scipy.sparse.random_array((POOL, 2000), density=0.005, rng=random, format="csr", dtype=np.float32)
+    words = scipy.sparse.random_array((POOL, 2000), density=0.005, random_state=random, format="csr", dtype=np.float32)
     vectors = random.normal(size=(POOL, 64)).astype(np.float32)
     names = [f"object {i}" for i in range(POOL)]
 

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--trees", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--probes", type=int, nargs="+", default=[1], help="leaves of each tree")
     parser.add_argument("--queries", type=int, default=4000)
-    parser.add_argument("--repeats", type=int, default=7, help="times are medians of so many runs, interleaved")
+    parser.add_argument("--repeats", type=int, default=7, help="number of interleaved runs; times are medians")
     options = parser.parse_args()
 
     table = []

@@ -87,7 +87,7 @@ def read_texts(folder: Path, name: str) -> list[str]:
 
 
 def sets_of_keys(most: float, data: Path | None) -> Iterator[tuple[Configuration, Any]]:
-    """Return the configurations of up to so many memories, and those of texts, with the keys in random order."""
+    """Return the configurations of up to ``most`` memories, and those of texts, with the keys in random order."""
     rng = np.random.default_rng(0)
     for configuration in _CONFIGURATIONS:
         if configuration.n > most:
@@ -104,7 +104,7 @@ def sets_of_keys(most: float, data: Path | None) -> Iterator[tuple[Configuration
 
 
 def grown(configuration: Configuration, keys: Any, n_batches: int) -> int:
-    """Return the bytes of a forest of so many batches."""
+    """Return the bytes of a forest grown in ``n_batches`` batches."""
     tree = ContextualMemoryTree(
         configuration.n_trees, leaf_multiplier=configuration.leaf_multiplier, n_threads=1, random_state=0
     )

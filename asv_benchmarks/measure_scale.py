@@ -85,7 +85,7 @@ class Size(NamedTuple):
 
 
 def grow(source: Source, n: int, options: argparse.Namespace) -> tuple[float, ContextualMemoryTree]:
-    """Return a tree of so many memories, and the microseconds that each took."""
+    """Return a tree of ``n`` memories, and the microseconds per insert."""
     tree = ContextualMemoryTree(options.trees, sure_margin=options.sure_margin, n_threads=1, random_state=0)
     taken = 0.0
     for block in source.keys(0, n):

@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--queries", required=True, help="version to ask with")
     parser.add_argument("--hashed", action="store_true", help="hash words into 2**20 features")
     parser.add_argument("--trees", type=int, nargs="+", default=[1, 4, 8, 16], help="numbers of trees to try")
-    parser.add_argument("--repeats", type=int, default=3, help="times are medians of so many runs, interleaved")
+    parser.add_argument("--repeats", type=int, default=3, help="number of interleaved runs; times are medians")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 

@@ -1,7 +1,7 @@
-"""How good answers are: what the papers on memory trees and on very many labels report.
+"""Measures of the papers on memory trees and extreme classification.
 
-These are the measures that scikit-learn has not, or not for rankings: answers are lists of the best few labels or ids,
-because a matrix with a score for every label of every row would not fit into memory where labels are many.
+These measures are missing from scikit-learn, or not available there for rankings. Rankings are lists of the best labels
+or ids, because a matrix with a score for every row and label would not fit into memory if there are many labels.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ F1_AVERAGES = ("micro", "samples")
 
 
 def entropy_reduction(accuracy: float, constant_accuracy: float) -> float:
-    """Return how many bits a predictor is better than a constant one (section 4.1 of the paper).
+    """Return the entropy reduction, in bits, of a predictor over a constant one (section 4.1 of the paper).
 
     Parameters
     ----------
     accuracy : float in [0, 1]
-        Share of right answers.
+        Accuracy of the predictor.
     constant_accuracy : float in [0, 1]
-        Share of right answers of the constant predictor, as of :func:`constant_accuracy`.
+        Accuracy of the constant predictor, see :func:`constant_accuracy`.
 
     Returns
     -------
     float
-        ``log2(accuracy) - log2(constant_accuracy)``; minus infinity where no answer is right, and infinity where only
-        the constant predictor is never right.
+        ``log2(accuracy) - log2(constant_accuracy)``; minus infinity if ``accuracy`` is 0, and infinity if only
+        ``constant_accuracy`` is 0.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is no number from 0 to 1.
+        If an argument is not a number between 0 and 1.
 
     Examples
     --------
@@ -51,17 +51,17 @@ def entropy_reduction(accuracy: float, constant_accuracy: float) -> float:
 
 
 def constant_accuracy(y: Any) -> float:
-    """Return the accuracy of always answering the most frequent class.
+    """Return the accuracy of always predicting the most frequent class.
 
     Parameters
     ----------
     y : array-like, shape (n,)
-        Classes of any type that sorts.
+        Classes of any sortable type.
 
     Raises
     ------
     ValueError
-        If there are none.
+        If ``y`` is empty or not one-dimensional.
     """
     y = np.asarray(unmasked("y", y))
     if y.ndim != 1 or y.size == 0:
@@ -70,7 +70,7 @@ def constant_accuracy(y: Any) -> float:
 
 
 def hamming(Y: Any, predicted: Any) -> float:
-    """Return how many labels of a row are wrong on average (the paper's Hamming loss: a number, not a share).
+    """Return the mean number of wrong labels per row (the paper's Hamming loss: a number, not a fraction).
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def f1(Y: Any, predicted: Any, average: str = "micro") -> float:
     Y, predicted : array-like or sparse matrix, shape (n, n_labels)
         Not 0 where a row has a label, and where it was said to have it.
     average : {"micro", "samples"}, default "micro"
-        Whether all labels of all rows count the same, or each row: the mean of the F1 of its two sets of labels, which
-        is 1 where both are empty.
+        ``"micro"`` weights all labels of all rows equally. ``"samples"`` averages over rows the F1 of the two label
+        sets, which is 1 if both are empty.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def f1(Y: Any, predicted: Any, average: str = "micro") -> float:
 
 
 def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) -> float:
-    """Return how many of the first ``k`` labels of a ranking are right, as a share of ``k``.
+    """Return the fraction of the first ``k`` labels of a ranking that are correct.
 
     Parameters
     ----------
@@ -123,8 +123,8 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     k : int
         So many of them count: at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
-        What each label is worth, as of :func:`inverse_propensities`: the propensity-scored precision of Jain et al.
-        (2016), as a share of the highest that a ranking could have.
+        The weight of each label, see :func:`inverse_propensities`. The result is then the propensity-scored precision
+        of Jain et al. (2016), relative to that of the best ranking.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
 def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) -> float:
     """Return the normalised discounted cumulative gain of the first ``k`` labels of a ranking.
 
-    A right label in place ``i = 1, 2, ...`` counts ``1 / log2(i + 1)``.
+    A correct label at rank ``i = 1, 2, ...`` has the gain ``1 / log2(i + 1)``.
 
     Parameters
     ----------
@@ -153,14 +153,13 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     k : int
         So many of them count: at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
-        What each label is worth, as of :func:`inverse_propensities`: the propensity-scored gain of Jain et al. (2016),
-        all rows' as a share of the highest that rankings could have.
+        The weight of each label, see :func:`inverse_propensities`. The result is then the propensity-scored gain of
+        Jain et al. (2016): the total gain of all rows relative to that of the best rankings.
 
     Returns
     -------
     float
-        In [0, 1]: the mean over rows of each row's gain as a share of the highest that it could have, 0 for a row
-        without labels.
+        In [0, 1]: the mean over rows of the gain relative to that of the best ranking, 0 for a row without labels.
 
     Raises
     ------
@@ -172,22 +171,23 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
 
 
 def inverse_propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
-    """Return what finding a label is worth where rare labels are often missing from the truth (Jain et al., 2016).
+    """Return weights of labels for ground truth in which rare labels are often missing (Jain et al., 2016).
 
-    Their model of extreme classification data: a label of ``m`` of ``n`` training rows is noted down, where it belongs,
-    with the probability ``1 / (1 + c (m + b)^-a)``, ``c = (log n - 1) (b + 1)^a``.
+    In the model of the authors, a relevant label that occurs in ``m`` of ``n`` training rows is observed with the
+    probability (propensity) ``1 / (1 + c (m + b)^-a)``, where ``c = (log n - 1) (b + 1)^a``.
 
     Parameters
     ----------
     Y : array-like or sparse matrix, shape (n, n_labels)
         Not 0 where a training row has a label.
     a, b : float
-        Depend on the data; the authors give 0.55 and 1.5 for most, 0.5 and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon.
+        Parameters of the data set; the authors use 0.5 and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon, and 0.55 and 1.5
+        for most other data.
 
     Returns
     -------
     ndarray of float64, shape (n_labels,)
-        The inverses of these probabilities, at least 1.
+        The inverse propensities, at least 1.
 
     Raises
     ------
@@ -201,7 +201,7 @@ def inverse_propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
 
 
 def recall_at(found: Any, exact: Any, k: int) -> float:
-    """Return the share of the ``k`` memories that exact search finds which were found.
+    """Return the fraction of the ``k`` memories of exact search that were found.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used, or exact search has found nothing.
+        If an argument is invalid, or ``exact`` contains no id.
     """
     k = check_wanted("k", k, 0)
     found, exact = _first_columns("found", found, k), _first_columns("exact", exact, k)
@@ -234,19 +234,20 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
 
 
 def indicators(name: str, Y: Any) -> scipy.sparse.csr_array:
-    """Return a matrix of labels as a checked CSR array of int64 ones, its indices sorted.
+    """Return an indicator matrix as a validated CSR array of int64 ones with sorted indices.
 
     Raises
     ------
     TypeError, ValueError
-        If it is no matrix of numbers of at least one row.
+        If it is not a matrix of numbers with at least one row.
     """
     unmasked(name, Y)
     try:
-        lists = scipy.sparse.csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y))
+        Y = Y if scipy.sparse.issparse(Y) else np.asarray(Y)
+        lists = scipy.sparse.csr_array(Y) if Y.ndim == 2 else None
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an indicator matrix of labels: {error}") from error
-    if lists.ndim != 2 or lists.dtype.kind not in "fiub":
+    if lists is None or lists.dtype.kind not in "fiub":
         raise ValueError(f"{name} must be an indicator matrix of labels: numbers in two dimensions")
     if lists.shape[0] == 0:
         raise ValueError(f"{name} must have at least one row")
@@ -275,10 +276,10 @@ def _first_columns(name: str, ids: Any, k: int) -> np.ndarray:
 
 
 def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row: bool) -> float:
-    """Return the discounted worth of the right labels of rankings, as a share of the highest possible.
+    """Return the discounted gain of the correct labels of rankings, relative to the best possible gain.
 
-    Without ``worths`` each label is worth 1, and the highest possible is that of the row's labels, ``by_row``, or that
-    of as many labels as there are discounts.
+    Without ``worths`` each label has the weight 1. The best possible gain is then that of the row's labels if
+    ``by_row``, and otherwise that of as many labels as there are discounts.
     """
     Y, ranked = indicators("Y", Y), _first_columns("ranked", ranked, discounts.size)
     if ranked.shape[0] != Y.shape[0]:
@@ -287,7 +288,7 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
         raise ValueError(f"ranked must hold columns of Y, 0 to {Y.shape[1] - 1}, and -1 for none")
     worth_of = np.ones(Y.shape[1]) if worths is None else _worths(worths, Y.shape[1])
     if Y.shape[1] == 0:
-        return 0.0  # there is no label to be right about
+        return 0.0  # there are no labels
     right = _contains(Y, ranked)
     gains = (np.where(right, worth_of[ranked], 0.0) * discounts).sum(axis=1)
     if worths is None and not by_row:
@@ -306,7 +307,7 @@ def _worths(worths: Any, n_labels: int) -> np.ndarray:
 
 
 def _contains(Y: scipy.sparse.csr_array, labels: np.ndarray) -> np.ndarray:
-    """Return where ``labels``, shape (n, k), are among those of their row: bool, shape (n, k)."""
+    """Return whether each of ``labels``, shape (n, k), is a label of its row: bool, shape (n, k)."""
     width = np.int64(Y.shape[1])
     own = np.repeat(np.arange(Y.shape[0], dtype=np.int64), np.diff(Y.indptr)) * width + Y.indices
     asked = np.arange(Y.shape[0], dtype=np.int64)[:, None] * width + labels
@@ -315,7 +316,7 @@ def _contains(Y: scipy.sparse.csr_array, labels: np.ndarray) -> np.ndarray:
 
 
 def _best_gains(Y: scipy.sparse.csr_array, worth_of: np.ndarray, discounts: np.ndarray) -> np.ndarray:
-    """Return the gain of each row's labels in the best order: float64, shape (n,)."""
+    """Return the gain of the labels of each row in the best order: float64, shape (n,)."""
     row = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     worth = worth_of[Y.indices]
     worth = worth[np.lexsort((-worth, row))]

@@ -1,8 +1,7 @@
-"""What a memory is worth to a query: the rewards of the paper's three applications, for ``ContextualMemoryTree.learn``.
+"""Rewards of the paper's three applications, for ``ContextualMemoryTree.learn``.
 
-Each is made from what is known of the memories and of the rows to learn from, and is called with the positions of some
-rows and with the ids of the memories that were retrieved for them. A function of your own that takes and returns the
-same will do as well.
+A reward is created from the labels or values of the memories and of the training rows. It is called with the positions
+of rows and the ids of the memories retrieved for them. Any function with the same signature can be used instead.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class LabelEquality:
-    """1 where a memory has the row's label, else 0: classification (section 4.1 of the paper).
+    """Reward for classification: 1 if the memory has the label of the row, else 0 (section 4.1 of the paper).
 
     Parameters
     ----------
     of_memories : array-like, shape (n_ids,)
-        Labels of any type, that of memory ``id`` at place ``id``.
+        Labels of the memories, of any type, indexed by id.
     of_rows : array-like, shape (n_rows,)
-        Labels of the rows to learn from.
+        Labels of the training rows.
 
     Raises
     ------
     ValueError
-        If either has not one dimension.
+        If an array is not one-dimensional.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
@@ -51,19 +50,19 @@ class LabelEquality:
 
 
 class LabelF1:
-    """The F1 score of a memory's set of labels against the row's: multi-label classification (section 4.2).
+    """Reward for multi-label classification: F1 of the label sets of memory and row (section 4.2 of the paper).
 
     Parameters
     ----------
     of_memories : array-like or sparse matrix, shape (n_ids, n_labels)
-        Not 0 where a memory has a label.
+        Indicator matrix of the labels of the memories; non-zero entries are labels.
     of_rows : array-like or sparse matrix, shape (n_rows, n_labels)
-        Not 0 where a row to learn from has a label.
+        Indicator matrix of the labels of the training rows.
 
     Raises
     ------
     TypeError, ValueError
-        If these are not two matrices of numbers of one width.
+        If these are not two matrices of numbers with the same number of columns.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
@@ -80,19 +79,19 @@ class LabelF1:
 
 
 class ValueCosine:
-    """The cosine of a memory's value and the row's, 0 where it is negative: retrieval (section 4.3).
+    """Reward for retrieval: cosine similarity of the values of memory and row, at least 0 (section 4.3 of the paper).
 
     Parameters
     ----------
     of_memories : array-like or sparse matrix, shape (n_ids, n_values)
         The value of each memory, a vector.
     of_rows : array-like or sparse matrix, shape (n_rows, n_values)
-        The value of each row to learn from.
+        The value of each training row.
 
     Raises
     ------
     TypeError, ValueError
-        If these are not two matrices of finite numbers of one width.
+        If these are not two matrices of finite numbers with the same number of columns.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
@@ -106,7 +105,7 @@ class ValueCosine:
 
 
 def _vectors(name: str, vectors: Any, sparse: bool | None) -> Rows:
-    """Return vectors as unit rows, those of sparse ones sorted."""
+    """Return vectors as rows of unit length, with sorted indices if sparse."""
     try:
         return check_rows(vectors, sparse=sparse)
     except (TypeError, ValueError) as error:
@@ -114,7 +113,7 @@ def _vectors(name: str, vectors: Any, sparse: bool | None) -> Rows:
 
 
 def _indicators(name: str, labels: Any) -> Rows:
-    """Return sets of labels as sparse rows of ones."""
+    """Return label sets as sparse rows of ones."""
     rows = _vectors(name, labels, sparse=True)
     return rows._replace(values=np.ones_like(rows.values))
 
@@ -122,7 +121,8 @@ def _indicators(name: str, labels: Any) -> Rows:
 def _check_widths(of_memories: Rows, of_rows: Rows) -> None:
     if of_memories.n_features != of_rows.n_features:
         raise ValueError(
-            f"of_memories and of_rows must be of one width, not {of_memories.n_features} and {of_rows.n_features}"
+            f"of_memories and of_rows must have the same number of columns, not {of_memories.n_features} and "
+            f"{of_rows.n_features}"
         )
 
 
@@ -134,7 +134,7 @@ def _check_reach(rows: np.ndarray, ids: np.ndarray, n_rows: int, n_ids: int) -> 
 
 
 def _products(of_memories: Rows, of_rows: Rows, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the dot products of what the memories and the rows have, 0 where there is no memory."""
+    """Return the dot products of memories and rows, 0 for missing memories."""
     _check_reach(rows, ids, of_rows.n_rows, of_memories.n_rows)
     products = np.zeros(ids.shape, np.float32)
     multiply_rows(of_memories, of_rows, rows, ids, products)
@@ -143,7 +143,7 @@ def _products(of_memories: Rows, of_rows: Rows, rows: np.ndarray, ids: np.ndarra
 
 @kernel
 def multiply_rows(of_memories, of_rows, rows, ids, products):
-    """Write the dot products of pairs of rows, dense or sorted and sparse."""
+    """Write the dot products of pairs of rows, dense or sparse with sorted indices."""
     for i in range(rows.size):
         a, b = of_rows.offsets[rows[i]], of_rows.offsets[rows[i] + 1]
         for j in range(ids.shape[1]):

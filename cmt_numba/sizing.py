@@ -1,4 +1,4 @@
-"""How much memory a forest will take, foretold from what is known before it is grown."""
+"""Prediction of the memory use of a forest before it is built."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def predict_nbytes(
     copies: bool = False,
     scorer: bool = False,
 ) -> int:
-    """Return how many bytes a :class:`~cmt_numba.ContextualMemoryTree` will have allocated (its ``nbytes``).
+    """Return a prediction of ``nbytes``, the allocated bytes of a :class:`~cmt_numba.ContextualMemoryTree`.
 
     With ``n`` memories of ``d`` features, ``T`` trees and leaves of at most ``W = floor(c log2 n)`` memories, it is the
     sum of:
@@ -80,32 +80,32 @@ def predict_nbytes(
     n_features : int, optional
         ``d``. Not needed with a ``sample``.
     cells_per_key : float, optional
-        If keys are sparse: how many features a key has in the mean. Features are then taken to be as unequally common
-        as words are (Zipf's law), which can be far from the truth. Give a ``sample`` if there is one.
+        For sparse keys: the mean number of features of a key. The frequencies of features are assumed to follow Zipf's
+        law, as words do, which can be far from the truth. Prefer a ``sample``.
     sample : sparse matrix, shape (n_sample, n_features), optional
-        Some thousand of the sparse keys, drawn at random. A small tree is grown of them to see how many features its
-        routers meet.
+        A random sample of about a thousand sparse keys. A small tree is built from it to estimate the number of
+        features that routers store.
     n_trees : int, default 1
         ``T``.
     leaf_multiplier : float, default 4.0
         ``c``.
     copies : bool, default False
-        Whether the forest will be compacted, with copies.
+        Whether the forest will be compacted with copies.
     scorer : bool, default False
-        Whether the scorer will have learned, which takes 8 bytes a feature.
+        Whether the scorer will be trained, which takes 8 bytes per feature.
 
     Returns
     -------
     int
-        Bytes. For dense keys, and sparse ones with a sample, within a tenth as a rule; for texts without one up to
-        two thirds too many. It is less certain for forests of a handful of leaves; for sparse keys without likeness,
-        where all tables may happen to be just below or above a power of two; and with an ``alpha`` far below the
-        default, for trees that are not so well balanced.
+        Bytes. The error is usually below 10 % for dense keys and for sparse keys with a sample, and up to two thirds
+        too high for texts without a sample. The prediction is less accurate for forests of very few leaves; for
+        dissimilar sparse keys, whose tables may all be just below or above a power of two; and for an ``alpha`` far
+        below the default, which gives less balanced trees.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
 
     Examples
     --------

@@ -169,7 +169,7 @@ def remember(text: str, rng: random.Random) -> str:
 
 
 def draw_stream(collection: Collection, n: int, seed: int) -> Stream:
-    """Return so many queries of users; what is looked for follows Zipf's law."""
+    """Return queries of users; the targets follow Zipf's law."""
     rng = random.Random(seed)
     places = range(len(collection.wordings))
     drawn = rng.choices(places, weights=[1 / (1 + place) for place in places], k=n)
@@ -178,7 +178,7 @@ def draw_stream(collection: Collection, n: int, seed: int) -> Stream:
 
 
 def unlike(held_out: Stream, stream: Stream) -> Stream:
-    """Return the queries that are not in the stream, whatever the order of their words, each once."""
+    """Return the distinct queries that are not in the stream, ignoring word order."""
     seen = {" ".join(sorted(query.split())) for query in stream.queries}
     kept = []
     for i, query in enumerate(held_out.queries):

@@ -120,7 +120,7 @@ def emoji_queries(characters: Sequence[Character]) -> QuerySet:
 
 
 def damaged_queries(characters: Sequence[Character], count: int, seed: int) -> QuerySet:
-    """Return up to ``count`` names, drawn at random, of which half lack a word and half have a misspelt one."""
+    """Return up to ``count`` names, drawn at random: half of them lack a word, the others have a misspelt one."""
     rng = random.Random(seed)
     texts: list[str] = []
     answers: list[int] = []

@@ -1,4 +1,4 @@
-"""What all tests share: where numba caches, how hypothesis draws, and small sets of keys."""
+"""Shared by all tests: Numba's cache, hypothesis profiles, and small sets of keys."""
 
 import hashlib
 import importlib.util
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 collect_ignore = ["fuzz_coverage.py"]  # needs Atheris, which tests do not
 
 EVERY_LEAF = 10**6
-"""More leaves than any tree here has: a search of so many is exact."""
+"""More leaves than any tree of the tests has: a search of this many leaves is exact."""
 
 
 def _source_hash() -> str:

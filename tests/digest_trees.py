@@ -1,8 +1,8 @@
 """Print a digest of trees, and of what they answer, to compare machines and versions of libraries.
 
 The same seed and calls give the same trees wherever the same machine code runs. With other vector instructions sums of
-products are added up in another order, so that weights and scores differ in their last digits. What is printed tells
-from which step on two installations part, and how: in weights alone (``state``), in the trees (``shape``), or in what
+products are added up in another order, so that weights and scores differ in their last digits. The output shows
+from which step on two installations differ, and how: in weights alone (``state``), in the trees (``shape``), or in what
 is answered (``ids``).
 
     python tests/digest_trees.py > here

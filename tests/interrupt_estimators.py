@@ -112,7 +112,7 @@ def _copy(estimator: Any) -> Any:
 
 
 def check(case: Case, estimator: Any) -> str:
-    """Use an estimator whose change was broken off; return whether it ``"works"`` or is ``"unfitted"``."""
+    """Use an estimator after an interrupted change; return whether it ``"works"`` or is ``"unfitted"``."""
     try:
         answers = estimator.predict(case.rows)
     except NotFittedError:

@@ -1,4 +1,4 @@
-"""Write the files that this version of the formats shall still load when it is an old one.
+"""Write files of the current versions of the formats, which later versions must load.
 
 To be run once for each version of a format, before its first release; files of earlier versions stay as they are.
 
@@ -109,6 +109,6 @@ def write_journals() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Write files that later versions shall still load.")
+    parser = argparse.ArgumentParser(description="Write files that later versions must load.")
     parser.add_argument("what", choices=["files", "journals"])
     write_files() if parser.parse_args().what == "files" else write_journals()

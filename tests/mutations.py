@@ -55,7 +55,7 @@ def parsed(file: bytes) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def sealed(described: Any, arrays: list[bytes], *, lie: bool = False, version: int = FORMAT_VERSION) -> bytes:
-    """Return a file with this header and arrays, whose checksums and, unless it shall ``lie``, offsets are right."""
+    """Return a file with this header and arrays, with correct checksums and, unless ``lie``, correct offsets."""
     entries = described.get("arrays") if isinstance(described, dict) else None
     entries = entries if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) else []
     # So much room that what changes in the header hardly ever moves the arrays.
@@ -80,7 +80,7 @@ def mutated(rng: np.random.Generator, files: list[bytes]) -> bytes:
     return _WAYS[rng.choice(len(_WAYS), p=_SHARES)](rng, file, files)
 
 
-# Damage, which checksums shall tell
+# Damage, which checksums must detect
 
 
 def _flip_bits(rng: np.random.Generator, file: bytes, files: list[bytes]) -> bytes:

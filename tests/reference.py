@@ -518,7 +518,7 @@ class Forest:
         self.note_returned(ids)
 
     def reroute(self, times: int) -> None:
-        """REROUTE every tree so many times."""
+        """REROUTE every tree ``times`` times."""
         for tree in self.trees:
             tree.reroute(times)
 

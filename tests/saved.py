@@ -22,7 +22,7 @@ def dense_rows(n: int, n_features: int, seed: int = 0) -> np.ndarray:
 
 def sparse_rows(n: int, n_features: int, seed: int = 0) -> scipy.sparse.csr_array:
     random = np.random.default_rng(seed)
-    rows = scipy.sparse.random_array((n, n_features), density=6 / n_features, format="csr", rng=random)
+    rows = scipy.sparse.random_array((n, n_features), density=6 / n_features, format="csr", random_state=random)
     return scipy.sparse.csr_array(rows, dtype=np.float32)
 
 
@@ -96,14 +96,14 @@ def _after_removals(retriever: CMTRetriever, X: Any) -> CMTRetriever:
 
 
 def load_any(path: Path) -> Any:
-    """Return the object in a file, whatever its kind."""
+    """Return the object in a file, of any kind."""
     file = path.read_bytes()
     kind = "ContextualMemoryTree"
     try:
         length = PREAMBLE.unpack_from(file)[3]
         kind = json.loads(file[PREAMBLE.size : PREAMBLE.size + min(length, 1 << 20)])["kind"]
         reader = KINDS[kind]
-    except Exception:  # the reader shall say what is wrong
+    except Exception:  # the reader must report the error
         reader = ContextualMemoryTree
     return reader.load(path)
 

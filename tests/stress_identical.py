@@ -26,7 +26,7 @@ _QUERIES = 10_000
 
 
 def keys_of(n: int, n_kinds: int, n_features: int, sparse: bool) -> Any:
-    """Return ``n`` keys of so many kinds in random order, all of them zero if there are no kinds."""
+    """Return ``n`` keys with this number of distinct ones, in random order; all are zero if it is 0."""
     rng = np.random.default_rng(n_kinds)
     kinds = rng.normal(size=(n_kinds, n_features)) if n_kinds else np.zeros((1, n_features))
     drawn = rng.integers(0, max(1, n_kinds), n)

@@ -102,7 +102,7 @@ class Stress:
     def run(self, seconds: float, *, changing: bool) -> Counts:
         """Have all readers ask, and if wanted a writer change the tree, for so long.
 
-        Raises whatever one of them has raised.
+        Raises the error of a thread, if there is one.
         """
         counts = Counts(queries=[0] * self.n_readers)
         self._stopped.clear()

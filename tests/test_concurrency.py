@@ -125,7 +125,7 @@ def test_changes_queue():
 
 
 def test_change_given_up_keeps_the_order(monkeypatch: pytest.MonkeyPatch):
-    """Who comes after a change that was given up while it waited still waits for the one before."""
+    """A change behind an abandoned one still waits for the change before that."""
     guard, log = Guard(), []
     go_on, given_up = threading.Event(), threading.Event()
     first = started(lambda: guard.change(lambda: (go_on.wait(SOON), log.append("first"))))
@@ -304,7 +304,7 @@ def test_first_inserts_race():
 @needs_jit
 @pytest.mark.parametrize("eviction", ["least_recently_returned", "oldest", "random"])
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
-def test_bounded_trees_and_restricted_queries(eviction: str, form: Callable[[np.ndarray], Any]):
+def test_bounded_trees_and_filtered_queries(eviction: str, form: Callable[[np.ndarray], Any]):
     """Memories are forgotten, replaced and moved about while others are asked for some of them."""
     rng = np.random.default_rng(0)
     keys = form(rng.normal(size=(1500, 8)).astype(np.float32))
@@ -495,7 +495,7 @@ def use(tree: ContextualMemoryTree, keys: np.ndarray) -> int:
 @needs_jit
 @pytest.mark.skipif(not FORKS, reason="there is no fork")
 def test_forks_while_threads_work():
-    """A child finds a sound tree, with nothing half-made in it and no lock held, whatever threads were doing."""
+    """A forked child has a valid tree, without incomplete changes or held locks, regardless of other threads."""
     keys = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     classifier = CMTClassifier(n_head_passes=1, random_state=0).fit(ROWS, CLASSES)

@@ -78,7 +78,7 @@ def test_few_classes_are_scored_where_there_are_many():
 def test_rare_features_lead_to_their_classes(signed: bool):
     """A class is known by two rare features; routers of 2,000 such classes can hardly have learned them."""
     rng = np.random.default_rng(0)
-    common = scipy.sparse.random_array((6000, 50), density=0.2, rng=rng, format="csr")
+    common = scipy.sparse.random_array((6000, 50), density=0.2, random_state=rng, format="csr")
     y = np.repeat(np.arange(2000), 3)
     rows, features = np.repeat(np.arange(6000), 2), np.repeat(2 * y, 2) + [0, 1] * 6000
     rare = scipy.sparse.csr_array((np.full(12000, 1.5), (rows, features)))

@@ -318,7 +318,7 @@ def test_what_cannot_be_evaluated():
         ({"holdout": 0.0}, "holdout must be above"),
         ({"probes": (0,)}, "probes must be between"),
         ({"n_passes": 0}, "n_passes must be between"),
-        ({"X_test": X}, "X_test and y_test must be given both"),
+        ({"X_test": X}, "X_test and y_test must be given together"),
     ):
         with pytest.raises(ValueError, match=message):
             batch_evaluation(Rote(), X, y, **options)

@@ -1,4 +1,4 @@
-"""Trees that may hold no more than so many memories."""
+"""Trees with a bounded number of memories."""
 
 import pickle
 from pathlib import Path

@@ -320,7 +320,10 @@ def test_labels_of_tables(tmp_path: Path):
         pandas.DataFrame({"x": [1.0, 2.0], "label": labels}).to_parquet(path)
         y = open_data(path).read().y
         assert (y.toarray().sum() == 3) if expected is None else (y.tolist() == expected)
-    for labels, message in (([1.0, None], "row 2: has no label"), (["7", "0.5"], "row 2: label '0.5' is not a whole")):
+    for labels, message in (
+        ([1.0, None], "row 2: has no label"),
+        (["7", "0.5"], "row 2: label '0.5' is not an integer"),
+    ):
         pandas.DataFrame({"x": [1.0, 2.0], "label": labels}).to_parquet(path)
         with pytest.raises(FormatError, match=message):
             open_data(path).read()
@@ -364,7 +367,7 @@ def test_sparse_matrices_with_labels_beside_them(tmp_path: Path):
     batch = open_data(tmp_path / "X.npz", labels_file=str(tmp_path / "Y.npz")).read()
     check_alike(batch, Batch(X, np.eye(57), 0))
     assert open_data(tmp_path / "X.npz", with_labels=False, n_features=30).read().X.shape == (57, 30)
-    with pytest.raises(FormatError, match="no labels"):
+    with pytest.raises(FormatError, match="has no array of labels"):
         open_data(tmp_path / "X.npz").read()
 
 
@@ -376,28 +379,28 @@ BROKEN = [
     (SVM, "1 0:1\n2 3:nan\n", {}, "line 2: '3:nan' is not finite"),
     (SVM, "1 0:1\n2 3:1e39\n", {}, "line 2: '3:1e39' is not finite"),
     (SVM, "1 0:1\n2 -3:1\n", {}, "line 2: feature -3 is negative"),
-    (SVM, "1 0:1\n2 3:1 2:1\n", {}, "line 2: feature 2 comes after feature 3"),
-    (SVM, "1 0:1\n2 3:1 3:1\n", {}, "line 2: feature 3 comes twice"),
-    (SVM, "1 0:1\n2 3:1\n", {"n_features": 3}, "line 2: feature 3 is too large: there are features 0 to 2"),
+    (SVM, "1 0:1\n2 3:1 2:1\n", {}, "line 2: feature 2 follows feature 3"),
+    (SVM, "1 0:1\n2 3:1 3:1\n", {}, "line 2: feature 3 occurs twice"),
+    (SVM, "1 0:1\n2 3:1\n", {"n_features": 3}, "line 2: feature 3 is too large: features must be between 0 and 2"),
     (SVM, "1 0:1\n2 99999999999:1\n", {}, "line 2: feature 99999999999 is too large"),
-    (SVM, "1 0:1\ncat 3:1\n", {}, "line 2: label 'cat' is not a whole number"),
-    (SVM, "1 0:1\n0.5 3:1\n", {}, "line 2: label '0.5' is not a whole number"),
-    (SVM, "1 0:1\nnan 3:1\n", {}, "line 2: label 'nan' is not a whole number"),
+    (SVM, "1 0:1\ncat 3:1\n", {}, "line 2: label 'cat' is not an integer"),
+    (SVM, "1 0:1\n0.5 3:1\n", {}, "line 2: label '0.5' is not an integer"),
+    (SVM, "1 0:1\nnan 3:1\n", {}, "line 2: label 'nan' is not an integer"),
     (SVM, "1 0:1\n0,2 3:1\n", {"task": "multiclass"}, "line 2: has several labels"),
     (SVM, "1 0:1\n 3:1\n", {"task": "multiclass"}, "line 2: has no label"),
     (SVM, "1,2 0:1\n-1 3:1\n", {}, "line 2: label -1 is negative"),
-    (SVM, "1,2 0:1\n1.5 3:1\n", {}, "line 2: label '1.5' is not a whole number"),
+    (SVM, "1,2 0:1\n1.5 3:1\n", {}, "line 2: label '1.5' is not an integer"),
     (SVM, "1,2 0:1\n9999999999 3:1\n", {}, "line 2: label 9999999999 is too large"),
-    (SVM, "# only a comment\n\n", {}, "holds no rows"),
+    (SVM, "# only a comment\n\n", {}, "has no rows"),
     (SVM, "\x00\x01 \x80\n", {}, "line 1: label"),
-    (XC, "2 5\n1 0:1\n", {}, "line 1: must be three whole numbers"),
-    (XC, "2 0 3\n1 0:1\n", {}, "line 1: must be three whole numbers"),
-    (XC, "3 5 3\n1 0:1\n2 1:1\n", {}, "has 2 rows where its first line says 3"),
+    (XC, "2 5\n1 0:1\n", {}, "line 1: must be three integers"),
+    (XC, "2 0 3\n1 0:1\n", {}, "line 1: must be three integers"),
+    (XC, "3 5 3\n1 0:1\n2 1:1\n", {}, "has 2 rows, but its first line says 3"),
     (XC, "2 5 3\n1 0:1\n2 5:1\n", {}, "line 3: feature 5 is too large"),
-    (XC, "2 5 3\n1 0:1\n3 1:1\n", {}, "line 3: label 3 is too large: there are labels 0 to 2"),
-    (XC, "2 5 3\n1 0:1\n1 2:1 2:3\n", {}, "line 3: feature 2 comes twice"),
+    (XC, "2 5 3\n1 0:1\n3 1:1\n", {}, "line 3: label 3 is too large: labels must be between 0 and 2"),
+    (XC, "2 5 3\n1 0:1\n1 2:1 2:3\n", {}, "line 3: feature 2 occurs twice"),
     (XC, "2 5 3\n1 0:1\n1 2:1\n", {"n_features": 4}, "line 1: has 5 features"),
-    (XC, "2 5 3\n1 0:1\n1 2:1\n", {"task": "multiclass"}, "the task is multilabel"),
+    (XC, "2 5 3\n1 0:1\n1 2:1\n", {"task": "multiclass"}, "choose the task multilabel"),
     (VW, "1 | a\n2 a b\n", {}, r"line 2: has no \|"),
     (VW, "1 | a\n2 | a:x\n", {}, "line 2: 'a:x' is not a name"),
     (VW, "1 | a\n2 |n:x a\n", {}, "line 2: 'n:x' is not a name"),
@@ -405,17 +408,17 @@ BROKEN = [
     (VW, "1 | a\n2:0.5 | a\n", {}, "line 2: '2:0.5' is a label with a cost"),
     (VW, "1 | a\n2 heavy 'tag | a\n", {}, "line 2: .* is not label importance"),
     (VW, "1,2 | a\n2,-1 | a\n", {}, "line 2: label -1 is negative"),
-    (VW, "1,2 | a\ncat | a\n", {"task": "multilabel"}, "line 2: labels 'cat' are not whole numbers"),
+    (VW, "1,2 | a\ncat | a\n", {"task": "multilabel"}, "line 2: labels 'cat' are not integers"),
     (CSV, "x,label\n1,2\n,3\n", {}, "row 2: column 'x' has no value"),
     (CSV, "x,label\n1,2\nNA,3\n", {}, "row 2: column 'x' holds 'NA', which is not a number"),
     (CSV, "x,label\n1,2\n1e40,3\n", {}, "row 2: column 'x' holds a value that is not finite"),
     (CSV, "x,label\n1,2\n3,\n", {}, "row 2: has no label in column 'label'"),
-    (CSV, "x,label\n1,2\n3,4,5\n", {}, "is no table: .*line 3"),
+    (CSV, "x,label\n1,2\n3,4,5\n", {}, "is not a valid table: .*line 3"),
     (CSV, "x,y\n1,2\n", {}, "has no column 'label' for the labels, but 'x', 'y'"),
     (CSV, "x,label\n1,2\n", {"text": ("words",)}, "has no column 'words'"),
     (CSV, "label\n2\n", {}, "has no columns of features"),
-    (CSV, "x,label\n", {}, "holds no rows"),
-    (CSV, "x,label\n1,2\n1,a\n", {"task": "multilabel"}, "row 2: labels 'a' are not whole numbers"),
+    (CSV, "x,label\n", {}, "has no rows"),
+    (CSV, "x,label\n1,2\n1,a\n", {"task": "multilabel"}, "row 2: labels 'a' are not integers"),
     (CSV, 'x,label\n1,"2,3"\n1,-1\n', {}, "row 2: label -1 is negative"),
     (CSV, "x,label\n1,2\n", {"task": "multiclass", "named_labels": False, "label": "z"}, "has no column 'z'"),
 ]
@@ -455,7 +458,7 @@ def test_files_cut_off(files: dict[str, Path], name: str):
 @pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "parquet", "npz", "unknown"])
 def test_no_file_to_read(tmp_path: Path, suffix: str):
     path = tmp_path / f"rows.{suffix}"
-    with pytest.raises(FormatError, match="there is no such file"):
+    with pytest.raises(FormatError, match="does not exist"):
         open_data(path)
     path.mkdir()
     with pytest.raises(FormatError, match="is a directory"):
@@ -469,7 +472,7 @@ def test_no_file_to_read(tmp_path: Path, suffix: str):
 def test_format_that_does_not_show(tmp_path: Path):
     path = tmp_path / "rows.txt"
     path.write_text("hello world\n")
-    with pytest.raises(FormatError, match="neither its name nor its first line tells its format"):
+    with pytest.raises(FormatError, match="neither its name nor its first line shows its format"):
         open_data(path)
     for content, name in [
         ("2 3 4\n", "xc"),
@@ -492,15 +495,15 @@ def test_options_that_cannot_be_used(files: dict[str, Path], options: dict[str, 
 
 
 ARRAYS: list[tuple[dict[str, Any], str]] = [
-    ({"Z": np.ones(3)}, "must hold an array X"),
+    ({"Z": np.ones(3)}, "must have an array X"),
     ({"X": np.ones(3), "y": np.ones(3)}, "X must be numbers of shape"),
     ({"X": np.array([["a"], ["b"]]), "y": np.ones(2)}, "X must be numbers of shape"),
     ({"X": np.ones((2, 3)), "y": np.ones(3)}, "labels must be one for each of the 2 rows"),
-    ({"X": np.ones((2, 3))}, "holds no labels"),
-    ({"X": np.array([[1.0], [np.nan]]), "y": np.ones(2)}, "row 2: X holds NaN"),
-    ({"X": np.ones((2, 1)), "y": np.array([1.5, 2])}, "labels must be whole numbers"),
-    ({"X": np.ones((2, 1)), "y": np.array([None, "a"])}, "is no file of arrays"),
-    ({"X": np.ones((0, 1)), "y": np.ones(0)}, "holds no rows"),
+    ({"X": np.ones((2, 3))}, "has no array of labels"),
+    ({"X": np.array([[1.0], [np.nan]]), "y": np.ones(2)}, "row 2: X must be finite"),
+    ({"X": np.ones((2, 1)), "y": np.array([1.5, 2])}, "labels must be integers or text"),
+    ({"X": np.ones((2, 1)), "y": np.array([None, "a"])}, "is not a valid file of arrays"),
+    ({"X": np.ones((0, 1)), "y": np.ones(0)}, "has no rows"),
 ]
 
 
@@ -515,7 +518,7 @@ def test_broken_sparse_matrix(tmp_path: Path):
     matrix = scipy.sparse.csr_matrix(np.eye(3))
     matrix.indices[1] = 99  # beyond the last column
     scipy.sparse.save_npz(tmp_path / "X.npz", matrix)
-    with pytest.raises(FormatError, match="is no file of arrays"):
+    with pytest.raises(FormatError, match="is not a valid file of arrays"):
         open_data(tmp_path / "X.npz", with_labels=False).read()
 
 

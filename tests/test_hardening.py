@@ -455,7 +455,7 @@ def test_sizes_near_the_limits():
 
 def test_more_router_storage_than_can_be_addressed(monkeypatch: pytest.MonkeyPatch):
     """Where tables start is told in 32 bits: a tree that wants more of them says so, and holds what it held."""
-    rows = scipy.sparse.random_array((400, 300), density=0.05, format="csr", rng=np.random.default_rng(0))
+    rows = scipy.sparse.random_array((400, 300), density=0.05, format="csr", random_state=np.random.default_rng(0))
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(rows[:100])
     monkeypatch.setattr(_growth, "MOST_CELLS", int(1.2 * tree._allocated().routers.table.shape[1]))

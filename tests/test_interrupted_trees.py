@@ -1,4 +1,4 @@
-"""Changes broken off at any line of the library leave a tree that can be used."""
+"""Changes interrupted at any line of the library leave a usable tree."""
 
 import pickle
 import sys

@@ -385,7 +385,7 @@ def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.M
 def test_a_folder_is_open_once(folder: Path, opened: Opened):
     tree = opened(**OPTIONS)
     tree.insert(np.eye(4))
-    with pytest.raises(AlreadyOpenError, match="open already"):
+    with pytest.raises(AlreadyOpenError, match="already open"):
         DurableTree(folder)
     command = f"from cmt_numba.journal import DurableTree; DurableTree({str(folder)!r})"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -477,7 +477,7 @@ def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened
 
 def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
     opened(n_trees=3, alpha=0.8).close()
-    with pytest.raises(ValueError, match=r"n_trees must be 3 as of the tree in .*, not 2"):
+    with pytest.raises(ValueError, match=r"n_trees must be 3 as for the tree in .*, not 2"):
         opened(n_trees=2)
     tree = opened(n_trees=3, alpha=0.8, n_threads=2, random_state=3)
     assert tree._n_threads == 2
@@ -523,7 +523,7 @@ def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyP
     with pytest.raises(KeyboardInterrupt):
         tree.insert(dense_rows(5, 8))
     monkeypatch.undo()
-    with pytest.raises(JournalError, match="insert was broken off"):
+    with pytest.raises(JournalError, match="insert was interrupted"):
         tree.insert(dense_rows(5, 8))
     tree.close()
     assert opened().insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]
@@ -630,7 +630,10 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: execute(f, "DELETE FROM entries WHERE sequence=1"),
     ),
     "nothing": ("is empty, but there have been 6", lambda f: execute(f, "DELETE FROM entries")),
-    "text": ("entry 3 is no entry", lambda f: execute(f, "UPDATE entries SET entry = 'text' WHERE sequence = 3")),
+    "text": (
+        "entry 3 is not a valid entry",
+        lambda f: execute(f, "UPDATE entries SET entry = 'text' WHERE sequence = 3"),
+    ),
     "no bytes": ("entry 3: is not a file", lambda f: execute(f, "UPDATE entries SET entry = x'' WHERE sequence = 3")),
     "another's": (
         "entry 3 is not valid: it is entry 2",
@@ -670,12 +673,12 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: execute(f, "ALTER TABLE entries RENAME TO t", "CREATE VIEW entries AS SELECT * FROM t"),
     ),
     "a trigger": ("other tables", lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END")),
-    "a later version": ("is of version 3", lambda f: execute(f, "PRAGMA user_version = 3")),
+    "a later version": ("has version 3", lambda f: execute(f, "PRAGMA user_version = 3")),
     "another program's": ("not a journal", lambda f: execute(f, "PRAGMA application_id = 7")),
     "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
     "a lost page": ("is damaged: .*freelist", lambda f: _overwrite(f / "journal.sqlite", 36, b"\x00\x00\x00\x07")),
     "no database": (
-        "not a journal .* or damaged: it is no database",
+        "not a journal .* or is damaged: it is not an SQLite database",
         lambda f: (f / "journal.sqlite").write_bytes(b"journal" * 1000),
     ),
     "an empty journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").write_bytes(b"")),
@@ -758,7 +761,7 @@ def test_trees_that_grow_otherwise_keep_their_memories(left_behind: Any, tmp_pat
         opened(folder)
     removal = entry_of(folder, 3)
     rewritten(folder, 3, removal._replace(after=removal.after | {"trees": 1}))
-    with pytest.warns(RuntimeWarning, match="every memory is there") as warned:
+    with pytest.warns(RuntimeWarning, match="all memories are present") as warned:
         tree = opened(folder)
     assert warned[0].filename == __file__
     tree.check_invariants()

@@ -250,7 +250,7 @@ def test_read_only(folder: Path):
         assert (len(tree), len(other), tree.sequence) == (298, 298, 2)
         assert tree.query(dense_rows(3, 4)).ids.tolist() == other.query(dense_rows(3, 4)).ids.tolist()
         for act in (lambda: tree.insert(np.eye(4)), tree.snapshot, tree.sync, lambda: tree.remove(0)):
-            with pytest.raises(JournalError, match="can only be read; open it without read_only"):
+            with pytest.raises(JournalError, match="is read-only; open it without read_only"):
                 act()
     assert contents_of(path) == before
     with DurableTree(path) as tree:

@@ -1,4 +1,4 @@
-"""Labels stay what they are: whatever types come, none is changed or taken for another."""
+"""Labels of all types are preserved: none is changed or confused with another."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -61,7 +61,10 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
     ("make", "message"),
     [
         (lambda: LabelEquality([[1]], [1]), "must have one dimension"),
-        (lambda: LabelF1(np.eye(3), np.eye(2)), "of_memories and of_rows must be of one width, not 3 and 2"),
+        (
+            lambda: LabelF1(np.eye(3), np.eye(2)),
+            "of_memories and of_rows must have the same number of columns, not 3 and 2",
+        ),
         (lambda: ValueCosine(np.eye(3), np.full((3, 3), np.nan)), "of_rows must be finite"),
         (lambda: ValueCosine(np.eye(3)[0], np.eye(3)), "of_memories must have two dimensions"),
         (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[1]])), "of_memories must have an entry"),

@@ -131,7 +131,7 @@ def test_file_of_empty_space(tree: ContextualMemoryTree, tmp_path: Path, monkeyp
     if not hasattr(os, "SEEK_HOLE") or path.stat().st_blocks * 512 > 1 << 30:
         pytest.skip("no file has holes here")
     monkeypatch.setattr(_container, "_read", None)  # not come to
-    with pytest.raises(FileFormatError, match="holds next to nothing but empty space"):
+    with pytest.raises(FileFormatError, match="consists almost entirely of holes"):
         ContextualMemoryTree.load(path)
 
 

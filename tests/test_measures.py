@@ -44,7 +44,7 @@ def test_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     assert "294 queries, error of exact search 0.0000" in printed
     table = [line.split() for line in printed.splitlines() if line[:1] in ("1", "4")]
     assert [row[:2] for row in table] == [["1", "1"], ["1", "4"], ["1", "16"], ["1", "64"], ["4", "4"], ["4", "8"]]
-    assert [float(table[i][2]) for i in (3, 5)] == [0.0, 0.0]  # with so many leaves the search is exact
+    assert [float(table[i][2]) for i in (3, 5)] == [0.0, 0.0]  # with this many leaves the search is exact
     assert "Peak resident memory: " in printed
 
 

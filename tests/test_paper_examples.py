@@ -215,7 +215,7 @@ def test_progressive(script: Script, data: Path, tmp_path: Path, capsys: pytest.
     slower = first._replace(curve={"n_examples": [1, 10, 144], "error": [1.0, 1.0, 0.0]})
     assert 10 < progressive.ahead_up_to(first, slower) < 144
     assert progressive.ahead_up_to(first, first) == 0
-    assert "wikipara1k, 3 shots: 120 examples, each asked about before it is learned" in printed
+    assert "wikipara1k, 3 shots: 120 examples, each predicted before it is learned" in printed
     assert (tmp_path / "progressive.png").stat().st_size > 5000
 
 

@@ -1,4 +1,4 @@
-"""Queries restricted to some of the memories."""
+"""Queries with a filter."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def grown(request):
 
 @pytest.mark.parametrize("share", [0.003, 0.05, 0.6])
 @pytest.mark.parametrize("compact", [False, True], ids=["as inserted", "compact"])
-def test_all_leaves_of_the_restricted_search_give_the_exact_answers(grown, share, compact):
+def test_all_leaves_of_a_filtered_search_give_the_exact_answers(grown, share, compact):
     tree, X = grown
     if compact:
         tree.compact()
@@ -65,14 +65,14 @@ def test_few_memories_are_all_scored(grown):
     np.testing.assert_array_equal(hits.ids, best_among(X, X[:50], ids, 3))
 
 
-def test_restricted_searches_find_what_is_near_better_than_leaving_out_afterwards(grown):
+def test_filtered_searches_find_near_memories_better_than_filtering_afterwards(grown):
     tree, X = grown
     ids = np.flatnonzero(np.arange(N) % 10 == 0)
     exact = best_among(X, X[:300], ids, 1)
-    restricted = tree.query(X[:300], 1, n_probes=6, among=ids).ids
+    filtered = tree.query(X[:300], 1, n_probes=6, among=ids).ids
     afterwards = tree.query(X[:300], 10, n_probes=6).ids
     kept = [next((i for i in row if i % 10 == 0), -1) for row in afterwards]
-    assert np.mean(restricted == exact) > np.mean(np.array(kept) == exact[:, 0])
+    assert np.mean(filtered == exact) > np.mean(np.array(kept) == exact[:, 0])
 
 
 def test_a_mask_speaks_for_ids(grown):
@@ -129,7 +129,7 @@ def test_what_is_neither_ids_nor_a_mask_is_refused(grown, among, error, message)
         tree.query(X[:2], among=among)
 
 
-def test_exploring_is_not_restricted(grown):
+def test_exploring_is_not_filtered(grown):
     tree, X = grown
     with pytest.raises(ValueError, match="epsilon must be 0 where among says"):
         tree.query(X[:2], epsilon=0.1, among=[1])

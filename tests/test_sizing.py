@@ -56,7 +56,7 @@ def test_sparse_keys(n: int, d: int, n_words: int, options: dict[str, Any]):
 
 @needs_jit
 def test_a_sample_tells_of_features_that_are_all_as_common(rng: np.random.Generator):
-    keys = scipy.sparse.random_array((6000, 2000), density=0.01, format="csr", rng=rng, dtype=np.float32)
+    keys = scipy.sparse.random_array((6000, 2000), density=0.01, format="csr", random_state=rng, dtype=np.float32)
     taken = grown(keys).nbytes
     assert predict_nbytes(6000, sample=keys[:1000]) == pytest.approx(taken, rel=0.1)
     assert predict_nbytes(6000, 2000, cells_per_key=20) < 0.9 * taken  # words would have more in common

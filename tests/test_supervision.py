@@ -133,7 +133,7 @@ def test_teaching_goes_on_where_tables_were_full():
 
 
 def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
-    """A call broken off half-way up a path leaves nothing that the next one would go on from."""
+    """A call interrupted half-way up a path leaves no state from which the next one would continue."""
     keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
     tree.insert(keys)
@@ -426,7 +426,7 @@ def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
 def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
     from cmt_numba.estimators._label_forest import routed
 
-    X = scipy.sparse.random_array((50, 200), density=0.3, rng=rng, format="csr").astype(np.float32)
+    X = scipy.sparse.random_array((50, 200), density=0.3, random_state=rng, format="csr").astype(np.float32)
     rows = check_rows(X)
     light = routed(rows)
     for i in range(50):

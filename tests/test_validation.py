@@ -175,7 +175,7 @@ def test_malformed_csr(method: str, sparse: bool, what: str):
 @pytest.mark.parametrize("form", ["csc", "bsr", "coo"])
 def test_malformed_others(form: str, sparse: bool):
     """Broken indices that scipy would follow when it converts the matrix to CSR."""
-    matrix = scipy.sparse.random_array((20, WIDTH), density=0.5, format=form, rng=np.random.default_rng(0))
+    matrix = scipy.sparse.random_array((20, WIDTH), density=0.5, format=form, random_state=np.random.default_rng(0))
     indices = matrix.coords[1] if form == "coo" else matrix.indices
     indices[-1] = 10**6
     tree = grown_tree(sparse)

@@ -125,7 +125,7 @@ class Journal:
         self.tree = cmt_numba.DurableTree(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
 
     def time_insert(self, n: int, kind: str) -> None:
-        """Insert so many rows at a time, 10,000 in all or 1000 times."""
+        """Insert rows in batches, 10,000 in all or 1000 times."""
         for first in range(0, min(self.n_rows, 1000 * n), n):
             self.tree.insert(self.keys[first : first + n])
         if kind != "plain":

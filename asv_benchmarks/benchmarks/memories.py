@@ -86,7 +86,7 @@ class Change(WithTrees):
         self.tree.reroute(_CHANGED)
 
     def time_update_500(self, form: str, n: int) -> None:
-        """Learn from the rewards of a batch of queries, half of which explored."""
+        """Learn from the rewards of a batch of queries; half of them explored."""
         self.tree.update(self.queries, self.hits, self.rewards)
 
     def time_100_single_steps(self, form: str, n: int) -> None:

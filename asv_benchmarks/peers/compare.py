@@ -1,4 +1,4 @@
-"""Measure all peers on one set: in rounds, so that whatever else the machine does meets all of them alike."""
+"""Measure all peers on one set, in rounds, so that other load on the machine affects all of them equally."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Plan:
     stream : bool
         Whether to measure inserting with queries in between.
     query_limit : float
-        Seconds that the queries of one setting may take; a slower peer is asked fewer queries.
+        Seconds that the queries of one setting may take; slower peers get fewer queries.
     build_limit : float
         Seconds; a build that takes longer is not repeated in later rounds.
     patience : float

@@ -1,4 +1,4 @@
-"""What a peer is: something that is built over labelled rows, and then asked for the nearest of them or for a label."""
+"""The interface of peers: indexes built over labelled rows that return the nearest rows or a label."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Peer(ABC):
     classifies : bool
         Whether its labels are more than those of the first row found.
     heavy : bool
-        Whether it takes so much memory that its process shall end when it has been measured.
+        Whether it takes so much memory that its process must end after the measurement.
     compiles : bool
         Whether it has to be tried on a few rows first, because it compiles what it needs when it is called.
     """
@@ -73,7 +73,7 @@ class Peer(ABC):
 
     @classmethod
     def builds(cls, shape: Shape, quick: bool) -> list[Options]:
-        """Return the options of the builds to measure, each of which becomes a process of its own."""
+        """Return the options of the builds to measure. Each build gets its own process."""
         return [{}]
 
     @classmethod

@@ -40,7 +40,7 @@ def error_dots(entrants: Iterable[Entrant]) -> list[Dot]:
 
 
 def single_dots(entrants: Iterable[Entrant]) -> list[Dot]:
-    """Return the medians of error and time of all settings, asked row by row."""
+    """Return the medians of error and time of all settings, queried row by row."""
     return [
         Dot(median(point.error), median(point.single_us), f"{entrant.name} {_words(point.setting)}".strip())
         for entrant in entrants

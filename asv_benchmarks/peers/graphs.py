@@ -1,4 +1,4 @@
-"""What all navigable small world graphs are built and asked with."""
+"""Common parameters of navigable small world graphs."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def search_pruned(
                 n_hopeful = _find_above(sums, threshold - left - _ROUNDING, hopeful) if threshold > left else -1
                 if n_hopeful >= 0 and n_hopeful * cost_of_row < to_read:
                     break
-                n_hopeful, look_below = -1, left * np.float32(0.7)  # the next look shall see much less hope
+                n_hopeful, look_below = -1, left * np.float32(0.7)  # the next check must see far fewer candidates
             feature, value = features[first + i], values[first + i]
             for place in range(starts[feature], starts[feature + 1]):
                 total = sums[rows[place]] + value * weights[place]

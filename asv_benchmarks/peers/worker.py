@@ -1,4 +1,4 @@
-"""The process of one peer with one build: it does what it is told, and times itself."""
+"""The process of one peer with one build, which executes commands and measures times."""
 
 from __future__ import annotations
 

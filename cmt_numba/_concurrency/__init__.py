@@ -1,1 +1,1 @@
-"""Threads: a reader and writer lock, and workers."""
+"""Threads: the reader-writer lock and worker threads."""

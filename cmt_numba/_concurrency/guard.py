@@ -1,21 +1,20 @@
-"""Many threads may read what one thread at a time changes.
+"""A reader-writer lock: many threads read, or one thread changes the object.
 
-A change is cut into short *steps*. Only while a step is under way nobody reads; whatever a step leaves behind can be
-read. Changes wait for each other in the order in which they came.
+A change consists of short *steps*. Threads can read at any time except during a step, and every step leaves the object
+in a readable state. Changes are made one at a time, in the order of their arrival.
 
-The standard library has no lock for readers and writers, and no library for it is widely used, so this is one of our
-own, made for what it serves. Queries take some tens of microseconds and come from many threads, so they must not all
-touch one lock: each thread that reads has a lock of its own, which it holds meanwhile. A step closes a gate, at which
-threads that want to read now wait, and then waits once for the lock of each thread that may be reading still. A thread
-looks at the gate when it has its lock already, so it has either been waited for or sees that the gate is closed.
+The standard library has no reader-writer lock. Queries take tens of microseconds and come from many threads, so they
+must not share a lock: each reading thread holds a lock of its own while it reads. A step closes a gate, where new
+readers wait, and then waits once for the lock of each thread that may still be reading. A reader checks the gate while
+it holds its own lock, so either the step waits for it or it sees the closed gate.
 
-Steps give way to readers, who would else hardly get a turn between the many steps of a change: after a step that kept
-readers waiting, the gate stays open for longer than that has taken. But it closes again even if readers never pause, so
-changes always go on.
+After a step that blocked readers, the gate stays open for longer than it was closed, so that readers get their turn
+between the steps of a long change. The gate closes again even if readers never pause, so changes always progress.
 
-All locks are taken by ``with`` statements on the interpreter's own locks, which a ``KeyboardInterrupt`` cannot part:
-this is why work is handed over as a function, and is not put between calls that enter and leave. What is noted besides
-counts only as long as its lock is held, for an interrupt may keep a thread from taking back a note.
+All locks are acquired by ``with`` statements on the interpreter's locks, which a ``KeyboardInterrupt`` cannot separate
+from their release. Therefore work is passed as a function, not placed between calls that acquire and release. Other
+attributes are valid only while the corresponding lock is held, because an interrupt may prevent a thread from resetting
+them.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from weakref import ReferenceType, WeakSet, ref
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_READERS_SHARE = 2.0  # the gate stays open for so many times as long as it was closed
-_SHORTEST_PAUSE = 0.001  # seconds; to let readers in and wait for them again has its price
+_READERS_SHARE = 2.0  # ratio of the time the gate stays open to the time it was closed
+_SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers has a cost
 _LONGEST_PAUSE = 0.1
 
 
 class _Reader:
-    """A thread that reads."""
+    """A reading thread."""
 
     __slots__ = ("__weakref__", "held", "lock")
 
@@ -47,16 +46,16 @@ class _Reader:
 
 
 class _Turn:
-    """A change's place in the queue: its lock is held until the change is over or given up."""
+    """The place of a change in the queue. Its lock is held until the change ends or is abandoned."""
 
     __slots__ = ("before", "lock")
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.before: _Turn | None = None  # what it still waits for
+        self.before: _Turn | None = None  # the change that this one waits for
 
     def wait(self) -> None:
-        """Wait until this change is over, and all that it waited for if it was given up."""
+        """Wait for the end of this change and, if it was abandoned, of the changes before it."""
         turn: _Turn | None = self
         while turn is not None:
             with turn.lock:
@@ -64,57 +63,58 @@ class _Turn:
             turn = turn.before
 
     def is_over(self) -> bool:
-        """Return whether nobody need wait."""
+        """Return whether this change and those before it have ended."""
         return not self.lock.locked() and self.before is None
 
 
 class Guard:
-    """What keeps the threads that use an object apart.
+    """A reader-writer lock for the threads that use an object.
 
-    A copy of the object, or one from a file, has a guard of its own; so has a child of the process. A fork waits until
-    changes that other threads make are complete, so that the child has no half-made ones.
+    Copies of the object, objects loaded from files, and child processes have their own lock. A fork waits for the
+    changes of other threads, so that the child holds no incomplete change.
 
     Parameters
     ----------
     is_outer : bool, default False
-        Whether changes of the object make changes of others, which have guards that are not outer ones.
+        Whether changes of the object change other objects, whose locks are not outer ones. Forks acquire outer locks
+        first.
 
     Attributes
     ----------
     is_outer : bool
         As given.
     instant : Lock
-        For what is no step, because readers change it too, and is done in an instant.
+        Protects data that readers change too. It is held only for very short operations.
     """
 
     def __init__(self, *, is_outer: bool = False) -> None:
         self.is_outer = is_outer
-        self._changer: int | None = None  # the thread whose change is under way, while its lock is held
-        self._stepper: int | None = None  # the thread whose step is, while the gate is closed
+        self._changer: int | None = None  # the changing thread; valid while the lock of its turn is held
+        self._stepper: int | None = None  # the thread inside a step; valid while the gate is closed
         self._renew()
         with _listing:
             _guards.add(self)
 
     def _renew(self) -> None:
-        """Be as if no other thread had ever come."""
+        """Forget all other threads."""
         me = get_ident()
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
         self._changer = me if self._changer == me else None
         self._stepper = me if self._stepper == me else None
         if self._changer is None:
-            self._turn = self._last  # of the last change that has begun
+            self._turn = self._last  # of the last change that started
         if self._stepper is None:
             self._gate: Lock | None = None  # held while a step is under way
         self._local = local()
-        self._readers: list[ReferenceType[_Reader]] = []  # of threads that have read; they may have ended
-        self._kept_waiting = False  # whether the step under way has kept a reader waiting
+        self._readers: list[ReferenceType[_Reader]] = []  # all threads that have read, ended ones included
+        self._kept_waiting = False  # whether the current step has blocked a reader
         self._open_until = 0.0
 
     def read(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, which only reads, while no step is under way.
+        """Call ``work``, which only reads, outside any step, and return its result.
 
-        It may read in turn; it must not wait for another thread that changes the same object.
+        Nested calls are allowed. ``work`` must not wait for another thread that changes the same object.
         """
         try:
             reader: _Reader = self._local.reader
@@ -141,7 +141,7 @@ class Guard:
         return reader
 
     def change(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, which may take steps, once all changes that came before are complete."""
+        """Wait for all earlier changes, call ``work``, which may take steps, and return its result."""
         if self.is_changing():
             return work()
         turn = _Turn()
@@ -156,11 +156,11 @@ class Guard:
                 self._changer = None
 
     def is_changing(self) -> bool:
-        """Return whether the change under way is that of this thread."""
+        """Return whether the calling thread is making the current change."""
         return self._changer == get_ident() and self._turn.lock.locked()
 
     def is_stepping(self) -> bool:
-        """Return whether the step under way is that of this thread."""
+        """Return whether the calling thread is inside the current step."""
         return self._stepper == get_ident() and self._gate is not None and self._gate.locked()
 
     def _enqueue(self, turn: _Turn) -> None:
@@ -168,7 +168,7 @@ class Guard:
             turn.before, self._last = self._last, turn
 
     def step(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, while nobody reads: a step of the change that the thread makes."""
+        """Call ``work`` as a step of the current change, while no thread reads, and return its result."""
         if self.is_stepping():
             return work()
         pause = self._open_until - time.perf_counter()
@@ -201,9 +201,9 @@ class Guard:
                 pass
 
     def seize(self, *, patient: bool) -> Callable[[], None] | None:
-        """Let no other thread begin a change, and return what ends this.
+        """Prevent other threads from starting a change; return a function that allows it again.
 
-        Returns None if there is a change under way, unless ``patient``: then wait for its end.
+        If a change is in progress, wait for it if ``patient``; otherwise return None.
         """
         if self.is_changing():
             return lambda: None
@@ -219,7 +219,7 @@ class Guard:
 
 
 def changes(method: Method) -> Method:
-    """Let a method be a change of its object, which has a ``_guard``; it takes steps itself."""
+    """Decorate a method that changes its object, which must have a ``_guard``. The method takes the steps itself."""
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -229,7 +229,7 @@ def changes(method: Method) -> Method:
 
 
 class Guarded:
-    """What has an outer guard from its first use on. Its pickles and copies leave out ``_own_guard``."""
+    """A mixin that creates an outer lock at its first use. Pickles and copies must leave out ``_own_guard``."""
 
     @property
     def _guard(self) -> Guard:
@@ -242,11 +242,11 @@ class Guarded:
 _listing = Lock()
 _guards: WeakSet[Guard] = WeakSet()
 _forking = Lock()
-_releases: list[Callable[[], None] | None] = []  # of what a fork under way has seized
+_releases: list[Callable[[], None] | None] = []  # release functions of the locks held by the current fork
 
 
 def _before_fork() -> None:
-    """Wait until no other thread changes anything, and let none begin, nor new guards come."""
+    """Wait for the changes of other threads, and prevent new changes and new locks."""
     _forking.acquire()
     while True:
         with _listing:
@@ -256,7 +256,7 @@ def _before_fork() -> None:
         _releases.extend(guard.seize(patient=False) for guard in set(_guards).difference(guards))
         if None not in _releases:
             return
-        _listing.release()  # what is new has begun with a change already
+        _listing.release()  # a new object is being changed already: start again
         _let_go()
 
 

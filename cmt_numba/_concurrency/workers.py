@@ -1,8 +1,8 @@
-"""Running kernels over many rows or trees: in several threads, step by step, with progress.
+"""Worker threads that run kernels over many rows or trees, in steps and with a progress bar.
 
-Kernels release the global interpreter lock and share nothing that they write, so plain Python threads run them side
-by side. Unlike numba's own parallel loops these threads may be started from any thread, survive a fork, and need no
-second compilation.
+Kernels release the global interpreter lock and share nothing that they write, so Python threads run them in parallel.
+Unlike Numba's parallel loops, these threads can be started from any thread, survive a fork, and need no second
+compilation.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 _FIRST_STEP = 64  # rows
 _SECONDS_OF_A_STEP = 0.004
-_MOST_GROWTH = 4.0  # of a step from one to the next
+_MOST_GROWTH = 4.0  # largest ratio of the lengths of successive steps
 
 
 class Workers(Protocol):
-    """Threads that work out a function of each of some items."""
+    """A callable that applies a function to items in parallel."""
 
     def __call__(self, function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-        """Return the function of each item; an error of one is raised when all have come to an end, and is the last."""
+        """Return the function's result for each item. If calls fail, raise an error after all calls have ended."""
 
 
 @contextmanager
 def workers(n_threads: int) -> Iterator[Workers]:
-    """Give up to ``n_threads`` threads for as long as the context lasts, or none but the caller's own."""
+    """Yield workers with up to ``n_threads`` threads; with one, the calling thread does the work."""
     if n_threads <= 1:
         yield _in_own_thread
         return
@@ -39,7 +39,7 @@ def workers(n_threads: int) -> Iterator[Workers]:
             try:
                 return [future.result() for future in [pool.submit(function, item) for item in items]]
             except BaseException:
-                pool.shutdown()  # waits for what has begun, also where this was broken off before it was noted
+                pool.shutdown()  # waits for all running calls, also after an interrupt during submission
                 raise
 
         yield run
@@ -50,7 +50,7 @@ def _in_own_thread(function: Callable[[Any], T], items: Sequence[Any]) -> list[T
 
 
 def map_threads(function: Callable[[Any], T], items: Sequence[Any], n_threads: int) -> list[T]:
-    """Return ``function`` of each item, worked out in up to ``n_threads`` threads."""
+    """Return the function's result for each item, computed in up to ``n_threads`` threads."""
     n_threads = min(n_threads, len(items))
     if n_threads <= 1:
         return _in_own_thread(function, items)
@@ -59,19 +59,20 @@ def map_threads(function: Callable[[Any], T], items: Sequence[Any], n_threads: i
 
 
 def spans(n: int, length: int) -> list[tuple[int, int]]:
-    """Divide ``0 .. n`` into spans of at most ``length``."""
+    """Divide the range from 0 to ``n`` into spans of at most ``length``."""
     return [(first, min(first + length, n)) for first in range(0, n, length)]
 
 
 def share_rows(work: Callable[[int, int], Any], n_rows: int, n_threads: int) -> None:
-    """Have ``work`` done on all rows, in equal spans ``first .. stop``, one for each thread."""
+    """Call ``work(first, stop)`` for equal spans of all rows, one per thread."""
     map_threads(lambda span: work(*span), spans(n_rows, -(-n_rows // n_threads)), n_threads)
 
 
 class Steps:
-    """The rows ``first .. stop`` in spans that take some milliseconds each, going by how long earlier ones have taken.
+    """The rows from ``first`` to ``stop`` in spans that take a few milliseconds each.
 
-    A thread that has others wait while it works on a span does not keep them waiting for long.
+    The length of a span is derived from the time that earlier spans took. Threads that wait for the end of a span
+    therefore never wait long.
     """
 
     def __init__(self, first: int, stop: int) -> None:
@@ -86,7 +87,7 @@ class Steps:
             first = stop
 
     def take(self, work: Callable[[int, int], T], first: int, stop: int) -> T:
-        """Return what ``work`` on a span returns, and note how long it takes if there are spans to come."""
+        """Call ``work`` on a span and return its result. Unless it is the last span, adapt the length of the next."""
         if stop == self._stop:
             return work(first, stop)
         began = perf_counter()
@@ -98,11 +99,11 @@ class Steps:
 
 @contextmanager
 def progress_bar(n: int | None, unit: str, shown: bool) -> Iterator[Callable[[int], Any]]:
-    """Give a function that reports work done, shown as a tqdm bar or not at all; ``n`` is None if nobody knows it."""
+    """Yield a function that reports completed work to a tqdm bar, if ``shown``; ``n`` is the total, or None."""
     if not shown:
         yield lambda amount: None
         return
-    from tqdm.auto import tqdm  # only who looks at a bar pays for its import
+    from tqdm.auto import tqdm  # imported only if a bar is shown
 
     with tqdm(total=n, unit=unit) as bar:
         yield bar.update

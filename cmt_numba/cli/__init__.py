@@ -1,4 +1,4 @@
-"""The command ``cmt-numba``: learn from data files, ask, and measure how good the answers are."""
+"""The command ``cmt-numba``: train, query and evaluate models on data files."""
 
 import os
 import signal
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the command line; without what it needs, say what to install.
+    """Run the command line. If a dependency is missing, print how to install it.
 
-    It ends without a word when it is interrupted (status 130), also while it starts, or when nobody reads on what it
-    prints (status 1).
+    An interrupt ends the process silently with status 130, also during start-up. A closed output pipe ends it with
+    status 1.
     """
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
-        signal.signal(signal.SIGINT, _leave)  # an exception could come out of an import as another
+        signal.signal(signal.SIGINT, _leave)  # an exception inside an import could be turned into another
     if sys.stdout is None:  # closed
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
@@ -33,7 +33,7 @@ def _leave(number: int, frame: Any) -> None:
 
 
 def _flush() -> None:
-    """Write what has yet to be written, which Python would complain about when it ends."""
+    """Flush the output, because Python would report a closed pipe at exit."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

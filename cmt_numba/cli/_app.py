@@ -1,6 +1,7 @@
 """The commands and their help.
 
-What takes long to import, above all scikit-learn, is imported by the commands that need it: help comes at once.
+Modules that are slow to import, above all scikit-learn, are imported by the commands that need them, so that help is
+shown immediately.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _WORDS = "cmt_numba.words"
 
 
 class _Commands(TyperGroup):
-    """Commands whose errors about what users have given are one line."""
+    """Commands that report errors in user input as a single line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_WORDS] = list(args)
@@ -47,7 +48,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # whoever read the output has read enough
+            raise  # the reader of the output has closed the pipe
         except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
             if ctx.params.get("traceback"):
                 raise
@@ -77,11 +78,11 @@ def commands(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show the whole of an error.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Contextual Memory Trees: learn to find the right one among very many classes or labels.
+    """Contextual Memory Trees: classification with very many classes or labels.
 
-    A first try, with a file of lines such as `7 12:1 40:0.5` (class, then feature:value):
+    Example, with a file of lines such as `7 12:1 40:0.5` (class, then feature:value):
 
     ```sh
     cmt-numba info train.svm
@@ -111,12 +112,12 @@ def fit(
     jobs: given.Jobs = 1,
     seed: given.Seed = 0,
     streaming: Annotated[
-        bool, typer.Option("--streaming", help="Learn batch by batch, for files larger than memory.")
+        bool, typer.Option("--streaming", help="Train in batches, for files larger than memory.")
     ] = False,
     batch_size: given.BatchRows = 10_000,
     progress: given.Progress = None,
 ) -> None:
-    """Learn from a data file and write a model.
+    """Train a model on a data file and save it.
 
     ```sh
     cmt-numba fit train.svm --model my.cmt
@@ -159,26 +160,24 @@ def fit(
 def evaluate(
     ctx: typer.Context,
     data: given.Data,
-    test: Annotated[
-        Path | None, typer.Option("--test", metavar="FILE", help="File with the rows to ask about.")
-    ] = None,
+    test: Annotated[Path | None, typer.Option("--test", metavar="FILE", help="File with the test rows.")] = None,
     test_labels: Annotated[
         Path | None,
         typer.Option(
-            "--test-labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix to ask about."
+            "--test-labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix of test rows."
         ),
     ] = None,
     progressive: Annotated[
         bool,
         typer.Option(
             "--progressive/--batch",
-            help="Ask about each row before learning it, reading the file once, however large it is; or learn from "
-            "some rows and ask about others.",
+            help="Predict each row before learning it, reading the file once, in batches; or train on one part of the "
+            "rows and test on the other.",
         ),
     ] = False,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of --batch.")] = 3,
     holdout: Annotated[
-        float, typer.Option("--holdout", metavar="SHARE", help="Share of rows to ask about, without --test.")
+        float, typer.Option("--holdout", metavar="SHARE", help="Fraction of rows to test on, without --test.")
     ] = 0.2,
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,
@@ -201,10 +200,10 @@ def evaluate(
     ] = None,
     progress: given.Progress = None,
 ) -> None:
-    """Measure how good the answers are: error, time, and the shape of the trees.
+    """Evaluate a classifier: error, time, and the shape of the trees.
 
-    With --progressive rows come in the order of the file, and batches grow to --batch-size: shuffle a file that is
-    sorted by class.
+    With --progressive, rows are processed in the order of the file, in batches that grow to --batch-size. Shuffle files
+    that are sorted by class.
 
     ```sh
     cmt-numba evaluate train.svm
@@ -235,7 +234,7 @@ def evaluate(
     result: evaluation.ProgressiveResult | evaluation.BatchResult
     if progressive:
         if test is not None:
-            raise ValueError("--test is for --batch: --progressive asks about the rows of DATA")
+            raise ValueError("--test cannot be used with --progressive, which tests on the rows of DATA; leave it out")
         sizes = partial(evaluation.next_batch_size, most=batch_size)
         with stream(source, sizes, "asking and learning", progress) as batches:
             result = evaluation.progressive_validation(estimator, batches.pairs(), callback=batches.note)
@@ -275,19 +274,19 @@ def query(
             "-k",
             metavar="K",
             min=1,
-            help="Labels wanted; by default one class, or all labels that the row should have.",
+            help="Number of labels to return; by default one class, or all predicted labels.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write an object of JSON for each row.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object for each row.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Write a table: row, rank, label, score.")] = False,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write to.")] = Path("-"),
     data_format: given.FormatOption = None,
     batch_size: given.BatchRows = 1000,
     progress: given.Progress = None,
 ) -> None:
-    """Answer each row of a data file with the best labels and their scores.
+    """Predict the best labels of each row of a data file, with their scores.
 
-    The data is read like that which the model has learned from; its labels are read over. Rows count from 0.
+    The data is read with the options of the training data; its labels are ignored. Rows are numbered from 0.
 
     ```sh
     cmt-numba query new.svm --model my.cmt
@@ -295,13 +294,13 @@ def query(
     ```
     """
     if as_json and as_csv:
-        raise ValueError("--json and --csv exclude each other")
+        raise ValueError("--json and --csv cannot be combined; choose one")
     _check_output(output)
     learned = load_model(model)
     source = open_data(data, replace(learned.options, format=data_format, with_labels=False, labels_file=None))
     asked, known = features_of(replace(source.options, format=source.format)), features_of(learned.options)
     if asked != known:
-        raise ValueError(f"{data} has {asked}, but the model has learned from {known}: ask with data of the same form")
+        raise ValueError(f"{data} has {asked}, but the model was trained on {known}; query with data of the same form")
     write = write_json if as_json else write_csv if as_csv else write_lines
     look_through(source, progress)
     with stream(source, batch_size, "asking", progress) as batches, _output(output) as file:
@@ -322,7 +321,7 @@ def info(
     labels: given.Labels = None,
     progress: given.Progress = None,
 ) -> None:
-    """Tell what is in a model, or what the rows and labels of a data file are like.
+    """Describe a model, or the rows and labels of a data file.
 
     ```sh
     cmt-numba info train.svm
@@ -358,7 +357,7 @@ def _shortened(value: Any) -> Any:
 def _train_and_test(
     read: Any, options: ReadOptions, known: ReadOptions, test: Path | None, test_labels: Path | None, data: Path
 ) -> tuple[Batch, Batch | None]:
-    """Return the rows of both files, in the width of the wider."""
+    """Return the rows of both files with the same number of features."""
     if test is None:
         return read(), None
     beside = None if test_labels is None else str(test_labels)
@@ -374,7 +373,7 @@ def _train_and_test(
 
 
 def _check_output(path: Path | None) -> None:
-    """Raise OSError if there can be no file to write to, before the work is done of which it shall tell."""
+    """Raise OSError if an output file cannot be created, before the work starts."""
     if path is None or path == Path("-"):
         return
     if path.is_dir() or not path.absolute().parent.is_dir():
@@ -384,7 +383,7 @@ def _check_output(path: Path | None) -> None:
 
 @contextmanager
 def _output(path: Path) -> Iterator[TextIO]:
-    """Open a file to write to, or give the output for ``-``."""
+    """Yield a file opened for writing, or the standard output for ``-``."""
     if path == Path("-"):
         yield sys.stdout
         return

@@ -1,4 +1,4 @@
-"""What there is to say of a data file or a model."""
+"""Descriptions of data files and models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._streams import Stream
 
 
 def describe_data(batches: Stream, task: str | None) -> dict[str, Any]:
-    """Return the shape of the rows of a file, and what their labels are like, from a single pass."""
+    """Return statistics of the rows and labels of a file, from a single pass."""
     n_cells = 0
     counts: dict[Any, int] = {}
     n_features, sparse, n_empty = 0, False, 0
@@ -43,7 +43,7 @@ def describe_data(batches: Stream, task: str | None) -> dict[str, Any]:
 
 
 def _count_labels(batch: Batch, counts: dict[Any, int]) -> int:
-    """Count a batch's labels, and return how many rows have none."""
+    """Add the labels of a batch to the counts, and return the number of rows without labels."""
     if batch.y is None:
         return 0
     sparse = scipy.sparse.issparse(batch.y)
@@ -54,9 +54,9 @@ def _count_labels(batch: Batch, counts: dict[Any, int]) -> int:
 
 
 def describe_model(model: Model) -> dict[str, dict[str, Any]]:
-    """Return what a model is, its parameters, and the shape of its trees."""
+    """Return the type of a model, its parameters, and the shape of its trees."""
     estimator = model.estimator
-    grown = estimator.forest_.n_memories > 0  # not where no example had a label
+    grown = estimator.forest_.n_memories > 0  # false if no example had a label
     return {
         "model": {
             "estimator": type(estimator).__name__,

@@ -1,6 +1,6 @@
-"""Models in files: an estimator, and how the data that it has learned from was read.
+"""Files of models: an estimator and the options for reading its data.
 
-A model's file is that of its estimator, which its own ``load`` reads as well, with one array more.
+The file is that of the estimator with one additional array, so the estimator's ``load`` can read it too.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "tuple[str, ...] | None": (list, type(None)),
     "tuple[str, ...]": (list,),
 }
-"""What JSON has for the types of :class:`ReadOptions`."""
+"""The JSON types of the annotations of :class:`ReadOptions`."""
 
 
 class Model(NamedTuple):
-    """What a file of a model holds.
+    """The contents of a model file.
 
     Attributes
     ----------
     estimator : estimator
-        A :class:`CMTClassifier` or :class:`CMTMultilabelClassifier` that has learned.
+        A fitted :class:`CMTClassifier` or :class:`CMTMultilabelClassifier`.
     options : ReadOptions
-        How its data was read.
+        The options for reading its data.
     version : str
-        The version of this library that has written the file.
+        The version of this library that wrote the file.
     """
 
     estimator: Any
@@ -49,7 +49,7 @@ class Model(NamedTuple):
 
 
 def save_model(path: Path, model: Model) -> None:
-    """Write a model; a file that is there already is replaced at once, when the new one is complete.
+    """Save a model. An existing file is replaced atomically.
 
     Raises
     ------
@@ -68,21 +68,21 @@ def save_model(path: Path, model: Model) -> None:
 
 
 def load_model(path: Path) -> Model:
-    """Read a model.
+    """Load a model.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     FileFormatError
-        If it is no model, damaged, or one of a later version.
+        If the file is not a model, is damaged, or is of a later version.
     """
     from ..estimators import CMTClassifier, CMTMultilabelClassifier
 
     kinds = {"CMTClassifier": CMTClassifier, "CMTMultilabelClassifier": CMTMultilabelClassifier}
     contents = read_object(path, tuple(kinds), mmap=False)
     if _OPTIONS not in contents.arrays:
-        raise FileFormatError(path, "does not say how data is read: only models of cmt-numba fit do")
+        raise FileFormatError(path, "does not say how to read data; use a model written by cmt-numba fit")
     with refusing(path):
         return _model_of(kinds[contents.kind], contents)
 

@@ -1,4 +1,4 @@
-"""The options that several commands have, and what becomes of them."""
+"""Options shared by several commands, and their conversion."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[mis
 
 
 class Task(StrEnum):
-    """What rows have: one class each, or any number of labels."""
+    """Kinds of labels: one class per row, or any number of labels."""
 
     multiclass = "multiclass"
     multilabel = "multilabel"
 
 
 _READING = "How to read the data"
-_LEARNING = "How to learn"
+_LEARNING = "How to train"
 
 Data = Annotated[
     Path,
@@ -34,7 +34,7 @@ Data = Annotated[
 ]
 FormatOption = Annotated[
     Format | None,
-    typer.Option("--format", help="Format, where the file's name does not tell.", rich_help_panel=_READING),
+    typer.Option("--format", help="Format, if the file's name does not show it.", rich_help_panel=_READING),
 ]
 TaskOption = Annotated[
     Task | None,
@@ -46,7 +46,7 @@ Features = Annotated[
         "--features",
         metavar="N",
         min=1,
-        help="Width of sparse data; saves a pass over the file that finds it out.",
+        help="Number of features of sparse data; saves a pass over the file.",
         rich_help_panel=_READING,
     ),
 ]
@@ -76,7 +76,7 @@ Text = Annotated[
 Ignore = Annotated[
     list[str] | None,
     typer.Option(
-        "--ignore", metavar="COLUMN", help="Column of a table to leave out; may be repeated.", rich_help_panel=_READING
+        "--ignore", metavar="COLUMN", help="Column of a table to ignore; may be repeated.", rich_help_panel=_READING
     ),
 ]
 Labels = Annotated[
@@ -87,12 +87,12 @@ Labels = Annotated[
 ]
 Trees = Annotated[
     int | None,
-    typer.Option("--trees", metavar="N", min=1, help="Trees; by default as suits the data.", rich_help_panel=_LEARNING),
+    typer.Option("--trees", metavar="N", min=1, help="Trees; by default chosen by data.", rich_help_panel=_LEARNING),
 ]
 Probes = Annotated[
     int | None,
     typer.Option(
-        "--probes", metavar="N", min=1, help="Leaves searched; by default as suits the data.", rich_help_panel=_LEARNING
+        "--probes", metavar="N", min=1, help="Leaves searched; by default chosen by data.", rich_help_panel=_LEARNING
     ),
 ]
 Passes = Annotated[
@@ -101,7 +101,7 @@ Passes = Annotated[
         "--passes",
         metavar="N",
         min=1,
-        help="How often to go through the examples, in place of 2 and 5.",
+        help="Passes over the examples for routers and head; by default 2 and 5.",
         rich_help_panel=_LEARNING,
     ),
 ]
@@ -121,10 +121,10 @@ Progress = Annotated[
     bool | None,
     typer.Option("--progress/--no-progress", help="Show a progress bar; by default only on a terminal."),
 ]
-BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Most rows to hold at a time.")]
+BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Largest number of rows per batch.")]
 JsonFile = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the result as JSON to a file, or to the output with -."),
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON to a file, or to standard output with -."),
 ]
 
 
@@ -138,7 +138,7 @@ def read_options(
     ignore: list[str] | None,
     labels: Path | None,
 ) -> ReadOptions:
-    """Return how to read a file."""
+    """Return the options for reading a file."""
     return ReadOptions(
         format=data_format,
         task=task,
@@ -162,12 +162,12 @@ def new_estimator(
     seed: int,
     streaming: bool,
 ) -> Any:
-    """Return an estimator for a task that has not learned anything.
+    """Return an unfitted estimator for a task.
 
     Raises
     ------
     ValueError
-        If it has no such parameter.
+        If a setting is malformed or names an unknown parameter.
     """
     from .. import CMTClassifier, CMTMultilabelClassifier
 

@@ -1,4 +1,4 @@
-"""What people read: text from files must not steer their terminals."""
+"""Text for terminals: control characters from files are escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _ESCAPED = {"Cc", "Cs", "Zl", "Zp"}  # categories: control characters, parts of 
 
 
 def printable(value: object) -> str:
-    """Return a value as text, with control characters written as Python writes them in literals."""
+    """Return a value as text, with control characters escaped as in Python literals."""
     return "".join(_escaped(character) if _is_unsafe(character) else character for character in str(value))
 
 

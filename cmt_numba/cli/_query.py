@@ -1,4 +1,4 @@
-"""The answers to the rows of a file, written row by row."""
+"""Predictions for the rows of a file, written row by row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._streams import Stream
 
 
 class Answer(NamedTuple):
-    """What a model says of a row: labels, the best first, and their scores."""
+    """The prediction for a row: labels, best first, and their scores."""
 
     row: int
     labels: list[Any]
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
 
 def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
-    """Yield the answer to each row: ``k`` labels, or if this is None one class or all labels predicted."""
+    """Yield the prediction for each row: ``k`` labels or, if ``k`` is None, one class or all predicted labels."""
     estimator, several = model.estimator, model.options.task == "multilabel"
     row = 0
     for batch in batches:
@@ -44,14 +44,14 @@ def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
 
 
 def write_lines(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a line for each row: label, score, label, score ..., with tabs between. Control characters are escaped."""
+    """Write a line for each row: label, score, label, score ..., separated by tabs. Control characters are escaped."""
     for answer in found:
         pairs = zip(answer.labels, answer.scores, strict=True)
         file.write("\t".join(f"{printable(label)}\t{score:.6g}" for label, score in pairs) + "\n")
 
 
 def write_json(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a line with an object of JSON for each row."""
+    """Write a line with a JSON object for each row."""
     for answer in found:
         file.write(json.dumps(answer._asdict(), ensure_ascii=False) + "\n")
 

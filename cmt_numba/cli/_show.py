@@ -29,13 +29,13 @@ def _print(console: Console, title: str, table: Table) -> None:
 
 def show_result(console: Console, result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> None:
     """Print the tables of an evaluation."""
-    show_pairs(console, "Answers", metric_pairs(result))
+    show_pairs(console, "Quality", metric_pairs(result))
     show_pairs(console, "Work", result_pairs(result))
     if isinstance(result, BatchResult) and result.by_probes:
         table = Table(*result.by_probes)
         for row in zip(*result.by_probes.values(), strict=True):
             table.add_row(*map(format_value, row))
-        _print(console, "As more leaves are searched", table)
+        _print(console, "By number of leaves searched", table)
     if isinstance(result, ProgressiveResult):
         _show_curve(console, result)
     if profile is not None:
@@ -44,9 +44,9 @@ def show_result(console: Console, result: ProgressiveResult | BatchResult, profi
 
 def _show_curve(console: Console, result: ProgressiveResult) -> None:
     name = next(iter(result.metrics))
-    table = Table("examples", f"{name} so far", f"{name} lately")
+    table = Table("examples", f"{name} so far", f"{name} recent")
     points = list(zip(result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"], strict=True))
     step = max(1, len(points) // 8)
     for n, so_far, recent in points[::-1][::step][::-1]:
         table.add_row(f"{n:,}", f"{so_far:.4f}", f"{recent:.4f}")
-    _print(console, "As it learned", table)
+    _print(console, "Learning curve", table)

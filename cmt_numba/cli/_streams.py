@@ -1,4 +1,4 @@
-"""Batches of a file on their way to an estimator, with a progress bar."""
+"""Iteration over the batches of a file, with a progress bar."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Stream:
     source : Source
         The file.
     size : int or callable
-        As of :meth:`Source.batches`.
+        The parameter of :meth:`Source.batches`.
     bar : tqdm
-        Shows how much of the file has been read.
+        The bar that shows the position in the file.
     """
 
     def __init__(self, source: Source, size: int | Callable[[int], int], bar: Any) -> None:
@@ -31,7 +31,7 @@ class Stream:
         self._measures: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches. A batch counts as done when the next is asked for."""
+        """Yield the batches. A batch counts as processed when the next one is requested."""
         for batch in self._source.batches(self._size):
             yield batch
             self.n_rows += batch.X.shape[0]
@@ -42,7 +42,7 @@ class Stream:
             self._bar.update(batch.position - self._bar.n)
 
     def note(self, metrics: dict[str, float]) -> None:
-        """Show the first measure of these beside the bar."""
+        """Show the first of these measures beside the bar."""
         name = next(name for name in metrics if name != "n_examples")
         self._measures = {name: f"{metrics[name]:.4f}"}
 
@@ -54,18 +54,18 @@ class Stream:
 
 @contextmanager
 def stream(source: Source, size: int | Callable[[int], int], name: str, progress: bool | None) -> Iterator[Stream]:
-    """Give the batches of a file, with a progress bar if wanted, or on a terminal if it is not said."""
+    """Yield the batches of a file, with a progress bar if ``progress``; if it is None, only on a terminal."""
     with _bar(source, name, progress) as bar:
         yield Stream(source, size, bar)
 
 
 def look_through(source: Source, progress: bool | None) -> ReadOptions:
-    """Return a source's options with everything found out, with a progress bar."""
+    """Return the resolved options of a source, with a progress bar."""
     with _bar(source, "looking through", progress, leave=False) as bar:
         return source.resolved(lambda position: bar.update(position - bar.n))
 
 
 def _bar(source: Source, name: str, progress: bool | None, *, leave: bool = True) -> Any:
-    hidden = None if progress is None else not progress  # None: unless on a terminal
+    hidden = None if progress is None else not progress  # None: shown only on a terminal
     options = {"unit": source.unit, "unit_scale": True, "disable": hidden, "leave": leave, "file": sys.stderr}
     return tqdm(total=source.extent, desc=name, **options)

@@ -1,7 +1,7 @@
-"""How well estimators learn and answer: online, example by example, and in batches (sections 4.1 and 4.2 of the paper).
+"""Evaluation of estimators, online and in batches (sections 4.1 and 4.2 of the paper).
 
-Online, every example is a question before it is a lesson (progressive validation, Blum et al., 1999). In batches an
-estimator learns from all examples at once and is asked about others.
+Online, every example is predicted before it is learned (progressive validation; Blum et al., 1999). In batches, an
+estimator is fitted to all training examples and tested on others.
 """
 
 from ._batch import BatchResult, batch_evaluation

@@ -1,4 +1,4 @@
-"""Batch evaluation: learn from all examples at once, and be asked about others (section 4.2 of the paper)."""
+"""Batch evaluation: training on all examples at once and testing on others (section 4.2 of the paper)."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _OWN_PASSES = ("n_router_passes", "n_head_passes", "n_value_passes")
 
 
 class BatchResult(NamedTuple):
-    """What :func:`batch_evaluation` has measured.
+    """Result of :func:`batch_evaluation`.
 
     Attributes
     ----------
     task : {"multiclass", "multilabel", "retrieval"}
-        What kind of answers the estimator gave.
+        The task of the estimator.
     n_train, n_test : int
-        How many examples it learned from, and was asked about.
+        Number of training and of test examples.
     metrics : dict of str to (float, float)
         Mean and standard deviation of each measure over the seeds.
     per_seed : list of dict of str to float
         The measures for each seed.
     seconds_fit : float
-        To learn from the training examples, the median over the seeds.
+        Training time, the median over the seeds.
     us_per_query : float
-        Microseconds for each example to predict, the median over the seeds.
+        Microseconds per prediction, the median over the seeds.
     by_probes : dict of str to list
-        How answers get better and slower as more leaves are searched: ``"n_probes"``; the task's main measure
-        (``"error"``, ``"hamming"`` or ``"reward"``), its mean over the seeds; and ``"us_per_query"``, the median. Empty
-        for estimators without ``n_probes``.
+        Quality and time for different numbers of leaves: ``"n_probes"``; the main measure of the task (``"error"``,
+        ``"hamming"`` or ``"reward"``), its mean over the seeds; and ``"us_per_query"``, the median. Empty for
+        estimators without ``n_probes``.
     profile : TreeProfile or None
-        Of the last seed's trees, if it has any.
+        The shape of the trees of the last seed, if there are any.
     """
 
     task: str
@@ -56,7 +56,7 @@ class BatchResult(NamedTuple):
     profile: TreeProfile | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as plain Python for JSON; None stands for what is not finite."""
+        """Return the result as Python objects for JSON; None replaces numbers that are not finite."""
         plain: dict[str, Any] = as_plain(self)
         return plain
 
@@ -74,43 +74,43 @@ def batch_evaluation(
     probes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
     progress: bool = False,
 ) -> BatchResult:
-    """Fit clones of an estimator with several seeds, and ask each about examples held out.
+    """Fit clones of an estimator with several seeds, and test each on held-out examples.
 
     Parameters
     ----------
     estimator : estimator
-        Any classifier, or a retriever with ``reward``. It is left as it is.
+        Any classifier, or a retriever with ``reward``. It is not modified.
     X : array-like, sparse matrix or data frame, shape (n, n_features)
-        Examples to learn from, and to hold some out of if there are none to test on.
+        Training examples. Without ``X_test``, a part of them is held out.
     y : array-like, sparse matrix or data frame, of ``n`` rows
-        Classes if one-dimensional, indicators of labels if two-dimensional, values for a retriever.
+        Classes if one-dimensional, an indicator matrix of labels if two-dimensional, values for a retriever.
     X_test, y_test : optional
-        Examples to test on. By default a random share of ``X`` and ``y`` is held out, another one for each seed.
+        Test examples. By default a random part of ``X`` and ``y`` is held out, a different one for each seed.
     holdout : float in (0, 1), default 0.2
-        This share.
+        The fraction of examples to hold out.
     seeds : sequence of int, default (0, 1, 2)
-        Each is the ``random_state`` of the examples held out and, if it has one, of the estimator.
+        Values of ``random_state`` for the split and, if it has this parameter, for the estimator.
     n_passes : int, optional
-        How often to go through the training examples; by default as the estimator's own parameters say. For those of
-        this library these are ``n_router_passes`` and ``n_head_passes`` or ``n_value_passes``, and what each example
-        has changed is remembered from pass to pass. Others learn again by ``partial_fit``, each time in another order.
+        Number of passes over the training examples; by default determined by the parameters of the estimator. For
+        estimators of this library it sets ``n_router_passes`` and ``n_head_passes`` or ``n_value_passes``. Other
+        estimators are trained further by ``partial_fit``, each time in a different order.
     probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
-        Numbers of leaves to search, for the relation of error and time.
+        Numbers of leaves for which quality and time are measured.
     progress : bool, default False
         Show a progress bar.
 
     Returns
     -------
     BatchResult
-        Its measures for classes: ``error``, ``accuracy``, and ``entropy_reduction`` in bits over ``constant_accuracy``,
-        that of always answering the most frequent class of the test examples. For labels: ``hamming``,
+        Measures for classes: ``error``, ``accuracy``, and ``entropy_reduction`` in bits over ``constant_accuracy``,
+        that of always predicting the most frequent class of the test examples. For labels: ``hamming``,
         ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored precisions ``psp@1``, ``@3``,
         ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
     """
     holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
     seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
@@ -118,11 +118,12 @@ def batch_evaluation(
     if not seeds:
         raise ValueError("seeds must hold at least one seed")
     if (X_test is None) != (y_test is None):
-        raise ValueError("X_test and y_test must be given both or neither")
+        raise ValueError("X_test and y_test must be given together, or both be omitted")
     if n_passes is not None:
         check_integer("n_passes", n_passes, 1)
         if not _own_passes(estimator) and not hasattr(estimator, "partial_fit"):
-            raise TypeError(f"estimator must have partial_fit for n_passes, which {type(estimator).__name__} has not")
+            name = type(estimator).__name__
+            raise TypeError(f"estimator must have partial_fit for n_passes; {name} has none: omit n_passes")
     task = task_of(estimator, y)
     runs = []
     with progress_bar(len(seeds), "seed", progress) as report:
@@ -146,12 +147,12 @@ def batch_evaluation(
 
 
 class _SeedRun(NamedTuple):
-    """What one seed has given."""
+    """The result for one seed."""
 
     metrics: dict[str, float]
     seconds_fit: float
     us_per_query: float
-    by_probes: list[tuple[float, float]]  # the main measure and the microseconds a query for each number of leaves
+    by_probes: list[tuple[float, float]]  # the main measure and the microseconds per query for each number of leaves
     profile: TreeProfile | None
 
 
@@ -180,9 +181,9 @@ def _run_seed(
 
 
 def _own_passes(estimator: Any) -> list[str]:
-    """Return the parameters of an estimator of this library that say how often to go through the examples.
+    """Return the parameters of an estimator of this library that set the number of passes.
 
-    To be given them again by ``partial_fit`` would mean to it that there are as many more of them.
+    Passing the examples to ``partial_fit`` again would instead count them as additional examples.
     """
     return [name for name in _OWN_PASSES if name in estimator.get_params()]
 
@@ -199,8 +200,8 @@ def _fit_in_passes(estimator: Any, X: Any, y: Any, n_passes: int | None, seed: i
 
 
 def _ask_about(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple[dict[str, float], float]:
-    """Return all measures of an estimator's answers, and the microseconds that it takes for each."""
-    answer(task, estimator, slice_rows(X, 0, 1), slice_rows(y, 0, 1))  # lets numba compile
+    """Return all measures of the predictions of an estimator, and the microseconds per prediction."""
+    answer(task, estimator, slice_rows(X, 0, 1), slice_rows(y, 0, 1))  # compiles the kernels
     start = time.perf_counter()
     answers = answer(task, estimator, X, y)
     seconds = time.perf_counter() - start

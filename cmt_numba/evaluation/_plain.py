@@ -1,4 +1,4 @@
-"""Results as plain Python that the standard library's JSON encoder takes."""
+"""Conversion of results to Python objects for the JSON encoder of the standard library."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def as_plain(value: Any) -> Any:
-    """Return named tuples and mappings as dicts, arrays as lists, and numbers as Python's, None where not finite."""
+    """Return named tuples and mappings as dicts, arrays as lists, and numbers as Python numbers, None if not finite."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What trees are like, and how well they find what they hold."""
+"""The shape of trees, and how well they find their memories."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .._validation import check_integer, check_memory_ids, check_rows
 from ..tree import ContextualMemoryTree
 from ._plain import as_plain
 
-_COSINES_AT_ONCE = 2**23  # of exact search: 32 MB
-_AS_GOOD = 1e-5  # cosines that differ by less are equal, up to rounding
+_COSINES_AT_ONCE = 2**23  # block size of exact search: 32 MB
+_AS_GOOD = 1e-5  # smaller differences of cosines are rounding errors
 
 
 class TreeProfile(NamedTuple):
@@ -23,18 +23,18 @@ class TreeProfile(NamedTuple):
     Attributes
     ----------
     n_memories, n_trees : int
-        What it holds, and in how many trees.
+        Number of memories and of trees.
     depth : int
-        The most internal nodes between a root and a leaf.
+        The largest number of internal nodes between a root and a leaf.
     balance : float
-        ``log2(leaves) / mean depth of a leaf``, the mean over trees: 1 for trees that are perfectly balanced (or a
-        single leaf), towards 0 for those that are lists.
+        ``log2(leaves) / mean depth of a leaf``, averaged over trees: 1 for perfectly balanced trees and single leaves,
+        close to 0 for degenerate ones.
     nbytes : int
-        Bytes allocated.
+        Allocated bytes.
     leaf_depths : ndarray of int64, shape (depth + 1,)
-        How many leaves of all trees lie at each depth.
+        Number of leaves of all trees at each depth.
     leaf_sizes : ndarray of int64, shape (largest leaf + 1,)
-        How many leaves of all trees hold so many memories.
+        Number of leaves of all trees with each number of memories.
     """
 
     n_memories: int
@@ -46,13 +46,13 @@ class TreeProfile(NamedTuple):
     leaf_sizes: np.ndarray
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as plain Python for JSON."""
+        """Return the profile as Python objects for JSON."""
         plain: dict[str, Any] = as_plain(self)
         return plain
 
 
 def profile(tree: Any) -> TreeProfile:
-    """Return the shape of the trees of a :class:`ContextualMemoryTree`, or of an estimator that has learned.
+    """Return the shape of the trees of a :class:`ContextualMemoryTree` or of a fitted estimator.
 
     Raises
     ------
@@ -76,16 +76,16 @@ def profile(tree: Any) -> TreeProfile:
 
 
 def self_consistency(tree: Any, X: Any, ids: Any, n_probes: int | None = None) -> float:
-    """Return the share of memories that find themselves: asked for by their own key, they are the best answer.
+    """Return the fraction of memories that are the best answer to a query with their own key.
 
     Parameters
     ----------
     tree : ContextualMemoryTree
         The memory.
     X : array-like or sparse matrix, shape (n, n_features)
-        Keys as they were inserted. Of equal keys only one can find itself.
+        Keys as they were inserted. Of several equal keys only one can be the best answer.
     ids : array-like of int, shape (n,)
-        The ids that they were given.
+        The ids of the memories.
     n_probes : int, optional
         Leaves to search, as in :meth:`ContextualMemoryTree.query`.
 
@@ -101,30 +101,30 @@ def self_consistency(tree: Any, X: Any, ids: Any, n_probes: int | None = None) -
 def recall_against_exact(
     tree: Any, keys: Any, queries: Any, k: int = 10, n_probes: int | None = None, *, ids: Any = None
 ) -> float:
-    """Return the share of the ``k`` nearest memories by the cosine that a tree finds.
+    """Return the fraction of the ``k`` nearest memories by cosine similarity that a tree finds.
 
-    A memory found counts if its cosine is as high as that of the ``k``-th of exact search, so it does not matter which
-    of equally good ones is found. A scorer that has learned orders memories otherwise, which costs recall here.
+    A memory counts if its cosine is at least that of the ``k``-th memory of exact search, so ties do not matter. A
+    trained scorer orders memories differently, which lowers this recall.
 
     Parameters
     ----------
     tree : ContextualMemoryTree
         The memory.
     keys : array-like or sparse matrix, shape (n_keys, n_features)
-        The keys of all memories stored.
+        The keys of all stored memories.
     queries : array-like or sparse matrix, shape (n, n_features)
-        What to ask for.
+        The queries.
     k : int, default 10
-        Memories wanted.
+        Number of memories per query.
     n_probes : int, optional
         Leaves to search, as in :meth:`ContextualMemoryTree.query`.
     ids : array-like of int, shape (n_keys,), optional
-        The ids of the keys, each of them another one; by default 0, 1, 2, ..., as the first insert gives them.
+        The distinct ids of the keys; by default 0, 1, 2, ..., the ids of the first insert.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used, or the tree finds a memory that is not among ``ids``.
+        If an argument is invalid, or the tree returns a memory that is not in ``ids``.
     """
     k = check_integer("k", k, 1)
     found = _forest_of(tree).query(queries, k, n_probes).ids
@@ -145,17 +145,17 @@ def recall_against_exact(
 
 
 def _places_of(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return where among ``ids`` each id found stands, NONE where none was found."""
+    """Return the position in ``ids`` of each id found, NONE for none."""
     order = np.argsort(ids, kind="stable")
     place = order[np.minimum(np.searchsorted(ids[order], found), ids.size - 1)]
     there = found != NONE
     if not np.array_equal(ids[place][there], found[there]):
-        raise ValueError("keys must be those of all memories stored: the tree has found another one")
+        raise ValueError("keys must be those of all memories stored: the tree has returned another memory")
     return np.where(there, place, NONE)
 
 
 def _forest_of(tree: Any) -> ContextualMemoryTree:
     forest = tree if isinstance(tree, ContextualMemoryTree) else getattr(tree, "forest_", None)
     if not isinstance(forest, ContextualMemoryTree):
-        raise TypeError(f"tree must be a ContextualMemoryTree or an estimator that has learned, not {tree!r}")
+        raise TypeError(f"tree must be a ContextualMemoryTree or a fitted estimator, not {tree!r}")
     return forest

@@ -1,4 +1,4 @@
-"""Progressive validation: every example is a question before it is a lesson (section 4.1; Blum et al., 1999)."""
+"""Progressive validation: every example is predicted before it is learned (section 4.1; Blum et al., 1999)."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from .._validation import check_integer, check_real
 from ._plain import as_plain
 from ._tasks import TALLIES, MulticlassTally, Tally, answer, n_rows_of, slice_rows, task_of
 
-_RATIO_OF_POINTS = 1.15  # between numbers of examples at which a curve has a point: 16 points for ten times as many
-_BATCHES_OF_COMPILING = 2  # nothing is learned before the first, and the second is the first to be answered
+_RATIO_OF_POINTS = 1.15  # of the numbers of examples of successive points of a curve: 16 points per decade
+_BATCHES_OF_COMPILING = 2  # the second batch is the first to be predicted, which may compile kernels
 
 
 def next_batch_size(n_seen: int, *, share: float = 0.01, most: int = 1000) -> int:
-    """Return how many examples to learn at once after ``n_seen``: a share of these, but one at least."""
+    """Return the size of the batch after ``n_seen`` examples: a fraction of them, but at least 1."""
     return max(1, min(most, int(share * n_seen)))
 
 
 def growing_batches(X: Any, y: Any, *, share: float = 0.01, most: int = 1000) -> Iterator[tuple[Any, Any]]:
-    """Cut examples into batches that are a small share of what has come before.
+    """Split examples into batches that are a small fraction of the examples before them.
 
-    An online learner that is given such batches has learned nearly all that one given single examples has, and is
-    much faster.
+    An online learner trained on such batches learns nearly as much as one trained on single examples, and is much
+    faster.
 
     Parameters
     ----------
     X : array-like, sparse matrix or data frame, shape (n, n_features)
-        Examples, in the order in which they are to come.
+        Examples, in order.
     y : array-like, sparse matrix or data frame, of ``n`` rows
-        What belongs to them.
+        Their classes, labels or values.
     share : float, default 0.01
-        A batch has at most this share of the examples before it, or one example.
+        The largest size of a batch as a fraction of the examples before it. A batch has at least one example.
     most : int, default 1000
-        And never more than so many.
+        The largest size of a batch.
 
     Yields
     ------
     X_batch, y_batch
-        Of the same types as ``X`` and ``y``.
+        Batches of the same types as ``X`` and ``y``.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
     """
     share, most = check_real("share", share, 0.0, 1.0), check_integer("most", most, 1)
     n = n_rows_of(X)
@@ -68,27 +68,27 @@ def _batches(X: Any, y: Any, n: int, share: float, most: int) -> Iterator[tuple[
 
 
 class ProgressiveResult(NamedTuple):
-    """What :func:`progressive_validation` has measured.
+    """Result of :func:`progressive_validation`.
 
     Attributes
     ----------
     task : {"multiclass", "multilabel", "retrieval"}
-        What kind of answers the estimator gave.
+        The task of the estimator.
     n_examples : int
-        How many examples came.
+        Number of examples.
     metrics : dict of str to float
         The measures over all examples.
     curve : dict of str to list
-        How they developed: ``"n_examples"`` and, for each measure, its value over all examples so far under its name,
-        and over those since the last point under ``"<name>_recent"``. The points are evenly spaced on a logarithmic
-        scale, as far as batches allow.
+        Learning curves: ``"n_examples"`` and, for each measure, its value over all examples so far under its name, and
+        over the examples since the last point under ``"<name>_recent"``. The points are evenly spaced on a logarithmic
+        scale, as far as the batches allow.
     seconds : dict of str to float
-        Spent to ``"predict"`` and to ``"learn"``, with whatever Numba had to compile.
+        Time to ``"predict"`` and to ``"learn"``, including compilation.
     us_per_query : float
-        Microseconds for each example to predict, without the first two batches, for which kernels may be compiled.
+        Microseconds per prediction, without the first two batches, which may compile kernels.
     by_shots : dict of str to list
-        Multiclass only: ``"n_shots"``, of how many examples of its class the estimator had learned before an example
-        came; ``"error"`` and ``"n_examples"``, the mean error of such examples and their number.
+        Multiclass only: ``"n_shots"``, the number of earlier examples of the class; ``"error"`` and ``"n_examples"``,
+        the mean error of such examples and their number.
     """
 
     task: str
@@ -100,7 +100,7 @@ class ProgressiveResult(NamedTuple):
     by_shots: dict[str, list[float]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as plain Python for JSON; None stands for what is not finite."""
+        """Return the result as Python objects for JSON; None replaces numbers that are not finite."""
         plain: dict[str, Any] = as_plain(self)
         return plain
 
@@ -114,35 +114,36 @@ def progressive_validation(
     progress: bool = False,
     callback: Callable[[dict[str, float]], Any] | None = None,
 ) -> ProgressiveResult:
-    """Ask an estimator about each batch of examples, score its answers, then let it learn from the batch.
+    """Predict each batch of examples, score the predictions, then train on the batch.
 
-    No more than one batch is held at a time, so the examples may be more than fit into memory. Classifiers of this
-    library need ``store_examples=False`` then.
+    Only one batch is held at a time, so the examples may exceed the memory. Classifiers of this library then need
+    ``store_examples=False``.
 
     Parameters
     ----------
     estimator : estimator
-        Any classifier with ``partial_fit``, or a retriever with ``reward``. It learns itself, no copy, and goes on from
-        what it knows. As long as it knows nothing its answers are wrong.
+        Any classifier with ``partial_fit``, or a retriever with ``reward``. The estimator itself is trained further,
+        not a copy. Predictions of an unfitted estimator count as wrong.
     batches : iterable of (X, y)
-        As of :func:`growing_batches`. One-dimensional ``y`` are classes, two-dimensional ones indicators of labels.
+        Batches, for example of :func:`growing_batches`. One-dimensional ``y`` are classes, two-dimensional ``y``
+        indicator matrices of labels.
     classes : array-like, optional
-        For the first call of ``partial_fit`` of classifiers that must know all classes beforehand.
+        All classes, for the first call of ``partial_fit`` of classifiers that require them.
     n_rows : int, optional
-        How many examples there are, for the progress bar.
+        Number of examples, for the progress bar.
     progress : bool, default False
         Show a progress bar.
     callback : callable, optional
-        Called with the measures so far, ``"n_examples"`` among them, at each point of the curve.
+        Called with the measures so far, including ``"n_examples"``, at each point of the curve.
 
     Returns
     -------
     ProgressiveResult
-        Its measures for classes: ``error`` and ``accuracy``; ``entropy_reduction``, in bits over
-        ``constant_accuracy``, that of always answering the class that is the most frequent among the examples so far;
-        ``entropy_reduction_over_majority``, over ``majority_accuracy``, that of answering with the class that was the
-        most frequent before the batch came. For labels: ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``,
-        ``@3``, ``@5``, ``f1`` (of all labels of all rows) and ``f1_samples`` (of each row). For retrieval: ``reward``.
+        Measures for classes: ``error`` and ``accuracy``; ``entropy_reduction``, in bits over ``constant_accuracy``,
+        that of always predicting the most frequent class of all examples; ``entropy_reduction_over_majority``, over
+        ``majority_accuracy``, that of predicting the class that was the most frequent before each batch. For labels:
+        ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, ``f1`` (of all labels of all rows) and
+        ``f1_samples`` (of each row). For retrieval: ``reward``.
 
     Raises
     ------
@@ -152,32 +153,32 @@ def progressive_validation(
         If there are no batches, or one has no rows.
     """
     if not hasattr(estimator, "partial_fit"):
-        raise TypeError(f"estimator must have partial_fit to learn online, which {type(estimator).__name__} has not")
+        raise TypeError(f"estimator must have partial_fit to learn online; {type(estimator).__name__} has none")
     run = _Progressive(estimator, classes, callback)
     with progress_bar(n_rows, "example", progress) as report:
         for X, y in batches:
             report(run.step(X, y))
-            del X, y  # before the next batch comes
+            del X, y  # free the memory before the next batch is read
     return run.result()
 
 
 class _Progressive:
-    """A progressive validation under way."""
+    """The state of a progressive validation."""
 
     def __init__(self, estimator: Any, classes: Any, callback: Callable[[dict[str, float]], Any] | None) -> None:
         self._estimator, self._callback = estimator, callback
         self._options = {} if classes is None else {"classes": classes}
         self._task = ""
         self._tally: Tally | None = None
-        self._n_rows: list[int] = []  # of each batch, like the seconds
+        self._n_rows: list[int] = []  # per batch, as are the seconds
         self._predicting: list[float] = []
         self._learning: list[float] = []
-        self._sums = self._sums_before = np.zeros(1)  # over all batches, and as of the last point of the curve
+        self._sums = self._sums_before = np.zeros(1)  # over all batches, and at the last point of the curve
         self._curve: dict[str, list[float]] = {"n_examples": []}
         self._next_point = 1.0
 
     def step(self, X: Any, y: Any) -> int:
-        """Ask, score and learn a batch; return how many rows it has."""
+        """Predict, score and learn a batch; return its number of rows."""
         if n_rows_of(X) == 0:
             raise ValueError("batches must have at least one row each")
         if self._tally is None:
@@ -197,7 +198,7 @@ class _Progressive:
         return self._n_rows[-1]
 
     def _ask(self, X: Any, y: Any) -> Any:
-        """Return the estimator's answers, None if it has not learned anything yet."""
+        """Return the predictions of the estimator, or None if it is not fitted yet."""
         try:
             return answer(self._task, self._estimator, X, y)
         except NotFittedError:
@@ -219,7 +220,7 @@ class _Progressive:
             self._callback({"n_examples": n, **so_far})
 
     def result(self) -> ProgressiveResult:
-        """Return all that was measured."""
+        """Return the result."""
         if self._tally is None:
             raise ValueError("batches must hold at least one batch")
         if self._sums[0] > self._curve["n_examples"][-1]:

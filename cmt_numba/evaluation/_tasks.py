@@ -1,4 +1,4 @@
-"""The three tasks that estimators are evaluated on: how each is asked, and what its answers are worth."""
+"""The three evaluation tasks: predictions and measures of each."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from .. import metrics
 from .._forest.state import NONE
 
 RANKED = (1, 3, 5)
-"""So many of the best labels count in the measures of rankings."""
+"""The numbers of best labels for which measures of rankings are computed."""
 
 MAIN_METRIC = {"multiclass": "error", "multilabel": "hamming", "retrieval": "reward"}
 
 
 def task_of(estimator: Any, y: Any) -> str:
-    """Return which task an estimator and what it is to learn belong to."""
+    """Return the task of an estimator and its targets."""
     if hasattr(estimator, "reward"):
         return "retrieval"
     return "multilabel" if scipy.sparse.issparse(y) or np.ndim(y) == 2 else "multiclass"
 
 
 def n_rows_of(X: Any) -> int:
-    """Return how many rows a matrix, a data frame or a list has."""
+    """Return the number of rows of a matrix, a data frame or a list."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def slice_rows(X: Any, first: int, stop: int) -> Any:
-    """Return the rows ``first .. stop`` of a matrix, a data frame or a list."""
+    """Return the rows from ``first`` to ``stop`` of a matrix, a data frame or a list."""
     return X.iloc[first:stop] if hasattr(X, "iloc") else X[first:stop]
 
 
 def answer(task: str, estimator: Any, X: Any, y: Any) -> Any:
-    """Return what the estimator says of rows: classes, an indicator matrix, or, in retrieval, what its answers earn."""
+    """Return the predictions for rows: classes, an indicator matrix or, in retrieval, the rewards."""
     return estimator.reward(X, y) if task == "retrieval" else estimator.predict(X)
 
 
 def rank_labels(estimator: Any, X: Any, predicted: Any) -> np.ndarray:
-    """Return each row's best labels, the best first, -1 for none: int64, (n, the largest of ``RANKED``).
+    """Return the best labels of each row, best first, -1 for none: int64, shape (n, max(RANKED)).
 
-    Asks an estimator for a ranking if it makes one, else for scores, else takes the labels predicted as they come.
+    The ranking is that of the estimator, or else derived from its scores, or else the order of the predicted labels.
     """
     k = max(RANKED)
     if hasattr(estimator, "top_labels"):
@@ -50,7 +50,7 @@ def rank_labels(estimator: Any, X: Any, predicted: Any) -> np.ndarray:
     for method in ("decision_function", "predict_proba"):
         if scores is None and hasattr(estimator, method):
             scores = getattr(estimator, method)(X)
-    if not isinstance(scores, np.ndarray) or scores.ndim != 2:  # some give a list with an array for each label
+    if not isinstance(scores, np.ndarray) or scores.ndim != 2:  # some estimators return a list of arrays, one per label
         scores = metrics.indicators("predicted", predicted).toarray().astype(np.float64)
         scores[scores == 0] = -np.inf
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
@@ -59,7 +59,7 @@ def rank_labels(estimator: Any, X: Any, predicted: Any) -> np.ndarray:
 
 
 def label_metrics(Y: Any, predicted: Any, ranked: np.ndarray, inverse_propensities: Any = None) -> dict[str, float]:
-    """Return the measures of sets and of rankings of labels that are means over rows."""
+    """Return the measures of label sets and label rankings that are means over rows."""
     result = {"hamming": metrics.hamming(Y, predicted)}
     for k in RANKED:
         result[f"precision@{k}"] = metrics.precision_at(Y, ranked, k)
@@ -72,7 +72,7 @@ def label_metrics(Y: Any, predicted: Any, ranked: np.ndarray, inverse_propensiti
 
 
 def alike(Y: Any, predicted: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
-    """Return two indicator matrices with as many columns as the wider of them: labels not known then are not there."""
+    """Return two indicator matrices, the narrower one padded with empty columns."""
     Y, predicted = metrics.indicators("Y", Y), metrics.indicators("predicted", predicted)
     width = max(Y.shape[1], predicted.shape[1])
     for lists in (Y, predicted):
@@ -81,7 +81,7 @@ def alike(Y: Any, predicted: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.
 
 
 def held_out_metrics(task: str, estimator: Any, X: Any, y: Any, answers: Any, y_train: Any) -> dict[str, float]:
-    """Return all measures of answers to rows that were held out."""
+    """Return all measures of predictions for held-out rows."""
     if task == "retrieval":
         return {"reward": float(np.mean(answers))}
     if task == "multilabel":
@@ -100,7 +100,7 @@ def held_out_metrics(task: str, estimator: Any, X: Any, y: Any, answers: Any, y_
 
 
 class MulticlassTally:
-    """What a classifier has got right so far, class by class and compared with constant answers."""
+    """Running counts of correct predictions, by class and in comparison with constant predictions."""
 
     def __init__(self) -> None:
         self._number_of: dict[Any, int] = {}  # of each class seen
@@ -109,7 +109,7 @@ class MulticlassTally:
         self._errors_by_shots = np.zeros(0)
 
     def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
-        """Count a batch: examples, right answers, and right answers of the most frequent class before the batch."""
+        """Count a batch: examples, correct predictions, and examples of the class most frequent before the batch."""
         y = np.asarray(y)
         right = np.zeros(y.size, np.bool_) if answers is None else np.asarray(answers) == y
         names, place = np.unique(y, return_inverse=True)
@@ -130,13 +130,13 @@ class MulticlassTally:
         np.add.at(self._errors_by_shots, shots, ~right)
 
     def by_shots(self) -> dict[str, list[float]]:
-        """Return the mean error by how many examples of its class came in batches before an example's."""
+        """Return the mean error by the number of examples of the class in earlier batches."""
         came = np.flatnonzero(self._n_by_shots)
         n = self._n_by_shots[came]
         return {"n_shots": came.tolist(), "error": (self._errors_by_shots[came] / n).tolist(), "n_examples": n.tolist()}
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """Return the measures of examples with these sums, against the class most frequent among all seen so far."""
+        """Return the measures of examples with these sums, relative to the class most frequent so far."""
         n, n_right, n_majority = sums
         constant = float(self._n_of.max() / self._n_of.sum())
         accuracy, majority = float(n_right / n), float(n_majority / n)
@@ -151,13 +151,13 @@ class MulticlassTally:
 
 
 class MultilabelTally:
-    """How good the sets and the rankings of labels have been so far."""
+    """Running sums of the measures of label sets and label rankings."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
 
     def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
-        """Add up a batch: rows, the measures that are means over rows, and what the F1 of all labels consists of."""
+        """Sum a batch: rows, the measures that are means over rows, and the two terms of the F1 of all labels."""
         known = answers is not None
         Y, predicted = alike(y, answers if known else scipy.sparse.csr_array(np.shape(y), dtype=np.int64))
         ranked = rank_labels(estimator, X, answers) if known else np.full((Y.shape[0], max(RANKED)), NONE)
@@ -176,10 +176,10 @@ class MultilabelTally:
 
 
 class RetrievalTally:
-    """What the memories retrieved were worth so far."""
+    """Running sum of the rewards of retrieved memories."""
 
     def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
-        """Add up a batch: rows and rewards."""
+        """Sum a batch: rows and rewards."""
         return np.array([n_rows_of(X), 0.0 if answers is None else np.sum(answers)], np.float64)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:

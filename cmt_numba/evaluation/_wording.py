@@ -1,4 +1,4 @@
-"""What results say, in the words that people read on a terminal and in a report."""
+"""Names and formats of results for the terminal and for reports."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ._progressive import ProgressiveResult
 METRICS = {
     "error": "error",
     "accuracy": "accuracy",
-    "constant_accuracy": "accuracy of answering always the most frequent class",
-    "entropy_reduction": "entropy reduction over answering always that class, bits",
-    "majority_accuracy": "accuracy of answering the most frequent class so far",
-    "entropy_reduction_over_majority": "entropy reduction over answering that class, bits",
-    "hamming": "wrong labels a row",
+    "constant_accuracy": "accuracy of always predicting the most frequent class",
+    "entropy_reduction": "entropy reduction over always predicting that class, bits",
+    "majority_accuracy": "accuracy of predicting the most frequent class so far",
+    "entropy_reduction_over_majority": "entropy reduction over predicting that class, bits",
+    "hamming": "wrong labels per row",
     "f1": "F1 of all labels",
-    "f1_samples": "mean F1 of the rows",
+    "f1_samples": "mean F1 of rows",
     "reward": "reward",
 }
-"""What the names of measures mean, for those that do not say it themselves."""
+"""Descriptions of measures whose names need one."""
 
 
 def format_value(value: Any) -> str:
-    """Return a value as people read it."""
+    """Return a value as text for display."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, int):
@@ -33,7 +33,7 @@ def format_value(value: Any) -> str:
 
 
 def metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
-    """Return the measures of a result by what they are called, those of several runs with their spread."""
+    """Return the names and values of the measures of a result, with the standard deviation over several runs."""
     pairs = []
     order = [name for name in METRICS if name in result.metrics]
     for name in [*order, *(name for name in result.metrics if name not in METRICS)]:
@@ -49,25 +49,25 @@ def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
 
 
 def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]]:
-    """Return what a result says of numbers of examples and of time."""
+    """Return the numbers of examples and the times of a result."""
     if isinstance(result, BatchResult):
         return [
-            ("examples learned", result.n_train),
-            ("examples asked about", result.n_test),
-            ("runs, each with its own seed", len(result.per_seed)),
+            ("training examples", result.n_train),
+            ("test examples", result.n_test),
+            ("runs with different seeds", len(result.per_seed)),
             ("seconds to learn", result.seconds_fit),
-            ("microseconds a query", result.us_per_query),
+            ("microseconds per query", result.us_per_query),
         ]
     return [
         ("examples", result.n_examples),
         ("seconds to learn", result.seconds["learn"]),
         ("seconds to predict", result.seconds["predict"]),
-        ("microseconds a query", result.us_per_query),
+        ("microseconds per query", result.us_per_query),
     ]
 
 
 def profile_pairs(profile: TreeProfile) -> list[tuple[str, Any]]:
-    """Return what there is to say of trees."""
+    """Return the statistics of trees."""
     return [
         ("memories", profile.n_memories),
         ("trees", profile.n_trees),

@@ -1,4 +1,4 @@
-"""Readers of data files: each gives a file as a whole, or in batches without ever holding more than a little of it."""
+"""Readers of data files, which return a file as a whole or in batches of bounded size."""
 
 from ._errors import FormatError
 from ._registry import FORMATS, open_data

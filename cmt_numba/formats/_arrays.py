@@ -1,4 +1,4 @@
-"""Arrays of NumPy and sparse matrices of SciPy, in files with the ending ``.npz``."""
+"""NumPy arrays and SciPy sparse matrices in files with the suffix ``.npz``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ROWS_IN_A_CHUNK = 4096
 
 
 class ArraysSource(Source):
-    """A file with arrays ``X``, and ``y`` or ``Y``; or a sparse matrix as ``scipy.sparse.save_npz`` writes it.
+    """A file with arrays ``X`` and ``y`` or ``Y``, or a sparse matrix written by ``scipy.sparse.save_npz``.
 
     The labels of a sparse matrix are in a second file: ``.npy``, or ``.npz`` of either kind. Files of this format are
-    held in memory as a whole.
+    read into memory as a whole.
     """
 
     format = "npz"
@@ -38,7 +38,8 @@ class ArraysSource(Source):
             return replace(self.options, n_features=X.shape[1])
         task = "multilabel" if y.ndim == 2 else "multiclass"
         if self.options.task not in (None, task):
-            raise FormatError(self.path, f"has labels for the task {task}, not {self.options.task}")
+            reason = f"has labels for the task {task}, not {self.options.task}; choose the task {task}"
+            raise FormatError(self.path, reason)
         named = task == "multiclass" and y.dtype.kind not in "iu"
         return replace(self.options, n_features=X.shape[1], task=task, named_labels=named)
 
@@ -78,13 +79,13 @@ class ArraysSource(Source):
         else:
             rows = np.flatnonzero(~np.isfinite(X).all(axis=1))[:1] + 1
         if rows.size > 0:
-            raise FormatError(self.path, "X holds NaN, infinity or a value too large for float32", row=int(rows[0]))
+            raise FormatError(self.path, "X must be finite in float32, without NaN", row=int(rows[0]))
 
     def _checked_labels(self, y: Any, n_rows: int) -> Any:
         if not self.options.with_labels:
             return None
         if y is None:
-            raise FormatError(self.path, "holds no labels, y or Y, and no file of labels is named")
+            raise FormatError(self.path, "has no array of labels y or Y; add one, or name a file of labels")
         if y.ndim not in (1, 2) or y.shape[0] != n_rows or y.dtype.kind not in "fiubU":
             reason = (
                 f"labels must be one for each of the {n_rows} rows, or a matrix (rows, labels), not shape {y.shape}"
@@ -100,7 +101,7 @@ class ArraysSource(Source):
         if y.dtype.kind == "U":
             return y
         if not np.isfinite(y).all() or not np.array_equal(np.trunc(y), y):
-            raise FormatError(self.path, "labels must be whole numbers or text")
+            raise FormatError(self.path, "labels must be integers or text")
         return y.astype(np.int64)
 
     def _found(self) -> tuple[Any, Any]:
@@ -110,7 +111,7 @@ class ArraysSource(Source):
             X, y = arrays, None
         elif isinstance(arrays, dict):
             if "X" not in arrays:
-                raise FormatError(self.path, f"must hold an array X, not only {', '.join(arrays) or 'nothing'}")
+                raise FormatError(self.path, f"must have an array X, but has only {', '.join(arrays) or 'no arrays'}")
             X, y = arrays["X"], arrays.get("y", arrays.get("Y"))
         else:
             X, y = arrays, None
@@ -119,13 +120,13 @@ class ArraysSource(Source):
             if isinstance(y, dict):
                 names = [name for name in ("y", "Y") if name in y] or list(y)[:1]
                 if not names:
-                    raise FormatError(second, "holds no labels")
+                    raise FormatError(second, "has no array of labels")
                 y = y[names[0]]
         return X, y
 
 
 def _contents(path: Path) -> Any:
-    """Return an array, a dictionary of arrays, or a sparse matrix; never anything that would have to be unpickled."""
+    """Return an array, a dictionary of arrays, or a sparse matrix. Pickled objects are rejected."""
     check_file(path)
     try:
         with path.open("rb") as file:
@@ -140,4 +141,4 @@ def _contents(path: Path) -> Any:
             matrix.check_format(full_check=True)
         return scipy.sparse.csr_array(matrix)
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise FormatError(path, f"is no file of arrays: {' '.join(str(error).split())}") from error
+        raise FormatError(path, f"is not a valid file of arrays: {' '.join(str(error).split())}") from error

@@ -1,21 +1,21 @@
-"""The one error of all readers."""
+"""The error raised by all readers."""
 
 from os import PathLike
 
 
 class FormatError(ValueError):
-    """A data file that cannot be read: missing, empty, cut off, or not what its format says.
+    """A data file cannot be read: it is missing, empty, truncated, or does not follow its format.
 
     Parameters
     ----------
     path : path-like
         The file.
     reason : str
-        What is wrong with it.
+        The problem.
     line : int, optional
         The line of a text file, counted from 1.
     row : int, optional
-        The row of a table, counted from 1 and without the header.
+        The row of a table, counted from 1, without the header.
     """
 
     def __init__(

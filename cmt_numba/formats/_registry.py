@@ -1,4 +1,4 @@
-"""Which reader is for which file."""
+"""The readers, and the choice of a reader for a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMATS: dict[str, type[Source]] = {
     reader.format: reader
     for reader in (SvmlightSource, ExtremeSource, VowpalSource, CsvSource, ParquetSource, ArraysSource)
 }
-"""The readers by the names of their formats."""
+"""The readers, by the names of their formats."""
 
 _FORMAT_OF_SUFFIX = {
     ".svm": "svmlight",
@@ -42,7 +42,7 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     Parameters
     ----------
     path : path-like
-        The file. Text files may be compressed by gzip, whatever their name.
+        The file. Text files may be compressed by gzip, whatever their suffix.
     options : ReadOptions, optional
         How to read it.
     **changes
@@ -55,9 +55,9 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     Raises
     ------
     FormatError
-        If there is no such file, or it does not show its format.
+        If the file does not exist, or its format cannot be determined.
     ValueError
-        If an option cannot be used.
+        If an option is invalid.
 
     Examples
     --------
@@ -83,19 +83,19 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     source = FORMATS[options.format or format_of(path)](path, options)
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:
         raise ValueError(
-            f"{path} has its labels in it, as all files of the format {source.format}: only those of the format "
-            f"{ArraysSource.format} may have a second file with labels, not {options.labels_file}"
+            f"{options.labels_file} cannot be used as a file of labels: files of the format {source.format}, such as "
+            f"{path}, contain their labels; only the format {ArraysSource.format} allows a second file"
         )
     return source
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file by its name, or else by its first line.
+    """Return the format of a file, determined from its name or else from its first line.
 
     Raises
     ------
     FormatError
-        If neither tells.
+        If the format cannot be determined.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"]:
@@ -110,4 +110,5 @@ def format_of(path: Path) -> str:
         return "vw"
     if re.match(rb"\s*[-+.,\deE]*(\s+qid:\d+)?(\s+\d+:\S+)+\s*(#.*)?$", line):
         return "svmlight"
-    raise FormatError(path, f"neither its name nor its first line tells its format: name one of {', '.join(FORMATS)}")
+    reason = f"neither its name nor its first line shows its format; set the format to one of {', '.join(FORMATS)}"
+    raise FormatError(path, reason)

@@ -1,4 +1,4 @@
-"""What all readers have in common: how they are told what to read, and how rows become batches."""
+"""The base class of all readers: options, and the grouping of rows into batches."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ TASKS = ("multiclass", "multilabel")
 
 
 class Batch(NamedTuple):
-    """Some rows of a file.
+    """Consecutive rows of a file.
 
     Attributes
     ----------
     X : ndarray of float32 or scipy.sparse.csr_array of float32, shape (n, n_features)
         Examples.
     y : ndarray of shape (n,), scipy.sparse.csr_array of int8, shape (n, n_labels), or None
-        Their classes (int64, or text), or which labels they have; None where labels are not read. A later batch may
-        have more columns than an earlier one.
+        Classes (int64 or text), or an indicator matrix of labels; None if labels are not read. Later batches may have
+        more columns than earlier ones.
     position : int
-        How much of the file has been read, in the units of ``Source.extent``.
+        The position in the file after these rows, in the units of ``Source.extent``.
     """
 
     X: Any
@@ -37,32 +37,32 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a file. What is None is found out from the file.
+    """Options for reading a file. Options that are None are determined from the file.
 
     Attributes
     ----------
     format : str, optional
-        One of :data:`cmt_numba.formats.FORMATS`; by default what the file's name, or its first line, says.
+        One of :data:`cmt_numba.formats.FORMATS`; by default determined from the file's name or its first line.
     task : {"multiclass", "multilabel"}, optional
         Whether rows have one class each, or any number of labels.
     n_features : int, optional
-        Width of sparse examples. Finding it out takes a pass over the file where no header says it.
+        The number of features of sparse examples. Unless a header states it, determining it takes a pass over the file.
     named_labels : bool, optional
-        Whether classes are text rather than whole numbers.
+        Whether classes are text rather than integers.
     n_bits : int, default 18
         Words and names of features are hashed into ``2**n_bits`` features.
     label : str, default "label"
-        The column of a table that holds the labels.
+        The column of a table with the labels.
     text : tuple of str, default ()
-        Columns of a table whose words are the features; without any, all other columns are features.
+        Columns of a table whose words are the features. If empty, all other columns are features.
     ignore : tuple of str, default ()
-        Columns of a table to leave out.
+        Columns of a table to ignore.
     columns : tuple of str, optional
-        The columns of a table that are features, in their order.
+        The columns of a table that are features, in order.
     labels_file : str, optional
-        A second file, with the labels of a file of scipy.sparse.
+        A second file with the labels of a SciPy sparse matrix.
     with_labels : bool, default True
-        Whether to read labels at all.
+        Whether to read labels.
     """
 
     format: str | None = None
@@ -79,12 +79,12 @@ class ReadOptions:
 
 
 def features_of(options: ReadOptions) -> str:
-    """Return what the features of a file are: rows of files where this differs have nothing in common."""
+    """Return a description of the features. Files with different descriptions have incompatible rows."""
     if options.format == "vw":
         return f"hashed names of features ({options.n_bits} bits)"
     if options.format in ("csv", "parquet") and options.text:
         return f"hashed words of text columns ({options.n_bits} bits)"
-    return "features that are numbers"
+    return "numbered or numeric features"
 
 
 class Source(ABC):
@@ -95,14 +95,14 @@ class Source(ABC):
     path : Path
         The file.
     options : ReadOptions
-        How to read it.
+        Options for reading it.
 
     Attributes
     ----------
     extent : int
-        The size of the file, for progress: see ``unit``.
+        The size of the file in ``unit``, for progress bars.
     unit : {"B", "row"}
-        What ``extent`` and the positions of batches count.
+        The unit of ``extent`` and of the positions of batches.
     """
 
     format: ClassVar[str]
@@ -116,14 +116,14 @@ class Source(ABC):
         self._watch: Callable[[int], Any] = lambda position: None
 
     def resolved(self, watch: Callable[[int], Any] | None = None) -> ReadOptions:
-        """Return the options with everything found out: what another file must be read with to get alike rows.
+        """Return the options with all values determined. Reading another file with them gives compatible rows.
 
-        This may take a pass over the file, the first time.
+        The first call may take a pass over the file.
 
         Parameters
         ----------
         watch : callable, optional
-            Called now and then with how much of the file has been looked through, in the units of ``extent``.
+            Called repeatedly with the position in the file, in the units of ``extent``.
 
         Raises
         ------
@@ -138,19 +138,19 @@ class Source(ABC):
 
     @abstractmethod
     def _scanned(self) -> ReadOptions:
-        """Return the options with task, width and kind of labels filled in, from as little of the file as will do."""
+        """Return the options with task, number of features and type of labels, reading as little as possible."""
 
     @abstractmethod
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        """Yield the rows in the pieces that are easiest to read; no piece grows with the file."""
+        """Yield the rows in chunks of convenient, bounded size."""
 
     def batches(self, size: int | Callable[[int], int] = 1000) -> Iterator[Batch]:
-        """Yield the rows in order, holding never more than a batch and a piece of a mebibyte or so.
+        """Yield the rows in order, holding at most one batch and one chunk in memory.
 
         Parameters
         ----------
         size : int or callable, default 1000
-            Rows of a batch, or a function that says from the number of rows so far how many come next.
+            The number of rows of a batch, or a function of the number of rows so far that returns it.
 
         Yields
         ------
@@ -159,7 +159,7 @@ class Source(ABC):
         Raises
         ------
         FormatError
-            If the file cannot be read; the batches before the fault have been given out by then.
+            If the file cannot be read. Batches before the error have been yielded by then.
         """
         size_of = size if callable(size) else lambda seen: size
         seen = 0
@@ -167,7 +167,7 @@ class Source(ABC):
             seen += batch.X.shape[0]
             yield batch
         if seen == 0:
-            raise FormatError(self.path, "holds no rows")
+            raise FormatError(self.path, "has no rows")
 
     def read(self) -> Batch:
         """Return all rows.
@@ -179,12 +179,12 @@ class Source(ABC):
         """
         chunks = [chunk for chunk in self._chunks(self.resolved()) if chunk.X.shape[0] > 0]
         if not chunks:
-            raise FormatError(self.path, "holds no rows")
+            raise FormatError(self.path, "has no rows")
         return joined(chunks)
 
 
 def joined(batches: list[Batch]) -> Batch:
-    """Return the rows of one or more batches as one."""
+    """Return the concatenation of one or more batches."""
     if len(batches) == 1:
         return batches[0]
     X = [batch.X for batch in batches]
@@ -199,14 +199,14 @@ def joined(batches: list[Batch]) -> Batch:
 
 
 def widened(Y: scipy.sparse.csr_array, n_labels: int) -> scipy.sparse.csr_array:
-    """Return an indicator matrix with so many columns, or more if it has more."""
+    """Return an indicator matrix with at least ``n_labels`` columns."""
     if Y.shape[1] >= n_labels:
         return Y
     return scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], n_labels))
 
 
 def _rows(batch: Batch, first: int, stop: int, start: int) -> Batch:
-    """Return some rows of a batch that begins at the position ``start``; where they end is taken from their number."""
+    """Return rows of a batch that starts at the position ``start``, with an interpolated end position."""
     n_rows = batch.X.shape[0]
     if first == 0 and stop == n_rows:
         return batch
@@ -215,7 +215,7 @@ def _rows(batch: Batch, first: int, stop: int, start: int) -> Batch:
 
 
 def _in_sizes(chunks: Iterator[Batch], size_of: Callable[[int], int]) -> Iterator[Batch]:
-    """Yield the rows of chunks in batches of the sizes wanted; the last may be smaller."""
+    """Yield the rows of chunks in batches of the requested sizes; the last one may be smaller."""
     held: list[Batch] = []
     n_held = seen = start = 0
     wanted = size_of(0)

@@ -1,4 +1,4 @@
-"""svmlight (libsvm) files, and those of the Extreme Classification Repository, which are the same with a header."""
+"""svmlight (libsvm) files, and files of the Extreme Classification Repository, which have an additional header."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _FLOAT32_MOST = float(np.finfo(np.float32).max)
 class SvmlightSource(Source):
     """A file of lines ``label feature:value feature:value ... # comment``.
 
-    The numbers of features are taken as they are written: where they count from 1, column 0 is empty. Lines may have
-    several labels, ``1,4,7``, or none.
+    Features keep their numbers: if they count from 1, column 0 is empty. Lines may have several labels, ``1,4,7``, or
+    none.
     """
 
     format = "svmlight"
@@ -57,10 +57,10 @@ class SvmlightSource(Source):
                 yield chunk
 
     def _parsed(self, block: Block, rules: _Rules) -> Batch:
-        """Return the rows of a block, by scikit-learn's reader if it can."""
-        from sklearn.datasets import load_svmlight_file  # takes long to import, and many commands need it not
+        """Return the rows of a block, read by scikit-learn if possible."""
+        from sklearn.datasets import load_svmlight_file  # slow to import, and not needed by many commands
 
-        # Whatever scikit-learn does not take is read again, slowly, to find out which line it is, and why.
+        # A block that scikit-learn rejects is parsed again, more slowly, to find the line and the reason.
         try:
             X, labels = load_svmlight_file(
                 BytesIO(block.data),
@@ -105,16 +105,16 @@ class ExtremeSource(SvmlightSource):
     def _scanned(self) -> ReadOptions:
         _, n_features, _ = self._header()
         if self.options.task == "multiclass":
-            raise FormatError(self.path, "files of this format have any number of labels a row: the task is multilabel")
+            raise FormatError(self.path, "rows of this format have any number of labels; choose the task multilabel")
         if self.options.n_features is not None and self.options.n_features < n_features:
-            reason = f"has {n_features} features, which is more than {self.options.n_features}"
+            reason = f"has {n_features} features, more than the given {self.options.n_features}; raise n_features"
             raise FormatError(self.path, reason, line=1)
         return replace(self.options, task="multilabel", n_features=self.options.n_features or n_features)
 
     def _header(self) -> tuple[int, int, int]:
         found = re.fullmatch(rb"\s*(\d+)\s+(\d+)\s+(\d+)\s*", first_line(self.path))
         if found is None or int(found[2]) == 0:
-            raise FormatError(self.path, "must be three whole numbers: rows, features, labels", line=1)
+            raise FormatError(self.path, "must be three integers: rows, features, labels", line=1)
         if max(int(found[2]), int(found[3])) > MOST_FEATURES:
             raise FormatError(self.path, f"has more than {MOST_FEATURES} features or labels", line=1)
         return int(found[1]), int(found[2]), int(found[3])
@@ -128,14 +128,15 @@ class ExtremeSource(SvmlightSource):
             if chunk.X.shape[0] > 0:
                 yield chunk
         if n_seen != n_rows:
-            raise FormatError(self.path, f"has {n_seen} rows where its first line says {n_rows}: cut off?")
+            reason = f"has {n_seen} rows, but its first line says {n_rows}; use a complete copy"
+            raise FormatError(self.path, reason)
 
     def _parsed(self, block: Block, rules: _Rules) -> Batch:
-        # A row may have neither labels nor features. Scikit-learn would skip it.
+        # Rows may have neither labels nor features; scikit-learn would skip them.
         data = re.sub(rb"(?m)^[ \t\r]*$(?=\n)", b"0:0", block.data) if _BLANK.search(block.data) else block.data
         batch = super()._parsed(block._replace(data=data), rules)
         if batch.y is not None and batch.y.shape[1] > (rules.n_labels or 0):
-            list(self._parsed_slowly(block, rules))  # says where
+            list(self._parsed_slowly(block, rules))  # raises an error that names the line
         return batch
 
 
@@ -143,36 +144,36 @@ _BLANK = re.compile(rb"(?m)^[ \t\r]*$(?=\n)")
 
 
 class _Rules(NamedTuple):
-    """What the lines of a file must keep to."""
+    """Constraints on the lines of a file."""
 
     n_features: int
     task: str
     with_labels: bool
-    least_labels: int  # columns of the matrix of labels
-    n_labels: int | None  # how many labels there are, if this is known
+    least_labels: int  # minimum number of columns of the indicator matrix
+    n_labels: int | None  # number of labels, if known
     ascending: bool
 
 
 def _rules(options: ReadOptions, least_labels: int) -> _Rules:
-    assert options.n_features is not None  # has been found out
+    assert options.n_features is not None  # has been determined
     return _Rules(
         options.n_features, options.task or "multilabel", options.with_labels, least_labels, None, ascending=True
     )
 
 
 class _Shape(NamedTuple):
-    """What a look at a file's lines tells about them."""
+    """Number of features and kind of labels of the lines read so far."""
 
     n_features: int
     several_labels: bool
 
     def of_block(self, source: Source, block: Block) -> _Shape:
-        """Return the shape of this and the lines of a block. Lines that are malformed are left for the reader."""
+        """Return the shape of these lines and those of a block. Malformed lines are reported later by the reader."""
         end, several = self.n_features, self.several_labels
         for number, line in enumerate(block.data.splitlines(), block.first_line):
             if b"#" in line:
                 line = line.partition(b"#")[0]
-            # Features ascend, so the last one says how many there are.
+            # Features are in ascending order, so the last one is the largest.
             colon = line.rfind(b":")
             start = max(line.rfind(b" ", 0, colon), line.rfind(b"\t", 0, colon)) + 1
             index = line[start:colon]
@@ -180,7 +181,8 @@ class _Shape(NamedTuple):
                 if int(index) >= end:
                     end = int(index) + 1
                     if end > MOST_FEATURES:
-                        raise FormatError(source.path, f"feature {int(index)} is too large a number", line=number)
+                        reason = f"feature {int(index)} is too large: there can be {MOST_FEATURES} features at most"
+                        raise FormatError(source.path, reason, line=number)
                 if not several:
                     several = b"," in line or b":" in line.split(None, 1)[0]
             elif not several and b"," in line:
@@ -194,13 +196,13 @@ class _Row(NamedTuple):
 
 
 def _parsed_line(line: bytes, rules: _Rules) -> _Row | None:
-    """Return what a line holds, None if nothing, or raise ValueError with what is wrong with it."""
+    """Return the row of a line, or None if the line is empty. Raise ValueError if it is malformed."""
     parts = line.partition(b"#")[0].decode("utf-8", "replace").split()
     if not parts:
         return None
     unlabelled = ":" in parts[0]
     if unlabelled and rules.task == "multiclass" and rules.with_labels:
-        raise ValueError(f"has no label: it begins with the feature {parts[0]!r}")
+        raise ValueError(f"has no label: it starts with the feature {parts[0]!r}")
     labels = [] if unlabelled or not rules.with_labels else _parsed_labels(parts[0], rules)
     pairs = parts if unlabelled else parts[1:]
     if pairs and pairs[0].startswith("qid:"):
@@ -210,23 +212,23 @@ def _parsed_line(line: bytes, rules: _Rules) -> _Row | None:
     for pair in pairs:
         index, value = _parsed_pair(pair)
         if index in features:
-            raise ValueError(f"feature {index} comes twice")
+            raise ValueError(f"feature {index} occurs twice")
         if rules.ascending and index < last:
-            raise ValueError(f"feature {index} comes after feature {last}: features must be in ascending order")
+            raise ValueError(f"feature {index} follows feature {last}: features must be in ascending order")
         features[index] = value
         last = index
     if features and max(features) >= rules.n_features:
-        raise ValueError(f"feature {max(features)} is too large: there are features 0 to {rules.n_features - 1}")
+        raise ValueError(f"feature {max(features)} is too large: features must be between 0 and {rules.n_features - 1}")
     return _Row(labels, features)
 
 
 def _parsed_labels(text: str, rules: _Rules) -> list[int]:
     labels = label_list(text)
     if labels is None:
-        raise ValueError(f"label {text!r} is not a whole number")
+        raise ValueError(f"label {text!r} is not an integer")
     if rules.task == "multiclass":
         if len(labels) != 1:
-            raise ValueError(f"has several labels, {text!r}, where the task is multiclass")
+            raise ValueError(f"has several labels, {text!r}; choose the task multilabel")
         return labels
     complaint = complaint_about_labels(labels, rules.n_labels)
     if complaint is not None:
@@ -240,7 +242,7 @@ def _parsed_pair(pair: str) -> tuple[int, float]:
         index = int(name)
         value = float(number)
     except ValueError:
-        raise ValueError(f"{pair!r} is not feature:value, a whole number and a number") from None
+        raise ValueError(f"{pair!r} is not feature:value, an integer and a number") from None
     if index < 0:
         raise ValueError(f"feature {index} is negative")
     if not isfinite(value) or not abs(value) <= _FLOAT32_MOST:
@@ -249,7 +251,7 @@ def _parsed_pair(pair: str) -> tuple[int, float]:
 
 
 def _as_y(labels: Sequence[Any], rules: _Rules) -> Any:
-    """Return labels as an array of classes or an indicator matrix, or raise ValueError if they are no such thing."""
+    """Return labels as an array of classes or as an indicator matrix; raise ValueError if they are invalid."""
     if not rules.with_labels:
         return None
     if rules.task == "multiclass":
@@ -258,17 +260,17 @@ def _as_y(labels: Sequence[Any], rules: _Rules) -> Any:
             raise ValueError("labels must be finite")
         whole = y.astype(np.int64)
         if not np.array_equal(whole, y):
-            raise ValueError("labels must be whole numbers")
+            raise ValueError("labels must be integers")
         return whole
     lowest = min((min(row, default=0) for row in labels), default=0)
     highest = max((max(row, default=0) for row in labels), default=0)
     if not 0 <= lowest <= highest < MOST_LABELS or any(label % 1 for row in labels for label in row):
-        raise ValueError("labels must be whole numbers from 0 on")
+        raise ValueError("labels must be non-negative integers")
     return indicator(labels, rules.least_labels)
 
 
 def _without_first_line(blocks: Iterator[Block]) -> Iterator[Block]:
-    """Yield blocks without the first line that is not blank."""
+    """Yield blocks without the first non-blank line."""
     skipped = False
     for block in blocks:
         if skipped:

@@ -22,7 +22,7 @@ _ROWS_OF_LABELS = 1 << 16
 
 
 class TableSource(Source):
-    """A table of named columns: one of labels, and either numbers, or text whose words are the features."""
+    """A table of named columns: one with labels, the others with numbers, or with text whose words are features."""
 
     def _scanned(self) -> ReadOptions:
         names = self._names()
@@ -55,7 +55,7 @@ class TableSource(Source):
 
     @abstractmethod
     def _frames(self, columns: list[str], n_rows: int) -> Iterator[tuple[Any, int]]:
-        """Yield some columns as data frames of some rows, with the position in the file."""
+        """Yield columns as data frames of up to ``n_rows`` rows, with the position in the file."""
 
     def _feature_columns(self, names: list[str]) -> tuple[str, ...]:
         options = self.options
@@ -91,7 +91,7 @@ class TableSource(Source):
             first_row += len(frame)
 
     def _numbers(self, column: Any, name: str, first_row: int) -> np.ndarray:
-        """Return a column as float32: shape (n,), or (n, width) where it holds lists of numbers."""
+        """Return a column as float32: shape (n,), or (n, width) if it contains lists of numbers."""
         if len(column) > 0 and isinstance(column.iloc[0], np.ndarray):
             return self._lists_of_numbers(column, name, first_row)
         if column.dtype.kind not in "fiub":
@@ -116,7 +116,7 @@ class TableSource(Source):
         lists = list(column)
         for row, numbers in enumerate(lists, first_row):
             if not isinstance(numbers, np.ndarray) or numbers.size != lists[0].size or numbers.dtype.kind not in "fiu":
-                reason = f"column {name!r} must hold lists of {lists[0].size} numbers like that of the first row"
+                reason = f"column {name!r} must hold lists of {lists[0].size} numbers, as in the first row"
                 raise FormatError(self.path, reason, row=row)
             if not np.isfinite(numbers.astype(np.float32)).all():
                 raise FormatError(self.path, f"column {name!r} holds a value that is not finite in float32", row=row)
@@ -137,7 +137,7 @@ class TableSource(Source):
     def _number(self, label: Any, row: int) -> int:
         number = whole_number(str(label))
         if number is None:
-            raise FormatError(self.path, f"label {label!r} is not a whole number", row=row)
+            raise FormatError(self.path, f"label {label!r} is not an integer", row=row)
         return number
 
     def _label_list(self, cell: Any, row: int) -> list[int]:
@@ -146,7 +146,7 @@ class TableSource(Source):
         else:
             labels = [] if _is_missing(cell) else label_list(str(cell))
         if labels is None:
-            raise FormatError(self.path, f"labels {cell!r} are not whole numbers with commas between", row=row)
+            raise FormatError(self.path, f"labels {cell!r} are not integers separated by commas", row=row)
         complaint = complaint_about_labels(labels, None)
         if complaint is not None:
             raise FormatError(self.path, complaint, row=row)
@@ -154,7 +154,7 @@ class TableSource(Source):
 
 
 class CsvSource(TableSource):
-    """A table of comma-separated values with a header; of tab-separated ones if the file's name ends in ``.tsv``."""
+    """A table of comma-separated values with a header, or of tab-separated ones if the file has the suffix ``.tsv``."""
 
     format = "csv"
 
@@ -164,7 +164,7 @@ class CsvSource(TableSource):
     def _names(self) -> list[str]:
         for frame, _ in self._frames(None, 1):
             return [str(name) for name in frame.columns]
-        raise FormatError(self.path, "holds no rows")
+        raise FormatError(self.path, "has no rows")
 
     def _frames(self, columns: list[str] | None, n_rows: int) -> Iterator[tuple[Any, int]]:
         pandas = _pandas()
@@ -174,7 +174,7 @@ class CsvSource(TableSource):
                     file.lines,
                     sep=self._separator(),
                     dtype={self.options.label: "object"},
-                    keep_default_na=False,  # "NA" and "None" may be words and classes
+                    keep_default_na=False,  # "NA" and "None" may be words or classes
                     na_values=[""],
                     chunksize=n_rows,
                     index_col=False,
@@ -182,17 +182,17 @@ class CsvSource(TableSource):
                 )
                 while True:
                     with warnings.catch_warnings():
-                        warnings.simplefilter("error", pandas.errors.ParserWarning)  # of rows that are too long
+                        warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows that are too long
                         frame = next(frames, None)
                     if frame is None:
                         break
                     yield frame if columns is None else frame[columns], file.stored.tell()
             except (ValueError, pandas.errors.ParserWarning) as error:  # pandas' own errors are ValueErrors
-                raise FormatError(self.path, f"is no table: {_one_line(error)}") from error
+                raise FormatError(self.path, f"is not a valid table: {_one_line(error)}") from error
 
 
 class ParquetSource(TableSource):
-    """A Parquet file. Columns of lists of numbers, all of one length, are features too."""
+    """A Parquet file. Columns with lists of numbers, all of one length, are features too."""
 
     format = "parquet"
     unit = "row"
@@ -222,7 +222,7 @@ class ParquetSource(TableSource):
 
 
 def _words(texts: Any, n_bits: int) -> Any:
-    """Return how often each word is in the texts of some columns: CSR of float32."""
+    """Return the word counts of the texts of columns: CSR of float32."""
     from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import HashingVectorizer
 

@@ -14,11 +14,11 @@ from ._errors import FormatError
 BLOCK_BYTES = 1 << 20
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs begin text in UTF-8 with it
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # written by some programs at the start of UTF-8 text
 
 
 class Block(NamedTuple):
-    """Some whole lines.
+    """A number of whole lines.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Block(NamedTuple):
     first_line : int
         The number of the first, counted from 1.
     position : int
-        The bytes of the file, as it is stored, that have been read.
+        The position in the (compressed) file after these lines, in bytes.
     """
 
     data: bytes
@@ -36,16 +36,16 @@ class Block(NamedTuple):
 
 
 class OpenText(NamedTuple):
-    """A file to read lines from, and beneath it the file as it is stored: its ``tell`` says how far reading is."""
+    """A file to read lines from, and the underlying (compressed) file, whose ``tell`` returns the position."""
 
     lines: BinaryIO
     stored: BinaryIO
 
 
 def check_file(path: Path) -> None:
-    """Raise FormatError unless there is a file that is not empty."""
+    """Raise FormatError unless the file exists and is not empty."""
     if not path.exists():
-        raise FormatError(path, "there is no such file")
+        raise FormatError(path, "does not exist")
     if path.is_dir():
         raise FormatError(path, "is a directory, not a file")
     if path.is_file() and path.stat().st_size == 0:
@@ -54,7 +54,7 @@ def check_file(path: Path) -> None:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[OpenText]:
-    """Open a file, decompressing it if it is compressed, and turn what goes wrong in reading into FormatError."""
+    """Open a file, decompress it if necessary, and turn errors of reading into FormatError."""
     try:
         with path.open("rb") as stored:
             compressed = stored.read(2) == _GZIP_MAGIC
@@ -67,19 +67,19 @@ def open_text(path: Path) -> Iterator[OpenText]:
                 _skip_mark(stored)
                 yield OpenText(stored, stored)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise FormatError(path, "is damaged or cut off: gzip cannot decompress it to its end") from error
+        raise FormatError(path, "is damaged or truncated: gzip cannot decompress it; use a complete copy") from error
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from error
 
 
 def _skip_mark(lines: BinaryIO) -> None:
-    """Go on behind the byte order mark that a file may begin with."""
+    """Skip the byte order mark, if the file starts with one."""
     if lines.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
         lines.seek(0)
 
 
 def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Yield a file's lines in blocks of some mebibyte, or of one line if that is longer.
+    """Yield the lines of a file in blocks of about ``block_bytes``, or of one line if it is longer.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """
     with open_text(path) as file:
         first_line = 1
-        unfinished: list[bytes] = []  # pieces of a line whose end has not come yet
+        unfinished: list[bytes] = []  # pieces of an incomplete line
         while piece := file.lines.read(block_bytes):
             end = piece.rfind(b"\n") + 1
             if end == 0:
@@ -103,9 +103,9 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
 
 
 def first_line(path: Path, *, comments: bool = False) -> bytes:
-    """Return the first line of a file that is not blank nor, with ``comments``, begins with ``#``.
+    """Return the first line of a file that is not blank and, with ``comments``, does not start with ``#``.
 
-    Of a line that is longer than a block only the beginning is returned.
+    A line longer than a block is truncated.
     """
     with open_text(path) as file:
         while line := file.lines.readline(BLOCK_BYTES):

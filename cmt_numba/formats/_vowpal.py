@@ -20,7 +20,7 @@ class VowpalSource(Source):
     """A file of lines ``label importance 'tag|namespace:weight feature:value ... |namespace ...``.
 
     Names of features, together with those of their namespaces, are hashed into ``2**n_bits`` features. Importance and
-    tag are read over. A line may have several labels, ``1,4,7``, or be without any.
+    tag are ignored. A line may have several labels, ``1,4,7``, or none.
     """
 
     format = "vw"
@@ -45,7 +45,7 @@ class VowpalSource(Source):
         return read_blocks(self.path)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        from sklearn.feature_extraction import FeatureHasher  # takes long to import
+        from sklearn.feature_extraction import FeatureHasher  # slow to import
 
         hasher = FeatureHasher(options.n_features, input_type="pair", dtype=np.float32, alternate_sign=False)
         n_labels = 0
@@ -53,11 +53,11 @@ class VowpalSource(Source):
             lines = list(self._parsed(block, options))
             if not lines:
                 continue
-            # Values add up where names meet, which may be too much for float32.
+            # Values of features with the same hash are summed, which may overflow float32.
             with np.errstate(over="ignore"):
                 X = scipy.sparse.csr_array(hasher.transform(line.features for line in lines))
             if not np.isfinite(X.data).all():
-                raise FormatError(self.path, "holds values that are not finite in float32", line=block.first_line)
+                raise FormatError(self.path, "has values that are not finite in float32", line=block.first_line)
             y = _as_y([line.labels for line in lines], options, n_labels)
             if options.task == "multilabel" and y is not None:
                 n_labels = y.shape[1]
@@ -74,12 +74,12 @@ class VowpalSource(Source):
 
 
 class _Line(NamedTuple):
-    labels: Any  # a number, a name, or a list of numbers
+    labels: Any  # an integer, a name, or a list of integers
     features: list[tuple[str, float]]
 
 
 def _parsed_line(line: str, options: ReadOptions) -> _Line:
-    """Return what a line holds, or raise ValueError with what is wrong with it."""
+    """Return the parts of a line; raise ValueError if it is malformed."""
     head, bar, body = line.partition("|")
     if not bar:
         raise ValueError("has no |, which separates the label from the features")
@@ -97,7 +97,7 @@ def _parsed_line(line: str, options: ReadOptions) -> _Line:
 
 
 def _name_and_number(text: str) -> tuple[str, float]:
-    """Return a feature or a namespace and its number, which is 1 where none is written."""
+    """Return the name of a feature or a namespace and its number, by default 1."""
     name, colon, number = text.partition(":")
     if not colon:
         return name, 1.0
@@ -111,20 +111,20 @@ def _name_and_number(text: str) -> tuple[str, float]:
 
 
 def _parsed_head(head: str, options: ReadOptions) -> Any:
-    """Return the label or labels that stand before the first bar."""
+    """Return the label or labels before the first bar."""
     words = head.split()
-    touches = bool(head) and not head[-1].isspace()  # then the last word is a tag, unless it is the only one
+    touches = bool(head) and not head[-1].isspace()  # the last word is then a tag, unless it is the only one
     tagged = bool(words) and (words[-1].startswith("'") or (touches and len(words) > 1))
     numbers = words[1:-1] if tagged else words[1:]
     label = "" if not words or words[0].startswith("'") else words[0]
     if ":" in label:
-        raise ValueError(f"{label!r} is a label with a cost, which is not read")
+        raise ValueError(f"{label!r} is a label with a cost, which is not supported; write the label alone")
     if len(numbers) > 2 or any(_is_no_number(number) for number in numbers):
         raise ValueError(f"{head.strip()!r} is not label importance 'tag")
     if options.task == "multilabel":
         labels = label_list(label)
         if labels is None:
-            raise ValueError(f"labels {label!r} are not whole numbers")
+            raise ValueError(f"labels {label!r} are not integers")
         complaint = complaint_about_labels(labels, None)
         if complaint is not None:
             raise ValueError(complaint)
@@ -135,7 +135,7 @@ def _parsed_head(head: str, options: ReadOptions) -> Any:
         return label
     number = whole_number(label)
     if number is None:
-        raise ValueError(f"label {label!r} is not a whole number")
+        raise ValueError(f"label {label!r} is not an integer")
     return number
 
 

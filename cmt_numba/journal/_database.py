@@ -1,4 +1,4 @@
-"""The journal itself: numbered entries in an SQLite database. Knows nothing of what they mean."""
+"""The database of a journal: numbered entries in SQLite, independent of their meaning."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ._log import read_log, with_log
 
 try:
     import fcntl
-except ImportError:  # where locks of files are not those of POSIX
+except ImportError:  # no POSIX file locks
     fcntl = None  # type: ignore[assignment]
 
 MOST_BYTES = 1 << 29
-"""Bytes of an entry: SQLite's own limit is a little less than twice that."""
+"""Largest size of an entry in bytes. SQLite's own limit is a little less than twice that."""
 
 VERSION = 2
-"""The version of what is in the database. Earlier ones open, and become of this version with the first new entry."""
+"""The version of the database. Earlier versions are upgraded by the first new entry."""
 
 _APPLICATION = 0x434D544A  # "CMTJ"
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
-_LONGEST_LOG = 1 << 22  # bytes; what a large entry has made longer is cut off
-_OTHERS = ("-wal", "-shm", "-journal")  # what SQLite adds to the name for files of its own
+_LONGEST_LOG = 1 << 22  # bytes; a longer log is truncated after a checkpoint
+_OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files
 
-# What is where in the first page, big-endian, and where SQLite locks a file for readers.
+# The layout of the first page, big-endian, and the bytes that SQLite locks for readers.
 _FIRST_PAGE = struct.Struct(">16s2xBB8xI36xI28xxxxH")
 _MAGIC = b"SQLite format 3\0"
 _LOCKED = (0x40000002, 510)
@@ -54,9 +54,9 @@ _open: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:
-    """Keep the connections that a fork has inherited from ever being closed in the child, be it by its end.
+    """Prevent a forked child from ever closing the connections that it inherited.
 
-    SQLite takes its memory's word that it holds the lock, and would delete the log that the parent is writing.
+    SQLite in the child believes that it holds the lock, and would delete the log that the parent is writing.
     """
     global _opening
     _opening = threading.Lock()
@@ -69,14 +69,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_blank(path: Path) -> bool:
-    """Return whether nothing has been put into a database yet. It is only read, and not by SQLite.
+    """Return whether a database is empty, without opening it in SQLite.
 
     Raises
     ------
     AlreadyOpenError
-        If the process has it open: to open it once more, and close it, would give up its lock.
+        If this process has opened it: opening and closing it again would release the lock.
     FileFormatError
-        If it is no journal.
+        If it is not a journal.
     OSError
         If it cannot be read.
     """
@@ -90,26 +90,26 @@ def _check_that_it_is_not_open(path: Path) -> None:
         found = os.stat(path)
         for database in _open:
             if database._process == os.getpid() and database._identity == (found.st_dev, found.st_ino):
-                raise AlreadyOpenError(f"{path.parent} is open already, in this process")
+                raise AlreadyOpenError(f"{path.parent} is already open in this process; close the other tree first")
 
 
 def _is_blank(path: Path, first: bytes) -> bool:
-    """Return whether nothing is in a database that begins with so many bytes."""
+    """Return whether a database that starts with these bytes is empty."""
     for other in _OTHERS:
         check_regular(Path(f"{path}{other}"))
     if not first:
         return True
     if len(first) < _FIRST_PAGE.size or not first.startswith(_MAGIC):
-        raise FileFormatError(path, "is not a journal that cmt-numba has written, or damaged: it is no database")
+        raise FileFormatError(path, "is not a journal of cmt-numba, or is damaged: it is not an SQLite database")
     log_path = Path(f"{path}-wal")
     if _FIRST_PAGE.unpack_from(first)[4] == 0 and check_regular(log_path):
-        log = read_log(_read(log_path, -1))  # of a process that was killed before it wrote to the database itself
+        log = read_log(_read(log_path, -1))  # the process was killed before it wrote to the database file
         first = first if log is None else log.pages.get(1, first)
     _, _, _, n_pages, application, n_cells = _FIRST_PAGE.unpack_from(first)
     if application == 0 and n_pages <= 1 and n_cells == 0:
         return True
     if application != _APPLICATION:
-        raise FileFormatError(path, "is not a journal that cmt-numba has written")
+        raise FileFormatError(path, "is not a journal of cmt-numba")
     return False
 
 
@@ -119,12 +119,12 @@ def _read(path: Path, n_bytes: int) -> bytes:
 
 
 class Database:
-    """The entries of a journal. Nobody else can open it until it is closed, or the process ends.
+    """The entries of a journal, locked until the database is closed or the process ends.
 
     Parameters
     ----------
     path : Path
-        The file of the database, which must be there: a journal, or empty.
+        An existing file: a journal, or an empty file.
 
     Attributes
     ----------
@@ -134,9 +134,9 @@ class Database:
     Raises
     ------
     AlreadyOpenError
-        If it is open already.
+        If it is already open.
     FileFormatError
-        If it is damaged, of a later version, or another program's.
+        If it is damaged, of a later version, or of another program.
     OSError
         If it cannot be read or written.
     """
@@ -162,20 +162,20 @@ class Database:
         if not os.access(self.path, os.R_OK | os.W_OK):
             message = f"{self.path} cannot be written; open the folder with read_only=True"
             raise PermissionError(errno.EACCES, message)
-        _is_blank(self.path, _read(self.path, _FIRST_PAGE.size))  # or else it is not SQLite's to touch
+        _is_blank(self.path, _read(self.path, _FIRST_PAGE.size))  # SQLite must not touch a foreign file
         with self._reading():
-            # Changes are made one at a time, in whatever thread.
+            # Changes are made one at a time, but in any thread.
             return sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
 
     def _prepare(self) -> bool:
-        """Lock and check the database; return whether there is no entry in it yet."""
-        self._run("PRAGMA locking_mode = EXCLUSIVE")  # from the first access on, which comes next
+        """Lock and check the database; return whether it has no entries."""
+        self._run("PRAGMA locking_mode = EXCLUSIVE")  # takes effect at the next access
         self._run("PRAGMA synchronous = FULL")
         self._run("PRAGMA trusted_schema = OFF")
         self._run("PRAGMA cell_size_check = ON")
         self._run("BEGIN EXCLUSIVE")
         if not self._schema() and self._run("PRAGMA application_id") == 0:
-            # All at once, and to the file itself: it can be told from others without its log.
+            # In one transaction and before the log is enabled, so that the file alone can be identified.
             self._run(f"PRAGMA application_id = {_APPLICATION}")
             self._run(f"PRAGMA user_version = {VERSION}")
             self._run(_SCHEMA)
@@ -184,17 +184,21 @@ class Database:
         self._run(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
         is_new = self._check()
         self._run("BEGIN")
-        self._run(f"PRAGMA user_version = {self._version}")  # fails if the database says that nobody may write to it
+        self._run(f"PRAGMA user_version = {self._version}")  # fails if the database is marked as read-only
         self._run("ROLLBACK")
         return is_new
 
     def _check(self) -> bool:
-        """Raise FileFormatError unless it is a journal; return whether there is no entry in it yet."""
+        """Raise FileFormatError unless it is a journal; return whether it has no entries."""
         if self._run("PRAGMA application_id") != _APPLICATION:
-            raise FileFormatError(self.path, "is not a journal that cmt-numba has written")
+            raise FileFormatError(self.path, "is not a journal of cmt-numba")
         version = self._run("PRAGMA user_version")
         if not isinstance(version, int) or not 1 <= version <= VERSION:
-            raise FileFormatError(self.path, f"is of version {version}; this version of cmt-numba reads 1 to {VERSION}")
+            reason = (
+                f"has version {version}, but this version of cmt-numba reads versions 1 to {VERSION}; "
+                "open it with a later version of cmt-numba"
+            )
+            raise FileFormatError(self.path, reason)
         self._version = version
         if self._schema() != [("table", "entries", "entries", _SCHEMA)]:
             raise FileFormatError(self.path, "has other tables than a journal")
@@ -213,17 +217,17 @@ class Database:
             return row[0] if row else None
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
-        """Yield all entries and their numbers, in order, without a gap.
+        """Yield all entries with their numbers, in order and without gaps.
 
         Raises
         ------
         FileFormatError
-            If one is missing or no entry.
+            If an entry is missing or invalid.
         """
         expected = None
         with self._reading():
             found = self._connection.execute("SELECT sequence, entry FROM entries ORDER BY sequence")
-        with closing(found):  # or else it keeps the log from being put away
+        with closing(found):  # an open cursor would prevent a checkpoint of the log
             while True:
                 with self._reading():
                     row = found.fetchone()
@@ -231,28 +235,28 @@ class Database:
                     return
                 sequence, entry = row
                 if type(entry) is not bytes or sequence < 0:
-                    raise FileFormatError(self.path, f"entry {sequence} is no entry")
+                    raise FileFormatError(self.path, f"entry {sequence} is not a valid entry")
                 if expected not in (None, sequence):
                     raise FileFormatError(self.path, f"entry {expected} is missing")
                 yield sequence, entry
                 expected = sequence + 1
 
     def append(self, sequence: int, entry: bytes) -> None:
-        """Write an entry; it is on the disk after the next :meth:`sync`."""
+        """Write an entry. It is on disk after the next :meth:`sync`."""
         if not self._connection.in_transaction:
             self._run("BEGIN")
-        if self._version < VERSION:  # earlier versions of the library do not know the entries of this one
+        if self._version < VERSION:  # earlier versions of the library cannot read the new entries
             self._run(f"PRAGMA user_version = {VERSION}")
             self._version = VERSION
         self._run("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
 
     def sync(self) -> None:
-        """Bring all entries to the disk."""
+        """Sync all entries to disk."""
         if self._connection.in_transaction:
             self._run("COMMIT")
 
     def restart(self, sequence: int, entry: bytes) -> None:
-        """Put one entry in the place of all, on the disk."""
+        """Replace all entries by one, and sync it to disk."""
         if not self._connection.in_transaction:
             self._run("BEGIN")
         self._run("DELETE FROM entries")
@@ -260,14 +264,14 @@ class Database:
         self.sync()
 
     def checkpoint(self) -> None:
-        """Bring what is in the log to the disk, although nothing has been entered since it was opened.
+        """Sync the log to disk even if nothing has been written since the database was opened.
 
-        What a killed process has left there may be in the memory of the system only.
+        Entries of a killed process may still be in the system's cache only.
         """
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Close the database, unless it is a parent process's. Entries not yet on the disk are given up."""
+        """Close the database, unless it belongs to the parent process. Entries that are not synced are discarded."""
         if self._process != os.getpid():
             return
         with _opening:
@@ -282,26 +286,27 @@ class Database:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Say what is wrong with the file, where something is."""
+        """Turn errors of SQLite into errors that name the file."""
         try:
             yield
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # without its finer points
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # the primary error code
             if code in _IN_USE:
-                raise AlreadyOpenError(f"{self.path.parent} is open already, in this process or another") from error
+                message = f"{self.path.parent} is already open in this or another process; close it there first"
+                raise AlreadyOpenError(message) from error
             if code in _NOT_THE_FILES_FAULT:
                 message = f"{self.path} cannot be read or written: {error}"
                 if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN):
-                    message += "; with read_only=True the folder opens where nothing can be written"
+                    message += "; free disk space, or open the folder with read_only=True"
                 raise OSError(_NOT_THE_FILES_FAULT[code], message) from error
             raise FileFormatError(self.path, f"is damaged: {error}") from error
 
 
 class DatabaseCopy(Database):
-    """The entries of a journal as they were when it was opened, in memory. Nothing is written, nor kept locked.
+    """A read-only copy in memory of the entries that a journal had when it was opened. Nothing is written or locked.
 
-    SQLite would write, be it only to take note of what it reads from the log. So both files are read as a whole, while
-    nobody has them open to write to them.
+    SQLite itself would write, for example when it reads the log. Therefore both files are read completely, while no
+    process has opened them for writing.
     """
 
     def _connect(self) -> sqlite3.Connection:
@@ -310,13 +315,16 @@ class DatabaseCopy(Database):
                 try:
                     fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCKED[1], _LOCKED[0])
                 except (BlockingIOError, PermissionError) as error:
-                    raise AlreadyOpenError(f"{self.path.parent} is open already, in another process") from error
-                except OSError as error:  # file systems without locks: nobody can have one
+                    message = f"{self.path.parent} is already open in another process; close it there first"
+                    raise AlreadyOpenError(message) from error
+                except OSError as error:  # a file system without locks
                     if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                         raise
-            contents = file.read()  # and never opened once more meanwhile: to close that would give up the lock
+            contents = file.read()  # opening and closing the file again here would release the lock
             if _is_blank(self.path, contents):
-                raise FileFormatError(self.path, "is empty: there is no tree yet")
+                raise FileFormatError(
+                    self.path, "is empty: there is no tree yet; open it without read_only to create one"
+                )
             log_path = Path(f"{self.path}-wal")
             log = read_log(_read(log_path, -1)) if check_regular(log_path) else None
         with self._reading():
@@ -331,4 +339,4 @@ class DatabaseCopy(Database):
         return self._check()
 
     def checkpoint(self) -> None:
-        """Do nothing: nothing is written."""
+        """Do nothing: there is nothing to sync."""

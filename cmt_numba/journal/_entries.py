@@ -1,4 +1,4 @@
-"""Changes as entries of the journal: the name of an operation and its arguments, as plain arrays and JSON."""
+"""Entries of the journal: the name of an operation and its arguments, as arrays and JSON."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _HITS = {
     "exploration.side": "exploration.side",
     "exploration.probability": "exploration.probability",
 }
-"""What ``update`` looks at, scores not among it: names in entries, which stay, and where it is in memory."""
+"""The parts of hits that ``update`` uses, without scores: their names in entries, which never change, and paths."""
 
 _LIKE = arrays_of(no_hits(0, 1))
-_FORGOTTEN = "forgotten"  # the array of an entry that is no argument
+_FORGOTTEN = "forgotten"  # an array of an entry that is not an argument
 
 
 class Entry(NamedTuple):
-    """A change, or a snapshot, and what there was after it."""
+    """A change or a snapshot, and the state of the tree after it."""
 
     name: str  # of the operation
-    arguments: dict[str, Any]  # plain, under their names in entries
+    arguments: dict[str, Any]  # normalised, under their names in entries
     after: dict[str, int]
-    forgotten: np.ndarray | None = None  # ids of memories that made room; None if the entry does not say
-    journal: str | None = None  # which one it belongs to; in entries of version 1 there is none
+    forgotten: np.ndarray | None = None  # ids of evicted memories; None if the entry does not list them
+    journal: str | None = None  # the identity of the journal; None in entries of version 1
     version: int = CURRENT
 
 
 def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments in the one form in which they are both journaled and used.
+    """Return arguments in the form in which they are both journaled and used.
 
     Raises
     ------
     TypeError, ValueError
-        If one is nothing that a tree could use.
+        If an argument is invalid.
     """
     return {name: _plain(name, value) for name, value in arguments.items()}
 
@@ -78,12 +78,12 @@ def _hits_of(arrays: Arrays) -> Hits:
 
 
 def count_argument_bytes(arguments: dict[str, Any]) -> int:
-    """Return the bytes of all arrays of plain arguments."""
+    """Return the total bytes of the arrays of arguments."""
     return sum(array.nbytes for name, value in arguments.items() for array in _as_arrays(name, value)[1].values())
 
 
 def pack_entry(sequence: int, entry: Entry) -> bytes:
-    """Return an entry of the journal as bytes."""
+    """Return an entry as bytes."""
     described: dict[str, Any] = {}
     arrays: Arrays = {}
     for name, value in entry.arguments.items():
@@ -98,7 +98,7 @@ def pack_entry(sequence: int, entry: Entry) -> bytes:
 
 
 def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
-    """Return how an argument is written, and its arrays."""
+    """Return the encoding of an argument, and its arrays."""
     if isinstance(value, Hits):
         return ["hits"], {f"{name}.{stored}": attrgetter(path)(value) for stored, path in _HITS.items()}
     if scipy.sparse.issparse(value):
@@ -110,16 +110,16 @@ def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
 
 
 def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> Entry:
-    """Return the entry of this number.
+    """Return the entry that has been packed, which must have this number.
 
     Raises
     ------
     FileFormatError, ValueError
-        If it is damaged, or another.
+        If it is damaged or has another number.
     """
     contents = unpack_contents(path, f"entry {sequence}", packed, NUMBERS)
     if take(contents.fields, "sequence", int) != sequence:
-        raise ValueError(f"it is entry {contents.fields['sequence']}")
+        raise ValueError(f"it has the number {contents.fields['sequence']}")
     described = take(contents.fields, "arguments", dict)
     arguments = {name: _read_argument(name, how, contents.arrays) for name, how in described.items()}
     after, version = take(contents.fields, "after", dict), take({"version": 1} | contents.fields, "version", int)
@@ -131,7 +131,7 @@ def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> 
 
 def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:
     if type(how) is not list:
-        raise ValueError(f"{name} is stored in a way that is not known")
+        raise ValueError(f"{name} has an unknown encoding")
     if how == ["hits"]:
         stored = ((path, f"{name}.{stored}", _LIKE[path]) for stored, path in _HITS.items())
         return _hits_of({path: read_array(at, arrays, like.dtype, n_axes=like.ndim) for path, at, like in stored})
@@ -141,4 +141,4 @@ def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:
         return read_sparse_matrix(how[1], name, arrays, thorough=True)
     if len(how) == 2 and how[0] == "value" and type(how[1]) in (bool, int, float, str, type(None)):
         return how[1]
-    raise ValueError(f"{name} is stored in a way that is not known")
+    raise ValueError(f"{name} has an unknown encoding")

@@ -1,9 +1,9 @@
-"""What can go wrong with a tree that lives in a folder, besides what is wrong with the folder's files."""
+"""Errors of durable trees, apart from those about their files."""
 
 
 class JournalError(RuntimeError):
-    """A durable tree cannot be changed: it is closed, or something could not be written."""
+    """A durable tree cannot be changed: it is closed or read-only, or a change could not be written."""
 
 
 class AlreadyOpenError(JournalError):
-    """The folder of a durable tree is open already, in this process or another."""
+    """The folder of a durable tree is already open, in this or another process."""

@@ -1,4 +1,4 @@
-"""The folder that a tree lives in: snapshots, the journal, and the mark of what has been acknowledged."""
+"""The folder of a durable tree: snapshots, the journal, and the number of the last acknowledged change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._links import check_regular, open_file
 from ._mark import Mark
 
 IDENTITY = "journal"
-"""The field of a snapshot's file that says which journal it belongs to."""
+"""The field of a snapshot that holds the identity of its journal."""
 
 _JOURNAL = "journal.sqlite"
 _MARK = "acknowledged"
@@ -30,29 +30,29 @@ Save = Callable[[Path], None]
 
 
 class Folder:
-    """A folder, made if it does not exist, and open for nobody else until it is closed.
+    """A folder, created if it does not exist, and locked until it is closed.
 
     Parameters
     ----------
     path : path-like
-        The folder, empty or a tree's; the one that it lies in must exist.
+        The folder: empty, or that of a tree. Its parent must exist.
     read_only : bool, default False
-        Whether nothing shall be written. The folder must be there then, and others may open it at once.
+        Whether nothing may be written. The folder must exist and is not locked.
 
     Attributes
     ----------
     is_new : bool
-        Whether :meth:`create` must be called before anything else. Otherwise :meth:`entries` must be gone through.
+        Whether :meth:`create` must be called first. Otherwise :meth:`entries` must be iterated first.
     base : int
         The number of the snapshot.
     identity : str or None
-        What tells the journal from all others; None if it is of version 1.
+        The identity of the journal; None in version 1.
 
     Raises
     ------
     AlreadyOpenError, FileFormatError, OSError
-        As :class:`~cmt_numba.journal._database.Database` does, and FileFormatError if what is in the folder is not of a
-        tree, or there must have been a journal although there is none.
+        As for :class:`~cmt_numba.journal._database.Database`, and FileFormatError if the folder is not that of a tree
+        or its journal has been lost.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
@@ -71,7 +71,8 @@ class Folder:
             if self.is_new:
                 self._check_that_nothing_is_lost()
                 if read_only:
-                    raise FileFormatError(self.journal_path, "is empty: there is no tree yet")
+                    reason = "is empty: there is no tree yet; open it without read_only to create one"
+                    raise FileFormatError(self.journal_path, reason)
             else:
                 self._mark = Mark(self._mark_path, read_only=read_only)
         except BaseException:
@@ -80,12 +81,12 @@ class Folder:
 
     @property
     def synced(self) -> int:
-        """The number of the last change known to be on the disk."""
+        """The number of the last change known to be on disk."""
         return 0 if self._mark is None else self._mark.sequence
 
     @property
     def journal_path(self) -> Path:
-        """The file that entries are in."""
+        """The file of the entries."""
         return self.path / _JOURNAL
 
     @property
@@ -100,7 +101,7 @@ class Folder:
     # What is there
 
     def _check_whose_it_is(self) -> None:
-        """See that the folder is a tree's, or empty; put an empty journal into an empty one."""
+        """Check that the folder is that of a tree, or empty; create an empty journal in an empty folder."""
         there_is_one = check_regular(self.journal_path)
         if there_is_one and not is_blank(self.journal_path):
             return
@@ -110,28 +111,33 @@ class Folder:
             if _MARK in others:
                 self._check_that_nothing_is_lost()
             if not self._is_left_by_a_crash(others):
-                reason = f"there is no journal, but other files, as {others[0]!r}: name an empty folder, or a tree's"
+                reason = (
+                    f"has no journal but other files, such as {others[0]!r}; choose an empty folder or that of a tree"
+                )
                 raise FileFormatError(self.path, reason)
         if not self._read_only:
             with suppress(FileExistsError):
                 os.close(open_file(self.journal_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 bring_to_disk(self.path)
         elif not there_is_one:
-            raise FileFormatError(self.path, "there is no tree")
+            raise FileFormatError(
+                self.path, "there is no tree; check the path, or open it without read_only to create one"
+            )
 
     def _check_that_nothing_is_lost(self) -> None:
-        """Raise FileFormatError if there have been changes, although there is no entry."""
+        """Raise FileFormatError if the folder shows that there were changes, although the journal is empty."""
         found = [_SNAPSHOT.fullmatch(name) for name in os.listdir(self.path)]
         numbers = [int(match[1]) for match in found if match is not None]
-        with suppress(FileFormatError):  # what a crash leaves is not there, or not complete
+        with suppress(FileFormatError):  # after a crash the file may be missing or incomplete
             mark = Mark(self._mark_path, read_only=True)
             numbers.append(mark.sequence)
             mark.close()
         if any(numbers):
-            raise FileFormatError(self.journal_path, f"is empty, but there have been {max(numbers)} changes")
+            reason = f"is empty, but there have been {max(numbers)} changes; restore it from a copy"
+            raise FileFormatError(self.journal_path, reason)
 
     def _is_left_by_a_crash(self, names: list[str]) -> bool:
-        """Return whether files can be what an earlier version has left when it was making a folder."""
+        """Return whether the files can stem from an earlier version that crashed while creating the folder."""
         if _MARK not in names or self._read_only:
             return False
         Mark(self._mark_path, read_only=True).close()
@@ -140,12 +146,12 @@ class Folder:
     # A new folder
 
     def create(self, save: Save, pack: Callable[[], bytes]) -> None:
-        """Put the first snapshot and its entry into a new folder.
+        """Create the first snapshot and its entry in a new folder.
 
         Parameters
         ----------
         save : callable
-            Writes the snapshot to a path, and to the disk.
+            Writes the snapshot to a path and syncs it to disk.
         pack : callable
             Returns the entry.
         """
@@ -158,22 +164,22 @@ class Folder:
         self.is_new = False
         self.clean_up()
 
-    # One that is there
+    # An existing folder
 
     def belong(self, identity: str | None) -> None:
-        """Say which journal it is, as the first entry does."""
+        """Set the identity of the journal, as given by the first entry."""
         self.identity = identity
         assert self._mark is not None
         if identity not in (None, self._mark.identity):
-            raise FileFormatError(self._mark_path, "is of another journal than that in the folder")
+            raise FileFormatError(self._mark_path, "is of another journal than the one in the folder")
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
-        """Yield the entries of the snapshot and of the changes since, with their numbers, and see that all are there.
+        """Yield the entries of the snapshot and of the changes since, with their numbers, and check for gaps.
 
         Raises
         ------
         FileFormatError
-            If one is missing.
+            If an entry is missing.
         """
         last = None
         with closing(self._database.entries()) as entries:
@@ -194,14 +200,15 @@ class Folder:
             self.clean_up()
 
     def snapshot_path(self, sequence: int) -> Path:
-        """Return where the snapshot of this number lies."""
+        """Return the path of the snapshot with this number."""
         return self.path / f"tree-{sequence}.cmt"
 
     def check_room_for(self, sequence: int) -> None:
-        """Raise FileExistsError if there is a file that is not the tree's where the snapshot of a number would go."""
+        """Raise FileExistsError if a foreign file has the path of the snapshot with this number."""
         path = self._check_that_it_is_no_link(sequence)
         if path.exists() and not self._is_ours(path, sequence, sequence):
-            raise FileExistsError(errno.EEXIST, f"{path} is in the way, which is not this tree's; move it elsewhere")
+            message = f"{path} exists but does not belong to this tree; move it elsewhere"
+            raise FileExistsError(errno.EEXIST, message)
 
     def _check_that_it_is_no_link(self, sequence: int) -> Path:
         path = self.snapshot_path(sequence)
@@ -214,21 +221,21 @@ class Folder:
     # Changes
 
     def append(self, sequence: int, entry: bytes) -> None:
-        """Enter a change."""
+        """Append the entry of a change."""
         self._database.append(sequence, entry)
 
     def sync(self, sequence: int) -> None:
-        """Bring the changes up to the last, whose number this is, to the disk."""
+        """Sync all changes to disk; ``sequence`` is the number of the last one."""
         assert self._mark is not None
         self._database.sync()
         if self._mark.sequence < sequence:
             self._mark.set(sequence)
 
     def identify(self) -> str:
-        """Return the identity that the next snapshot gets, and give one to a journal that has none.
+        """Return the identity for the next snapshot, creating one for a journal without identity.
 
-        The mark has it first, then the snapshot, then the journal: a crash may leave a journal of version 1 with a mark
-        that has one already, but none with another's files.
+        The identity is written to the mark first, then to the snapshot, then to the journal. A crash may leave a
+        journal of version 1 with a mark that has an identity, but never files with different identities.
         """
         assert self._mark is not None
         if self._mark.identity is None:
@@ -239,7 +246,7 @@ class Folder:
         return self._mark.identity
 
     def restart(self, sequence: int, entry: bytes) -> None:
-        """Let a snapshot, which is on the disk, take the place of all changes up to this number."""
+        """Replace all changes up to this number by a snapshot, which must be on disk."""
         assert self._mark is not None
         self._database.restart(sequence, entry)
         self._mark.set(sequence)
@@ -251,17 +258,17 @@ class Folder:
         self.clean_up()
 
     def clean_up(self) -> None:
-        """Delete all snapshots of this tree but the one that counts, and what crashes have left."""
+        """Delete outdated snapshots of this tree and temporary files left by crashes."""
         for path in self.path.iterdir():
             found = _SNAPSHOT.fullmatch(path.name)
             number = None if found is None else int(found[1])
             superseded = number not in (None, self.base) and self._is_ours(path, number or 0, self.synced)
             if superseded or (_UNFINISHED.fullmatch(path.name) and path.is_file() and not path.is_symlink()):
-                with suppress(OSError):  # some systems do not delete a file that somebody has mapped
+                with suppress(OSError):  # some systems cannot delete a mapped file
                     path.unlink()
 
     def _is_ours(self, path: Path, number: int, last: int) -> bool:
-        """Return whether a snapshot is one of this tree. Those of version 1 do not say whose they are."""
+        """Return whether a snapshot belongs to this tree. Snapshots of version 1 have no identity."""
         assert self._mark is not None
         try:
             check_regular(path)
@@ -273,7 +280,7 @@ class Folder:
         return bool(identity == self._mark.identity)
 
     def close(self) -> None:
-        """Let go of the folder. Entries not yet on the disk are given up."""
+        """Close the files and release the lock. Entries that are not synced are discarded."""
         try:
             self._database.close()
         finally:
@@ -282,5 +289,5 @@ class Folder:
 
 
 def new_identity() -> str:
-    """Return what no other journal has."""
+    """Return a new random identity."""
     return secrets.token_hex(16)

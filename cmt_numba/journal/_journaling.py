@@ -1,4 +1,4 @@
-"""Methods of trees as methods that are entered in the journal."""
+"""Wrapping of the methods of trees, so that their calls are journaled."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Method = Callable[Concatenate[Any, P], T]
 
 
 def journaled(name: str, method: Method[P, T], *, synced: bool = True) -> Method[P, T]:
-    """Return a method of a tree as one that is entered in the journal.
+    """Return a method of a tree that journals its calls.
 
     Parameters
     ----------
     name : str
         The name of the operation in the journal.
     method : function
-        The operation's. It changes the tree: the same way for the same arguments. What it raises of LookupError,
-        TypeError and ValueError it must raise before anything has changed.
+        The method, which must be deterministic. It must raise LookupError, TypeError and ValueError only before
+        anything has changed.
     synced : bool, default True
-        Whether the change counts for ``sync_every``. One that does not waits for the next that does.
+        Whether the change counts for ``sync_every``. Otherwise it is synced with the next change that counts.
     """
     operation, signature = operation_of(name, CURRENT), inspect.signature(method)
     assert operation.method is method
@@ -39,7 +39,7 @@ def journaled(name: str, method: Method[P, T], *, synced: bool = True) -> Method
         if self._in_a_change():
             return method(self, *args, **kwargs)
         bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()  # defaults may be others one day
+        bound.apply_defaults()  # defaults may change in later versions
         arguments = bound.arguments
         shown = {"progress": arguments.pop("progress")} if "progress" in arguments else {}
         del arguments["self"]

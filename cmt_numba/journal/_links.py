@@ -1,4 +1,4 @@
-"""Files opened without following symbolic links: what lies elsewhere is not the folder's to read or to write."""
+"""Opening of files without following symbolic links, so that only files in the folder are read and written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..persistence import FileFormatError
 
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # nor wait for the other end of a pipe
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # do not block on a named pipe
 _ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -19,11 +19,11 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
     Raises
     ------
     FileFormatError
-        If it is a symbolic link, or no regular file.
+        If it is a symbolic link or not a regular file.
     OSError
         If it cannot be opened.
     """
-    check_regular(path)  # also where the system has no flag for it
+    check_regular(path)  # some systems lack O_NOFOLLOW
     try:
         descriptor = os.open(path, flags | _NO_LINK | _ALWAYS, mode)
     except OSError as error:
@@ -37,12 +37,12 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def check_regular(path: Path) -> bool:
-    """Return whether there is a file, of which nothing is opened.
+    """Return whether a file exists, without opening it.
 
     Raises
     ------
     FileFormatError
-        If it is a symbolic link, or no regular file.
+        If it is a symbolic link or not a regular file.
     """
     try:
         kind = os.lstat(path).st_mode

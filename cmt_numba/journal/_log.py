@@ -1,6 +1,6 @@
-"""SQLite's write-ahead log, read without SQLite: what has been committed, and is not in the database file yet.
+"""Reading of SQLite's write-ahead log without SQLite: committed pages that are not yet in the database file.
 
-SQLite itself can do so only where it may write. The format is described in the documentation of SQLite's file format.
+SQLite itself needs write access to read a log. The format is specified in SQLite's documentation of its file format.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import numpy as np
 
 _HEADER = struct.Struct(">IIIIIIII")  # magic, version, page size, checkpoint, salts, checksums
 _FRAME = struct.Struct(">IIIIII")  # page, pages of the database after a commit, salts, checksums
-_MAGIC = 0x377F0682  # and 1 more where checksums are of big-endian numbers
+_MAGIC = 0x377F0682  # plus 1 if checksums use big-endian numbers
 _VERSION = 3_007_000
 _PAGE_SIZES = {1 << i for i in range(9, 17)}
 
 
 class Log(NamedTuple):
-    """What a log holds."""
+    """The committed contents of a log."""
 
     page_size: int
     n_pages: int  # of the database
-    pages: dict[int, bytes]  # those that are newer than in the database file; the first is number 1
+    pages: dict[int, bytes]  # pages newer than in the database file, numbered from 1
 
 
 def read_log(log: bytes) -> Log | None:
-    """Return what has been committed to a log; None if nothing has."""
+    """Return the committed contents of a log, or None if there are none."""
     if len(log) < _HEADER.size:
         return None
     magic, version, page_size, _, *salts, first, second = _HEADER.unpack_from(log)
@@ -52,7 +52,7 @@ def read_log(log: bytes) -> Log | None:
 
 
 def with_log(database: bytes, log: Log | None) -> bytes:
-    """Return a database file with the pages of its log, and marked as one that has none."""
+    """Return a database file with the pages of its log merged, marked as a file without a log."""
     merged = bytearray(database)
     if log is not None:
         size = log.n_pages * log.page_size
@@ -67,8 +67,8 @@ def with_log(database: bytes, log: Log | None) -> bytes:
 def _checksums(numbers: np.ndarray, before: tuple[int, int]) -> list[tuple[int, int]]:
     """Return the checksums after each row of numbers, shape (n, 2 * m).
 
-    For each pair of numbers ``a, b`` the two sums ``s, t`` become ``s + t + a`` and ``s + 2 t + a + b``, modulo 2**32.
-    So each pair counts as many times as a power of a matrix says, which is the same for all rows.
+    Each pair of numbers ``a, b`` changes the two sums ``s, t`` to ``s + t + a`` and ``s + 2 t + a + b``, modulo 2**32.
+    The contribution of a pair to the result is therefore multiplied by a matrix power, which is equal for all rows.
     """
     n_pairs = numbers.shape[1] // 2
     powers = np.empty((n_pairs + 1, 2, 2), np.uint32)

@@ -1,7 +1,7 @@
-"""The number of the last change known to be on the disk, in a small file of its own.
+"""The file with the number of the last change known to be on disk.
 
-It is written after each change, in place and without waiting for the disk: after a crash of the machine it may be an
-earlier number, but never a later one. So a journal that ends before it has lost something.
+It is written in place after each change, without waiting for the disk. After a crash of the machine it may hold an
+earlier number, but never a later one: a journal that ends before this number has lost changes.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from ._links import open_file
 
 _NUMBER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
-_IDENTITY = 16  # bytes; files of journals of version 1 have none
+_IDENTITY = 16  # bytes; absent in version 1
 
 
 class Mark:
-    """The file.
+    """The open file.
 
     Parameters
     ----------
     path : Path
-        The file, which must be there.
+        The file, which must exist.
     read_only : bool, default False
-        Whether it shall not be written to.
+        Whether to open it for reading only.
 
     Attributes
     ----------
     sequence : int
         The number.
     identity : str or None
-        That of the journal, if the file says it.
+        The identity of the journal, if the file has one.
 
     Raises
     ------
@@ -50,19 +50,19 @@ class Mark:
         try:
             descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR)
         except FileNotFoundError as error:
-            raise FileFormatError(path, "is missing") from error
+            raise FileFormatError(path, "is missing; restore it from a copy") from error
         self._file = open(descriptor, "rb" if read_only else "r+b", buffering=0)  # noqa: SIM115
         contents = self._file.read(100)
         told = contents[: -_CHECKSUM.size]
         if len(told) not in (_NUMBER.size, _NUMBER.size + _IDENTITY) or contents != _sealed(told):
             self._file.close()
-            raise FileFormatError(path, "is damaged")
+            raise FileFormatError(path, "is damaged; restore it from a copy")
         self.sequence: int = _NUMBER.unpack_from(told)[0]
         self.identity = told[_NUMBER.size :].hex() or None
 
     @classmethod
     def create(cls, path: Path, identity: str, sequence: int, mode: int) -> Mark:
-        """Return a new file, on the disk; it takes the place of one before when it is complete."""
+        """Create a file, sync it to disk, and return it. An existing file is replaced atomically."""
         unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         descriptor = open_file(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:

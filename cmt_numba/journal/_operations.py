@@ -1,8 +1,8 @@
-"""The operations that entries of a journal stand for. What is in this table is part of the format.
+"""The operations of journal entries. This table is part of the format.
 
-A name and a version, once written, keep their meaning for ever; so do the names and the defaults of arguments. What a
-method or its parameters are called in Python may change, and with it only the right-hand sides here. An operation that
-is to have another meaning gets a new version, and the old one stays.
+Names and versions of operations, and the names and defaults of their arguments, never change their meaning. If a method
+or its parameters are renamed in Python, only the right-hand sides here change. An operation with a new meaning gets a
+new version, and the old version stays.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from typing import Any, NamedTuple
 from ..tree import ContextualMemoryTree
 
 CURRENT = 2
-"""The version of the operations that entries are written with."""
+"""The version of the operations in new entries."""
 
 SNAPSHOT = "snapshot"
-"""The name of an entry that stands for no operation, but for the tree in a file."""
+"""The name of the entry of a snapshot, which is not an operation."""
 
 Arguments = dict[str, Any]
 
 
 class Operation(NamedTuple):
-    """What an entry stands for."""
+    """The operation of an entry."""
 
     method: Callable[..., Any]
     parameters: dict[str, str]  # of the method, by the names of arguments in entries
-    defaults: Mapping[str, Any] = MappingProxyType({})  # of arguments that an entry may leave out
-    notes_returned: bool = True  # whether it may change the order in which memories were last returned
+    defaults: Mapping[str, Any] = MappingProxyType({})  # of arguments that an entry may omit
+    notes_returned: bool = True  # whether it may change the least-recently-used list
 
     def stored(self, arguments: Arguments) -> Arguments:
-        """Return arguments under the names that they have in entries."""
+        """Return arguments under their names in entries."""
         return {name: arguments[parameter] for name, parameter in self.parameters.items()}
 
     def called(self, stored: Arguments) -> Arguments:
-        """Return an entry's arguments under the names that the method has for them.
+        """Return the arguments of an entry under the parameter names of the method.
 
         Raises
         ------
         ValueError
-            If one is missing or unknown.
+            If an argument is missing or unknown.
         """
         unknown = sorted(stored.keys() - self.parameters.keys())
         if unknown:
@@ -64,7 +64,7 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
     ("compact", 2): Operation(ContextualMemoryTree.compact, {"copies": "copies"}),
     ("draw", 2): Operation(ContextualMemoryTree._draw_word, {}),
     ("return", 2): Operation(ContextualMemoryTree._enter_returned, {"ids": "ids"}),
-    # Of version 1. Replaced memories did not count as returned.
+    # Version 1: replaced memories did not count as returned.
     ("insert", 1): Operation(ContextualMemoryTree.insert, {"X": "X"}),
     ("update", 1): Operation(ContextualMemoryTree.update, {"X": "X", "hits": "hits", "rewards": "rewards"}),
     ("teach", 1): Operation(
@@ -87,8 +87,8 @@ def operation_of(name: str, version: int) -> Operation:
     Raises
     ------
     ValueError
-        If there is none.
+        If it is unknown.
     """
     if (name, version) not in OPERATIONS:
-        raise ValueError(f"there is no such change as {name!r:.50} of version {version}")
+        raise ValueError(f"its operation {name!r:.50} of version {version} is unknown")
     return OPERATIONS[name, version]

@@ -1,4 +1,4 @@
-"""Whether a tree is what it was after the same changes."""
+"""Fingerprints of trees, to check that replayed changes give the same tree."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from .._forest.state import COUNT, FREE_LEAF, FREE_NODE, LEAVES_END, N_MEMORIES, NEXT_ID, NODES_END, ROOT
 from ..tree import ContextualMemoryTree
 
-_TELLING = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that other trees would not share
+_TELLING = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that differ between different trees
 
 
 def outline(tree: ContextualMemoryTree) -> dict[str, int]:
-    """Return numbers that tell, at no cost, whether two trees that have been through the same changes are the same."""
+    """Return a fingerprint of a tree that is cheap to compute."""
     state = tree._state
     if state is None:
         return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(tree._streams.astype("<u8").tobytes())}
@@ -27,9 +27,9 @@ def outline(tree: ContextualMemoryTree) -> dict[str, int]:
 
 
 def is_outline(tree: ContextualMemoryTree, after: dict[str, int]) -> bool:
-    """Return whether a tree is as it was; raise ValueError if it does not even have the same memories."""
+    """Return whether a tree has this fingerprint; raise ValueError if even its number of memories differs."""
     found = outline(tree)
     for name in ("n_memories", "next_id"):
         if found[name] != after.get(name):
-            raise ValueError(f"it leads to {name} {found[name]}, not {after.get(name)!r:.50}")
+            raise ValueError(f"it leads to {name}={found[name]}, not {after.get(name)!r:.50}")
     return found["trees"] == after.get("trees")

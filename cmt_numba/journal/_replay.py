@@ -1,4 +1,4 @@
-"""Changes of a journal done once more."""
+"""Replaying the changes of a journal."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def recover(tree: DurableTree, go_through: Callable[[], bool]) -> bool:
-    """Have a tree go through its journal; return whether it is the very same as before.
+    """Replay the journal of a tree; return whether the tree is identical to the one before.
 
-    Version 1 took note of replaced memories as returned when a journal was opened, but not when they were replaced. So
-    its entries are gone through as they came about; and once more as they were opened, if this fits better.
+    Version 1 counted replaced memories as returned when it replayed a journal, but not when they were replaced. Its
+    entries are therefore replayed as they were made and, if the result differs, as version 1 replayed them.
 
     Raises
     ------
     FileFormatError
-        If something is wrong with the journal.
+        If the journal is invalid.
     """
     error: FileFormatError | None = None
     try:
@@ -49,7 +49,7 @@ def recover(tree: DurableTree, go_through: Callable[[], bool]) -> bool:
 
 
 def redo(tree: DurableTree, entry: Entry, exact: bool) -> None:
-    """Do a change of the journal. Raises LookupError, TypeError or ValueError if it cannot be done."""
+    """Replay an entry. Raise LookupError, TypeError or ValueError if this is impossible."""
     if entry.journal != tree._folder.identity:
         raise ValueError("it is of another journal")
     operation = operation_of(entry.name, entry.version)
@@ -60,10 +60,10 @@ def redo(tree: DurableTree, entry: Entry, exact: bool) -> None:
     try:
         tree._do(operation, arguments)
         if tree._to_forget is not None and tree._to_forget.size > 0:
-            raise ValueError("more was forgotten than had to be")
+            raise ValueError("it lists more evicted memories than were evicted")
     except (LookupError, TypeError, ValueError):
-        # Where trees have grown otherwise than before, what a query explored may be no place in them. That is passed
-        # over; whether a memory is missing is seen from their number.
+        # If the trees differ from those before, a node that a query explored may not exist. Such errors are ignored;
+        # a missing memory is detected by the number of memories.
         if exact:
             raise
     finally:
@@ -72,7 +72,7 @@ def redo(tree: DurableTree, entry: Entry, exact: bool) -> None:
 
 @contextmanager
 def refusing_entry(path: Path, sequence: int) -> Iterator[None]:
-    """Turn what is wrong with an entry into an error that names it."""
+    """Turn errors about an entry into errors that name it."""
     try:
         yield
     except FileFormatError:

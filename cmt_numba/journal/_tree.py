@@ -1,4 +1,4 @@
-"""``DurableTree``: a tree that lives in a folder."""
+"""``DurableTree``: a tree that is stored in a folder."""
 
 from __future__ import annotations
 
@@ -29,69 +29,67 @@ from ._operations import SNAPSHOT, Operation
 from ._outline import is_outline, outline
 from ._replay import recover, redo, refusing_entry
 
-_KIND = "ContextualMemoryTree"  # of what is in a snapshot
-_RETURN = "return"  # the operation that takes note of what queries have returned
+_KIND = "ContextualMemoryTree"  # of the object in a snapshot
+_RETURN = "return"  # the operation that records the memories returned by queries
 _CLOSED = "the tree is closed"
-_READ_ONLY = "the tree can only be read"
+_READ_ONLY = "the tree is read-only"
 _REMEDIES = {_CLOSED: "open it again", _READ_ONLY: "open it without read_only"}
-_TIMES_A_SNAPSHOT = 4  # as long at least is changed before the next one, so that these take a fifth of the time at most
+_TIMES_A_SNAPSHOT = 4  # smallest ratio of the time between snapshots to the time of a snapshot
 
 
 class _Effort(NamedTuple):
-    """What it takes to read something again."""
+    """The cost of reading a snapshot or replaying changes."""
 
     n_bytes: int
     seconds: float
 
 
 class DurableTree(ContextualMemoryTree):
-    """A tree that lives in a folder: what was done to it survives when its process is killed.
+    """A tree that is stored in a folder and whose changes survive a crash.
 
-    Each change (``insert``, ``update``, ``remove``, ...) is entered in a journal on the disk before the call returns,
-    and each block of ``learn`` is. The next time the folder is opened, the tree is what it was after the last of them,
-    bit for bit. Everything else is as with any other tree.
+    Each change (``insert``, ``update``, ``remove``, ...), and each block of ``learn``, is written to a journal on disk
+    before the call returns. When the folder is opened again, the tree is bit-identical to the one after the last
+    change. Otherwise it behaves like any other tree.
 
-    A change that fails because of its arguments leaves nothing behind. One that fails halfway (out of memory, disk
-    full, interrupted) leaves a tree in memory that is not the one on the disk: it can still be asked, but refuses to be
-    changed until its folder has been closed and opened again, which gives the tree before that change.
+    A change with invalid arguments changes nothing. A change that fails half-way (out of memory, disk full,
+    interrupted) leaves a tree in memory that differs from the one on disk: it can still be queried, but it rejects
+    changes until its folder has been closed and opened again, which restores the tree before that change.
 
-    Changes from several threads are made one after the other. A process that has been forked from the one that opened
-    the folder can ask the tree, but not change it.
+    Changes from several threads are made one after the other. A forked child of the process that opened the folder can
+    query the tree, but not change it.
 
     Parameters
     ----------
     path : path-like
-        The folder: empty, or that of a tree. It is made if it does not exist, for its owner alone; the one that it lies
-        in must.
+        The folder: empty, or that of a tree. If it does not exist, it is created with access for its owner only; its
+        parent must exist.
     sync_every : int, default 1
-        After how many changes to wait until the disk has them. With more than 1 a crash may cost the last
-        ``sync_every - 1`` changes, never one from the middle; :meth:`sync` waits at once.
+        The number of changes after which to wait for the disk. With a value above 1, a crash of the machine may lose up
+        to ``sync_every - 1`` of the last changes. :meth:`sync` waits at once.
     snapshot_bytes : int, default 2**26
-        How long the journal may get, in bytes, before a snapshot takes its place; but at least as long as the last
-        snapshot.
+        The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last snapshot.
     snapshot_seconds : float, default 10.0
-        How long the changes in the journal may have taken, in seconds, before a snapshot takes their place: opening the
-        folder takes about as long. But at least 4 times as long as the last snapshot took.
+        The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4 times
+        the time of the last snapshot. Opening the folder takes about this long.
     read_only : bool, default False
-        Open the tree as it is on the disk, which must be there, and write nothing: where the disk is full, or cannot
-        be written. The tree can be asked, but not with an ``epsilon`` above 0, and not be changed. Nothing is kept
-        open: others may open the folder at once, and what they change is not seen. A folder that is open to be changed
-        cannot be opened so meanwhile.
+        Open an existing tree for queries and write nothing, for example if the disk is full or cannot be written.
+        Queries with an ``epsilon`` above 0 and changes are not possible. The folder is not locked: other processes may
+        open it afterwards, and their changes are not seen. A folder that is open for changes cannot be opened.
     **options
-        Those of :class:`~cmt_numba.ContextualMemoryTree`, for a tree that is new. A tree that is there keeps its own:
-        other options raise an error, but for ``n_threads``, which takes the place of what was, and ``random_state``,
-        which is not looked at.
+        Options of :class:`~cmt_numba.ContextualMemoryTree` for a new tree. An existing tree keeps its options:
+        different values raise an error, except that ``n_threads`` replaces the stored value and ``random_state`` is
+        ignored.
 
     Raises
     ------
     AlreadyOpenError
-        If the folder is open already, in this process or another.
+        If the folder is already open in this or another process.
     cmt_numba.persistence.FileFormatError
-        If what is in the folder is damaged, or not a tree's; it says what is wrong.
+        If the folder is damaged or not that of a tree.
     OSError
-        If the folder cannot be read or written; with ``read_only`` it may be read still.
+        If the folder cannot be read or written. If it can be read, try ``read_only``.
     TypeError, ValueError
-        If an option cannot be used, or is another one than that of the tree in the folder.
+        If an option is invalid or differs from that of the tree in the folder.
 
     Examples
     --------
@@ -123,13 +121,13 @@ class DurableTree(ContextualMemoryTree):
         fresh = ContextualMemoryTree(**options)
         self._process = os.getpid()
         self._changing = threading.RLock()
-        self._under_way = False  # a change, in the thread that holds the lock
-        self._notes_returned = True  # whether that change does
-        self._forgotten: list[np.ndarray] = []  # what it has forgotten to make room
-        self._to_forget: np.ndarray | None = None  # what it must forget, as the journal says
-        self._returned: deque[np.ndarray] = deque()  # by queries, while another thread was making a change
+        self._under_way = False  # whether the thread that holds the lock is making a change
+        self._notes_returned = True  # whether the current change records returned memories
+        self._forgotten: list[np.ndarray] = []  # ids evicted by the current change
+        self._to_forget: np.ndarray | None = None  # ids that a replayed change must evict
+        self._returned: deque[np.ndarray] = deque()  # ids returned by queries during a change of another thread
         self._as_reopened = self._is_ambiguous = False  # see _replay.recover
-        self._refusal: str | None = None  # why the tree cannot be changed
+        self._refusal: str | None = None  # the reason why the tree cannot be changed
         self._sequence = self._unsynced = 0
         self._journal = self._last_snapshot = _Effort(0, 0.0)
         self._folder = Folder(path, read_only=bool(read_only))
@@ -155,16 +153,16 @@ class DurableTree(ContextualMemoryTree):
 
     @property
     def sequence(self) -> int:
-        """How many changes there have been since the tree was new; drawing a random number is one."""
+        """The number of changes since the tree was created. Drawing a random number is a change."""
         return self._sequence
 
     @property
     def synced_sequence(self) -> int:
-        """How many of the changes are on the disk."""
+        """The number of changes that are on disk."""
         return self._folder.synced
 
     def sync(self) -> None:
-        """Bring all changes to the disk, and wait until they are there.
+        """Write all changes to disk and wait for it.
 
         Raises
         ------
@@ -176,14 +174,14 @@ class DurableTree(ContextualMemoryTree):
             self._sync()
 
     def snapshot(self) -> None:
-        """Put a snapshot in the place of the journal. Trees do so on their own when the journal gets long.
+        """Replace the journal by a snapshot. This happens automatically when the journal gets long.
 
         Raises
         ------
         JournalError
             If the tree is closed or could not be written.
         OSError
-            If the snapshot cannot be written. The journal is there as before.
+            If the snapshot cannot be written. The journal is unchanged.
         """
         with self._alone():
             self._enter_notes()
@@ -192,12 +190,12 @@ class DurableTree(ContextualMemoryTree):
                 self._take_snapshot()
 
     def close(self) -> None:
-        """Bring all changes to the disk and let go of the folder. The tree can still be asked, but not changed.
+        """Write all changes to disk and close the folder. The tree can still be queried, but not changed.
 
         Raises
         ------
         JournalError
-            If not all changes could be written; the folder is closed all the same.
+            If not all changes could be written; the folder is closed nevertheless.
         """
         if self._is_a_fork():
             self._refusal = _CLOSED
@@ -220,7 +218,7 @@ class DurableTree(ContextualMemoryTree):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # What changes it
+    # Changes
 
     insert = journaled("insert", ContextualMemoryTree.insert)
     update = journaled("update", ContextualMemoryTree.update)
@@ -229,7 +227,7 @@ class DurableTree(ContextualMemoryTree):
     replace = journaled("replace", ContextualMemoryTree.replace)
     reroute = journaled("reroute", ContextualMemoryTree.reroute)
     compact = journaled("compact", ContextualMemoryTree.compact)
-    _draw_word = journaled("draw", ContextualMemoryTree._draw_word, synced=False)  # nothing that anybody could miss
+    _draw_word = journaled("draw", ContextualMemoryTree._draw_word, synced=False)  # losing a draw does no harm
     _enter_returned = journaled(_RETURN, ContextualMemoryTree._enter_returned, synced=False)
 
     def _note_returned(self, ids: np.ndarray) -> None:
@@ -238,14 +236,14 @@ class DurableTree(ContextualMemoryTree):
                 super()._note_returned(ids)
         elif self._eviction.minds_queries and self._refusal not in _REMEDIES and not self._is_a_fork():
             self._returned.append(ids)
-            if self._changing.acquire(blocking=False):  # or else whoever has the lock does so
+            if self._changing.acquire(blocking=False):  # otherwise the thread that holds the lock writes them
                 try:
                     self._enter_notes()
                 finally:
                     self._changing.release()
 
     def _enter_notes(self) -> None:
-        """Enter what queries have returned. If that cannot be written, changes are refused, but queries answer."""
+        """Journal the memories returned by queries. If this fails, changes are rejected, but queries still work."""
         while self._returned and self._refusal is None:
             with suppress(JournalError):
                 self._enter_returned(self._returned.popleft())
@@ -256,20 +254,20 @@ class DurableTree(ContextualMemoryTree):
         chosen = super()._choose_to_forget(n)
         if self._to_forget is not None:
             if self._to_forget.size < n:
-                raise ValueError("it does not say what was forgotten")
+                raise ValueError("it does not list the evicted memories")
             chosen, self._to_forget = check_ids(self._to_forget[:n]), self._to_forget[n:]
             check_known(chosen, self._slots(chosen))
         self._forgotten.append(chosen)
         return chosen
 
-    # Copies are trees like any other
+    # Copies are in-memory trees
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ContextualMemoryTree.__new__, (ContextualMemoryTree,), self.__getstate__()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Not for trees that live in folders: use ``ContextualMemoryTree.load``.
+        """Not supported for durable trees: use ``ContextualMemoryTree.load`` or open a folder.
 
         Raises
         ------
@@ -278,10 +276,10 @@ class DurableTree(ContextualMemoryTree):
         """
         raise TypeError("a file is loaded by ContextualMemoryTree.load; a folder is opened by DurableTree(path)")
 
-    # Changes
+    # Journaling
 
     def _in_a_change(self) -> bool:
-        """Return whether this thread is in the middle of a change, of which all that it does is a part."""
+        """Return whether the calling thread is making a change; nested changes are part of it."""
         if not self._changing.acquire(blocking=False):
             return False
         try:
@@ -292,14 +290,14 @@ class DurableTree(ContextualMemoryTree):
     def _change(
         self, name: str, operation: Operation, arguments: dict[str, Any], shown: dict[str, Any], synced: bool
     ) -> Any:
-        """Do a change and enter it in the journal."""
+        """Make a change and journal it."""
         with self._alone():
             if name != _RETURN:
-                self._enter_notes()  # which came before
+                self._enter_notes()  # queries before the change
             arguments = plain_arguments(arguments)
             started = perf_counter()
-            # Whatever interrupts what follows, be it a signal: memory and journal may not agree then.
-            self._refusal = f"{name} was broken off, and what is in memory may not be what is in the journal"
+            # If the following is interrupted, for example by a signal, memory and journal may disagree.
+            self._refusal = f"{name} was interrupted, and the tree in memory may differ from the journal"
             try:
                 answer = self._do(operation, arguments | shown)
             except (LookupError, TypeError, ValueError):
@@ -310,7 +308,7 @@ class DurableTree(ContextualMemoryTree):
             self._enter(entry, perf_counter() - started, synced)
             self._refusal = None
             if name != _RETURN:
-                self._enter_notes()  # which came meanwhile
+                self._enter_notes()  # queries during the change
             self._take_snapshot_if_due()
             return answer
 
@@ -324,12 +322,12 @@ class DurableTree(ContextualMemoryTree):
             self._under_way = False
 
     def _enter(self, entry: Entry, seconds: float, synced: bool) -> None:
-        """Enter a change that has been done."""
+        """Journal a change that has been made."""
         if count_argument_bytes(entry.arguments) > min(self._most_bytes(), MOST_BYTES):
             self._sync()
             self._sequence += 1
             with self._writing():
-                self._take_snapshot()  # which says the same, and would be due anyway
+                self._take_snapshot()  # contains the change, and would be due anyway
             return
         packed = pack_entry(self._sequence + 1, entry)
         with self._writing():
@@ -350,7 +348,7 @@ class DurableTree(ContextualMemoryTree):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Refuse all further changes if something cannot be written to the journal."""
+        """Reject all further changes if the journal cannot be written."""
         try:
             yield
         except BaseException as error:
@@ -361,9 +359,10 @@ class DurableTree(ContextualMemoryTree):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Have the tree to oneself, to change or to write it."""
+        """Lock the tree for a change or for writing."""
         if self._is_a_fork() and self._refusal is None:
-            raise JournalError(f"{self.path} is open in the process that this one was forked from")
+            message = f"{self.path} is open in the process that this one was forked from; change the tree there"
+            raise JournalError(message)
         with self._changing:
             if self._refusal is not None:
                 remedy = _REMEDIES.get(self._refusal, "close it and open it again")
@@ -371,13 +370,13 @@ class DurableTree(ContextualMemoryTree):
             yield
 
     def _is_a_fork(self) -> bool:
-        """Return whether another process opened the folder: what holds the lock there never releases it here."""
+        """Return whether this process was forked from the one that opened the folder."""
         return self._process != os.getpid()
 
     # Snapshots
 
     def _most_bytes(self) -> int:
-        """Return how long the journal may get."""
+        """Return the size of the journal above which a snapshot is due."""
         return max(self._snapshot_bytes, self._last_snapshot.n_bytes)
 
     def _take_snapshot_if_due(self) -> None:
@@ -387,13 +386,13 @@ class DurableTree(ContextualMemoryTree):
         self._sync()
         try:
             self._take_snapshot()
-        except (MemoryError, OSError) as error:  # the changes are in the journal
-            self._journal = _Effort(0, 0.0)  # try again when there is as much once more
-            message = f"{self.path}: no snapshot could be taken, and the journal gets longer: {error}"
+        except (MemoryError, OSError) as error:  # the journal holds the changes
+            self._journal = _Effort(0, 0.0)  # try again after as many further changes
+            message = f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def _take_snapshot(self) -> None:
-        """Put a snapshot in the place of the journal, which is on the disk but for what only the snapshot will say."""
+        """Replace the journal by a snapshot. The journal must be synced, except for changes only in the snapshot."""
         started = perf_counter()
         self._folder.check_room_for(self._sequence)
         path = self._folder.snapshot_path(self._sequence)
@@ -420,16 +419,16 @@ class DurableTree(ContextualMemoryTree):
     # Opening
 
     def _recover(self, fresh: ContextualMemoryTree, options: dict[str, Any]) -> None:
-        """Become the tree in the folder: the snapshot, and what has been done since."""
+        """Restore the tree from the snapshot and the changes since."""
         if not recover(self, lambda: self._go_through(fresh, options)):
             message = (
-                f"{self.path}: the changes since the last snapshot have led to other trees than before, as on another "
-                "kind of processor or with another version of a library; every memory is there"
+                f"{self.path}: replaying the changes since the last snapshot gave different trees than before, for "
+                "example because of another processor or another version of a library; all memories are present"
             )
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def _go_through(self, fresh: ContextualMemoryTree, options: dict[str, Any]) -> bool:
-        """Become the tree in the folder; return whether it is the very same as before."""
+        """Restore the tree from the folder; return whether it is identical to the one before."""
         with closing(self._folder.entries()) as entries:
             sequence, packed = next(entries)
             with refusing_entry(self._folder.journal_path, sequence):
@@ -437,7 +436,7 @@ class DurableTree(ContextualMemoryTree):
                 if entry.name != SNAPSHOT:
                     raise ValueError("a journal must begin with a snapshot")
                 if entry.journal is None and entry.version > 1:
-                    raise ValueError("it does not say of which journal it is")
+                    raise ValueError("it has no identity of a journal")
             self._folder.belong(entry.journal)
             self._start_from(sequence, fresh, options)
             with refusing_entry(self._folder.journal_path, sequence):
@@ -453,13 +452,13 @@ class DurableTree(ContextualMemoryTree):
             return exact
 
     def _start_from(self, sequence: int, fresh: ContextualMemoryTree, options: dict[str, Any]) -> None:
-        """Become the tree of a snapshot."""
+        """Restore the tree of a snapshot."""
         path, started = self._folder.snapshot_path(sequence), perf_counter()
         if not check_regular(path):
-            raise FileFormatError(path, "is missing")
+            raise FileFormatError(path, "is missing; restore it from a copy")
         contents = read_object(path, (_KIND,), mmap=False)
         if contents.fields.get(IDENTITY) != self._folder.identity:
-            raise FileFormatError(path, "is of another journal than that in the folder")
+            raise FileFormatError(path, "is of another journal than the one in the folder")
         with refusing(path):
             tree = ContextualMemoryTree._made_of(contents.fields, contents.arrays, thorough=True)
         self._journal = _Effort(0, 0.0)
@@ -467,7 +466,10 @@ class DurableTree(ContextualMemoryTree):
         given, kept = fresh._named_options(), tree._named_options()
         for name in options:
             if name in kept and given[name] != kept[name]:
-                raise ValueError(f"{name} must be {kept[name]!r} as of the tree in {self.path}, not {given[name]!r}")
+                message = (
+                    f"{name} must be {kept[name]!r}, as for the tree in {self.path}, or omitted, not {given[name]!r}"
+                )
+                raise ValueError(message)
         if "n_threads" in options:
             tree._n_threads = fresh._n_threads
         self._become_the_same(tree)

@@ -1,32 +1,32 @@
-"""Trees and estimators in files: plain arrays and JSON, which load no code.
+"""Files of trees and estimators: arrays and JSON, no code.
 
-A file is, one behind the other and little-endian throughout:
+A file consists of these parts, little-endian throughout:
 
 ==========================  ======================================================================================
-32 bytes                    16 that no other kind of file begins with; the version of the format (uint32); the CRC-32
-                            of the header (uint32); the length of the header (uint64)
-the header                  JSON: what the file holds, the library's version, parameters, and of each array its name,
-                            dtype, shape, offset, length in bytes and CRC-32
-the arrays                  as they lie in memory, in C order, each at a multiple of 64 bytes
+preamble, 32 bytes          a magic number (16 bytes), the version of the format (uint32), the CRC-32 of the header
+                            (uint32), and the length of the header (uint64)
+header                      JSON: the kind of object, the version of the library, the parameters, and for each array its
+                            name, dtype, shape, offset, length in bytes and CRC-32
+arrays                      in C order, each aligned to 64 bytes
 ==========================  ======================================================================================
 
-It is no archive (zip, HDF5), because what lies in the file as it does in memory can be mapped: ``mmap=True`` reads only
-the header, whatever the size of the file, and processes that map the same file share its pages. And what is not
-compressed cannot turn out to be a thousand times larger than the file.
+Arrays are stored as in memory, rather than in an archive (zip, HDF5), so that they can be mapped: ``mmap=True`` reads
+only the header, and processes that map the same file share its pages. Data that is not compressed also cannot expand
+to a multiple of the file's size.
 
-Checksums tell of damage, not of malice. So loading also checks everything that kernels rely on, with NumPy alone and
-before any kernel runs: a file from anywhere loads as a valid tree, or raises :class:`FileFormatError`. What reads
-whole arrays is left out with ``mmap=True``, where only the header and the few numbers that say how much of each array
-is in use are checked: map only files that you trust, or call ``check_invariants`` after. Mapped arrays are private:
-what is changed is copied, page by page, and the file stays as it is. A file that is mapped must not be changed in
-place; to save a new one under its name is safe on POSIX systems (Windows refuses it).
+Checksums detect damage, but not forgery. Loading therefore validates everything that kernels rely on, with NumPy alone
+and before any kernel runs: any file either loads as a valid object or raises :class:`FileFormatError`. With
+``mmap=True`` checks that read whole arrays are skipped; only the header and the few numbers that say how much of each
+array is in use are validated. Map only files that you trust, or call ``check_invariants`` afterwards. Mapped arrays are
+private: changed pages are copied, and the file stays unchanged. Do not modify a mapped file in place. Saving a new file
+under the same name is safe on POSIX systems; Windows refuses it.
 
-A file is written beside its final place under a name of its own (``.NAME.*.part``), brought to the disk (fsync) and
-then renamed, so a crash leaves the old file or the new one. What a crash may leave besides is the unfinished file,
-which can be deleted. Where the name is a symbolic link, the file that it points to is written. What is no regular file
-(a folder, a device, a named pipe, a socket) is neither written to or replaced nor read.
+A file is written under a temporary name (``.NAME.*.part``), synced to disk and then renamed, so a crash leaves either
+the old or the new file, and possibly the temporary one, which can be deleted. If the name is a symbolic link, its
+target is written. Anything but a regular file (a folder, a device, a named pipe, a socket) is neither read nor
+replaced.
 
-The version of the format counts up when what is in a file changes. Files of all earlier versions load.
+The version of the format increases when the contents of files change. Files of all earlier versions load.
 """
 
 from ._container import FORMAT_VERSION, FileFormatError

@@ -1,6 +1,6 @@
-"""Labels and values of many types as plain arrays, and back.
+"""Conversion of labels and values of many types to plain arrays, and back.
 
-What has no plain array of its own is JSON, as the bytes of its text.
+Objects without an array type are stored as the bytes of a JSON document.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Arrays = dict[str, np.ndarray]
 
 
 def document(value: Any) -> np.ndarray:
-    """Return JSON as an array of bytes."""
+    """Return a JSON document as an array of bytes."""
     return np.frombuffer(json.dumps(value).encode("ascii"), np.uint8)
 
 
 def read_document(arrays: Arrays, name: str) -> Any:
-    """Return the JSON in an array of bytes.
+    """Return the object of a JSON document in an array of bytes.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If the array is missing or is not valid JSON.
     """
     try:
         return json.loads(_array(arrays, name, 1, np.uint8).tobytes().decode("ascii"))
@@ -39,24 +39,24 @@ def read_document(arrays: Arrays, name: str) -> Any:
 
 
 def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
-    """Return an array of one or two axes as plain arrays, and the word that says how.
+    """Return the encoding of an array of one or two axes, and the array as plain arrays.
 
     Parameters
     ----------
     name : str
-        What the plain array shall be called.
+        The name of the plain array.
     values : ndarray of numbers, bool, str or bytes, or of objects that JSON can express
         The array.
 
     Raises
     ------
     TypeError
-        If a file cannot hold such values; it names the first.
+        If a value cannot be stored; the message names the first such value.
     """
     what = name.strip("_")
     if values.dtype.kind == "O":
         for i, value in enumerate(values):
-            _check_plain(value, f"entry {i} of {what}")
+            _check_json(value, f"entry {i} of {what}")
         return "objects", {name: document(values.tolist())}
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     if native.dtype.kind == "U":
@@ -64,30 +64,32 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
     if native.dtype.kind == "S":
         return "bytes", {name: np.ascontiguousarray(native).view(np.uint8).reshape(len(native), -1)}
     if native.dtype not in NUMBERS.values():
-        raise TypeError(f"{what} must be numbers, text or what JSON can express to be saved, not {values.dtype}")
+        raise TypeError(
+            f"{what} must be numbers, text or values that JSON can express, not {values.dtype}, to be saved"
+        )
     return "numbers", {name: native}
 
 
 def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
-    """Return the array that :func:`column` has made plain.
+    """Return the array that :func:`column` has encoded.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If the plain array is missing or has another form.
     """
     if how == "objects":
         entries = read_document(arrays, name)
         if type(entries) is not list:
             raise ValueError(f"{name} must be a list")
         values = np.empty(len(entries), object)
-        for i, entry in enumerate(entries):  # an assignment at once would take lists of one length for a matrix
+        for i, entry in enumerate(entries):  # a single assignment would turn lists of equal length into a matrix
             values[i] = entry
         return values
     if how == "text":
         characters = _array(arrays, name, 2, np.uint32)
         if characters.size and characters.max() > _LAST_CHARACTER:
-            raise ValueError(f"{name} holds what is no character")
+            raise ValueError(f"{name} holds a number that is not a character")
         return _joined(characters, "U")
     if how == "bytes":
         return _joined(_array(arrays, name, 2, np.uint8), "S")
@@ -95,7 +97,7 @@ def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
         if name not in arrays or arrays[name].dtype not in NUMBERS.values():
             raise ValueError(f"there is no array of numbers {name!r}")
         return arrays[name]
-    raise ValueError(f"{name} is stored in a way that is not known: {how!r:.50}")
+    raise ValueError(f"{name} has an unknown encoding: {how!r:.50}")
 
 
 def _joined(characters: np.ndarray, kind: str) -> np.ndarray:
@@ -106,7 +108,7 @@ def _joined(characters: np.ndarray, kind: str) -> np.ndarray:
 
 
 def sparse_matrix(name: str, matrix: scipy.sparse.csr_array) -> tuple[list[int], Arrays]:
-    """Return a sparse matrix as plain arrays, and its shape."""
+    """Return the shape of a sparse matrix and its plain arrays."""
     parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     if matrix.data.dtype not in NUMBERS.values():
         raise TypeError(f"{name} must be numbers to be saved, not {matrix.data.dtype}")
@@ -114,12 +116,12 @@ def sparse_matrix(name: str, matrix: scipy.sparse.csr_array) -> tuple[list[int],
 
 
 def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool) -> scipy.sparse.csr_array:
-    """Return the matrix that :func:`sparse_matrix` has made plain.
+    """Return the matrix that :func:`sparse_matrix` has encoded.
 
     Raises
     ------
     ValueError
-        If there is none. Unless the check is to be ``thorough``, indices are not looked at.
+        If an array is missing or invalid. Indices are validated only if ``thorough``.
     """
     if type(shape) is not list or len(shape) != 2 or any(type(n) is not int or not 0 <= n < 2**48 for n in shape):
         raise ValueError(f"the shape of {name} must be two lengths")
@@ -138,12 +140,12 @@ def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool)
 
 
 def read_array(name: str, arrays: Arrays, dtype: Any, *, n_axes: int = 1) -> np.ndarray:
-    """Return an array that must be of this dtype and have so many axes.
+    """Return an array that must have this dtype and this number of axes.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If there is no such array.
     """
     return _array(arrays, name, n_axes, dtype)
 
@@ -156,15 +158,16 @@ def _array(arrays: Arrays, name: str, n_axes: int, *dtypes: Any) -> np.ndarray:
     return array
 
 
-def _check_plain(value: Any, what: str) -> None:
-    """Raise TypeError unless JSON gives a value back as it was."""
+def _check_json(value: Any, what: str) -> None:
+    """Raise TypeError unless JSON preserves a value exactly."""
     if type(value) in _JSON_SCALARS:
         return
     if type(value) is list:
         for entry in value:
-            _check_plain(entry, what)
+            _check_json(entry, what)
     elif type(value) is dict and all(type(key) is str for key in value):
         for entry in value.values():
-            _check_plain(entry, what)
+            _check_json(entry, what)
     else:
-        raise TypeError(f"{what} must be what JSON gives back as it was, not {type(value).__name__} {value!r:.50}")
+        kinds = "None, a bool, an int, a float, a str, or a list or dict of these"
+        raise TypeError(f"{what} must be {kinds} to be saved, not {type(value).__name__} {value!r:.50}")

@@ -1,4 +1,4 @@
-"""Arrays and JSON in one file. Knows nothing of what they mean; see the package for the layout."""
+"""Reading and writing of files with arrays and JSON, independent of their meaning; see the package for the layout."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ import numpy as np
 from .._version import __version__
 
 FORMAT_VERSION = 3
-"""The version of the format that files are written in."""
+"""The version of the format that is written."""
 
-_MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"  # not text, and damaged by whatever changes the ends of lines
+_MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"  # not text, and changed by any conversion of line endings
 _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
-_ALIGNMENT = 64  # of a cache line, and of no vector instruction less
+_ALIGNMENT = 64  # a cache line, and at least what any vector instruction needs
 _MOST_AXES = 4
 _LONGEST_AXIS = 1 << 48
 _LONGEST_NAME = 100
-_LARGE = 1 << 24  # bytes: smaller files may be of holes only
-_MOST_HOLES = 1000  # times as many bytes as there is data
-_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # Python names it from version 3.13 on only
+_LARGE = 1 << 24  # bytes; smaller files may consist of holes
+_MOST_HOLES = 1000  # largest ratio of a file's size to its allocated data
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # mmap.MAP_NORESERVE exists since Python 3.13
 
 _NUMBERS = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -46,14 +46,14 @@ NUMBERS: Dtypes = {name: np.dtype(name) for name in _NUMBERS}
 
 
 class FileFormatError(ValueError):
-    """A file that does not hold what it should: foreign, damaged, cut off, forged, or of a later version.
+    """A file cannot be loaded: it is of another kind, damaged, truncated, forged, or of a later version.
 
     Parameters
     ----------
     path : path-like
         The file.
     reason : str
-        What is wrong with it.
+        The problem.
     """
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
@@ -62,17 +62,17 @@ class FileFormatError(ValueError):
 
 
 class Contents(NamedTuple):
-    """What a file holds."""
+    """The contents of a file."""
 
-    kind: str  # of object
+    kind: str  # the class of the object
     fields: dict[str, Any]  # JSON
     arrays: dict[str, np.ndarray]
-    library: str = __version__  # the version that has written it
-    version: int = FORMAT_VERSION  # of the format
+    library: str = __version__  # the version of the library that wrote the file
+    version: int = FORMAT_VERSION
 
 
 class _Entry(NamedTuple):
-    """What the header says of an array."""
+    """The description of an array in the header."""
 
     name: str
     dtype: np.dtype
@@ -86,18 +86,18 @@ class _Entry(NamedTuple):
 
 
 def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dtypes, mode: int = 0o666) -> None:
-    """Write a file; one that is there already is replaced at once, when the new one is complete.
+    """Write a file. An existing file is replaced atomically when the new one is complete.
 
     Parameters
     ----------
     path : path-like
         The file.
     contents : Contents
-        What it shall hold. Fields are what JSON can express.
+        The contents; JSON must be able to express the fields.
     dtypes : dict of str to dtype
-        The dtypes that arrays may have, by their names in the file.
+        The allowed dtypes of arrays, by their names in the file.
     mode : int, default 0o666
-        The permissions of a new file, as far as the process's mask lets them be.
+        The permissions of a new file, before the umask.
 
     Raises
     ------
@@ -109,31 +109,31 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
 
 
 def file_to_write(path: str | os.PathLike[str]) -> Path:
-    """Return the file that a path names, or that the symbolic link there points to, if it can be written or replaced.
+    """Return the file that a path names, with symbolic links resolved, if it can be written or replaced.
 
     Raises
     ------
     OSError
-        If there is no folder for it, or something else is there: a folder, a device, a named pipe or a socket.
+        If its folder does not exist, or the path names a folder, a device, a named pipe or a socket.
     """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     if target.exists() and not target.is_file():
-        reason = "is not a regular file, and nothing else is written to or replaced: name another"
+        reason = "is not a regular file and cannot be replaced; choose another path"
         raise OSError(errno.EINVAL, reason, os.fspath(path))
     return target
 
 
 def pack_contents(contents: Contents, dtypes: Dtypes) -> bytes:
-    """Return the bytes that :func:`write_contents` would write to a file."""
+    """Return the bytes that :func:`write_contents` writes."""
     packed = BytesIO()
     _write(packed, contents, dtypes)
     return packed.getvalue()
 
 
 def _write(file: BinaryIO, contents: Contents, dtypes: Dtypes) -> None:
-    """Write the contents to a file that is empty."""
+    """Write the contents to an empty file."""
     names = {dtype: name for name, dtype in dtypes.items()}
     arrays = {name: np.ascontiguousarray(array, _little(array.dtype)) for name, array in contents.arrays.items()}
     entries: list[dict[str, Any]] = [
@@ -158,7 +158,7 @@ def _write(file: BinaryIO, contents: Contents, dtypes: Dtypes) -> None:
 
 def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
     """Return the header as JSON, with the offsets of the arrays filled in."""
-    # Offsets depend on the header's length and are part of it: leave room for the longest.
+    # The offsets are part of the header and depend on its length: reserve space for the longest.
     room = len(json.dumps(described)) + 20 * len(entries)
     room = _aligned(_PREAMBLE.size + room) - _PREAMBLE.size
     end = _PREAMBLE.size + room
@@ -167,13 +167,13 @@ def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
         end = entry["offset"] + entry["bytes"]
     header = json.dumps(described, allow_nan=False).encode("ascii").ljust(room)
     if len(header) > _LONGEST_HEADER:
-        raise ValueError(f"the parameters take {len(header)} bytes, but there is room for {_LONGEST_HEADER}")
+        raise ValueError(f"the parameters take {len(header)} bytes; at most {_LONGEST_HEADER} can be saved")
     return header
 
 
 @contextmanager
 def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
-    """Give a file to write to that takes the place of ``target`` when all has been written."""
+    """Yield a temporary file, which replaces ``target`` when the context ends without an error."""
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(unfinished, flags, mode)
@@ -182,7 +182,7 @@ def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        with suppress(OSError):  # who may read the file stays as it was
+        with suppress(OSError):  # keep the permissions of the file that is replaced
             unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
         unfinished.replace(target)
     except BaseException:
@@ -192,9 +192,9 @@ def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
 
 
 def bring_to_disk(folder: Path) -> None:
-    """Make sure that a renaming in a folder survives a crash of the machine."""
+    """Sync a folder, so that files renamed in it survive a crash of the machine."""
     if os.name != "posix":
-        return  # where folders cannot be opened
+        return  # folders cannot be opened
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -206,7 +206,7 @@ def bring_to_disk(folder: Path) -> None:
 
 
 def starts_like_ours(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file looks like one of this library's, from its first bytes."""
+    """Return whether a file starts like the files of this library."""
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
@@ -219,9 +219,9 @@ def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises
     ------
     FileFormatError
-        If it is not a file of this format, or its header is damaged.
+        If the file is not of this format, or its header is damaged.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
@@ -235,30 +235,30 @@ def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -> Contents:
-    """Return what a file of this version of the format, or an earlier one, holds.
+    """Return the contents of a file of this or an earlier version of the format.
 
     Parameters
     ----------
     path : path-like
         The file.
     dtypes : dict of str to dtype
-        The dtypes that arrays may have, by their names in the file.
+        The allowed dtypes of arrays, by their names in the file.
     mmap : bool
-        Whether to map the arrays, privately, rather than to read them; their checksums are not looked at then.
+        Whether to map the arrays (privately) instead of reading them. Their checksums are then not verified.
 
     Raises
     ------
     FileFormatError
-        If it is not a file of this format, damaged, or of a later version.
+        If the file is not of this format, damaged, or of a later version.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     with open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(path, "is not a regular file")
         if not mmap and _is_empty_space(file, status.st_size):
-            raise FileFormatError(path, "holds next to nothing but empty space")
+            raise FileFormatError(path, "consists almost entirely of holes; use a complete copy")
         try:
             return _read(file, status.st_size, dtypes, mmap=mmap)
         except _DamagedError as error:
@@ -266,14 +266,14 @@ def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file. To open a named pipe would wait until somebody writes to it."""
+    """Open a file without blocking: a named pipe would block until it gets a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _is_empty_space(file: BinaryIO, size: int) -> bool:
-    """Return whether a large file has hardly any room on the disk: it would take far more memory to read.
+    """Return whether a large file occupies almost no disk space, although reading it would take much memory.
 
-    What is saved may have stretches of zeros, which copying can turn into holes. But keys, ids and links are no zeros.
+    A copy of a valid file may have holes in place of zeros, but keys, ids and links are not zeros.
     """
     if size < _LARGE or not hasattr(os, "SEEK_HOLE"):
         return False
@@ -283,7 +283,7 @@ def _is_empty_space(file: BinaryIO, size: int) -> bool:
             start = os.lseek(descriptor, end, os.SEEK_DATA)
             end = os.lseek(descriptor, start, os.SEEK_HOLE)
             n_bytes += end - start
-    except OSError as error:  # there is no more data, or the file system cannot tell
+    except OSError as error:  # no more data, or the file system does not support holes
         if error.errno != errno.ENXIO:
             return False
     finally:
@@ -292,23 +292,23 @@ def _is_empty_space(file: BinaryIO, size: int) -> bool:
 
 
 def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes, dtypes: Dtypes) -> Contents:
-    """Return the contents that :func:`pack_contents` has made bytes of.
+    """Return the contents that :func:`pack_contents` has packed.
 
     Parameters
     ----------
     path : path-like
         The file that the bytes come from.
     what : str
-        What they are called in errors.
+        The name of the bytes in error messages.
     packed : bytes
         The bytes.
     dtypes : dict of str to dtype
-        The dtypes that arrays may have, by their names in the file.
+        The allowed dtypes of arrays, by their names in the file.
 
     Raises
     ------
     FileFormatError
-        If they are no contents, or damaged.
+        If the bytes are damaged or of another kind.
     """
     try:
         return _read(BytesIO(packed), len(packed), dtypes, mmap=False)
@@ -316,8 +316,11 @@ def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes, dtyp
         raise FileFormatError(path, f"{what}: {error}") from error
 
 
+_TRUNCATED = "is truncated; use a complete copy"
+
+
 class _DamagedError(Exception):
-    """What is wrong with the file in hand."""
+    """The file that is being read is damaged."""
 
 
 def _read(file: BinaryIO, size: int, dtypes: Dtypes, *, mmap: bool) -> Contents:
@@ -331,18 +334,19 @@ def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
     """Return the version of the format and the header."""
     preamble = file.read(_PREAMBLE.size)
     if preamble[: len(_MAGIC)] != _MAGIC[: len(preamble)] or not preamble:
-        raise _DamagedError("is not a file that cmt-numba has written")
+        raise _DamagedError("is not a file of cmt-numba")
     if len(preamble) < _PREAMBLE.size:
-        raise _DamagedError("is cut off")
+        raise _DamagedError(_TRUNCATED)
     _, version, checksum, length = _PREAMBLE.unpack(preamble)
     if not 1 <= version <= FORMAT_VERSION:
         raise _DamagedError(
-            f"is of format version {version}; version {__version__} of cmt-numba reads 1 to {FORMAT_VERSION}"
+            f"has format version {version}, but cmt-numba {__version__} reads versions 1 to {FORMAT_VERSION}; "
+            "load it with a later version of cmt-numba"
         )
     if length > _LONGEST_HEADER:
         raise _DamagedError(f"its header cannot be {length} bytes long")
     if length > size - _PREAMBLE.size:
-        raise _DamagedError("is cut off")
+        raise _DamagedError(_TRUNCATED)
     header = file.read(length)
     if zlib.crc32(header) != checksum:
         raise _DamagedError("its header is damaged")
@@ -363,7 +367,7 @@ def _refuse(constant: str) -> float:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a name is given twice")
+        raise ValueError("a name occurs twice")
     return members
 
 
@@ -379,7 +383,7 @@ def _check_count(value: Any, most: int, what: str) -> None:
 
 
 def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> list[_Entry]:
-    """Return what the header, which ends at ``end``, says of the arrays: one behind the other they fill the file."""
+    """Return the descriptions of the arrays, which must fill the file from the end of the header, ``end``, on."""
     entries: dict[str, _Entry] = {}
     for given in described["arrays"]:
         _check_type(given, dict, "an array of the header")
@@ -391,7 +395,7 @@ def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> 
         end = entry.offset + entry.n_bytes
         entries[entry.name] = entry
     if end != size:
-        raise _DamagedError("is cut off" if end > size else "goes on after its end")
+        raise _DamagedError(_TRUNCATED if end > size else "has data after its end")
     return list(entries.values())
 
 
@@ -404,7 +408,7 @@ def _entry(given: dict[str, Any], dtypes: Dtypes) -> _Entry:
         raise _DamagedError("the name of an array is too long")
     _check_type(dtype, str, f"the dtype of array {name!r}")
     if dtype not in dtypes:
-        raise _DamagedError(f"array {name!r} has a dtype that is not known")
+        raise _DamagedError(f"array {name!r} has an unknown dtype")
     _check_type(shape, list, f"the shape of array {name!r}")
     _check_count(len(shape), _MOST_AXES, f"the number of axes of array {name!r}")
     for length in shape:
@@ -423,16 +427,16 @@ def _read_array(file: BinaryIO, entry: _Entry) -> np.ndarray:
     file.seek(entry.offset)
     target = _bytes_of(array)
     if file.readinto(target) != entry.n_bytes:  # type: ignore[attr-defined]
-        raise _DamagedError("is cut off")
+        raise _DamagedError(_TRUNCATED)
     if zlib.crc32(target) != entry.checksum:
         raise _DamagedError(f"array {entry.name!r} is damaged")
     return _native(array, entry.dtype)
 
 
 def _mapped(file: BinaryIO, entries: list[_Entry]) -> dict[str, np.ndarray]:
-    """Return arrays that lie in the file until they are written to, which goes to memory of their own."""
+    """Return arrays mapped from the file. Pages that are written to are copied to memory."""
     if hasattr(memory_map, "MAP_PRIVATE"):
-        # Room is not set aside for changes to all of the file: it may be larger than the memory.
+        # No swap space is reserved for copies of all pages: the file may be larger than the memory.
         flags = memory_map.MAP_PRIVATE | _MAP_NORESERVE
         protection = memory_map.PROT_READ | memory_map.PROT_WRITE
         contents = memory_map.mmap(file.fileno(), 0, flags=flags, prot=protection)
@@ -461,7 +465,7 @@ def _bytes_of(array: np.ndarray) -> Any:
 
 
 def _little(dtype: np.dtype) -> np.dtype:
-    """Return the dtype as it is in files. Where it is the same it is the very same, down to how numba sees it."""
+    """Return the little-endian dtype of files. On little-endian machines it is the same object, also for Numba."""
     return dtype if sys.byteorder == "little" else dtype.newbyteorder("<")
 
 

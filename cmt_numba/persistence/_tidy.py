@@ -1,7 +1,7 @@
-"""States as they are written to files: without spare room, and without what memory happens to hold where none is used.
+"""Trimming of states before they are written to files: spare capacity is dropped, and unused entries are zeroed.
 
-So files are as small as they can be, the same state gives the same file, and nothing of a memory that was removed
-stays in it. What decides what a state will answer and learn is left as it is.
+Files are therefore as small as possible, equal states give equal files, and removed memories leave no trace. The future
+behaviour of a state does not change.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .._forest.state import (
     State,
 )
 
-if TYPE_CHECKING:  # a tree needs none of them
+if TYPE_CHECKING:  # trees do not need these
     from .._heads.examples import Examples
     from .._heads.label_scorers import Head
     from .._heads.ridge import Expectation
 
 AT_REST = {CELLS_WANTED: 0, NEXT_ROW: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE, TAUGHT_FROM: NONE}
-"""The counters that mean something only while a step is under way, and what they are in files."""
+"""The counters that are used only during a step, and their values in files."""
 
 
 def tidy_state(state: State) -> State:
@@ -96,12 +96,12 @@ def _tidy_keys(parameters: Any, keys: Keys) -> Keys:
 
 
 def _tidy_models(state: Any) -> Any:
-    """Return a forest or a head whose models have no more room than they need."""
+    """Return a forest or a head without spare capacity in its models."""
     nodes_end, d = state.counters[:, NODES_END], state.parameters.n_features
     state = state._replace(nodes=_used(state.nodes, nodes_end), counters=state.counters.copy())
     if state.parameters.sparse:
         state = with_tables(state, most_cells_in_use(state))
-        state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0  # of nodes that have been freed, where it was
+        state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0  # freed nodes keep stale values
         table = state.routers.table
         table[table["feature"] == NONE] = (NONE, 0.0, 0.0)
         table = _used(table, state.counters[:, TABLES_END])
@@ -116,9 +116,9 @@ def _tidy_models(state: Any) -> Any:
 
 
 def _used(array: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return a copy of the entries of each tree up to where they end, with zeros after those that end before others.
+    """Return a copy of the used entries of all trees, padded with zeros.
 
-    The weights of a single dense tree, which may be large, are not copied: they have no gaps.
+    The weights of a single dense tree are not copied: they may be large and have no gaps.
     """
     used: np.ndarray = array[:, : int(ends.max())]
     if len(ends) == 1 and array.ndim == 2 and not array.dtype.names:

@@ -1,4 +1,4 @@
-"""What a tree is in a file: its options, and the arrays of its state under their own names."""
+"""Trees in files: the options, and the arrays of the state under their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._tidy import AT_REST, tidy_state
 from ._versions import upgraded
 
 DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
-"""The dtypes of all arrays in files, by their names there. What a name stands for never changes."""
+"""The dtypes of all arrays, by their names in files. The meaning of a name never changes."""
 
 _STREAMS = "streams"
 
@@ -30,25 +30,25 @@ def write_object(
     made_of: Callable[[Contents], Any],
     mode: int = 0o666,
 ) -> None:
-    """Write a file with a tree or an estimator, unless it is one that could not be read.
+    """Write a tree or an estimator to a file, after checking that the file could be loaded.
 
     Parameters
     ----------
     path : path-like
         The file.
     gather : callable
-        Returns what the file shall hold. It is called only once it is known that there may be such a file.
+        Returns the contents. It is called after the path has been checked.
     made_of : callable
-        What makes an object of the contents of a file, and raises InvariantError, TypeError or ValueError if it cannot.
+        Creates an object from contents, and raises InvariantError, TypeError or ValueError if they are invalid.
     mode : int, default 0o666
         Permissions of a new file, before the umask.
 
     Raises
     ------
     InvariantError, TypeError, ValueError
-        If there is no object of these contents; nothing has been written then.
+        If no object can be created from the contents; nothing has been written.
     OSError
-        If the file cannot be written, or something is there that is no regular file.
+        If the file cannot be written, or the path names something other than a regular file.
     """
     file_to_write(path)
     contents = gather()
@@ -58,14 +58,14 @@ def write_object(
 
 
 def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool) -> Contents:
-    """Return what a file with an object of one of some kinds holds, as this version of the format has it.
+    """Return the contents of a file with an object of one of ``kinds``, upgraded to this version of the format.
 
     Raises
     ------
     FileFormatError
-        If the file holds anything else, or is damaged.
+        If the file holds an object of another kind, or is damaged.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     contents = read_contents(path, DTYPES, mmap=mmap)
     if contents.kind not in kinds:
@@ -76,20 +76,20 @@ def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: b
 
 @contextmanager
 def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what is wrong with the contents of a file into an error that names the file."""
+    """Turn errors about the contents of a file into errors that name the file."""
     try:
         yield
     except (InvariantError, TypeError, ValueError) as error:
-        raise FileFormatError(path, f"does not hold what it should: {error}") from error
+        raise FileFormatError(path, f"has invalid contents: {error}") from error
 
 
 def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
-    """Return a field that must be of one of some types, as JSON has them.
+    """Return a field, which must have one of the given types.
 
     Raises
     ------
     ValueError
-        If it is missing, or of another type.
+        If it is missing or has another type.
     """
     value = fields.get(name)
     if type(value) not in kinds:
@@ -100,18 +100,18 @@ def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
 def tree_contents(
     options: dict[str, Any], n_threads: int | None, streams: np.ndarray, state: State | None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the fields and the arrays that a tree is in a file.
+    """Return the fields and the arrays of a tree for a file.
 
     Parameters
     ----------
     options : dict of str to object
-        As the constructor takes them.
+        The options of the constructor.
     n_threads : int or None
-        As the constructor takes it.
+        The parameter of the constructor.
     streams : ndarray of uint64, shape (n_trees + 1,)
-        The random streams that the tree starts with.
+        The initial random streams of the tree.
     state : State or None
-        The tree's state, if it has one yet.
+        The state of the tree, or None before the first insert.
     """
     fields = {"options": options, "n_threads": n_threads, "n_features": None, "sparse": None}
     if state is None:
@@ -123,14 +123,14 @@ def tree_contents(
 def state_of(
     fields: dict[str, Any], arrays: dict[str, np.ndarray], options: dict[str, Any]
 ) -> tuple[np.ndarray, State | None]:
-    """Return the random streams that a tree starts with and its state, unchecked.
+    """Return the initial random streams of a tree and its state, not yet validated.
 
     Parameters
     ----------
     fields, arrays : dict
-        Those of a file.
+        The contents of a file.
     options : dict of str to object
-        The tree's, as kernels take them.
+        The options of the tree, as kernels take them.
     """
     n_features = take(fields, "n_features", int, type(None))
     if n_features is None:
@@ -147,9 +147,9 @@ def state_of(
 
 
 def check_state(state: State, *, thorough: bool) -> None:
-    """Raise InvariantError if anything is wrong with a state that comes from a file.
+    """Raise InvariantError if a state from a file is invalid.
 
-    Unless the check is to be ``thorough``, it does not look at what large arrays hold.
+    The contents of large arrays are validated only if ``thorough``.
     """
     check_frame(state)
     check_at_rest(state.counters)
@@ -158,6 +158,6 @@ def check_state(state: State, *, thorough: bool) -> None:
 
 
 def check_at_rest(counters: np.ndarray) -> None:
-    """Raise InvariantError if the counters of a forest or a head are those of one that is in the middle of a step."""
+    """Raise InvariantError if the counters of a forest or a head were saved in the middle of a step."""
     for counter, value in AT_REST.items():
         require(bool(np.all(counters[:, counter] == value)), "a step is unfinished")

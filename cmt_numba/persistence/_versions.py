@@ -1,8 +1,8 @@
-"""How files of earlier versions of the format load.
+"""Upgrades of files of earlier versions of the format.
 
-Whenever what is in a file changes, the version of the format goes up by one, a function that makes the contents of a
-file of the version before into that of the new one is entered here, and files of the new version become fixtures of the
-tests. An array that is new, for example, is added with what it stands for where nobody has used it.
+When the contents of files change, increase the version of the format, add a function here that upgrades the previous
+version, and add files of the new version to the fixtures of the tests. For example, a new array is added with the
+values of an unused feature.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from ._container import Contents
 
 
 def _with_bound(contents: Contents) -> Contents:
-    """Give trees, and those of estimators, the options that say how many memories they may hold: any number."""
+    """Add the eviction options to trees, also to those of estimators: no bound."""
     attributes = _mapping(contents.fields.get("attributes"))
     trees = [contents.fields, _mapping(attributes.get("forest_")), _mapping(attributes.get("examples_"))]
     for options in (_mapping(tree.get("options")) for tree in trees):
@@ -26,19 +26,19 @@ def _with_bound(contents: Contents) -> Contents:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """Return what may be in a file's place for a mapping, or an empty one if it is anything else."""
+    """Return a value if it is a mapping, and an empty mapping otherwise."""
     return value if isinstance(value, dict) else {}
 
 
 def _without_removed(contents: Contents) -> Contents:
-    """Give retrievers tables of the memories that there are, in place of arrays of all that ever were."""
+    """Replace the arrays of all memories that a retriever ever had by tables of its current memories."""
     attributes, arrays = _mapping(contents.fields.get("attributes")), contents.arrays
     if contents.kind != "CMTRetriever" or not attributes:
         return contents
     stored, entry_of, memory_of = (read_array(name, arrays, dtype) for name, dtype in _OF_ALL_MEMORIES.items())
     keys = np.sort(arrays["forest_.keys.ids"]) if "forest_.keys.ids" in arrays else np.empty(0, np.int64)
     if entry_of.size != stored.size or keys.ndim != 1 or not np.all((keys >= 0) & (keys < memory_of.size)):
-        raise ValueError("what is in the forest must lead to a memory each")
+        raise ValueError("every key of the forest must belong to a memory")
     ids, values = np.flatnonzero(stored), _mapping(attributes.get("_values"))
     tables = {"ids": ids, "entries": entry_of[ids], "keys": keys, "owners": memory_of[keys]}
     arrays = {name: array for name, array in arrays.items() if name not in _OF_ALL_MEMORIES}
@@ -56,23 +56,23 @@ _OF_ALL_MEMORIES = {"_stored": np.bool_, "_entry_of": np.int64, "_memory_of": np
 
 
 def _values_of(ids: np.ndarray, how: dict[str, Any], arrays: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
-    """Return the values of some memories as the plain arrays of a file."""
+    """Return the values of memories as plain arrays."""
     values: Any
     if "sparse" in how:
         values = read_sparse_matrix(how["sparse"], "_values", arrays, thorough=True)
     else:
         values = read_column(how.get("dense"), "_values", arrays)
     if values.shape[0] != n:
-        raise ValueError("memories must have a value each")
+        raise ValueError("there must be one value for each memory")
     return (sparse_matrix if "sparse" in how else column)("_values", values[ids])[1]
 
 
 UPGRADES: dict[int, Callable[[Contents], Contents]] = {2: _with_bound, 3: _without_removed}
-"""By version, from 2 on: what a file of the version before would hold had this version written it."""
+"""Functions that upgrade contents to a version, from 2 on, from the version before it."""
 
 
 def upgraded(contents: Contents) -> Contents:
-    """Return the contents of a file as this version would have written them."""
+    """Return contents upgraded to the current version of the format."""
     for version in range(contents.version + 1, _container.FORMAT_VERSION + 1):
         contents = UPGRADES[version](contents)
     return contents

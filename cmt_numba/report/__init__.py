@@ -1,4 +1,4 @@
-"""A result as a page for a browser: one file with tables and plots that loads nothing and runs nothing."""
+"""Reports of evaluations: a self-contained HTML file with tables and plots, without scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._figures import Drawing
 _LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
 
 _MOST_OF_MEASURES = 20.0
-_COLUMNS = {"n_probes": "leaves", "us_per_query": "microseconds a query", "n_examples": "examples"}
+_COLUMNS = {"n_probes": "leaves", "us_per_query": "microseconds per query", "n_examples": "examples"}
 
 
 class _Table(NamedTuple):
@@ -35,25 +35,25 @@ def write_report(
     command: str | None = None,
     profile: TreeProfile | None = None,
 ) -> None:
-    """Write a result as a page of HTML. Needs matplotlib and jinja2 (the extra ``cli``).
+    """Write a result as an HTML page. Requires matplotlib and jinja2 (the extra ``cli``).
 
     Parameters
     ----------
     path : path-like
         The file to write.
     result : ProgressiveResult or BatchResult
-        What an evaluation has measured.
+        The result of an evaluation.
     title : str, default "Evaluation"
         Heading, such as the name of the data.
     command : str, optional
-        The command that has made the result, to be shown.
+        The command that produced the result, shown on the page.
     profile : TreeProfile, optional
         The shape of the trees; by default that of the result, if it has one.
 
     Raises
     ------
     ImportError
-        If matplotlib or jinja2 are missing.
+        If matplotlib or jinja2 is missing.
     OSError
         If the file cannot be written.
     """
@@ -83,9 +83,9 @@ def write_report(
 
 def _kind(result: ProgressiveResult | BatchResult) -> str:
     if isinstance(result, ProgressiveResult):
-        return f"Progressive validation, {result.task}: every example is asked about before it is learned."
-    runs = "one run" if len(result.per_seed) == 1 else f"means over {len(result.per_seed)} runs, each with its own seed"
-    return f"Batch evaluation, {result.task}: learned from some examples, asked about others; {runs}."
+        return f"Progressive validation, {result.task}: every example is predicted before it is learned."
+    runs = "one run" if len(result.per_seed) == 1 else f"means over {len(result.per_seed)} runs with different seeds"
+    return f"Batch evaluation, {result.task}, on held-out examples; {runs}."
 
 
 def _headline(result: ProgressiveResult | BatchResult) -> str:
@@ -95,7 +95,7 @@ def _headline(result: ProgressiveResult | BatchResult) -> str:
     if isinstance(value, tuple):
         value = value[0]
     n = result.n_examples if isinstance(result, ProgressiveResult) else result.n_test
-    return f"{measure} {value:.4f} on {n:,} examples, {result.us_per_query:.3g} microseconds a query."
+    return f"{measure} {value:.4f} on {n:,} examples, {result.us_per_query:.3g} microseconds per query."
 
 
 def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[Drawing]:
@@ -112,29 +112,29 @@ def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | No
 
 
 def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[_Table]:
-    tables = [_Table("Answers", metric_pairs(result)), _Table("Work", _formatted(result_pairs(result)))]
+    tables = [_Table("Quality", metric_pairs(result)), _Table("Work", _formatted(result_pairs(result)))]
     if profile is not None:
         tables.append(_Table("Trees", _formatted(profile_pairs(profile))))
     if isinstance(result, BatchResult):
         if result.by_probes:
-            tables.append(_columns("As more leaves are searched", result.by_probes))
+            tables.append(_columns("By number of leaves searched", result.by_probes))
         seeds = {name: [one[name] for one in result.per_seed] for name in result.per_seed[0]}
         tables.append(_columns("Each run", {"run": list(range(1, len(result.per_seed) + 1)), **seeds}))
     else:
         name = next(iter(result.metrics))
         shown = ("n_examples", name, f"{name}_recent")
-        tables.append(_columns("As it learned", {key: result.curve[key][::-1][::6][::-1] for key in shown}))
+        tables.append(_columns("Learning curve", {key: result.curve[key][::-1][::6][::-1] for key in shown}))
     return tables
 
 
 def _columns(caption: str, columns: dict[str, list[Any]]) -> _Table:
     rows = zip(*columns.values(), strict=True)
-    header = [_COLUMNS.get(name, name.replace("_recent", " lately").replace("_", " ")) for name in columns]
+    header = [_COLUMNS.get(name, name.replace("_recent", ", recent").replace("_", " ")) for name in columns]
     return _Table(caption, [[_cell(value) for value in row] for row in rows], header)
 
 
 def _cell(value: float) -> str:
-    """Return a number in a column, whose numbers have equally many decimals where they are measures."""
+    """Return a number for a column; measures have a fixed number of decimals."""
     return f"{value:.4f}" if isinstance(value, float) and abs(value) < _MOST_OF_MEASURES else format_value(value)
 
 
@@ -152,4 +152,4 @@ def _version_of(library: str) -> str:
     try:
         return version(library)
     except PackageNotFoundError:
-        return "of an unknown version"
+        return "(unknown version)"

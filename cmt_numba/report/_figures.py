@@ -1,4 +1,4 @@
-"""Plots of results as SVG that takes its colours and its font from the page around it."""
+"""Plots of results as SVG that inherits colours and font from the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from ..evaluation._wording import METRICS
 
-# Matplotlib knows no colours of a page: it draws in these, which nothing else has, and they are replaced.
+# Matplotlib cannot refer to the colours of a page: it draws in these unique colours, which are then replaced.
 _INK, _GRID, _FIRST, _SECOND, _THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"
 _ON_THE_PAGE = {
     _INK: "currentColor",
@@ -24,9 +24,9 @@ _ON_THE_PAGE = {
 }
 _SIZE = (4.1, 2.9)  # inches
 _WIDE = (10.0, 3.9)
-_BARS = 60  # at most; beyond, several sizes share a bar
-_NEAR = 0.03  # of an axis: too near for two numbers
-_LOGARITHMIC_FROM = 30  # times the least value
+_BARS = 60  # at most; with more values, several share a bar
+_NEAR = 0.03  # fraction of an axis within which labels would overlap
+_LOGARITHMIC_FROM = 30  # ratio of the largest to the smallest value
 
 
 class Drawing(NamedTuple):
@@ -35,15 +35,15 @@ class Drawing(NamedTuple):
     Attributes
     ----------
     name : str
-        Tells it from the page's other figures: its ids begin with it.
+        A unique name; the ids in the SVG start with it.
     title : str
-        What it shows, for those who do not see it.
+        A short description, for screen readers.
     caption : str
-        What is to be seen in it.
+        The caption.
     svg : str
         The picture.
     wide : bool
-        Whether it takes the whole width of the page.
+        Whether it takes the full width of the page.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Drawing(NamedTuple):
 
 
 def learning_curve(result: ProgressiveResult) -> Drawing:
-    """Draw how the main measure developed as examples came."""
+    """Draw the main measure against the number of examples."""
     name = next(iter(result.metrics))
     n, so_far, recent = result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"]
     measure = METRICS.get(name, name)
@@ -71,16 +71,16 @@ def learning_curve(result: ProgressiveResult) -> Drawing:
         axes.legend()
 
     caption = (
-        f"{_sentence(measure)} as examples come, each asked about before it is learned: {so_far[-1]:.4f} over all "
+        f"{_sentence(measure)} by number of examples, each predicted before it is learned: {so_far[-1]:.4f} over all "
         f"{n[-1]:,} examples, {recent[-1]:.4f} over the last {n[-1] - (n[-2] if len(n) > 1 else 0):,}."
     )
     return _drawing("curve", f"{_sentence(measure)} by number of examples", caption, draw, wide=True)
 
 
 def error_by_shots(result: ProgressiveResult) -> Drawing:
-    """Draw the error by how many examples of its class had been learned before an example."""
+    """Draw the error against the number of earlier examples of the class."""
     shots, error, n = (np.array(result.by_shots[name], np.float64) for name in ("n_shots", "error", "n_examples"))
-    # Far out there are few examples for each number of shots: several numbers share a point.
+    # Large numbers of shots have few examples each: several numbers share a point.
     bins = np.unique(np.geomspace(1, shots.max() + 2, 40).astype(np.int64)) - 1
     place = np.searchsorted(bins, shots, side="right") - 1
     weight = np.bincount(place, n)
@@ -97,13 +97,13 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
         axes.set_xlim(left=-0.1)
 
     known = error[shots == 1]
-    second = f", of the second {known[0]:.3f}" if known.size > 0 else ""
-    caption = f"Error by how often the class had come before: of the first example {error[0]:.3f}{second}."
+    second = f", {known[0]:.3f} for the second" if known.size > 0 else ""
+    caption = f"Error by number of earlier examples of the class: {error[0]:.3f} for the first example{second}."
     return _drawing("shots", "Error by number of earlier examples of the class", caption, draw)
 
 
 def error_by_time(result: BatchResult) -> Drawing:
-    """Draw the main measure against the time of a query, as more leaves are searched."""
+    """Draw the main measure against the time of a query for different numbers of leaves."""
     name = next(name for name in result.by_probes if name not in ("n_probes", "us_per_query"))
     probes, values, us = (np.array(result.by_probes[key]) for key in ("n_probes", name, "us_per_query"))
     measure = METRICS.get(name, name)
@@ -111,23 +111,23 @@ def error_by_time(result: BatchResult) -> Drawing:
     def draw(axes: Any) -> None:
         axes.plot(us, values, color=_FIRST, linewidth=1.5, marker="o", markersize=5)
         _logarithmic_if_wide(axes, us)
-        axes.set(xlabel="microseconds a query", ylabel=measure)
+        axes.set(xlabel="microseconds per query", ylabel=measure)
         axes.set_ylim(0.0, 1.15 * values.max() or 1.0)
         labelled: list[float] = []
         for n_probes, place, x, y in zip(probes, _places(axes, us), us, values, strict=True):
-            if all(abs(place - other) > _NEAR for other in labelled):  # or numbers would lie over each other
+            if all(abs(place - other) > _NEAR for other in labelled):  # the numbers must not overlap
                 axes.annotate(f"{n_probes:.0f}", (x, y), (3, 5), textcoords="offset points", color=_INK, fontsize=9)
                 labelled.append(place)
 
     caption = (
-        f"{_sentence(measure)} against time as more leaves are searched (numbers at the points): from {values[0]:.4f} "
+        f"{_sentence(measure)} against time by number of leaves (numbers at the points): from {values[0]:.4f} "
         f"in {us[0]:.3g} microseconds with {probes[0]:.0f} to {values[-1]:.4f} in {us[-1]:.3g} with {probes[-1]:.0f}."
     )
     return _drawing("time", f"{_sentence(measure)} by time of a query", caption, draw, wide=True)
 
 
 def leaf_depths(profile: TreeProfile) -> Drawing:
-    """Draw how many leaves lie at each depth."""
+    """Draw the number of leaves at each depth."""
     caption = (
         f"Depth of the leaves of {_trees(profile)}: at most {profile.depth}; balance {profile.balance:.3f}, where 1 is "
         "perfect."
@@ -136,11 +136,11 @@ def leaf_depths(profile: TreeProfile) -> Drawing:
 
 
 def leaf_sizes(profile: TreeProfile) -> Drawing:
-    """Draw how many leaves hold so many memories."""
+    """Draw the number of leaves by their number of memories."""
     sizes = np.asarray(profile.leaf_sizes)
     mean = float(sizes @ np.arange(sizes.size) / sizes.sum())
     caption = f"Memories in the leaves of {_trees(profile)}: {mean:.1f} on average, at most {sizes.size - 1}."
-    return _histogram("sizes", "Number of leaves by memories in them", caption, sizes, "memories in a leaf")
+    return _histogram("sizes", "Number of leaves by size", caption, sizes, "memories in a leaf")
 
 
 def _trees(profile: TreeProfile) -> str:
@@ -171,14 +171,14 @@ def _logarithmic_if_wide(axes: Any, values: np.ndarray) -> None:
 
 
 def _places(axes: Any, values: np.ndarray) -> np.ndarray:
-    """Return where values lie along the horizontal axis, as shares of its length."""
+    """Return the positions of values along the horizontal axis, as fractions of its length."""
     points = axes.transData.transform(np.column_stack([values, np.ones(values.size)]))
     places: np.ndarray = axes.transAxes.inverted().transform(points)[:, 0]
     return places
 
 
 def _whole(value: float, _: int) -> str:
-    """Return a number at an axis."""
+    """Return the label of a tick."""
     return f"{value:,.0f}"
 
 
@@ -187,7 +187,7 @@ def _sentence(text: str) -> str:
 
 
 def _drawing(name: str, title: str, caption: str, draw: Callable[[Any], None], *, wide: bool = False) -> Drawing:
-    """Return a figure drawn by a function of its axes."""
+    """Return a figure drawn by a function of the axes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -220,7 +220,7 @@ def _drawing(name: str, title: str, caption: str, draw: Callable[[Any], None], *
 
 
 def _for_the_page(svg: str, name: str, title: str, caption: str) -> str:
-    """Return an SVG document as an element of a page: with the page's colours, ids of its own, and words for it."""
+    """Return an SVG document as an element of a page, with the page's colours, unique ids and a description."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<title>.*?</title>\s*", "", svg, flags=re.DOTALL)

@@ -47,7 +47,7 @@ TIMINGS = 7
 """How often each tree is timed; the fastest counts."""
 
 FEW, OFTEN = 16, 100
-"""So many queries, asked so often, are what a warm time is measured with."""
+"""The number of queries and of repetitions for warm times."""
 
 
 class Trial(NamedTuple):
@@ -152,7 +152,7 @@ def trials_by_leaf_multiplier(data: LabelledSet, multipliers: Sequence[float] = 
 
 
 def trials_by_shots(data: LabelledSet, shots: Sequence[int] = SHOTS) -> list[Trial]:
-    """Return error, work and time for so many examples of each class, at ``c = 4`` (panel d)."""
+    """Return error, work and time by the number of examples of each class, at ``c = 4`` (panel d)."""
     sets = {}
     for n_shots in shots:
         kept = few_of_each(data.y, n_shots)

@@ -60,7 +60,7 @@ def _measured(
 
 
 def _tree(data: CaptionedImages, n_trees: int, n_passes: int) -> ContextualMemoryTree:
-    """Return a tree with all captions, taught by asking it for each of them, itself left out, in so many passes."""
+    """Return a tree with all captions, trained with queries for each of them, itself left out."""
     tree = ContextualMemoryTree(n_trees=n_trees, n_threads=1, random_state=0)
     ids = tree.insert(data.captions)
     if n_passes > 0:
@@ -149,7 +149,7 @@ def plot(outcomes: Sequence[Outcome], folder: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> list[Outcome]:
     """Run the command line; return the outcomes."""
     parser = make_parser(__doc__)
-    parser.add_argument("--images", type=int, help="use no more than so many images of each part")
+    parser.add_argument("--images", type=int, help="largest number of images of each part")
     parser.add_argument("--components", type=int, default=64, help="of the KD-tree's keys (default: 64)")
     options = parser.parse_args(arguments)
     if options.data is None:

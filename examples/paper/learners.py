@@ -1,4 +1,4 @@
-"""The learners that the paper compares, each in the manner of scikit-learn's classifiers.
+"""The learners that the paper compares, with the interface of scikit-learn's classifiers.
 
 The paper's own is :class:`MemoryTreeClassifier`, a single tree whose memories are the examples. ``CMTClassifier`` of
 the package is another thing: its memories are classes, and a linear scorer for each decides.
@@ -60,7 +60,7 @@ class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def update(self, X: Any, y: Any, ids: np.ndarray, n_passes: int) -> None:
-        """QUERY for examples that are stored and UPDATE, so many times.
+        """QUERY for stored examples and UPDATE, in ``n_passes`` passes.
 
         An example's own memory is not among its answers, unless there is no other of its class.
         """

@@ -1,4 +1,4 @@
-"""Figure 4: how learners do that are asked about each example before they learn it.
+"""Figure 4: learners that predict each example before they learn it.
 
     python examples/paper/progressive.py --data path/to/folder
 
@@ -25,7 +25,7 @@ from cmt_numba.evaluation import ProgressiveResult, growing_batches, progressive
 
 SYNTHETIC, AGAINST_ALL = "synthetic, 100 shots", "one against all"
 EARLY = 3
-"""The errors of the first so many examples of each class are printed."""
+"""Errors are printed for the first examples of each class, up to these numbers."""
 
 
 def learners() -> dict[str, Any]:
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, dict[str, Progress
             made = name == SYNTHETIC
             data = synthetic(options.classes, options.shots) if made else labelled(options.data, name)
             results[name] = validate(data, options.share)
-            print_results(f"{name}: {data.X.shape[0]} examples, each asked about before it is learned", results[name])
+            print_results(f"{name}: {data.X.shape[0]} examples, each predicted before it is learned", results[name])
     print("\nPaper: its tree is far better than one against all and the logarithmic-time trees while there are few")
     print("examples of each class.")
     plot(results, options.output)

@@ -18,7 +18,7 @@ The folder given by ``--data`` is expected to hold, as far as it is there:
     features of image ``i`` in row ``i``. The paper used this set as well.
 
 What ``public_data.py`` downloads is read from the same folder. Texts become tf-idf words, everything is of unit length,
-and whatever is drawn is drawn from fixed seeds.
+and random samples have fixed seeds.
 
 ``asv_benchmarks/labelled_sets.py`` reads the same folder for the benchmarks. The two share no code, so that a change of
 an experiment here never changes what is measured there.
@@ -75,13 +75,13 @@ def few_of_each(labels: np.ndarray, n_shots: int) -> np.ndarray:
 
 
 def tfidf_words(texts: list[str], queries: list[str]) -> tuple[Any, Any]:
-    """Return two lists of texts as tf-idf words, of which the first says how rare a word is."""
+    """Return two lists of texts as tf-idf vectors; the first determines document frequencies."""
     words = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
     return words.fit_transform(texts), words.transform(queries)
 
 
 def wikipara(folder: Path, n_shots: int) -> LabelledSet:
-    """Return so many paragraphs of each article, and all paragraphs of the test part."""
+    """Return ``n_shots`` paragraphs of each article, and all paragraphs of the test part."""
     train, test = (read_lines(folder / f"wikipara1k/{part}.jsonl.gz") for part in ("train", "test"))
     labels, answers = (np.array([line["label"] for line in part]) for part in (train, test))
     kept = few_of_each(labels, n_shots)
@@ -90,7 +90,7 @@ def wikipara(folder: Path, n_shots: int) -> LabelledSet:
 
 
 def bible(folder: Path) -> LabelledSet:
-    """Return the verses of the King James Version, asked for in the American Standard Version."""
+    """Return the verses of the King James Version, with queries from the American Standard Version."""
     texts = [line["text"] for line in read_lines(folder / "bible/verses.jsonl.gz")]
     asked = [i for i, text in enumerate(texts) if text.get("ASV")]
     asked = np.random.default_rng(0).permutation(asked)[:MOST_QUERIES].tolist()
@@ -105,20 +105,20 @@ def _some_to_learn(X: Any, y: np.ndarray, learned: np.ndarray, asked: np.ndarray
 
 
 def omniglot(folder: Path, n_drawers: int) -> LabelledSet:
-    """Return characters by so many drawers, and as queries those by the drawers from the tenth on."""
+    """Return characters by the first ``n_drawers`` drawers, and as queries those from the tenth drawer on."""
     data = np.load(folder / "omniglot_background/hog.npz")
     return _some_to_learn(data["X"], data["y"], data["drawer"] < n_drawers, data["drawer"] >= 10)
 
 
 def coil(folder: Path, n_views: int) -> LabelledSet:
-    """Return objects from so many angles, and all other views as queries."""
+    """Return ``n_views`` views of each object, and all other views as queries."""
     data = np.load(folder / "coil100/mobilenet.npz")
     seen = data["angle"] % (360 // n_views) == 0
     return _some_to_learn(data["X"], data["y"], seen, ~seen)
 
 
 def aloi(folder: Path, n_shots: int) -> LabelledSet:
-    """Return so many views of each of ALOI's 1,000 objects, the paper's own set, and up to ten others as queries."""
+    """Return ``n_shots`` views of each of ALOI's 1,000 objects (the paper's set), and up to ten others as queries."""
     X, y = public_data.aloi(folder)
     kept = few_of_each(y, y.size)
     shots = few_of_each(y[kept], min(n_shots, 98))
