@@ -17,7 +17,7 @@ FLOORS = (
     ("metrics", "rewards", "persistence"),
     ("tree",),
     ("estimators", "journal", "sizing"),
-    ("formats", "evaluation"),
+    ("formats", "evaluation", "_warmup"),
     ("report",),
     ("cli",),
     ("__init__", "__main__"),

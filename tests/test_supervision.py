@@ -200,10 +200,10 @@ def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes
     head = with_labels(new_head(parameters), check_rows(form(np.eye(d))))
     questions, order = Questions(checked, checked), np.arange(len(rows))
     duals = new_duals(1.0, np.bincount(labels, minlength=d)[labels])
-    measure_gaps(state, head, questions, order, labels, ALL_LABELS)
+    measure_gaps(state, head, questions, order, labels, ALL_LABELS, duals)
     for _ in range(n_passes):
         head.counters[0, NEXT_ROW] = 0
-        while learn_labels(state, head, questions, order, labels, order.size, ALL_LABELS, duals) != DONE:
+        while learn_labels(state, head, questions, order, labels, order.size, ALL_LABELS, duals, False) != DONE:
             head = with_more_cells(head)
     return head, state, questions
 

@@ -26,6 +26,8 @@ meanwhile is raised when this is done, after some seconds at most. For numba rea
 generators, once each. One that an exception leaves is at its end, and from then on every compilation in the process
 fails with ``RuntimeError: generator raised StopIteration``. Later calls are as fast as without.
 
+If something is compiled and that takes longer than a second, the logger "cmt_numba" says so once, as a warning.
+
 Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.
 """
 
@@ -40,6 +42,7 @@ from numba import njit
 from numba.core.registry import CPUDispatcher
 
 from .inlining import PartCompiler
+from .notice import compiling
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -64,13 +67,20 @@ def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             signal.raise_signal(signal.SIGINT)
 
 
+def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compile a function for arguments, or load it, and say so if it is compiled and that takes long."""
+    before = dispatcher.stats.cache_misses.total()
+    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before):
+        return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
+
+
 def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator as the one given, for functions that are compiled without an interrupt in between."""
 
     def decorated(function: Any) -> Any:
         dispatcher = decorate(function)
         if dispatcher is not function:  # numba is not told to leave functions as they are
-            dispatcher._compile_for_args = partial(uninterrupted, dispatcher._compile_for_args)
+            dispatcher._compile_for_args = partial(uninterrupted, partial(_with_notice, dispatcher))
         return dispatcher
 
     return decorated

@@ -307,11 +307,11 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             # get further examples the gaps become smaller, and half of those measured make room for new ones.
             self.head_.gaps[:] *= 0.5
             self._n_measured = n_examples
-        measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
         duals = new_duals(self.aggressiveness, self._n_of_label[labels])
+        measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort, duals)
 
         def learn(order: np.ndarray) -> int:
-            return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals))
+            return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals, False))
 
         self._train_in_passes(n_rows, duals.settled, learn)
 
