@@ -3,12 +3,13 @@
 Each constant is halved and doubled, some are taken to an extreme too, and what depends on it is run anew::
 
     python asv_benchmarks/measure_sensitivity.py --data path/to/folder --results sensitivity.jsonl
-    python asv_benchmarks/measure_sensitivity.py --results sensitivity.jsonl --only classifier  # of sets that need none
+    python asv_benchmarks/measure_sensitivity.py --results sensitivity.jsonl  # only sets that need no data
 
-Prints a table for each estimator: for every constant, and every set that it is measured on, the error and the
-processor time to train and to answer with the constant halved, as it is, and doubled. The classifiers also say how many
-labels they look at for a row, which no other work of the machine changes. Everything is the mean over two seeds. What
-is in the file of results already is not run again, so the script can be stopped at any time. ``--print`` runs nothing.
+Prints the tables of ``docs/tuning.md``, one for each estimator: for every constant the error, the labels looked at for
+a row, and the processor time to train and to answer with the constant halved, as it is, and doubled, in the mean over
+the sets that it is measured on and over two seeds; and the set whose error changes most. Labels looked at are the cost
+that no other work of the machine changes. What is in the file of results already is not run again, so the script can be
+stopped at any time. ``--print`` runs nothing.
 
 Constants are frozen into kernels when these are compiled. So each value of one that kernels read has a process of its
 own, where the kernels that depend on it are compiled anew, and not kept; all others come from numba's cache. The values
@@ -155,7 +156,10 @@ def all_runs(estimators: list[str], has_data: bool, has_time: bool) -> Iterator[
 
     yield Run(None, 1.0, possible(tuple(dict.fromkeys(case for constant in constants for case in constant.cases))))
     for constant in constants:
-        for factor in (*FACTORS, *constant.extremes):
+        for factor in FACTORS:
+            yield Run(constant, factor, possible(constant.cases))
+    for constant in constants:
+        for factor in constant.extremes:
             yield Run(constant, factor, possible(constant.cases))
 
 
@@ -176,39 +180,50 @@ def execute(runs: list[Run], data: Path | None, results: Path) -> None:
         subprocess.run(command, stdout=file, check=False)  # whatever fails is said to be not measured
 
 
-def _triple(constant: Constant, case: str, results: dict[str, dict[str, Any]], show: Callable[[Any], str]) -> str:
-    factors = [0.5, None, 2.0]
-    texts = []
-    for factor in factors:
-        key = Run(constant if factor else None, factor or 1.0, ()).key
-        outcome = results.get(key, {}).get(case)
-        texts.append("not measured" if outcome is None else show(outcome))
-    further = []
-    for factor in constant.extremes:
-        outcome = results.get(Run(constant, factor, ()).key, {}).get(case)
-        if outcome is not None:
-            further.append(f"{factor:g}x: {show(outcome)}")
-    return " / ".join(texts) + (f" ({', '.join(further)})" if further else "")
+def _outcomes(constant: Constant, factor: float, results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return what there is of a constant's sets with a factor, by set; with 1.0 everything is as it is."""
+    found = results.get(Run(constant if factor != 1.0 else None, factor, ()).key, {})
+    return {case: found[case] for case in constant.cases if case in found}
+
+
+def _error(outcome: dict[str, Any]) -> float:
+    return float(np.mean(outcome["errors"][: len(SEEDS)]))
+
+
+def _row(constant: Constant, results: dict[str, dict[str, Any]]) -> list[str]:
+    """Return a row of the table: means over the sets that were run with all factors."""
+    value = getattr(importlib.import_module(f"cmt_numba.{constant.module}"), constant.name)
+    row = [f"`{constant.module.split('.')[-1]}.{constant.name}`", f"{value:.4g}", constant.trades]
+    factors = (0.5, 1.0, 2.0, *constant.extremes)
+    found = {factor: _outcomes(constant, factor, results) for factor in factors}
+    cases = [case for case in constant.cases if all(case in found[factor] for factor in (0.5, 1.0, 2.0))]
+    if not cases:
+        return [*row, *["not measured"] * 5]
+    factors = tuple(factor for factor in factors if all(case in found[factor] for case in cases))
+
+    def means(of: Callable[[Any], float], form: str) -> str:
+        numbers = [f"{np.mean([of(found[factor][case]) for case in cases]):{form}}" for factor in factors]
+        further = [f"{number} at {factor:g}x" for number, factor in zip(numbers[3:], factors[3:], strict=True)]
+        return " / ".join(numbers[:3]) + (f" ({', '.join(further)})" if further else "")
+
+    changes = [
+        (_error(found[factor][case]) - _error(found[1.0][case]), case, factor)
+        for factor in (0.5, 2.0)
+        for case in cases
+    ]
+    change, case, factor = max(changes, key=lambda entry: abs(entry[0]))
+    most = f"{change:+.4f}, {case}, {'half' if factor == 0.5 else 'double'}" if change else "none"
+    row += [means(_error, ".4f"), most]
+    row.append("" if np.isnan(found[1.0][cases[0]]["candidates"]) else means(lambda o: o["candidates"], ".0f"))
+    return [*row, means(lambda o: o["train_seconds"], ".2f"), means(lambda o: o["query_microseconds"], ".0f")]
 
 
 def describe(estimator: str, results: dict[str, dict[str, Any]]) -> str:
     """Return the table of an estimator's constants."""
-    rows = []
-    for constant in CONSTANTS[estimator]:
-        module = importlib.import_module(f"cmt_numba.{constant.module}")
-        for case in constant.cases:
-            shows: list[Callable[[Any], str]] = [
-                lambda outcome: f"{np.mean(outcome['errors'][: len(SEEDS)]):.4f}",
-                lambda outcome: f"{outcome['train_seconds']:.2f}",
-                lambda outcome: f"{outcome['query_microseconds']:.0f}",
-                lambda outcome: f"{outcome['candidates']:.0f}",
-            ]
-            value = getattr(module, constant.name)
-            rows.append(
-                [f"`{constant.name}`", f"{value:.4g}", case, *(_triple(constant, case, results, s) for s in shows)]
-            )
-    headers = ["constant", "value", "set", "error", "train s", "us a query", "labels looked at"]
-    return tabulate(rows, headers, tablefmt="github", disable_numparse=True)
+    headers = ["constant", "value", "what it trades", "error: half / as it is / double", "largest change on one set"]
+    headers += ["labels looked at", "train s", "us a query"]
+    rows = [_row(constant, results) for constant in CONSTANTS[estimator]]
+    return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True)
 
 
 def describe_noise(results: dict[str, dict[str, Any]]) -> str:
@@ -217,7 +232,7 @@ def describe_noise(results: dict[str, dict[str, Any]]) -> str:
         [case, f"{np.mean(outcome['errors']):.4f}", f"{np.std(outcome['errors'], ddof=1) / len(SEEDS) ** 0.5:.4f}"]
         for case, outcome in results.get("as it is", {}).items()
     ]
-    return tabulate(rows, ["set", "error", "standard error of a mean of two"], tablefmt="github", disable_numparse=True)
+    return tabulate(rows, ["set", "error", "standard error of a mean of two"], tablefmt="pipe", disable_numparse=True)
 
 
 def main() -> None:

@@ -49,6 +49,13 @@ def _fewer(data: LabelledSet) -> LabelledSet:
     return data._replace(queries=data.queries[kept], answers=data.answers[kept])
 
 
+def _of_classes(data: LabelledSet, n: int) -> LabelledSet:
+    """Return so many of the classes."""
+    kept = np.random.RandomState(0).permutation(np.unique(data.y))[:n]
+    rows, asked = np.isin(data.y, kept), np.isin(data.answers, kept)
+    return LabelledSet(data.X[rows], data.y[rows], data.queries[asked], data.answers[asked])
+
+
 def _classified(data: LabelledSet, n_batches: int = 1, **options: Any) -> Case:
     data = _fewer(data)
     parts = np.array_split(np.arange(data.y.size), n_batches)
@@ -229,31 +236,34 @@ def _taught(data: LabelledSet, loss: str) -> Case:
     return run
 
 
+def _articles(folder: Path) -> LabelledSet:
+    return _of_classes(texts_with_labels(folder, "wikipara1k", 3), 400)
+
+
 CASES: dict[str, Callable[[Any], Case]] = {
     "synthetic": lambda folder: _classified(synthetic(300, 30)),
     "coil100": lambda folder: _classified(coil(folder, 4)),
     "coil100, 18 views": lambda folder: _classified(coil(folder, 18)),
-    "omniglot": lambda folder: _classified(omniglot(folder, 5)),
+    "omniglot": lambda folder: _classified(_of_classes(omniglot(folder, 5), 300)),
+    "omniglot, all classes": lambda folder: _classified(omniglot(folder, 5)),
     "clinc150, 5 shots": lambda folder: _classified(texts_with_labels(folder, "clinc150", 5)),
-    "clinc150, 100 shots": lambda folder: _classified(texts_with_labels(folder, "clinc150", 100)),
-    "wikipara1k": lambda folder: _classified(texts_with_labels(folder, "wikipara1k", 3)),
-    "wikipara1k, 200 candidates": lambda folder: _classified(
-        texts_with_labels(folder, "wikipara1k", 3), n_candidates=200
-    ),
-    "wikipara1k, online": lambda folder: _classified(texts_with_labels(folder, "wikipara1k", 3), n_batches=20),
+    "clinc150, 30 shots": lambda folder: _classified(texts_with_labels(folder, "clinc150", 30)),
+    "wikipara1k": lambda folder: _classified(_articles(folder)),
+    "wikipara1k, 50 candidates": lambda folder: _classified(_articles(folder), n_candidates=50),
+    "wikipara1k, online": lambda folder: _classified(_articles(folder), n_batches=20),
     "bible": lambda folder: _classified(bible(folder, 1, "BBE")),
     "clinc150, softmax": lambda folder: _classified(texts_with_labels(folder, "clinc150", 5), loss="softmax"),
-    "omniglot, softmax": lambda folder: _classified(omniglot(folder, 5), loss="softmax"),
+    "omniglot, softmax": lambda folder: _classified(_of_classes(omniglot(folder, 5), 300), loss="softmax"),
     "coil100, neighbours": lambda folder: _first_neighbours(coil(folder, 4)),
-    "wikipara1k, neighbours": lambda folder: _first_neighbours(texts_with_labels(folder, "wikipara1k", 3)),
-    "bibtex": lambda folder: _labelled(read_set(folder / "bibtex"), 3000),
-    "delicious": lambda folder: _labelled(read_set(folder / "delicious"), 2000),
-    "debian_depends": lambda folder: _labelled(read_set(folder / "debian_depends"), 4000),
+    "wikipara1k, neighbours": lambda folder: _first_neighbours(_articles(folder)),
+    "bibtex": lambda folder: _labelled(read_set(folder / "bibtex"), 2000),
+    "delicious": lambda folder: _labelled(read_set(folder / "delicious"), 1000),
+    "debian_depends": lambda folder: _labelled(read_set(folder / "debian_depends"), 3000),
     "flickr8k": lambda folder: _retrieved(folder, "value"),
     "flickr8k, by key": lambda folder: _retrieved(folder, "key"),
     "flickr8k, feedback": _fed_back,
     "tree, dense": lambda folder: _found(synthetic(300, 20)),
-    "tree, sparse": lambda folder: _found(texts_with_labels(folder, "wikipara1k", 3)),
+    "tree, sparse": lambda folder: _found(_articles(folder)),
     "tree, bounded": lambda folder: _bounded(synthetic(300, 20)),
     "tree, among": lambda folder: _among(synthetic(300, 20)),
     "tree, ranking": lambda folder: _taught(texts_with_labels(folder, "clinc150", 5), "ranking"),
