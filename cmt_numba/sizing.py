@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._forest.invariants.trees import levels
-from ._forest.rows import Rows, as_matrix
+from ._forest.rows import Rows
 from ._forest.state import (
     CODE_MARKS,
     LEAF,
@@ -187,7 +187,7 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
     """Return such a function for features that are as common, and as often together, as in a sample."""
     distinct = _distinct_like(sample)
     tree = ContextualMemoryTree(1, leaf_multiplier=leaf_multiplier, n_threads=1, random_state=0)
-    tree.insert(as_matrix(sample))
+    tree._insert_rows(sample)
     state = tree._allocated()
     likeness: list[float] = []
     for places in levels(state, 0):

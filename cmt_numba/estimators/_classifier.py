@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from .._forest.hits import no_hits
-from .._forest.rows import Rows, as_matrix
+from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.candidates import Questions
 from .._heads.examples import (
@@ -255,7 +255,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         questions = Questions(routed(rows), rows)
         self._begin_training()
         if self.loss == "mira" and known.any():
-            further = check_rows(as_matrix(rows)[known])
+            further = rescaled(rows.take(known))
             self.head_ = with_examples_in_means(self.head_, further, labels[known])
         self._teach_routers(questions.routed, labels, afresh=afresh)
         if self.n_head_passes > 0:

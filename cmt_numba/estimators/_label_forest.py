@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from .._concurrency.workers import share_rows
 from .._forest.allocation import most_cells_in_use, with_tables
-from .._forest.rows import Rows, as_matrix, keep_heaviest, normalize_rows
+from .._forest.rows import Rows, as_matrix, keep_heaviest, rescaled
 from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_END
 from .._heads.candidates import Effort, Questions, score_labels
 from .._heads.label_scorers import (
@@ -160,18 +160,18 @@ class LabelForest(SavableEstimator, BaseEstimator):
         lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
         means = check_rows(sums, sparse=rows.sparse)
         head = with_labels(without_digest(self.head_), means, lengths)
-        return head, self.forest_.insert(as_matrix(routed(means)))
+        return head, self.forest_._insert_rows(rescaled(routed(means)))
 
     def _recover_labels(self, n_labels: int) -> None:
         """Let there be no labels but the first ones, after a change that was broken off."""
-        self.forest_._put_right(n_labels)
+        self.forest_._roll_back(n_labels)
         if self.head_.parameters.sparse:
             # New labels may have been given tables that were free: lists of these are begun anew.
             self.head_ = with_tables(self.head_, most_cells_in_use(self.head_))
 
     def _teach_routers(self, routed_rows: Rows, labels: np.ndarray, *, afresh: bool) -> None:
         if self.n_router_passes > 0:
-            self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh, progress=False)
+            self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh)
 
     def _train_in_passes(self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray], int]) -> None:
         """Have ``learn`` train the head on rows in random order."""
@@ -268,7 +268,4 @@ def routed(rows: Rows) -> Rows:
     values, indices = np.empty_like(rows.values), np.empty_like(rows.indices)
     offsets = np.zeros_like(rows.offsets)
     end = keep_heaviest(rows, _CELLS_ROUTED, values, indices, offsets)
-    values = values[:end].copy()
-    unit = np.empty_like(values)
-    normalize_rows(values, offsets, 0, offsets.size - 1, unit)
-    return Rows(unit, indices[:end].copy(), offsets, rows.n_features, True)
+    return rescaled(Rows(values[:end].copy(), indices[:end].copy(), offsets, rows.n_features, True))

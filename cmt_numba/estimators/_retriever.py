@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._concurrency.workers import share_rows
 from .._forest.hits import Hits, no_hits
-from .._forest.rows import Rows, as_matrix
-from .._forest.state import NEXT_ID, NONE
+from .._forest.rows import Rows, as_matrix, rescaled
+from .._forest.state import NONE
 from .._heads.ridge import (
     Expectation,
     ExpectationParameters,
@@ -267,28 +267,31 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         """Store memories, and learn from them."""
         if self.search_ == "value":
             vectors = self._components.reduced(values)
-            entries = self._insert_distinct(digests_of(vectors), vectors)
+            entries = self._insert_distinct(digests_of(vectors), self._forest_rows(vectors))
             self._memories = self._memories.with_more(values, entries)
             self._learn_values(rows, vectors, entries, afresh=afresh)
         else:
-            self._memories = self._memories.with_more(values, self.forest_.insert(as_matrix(rows)))
+            self._memories = self._memories.with_more(values, self.forest_._insert_rows(rescaled(rows)))
 
-    def _insert_distinct(self, digests: list[bytes], keys: Any) -> np.ndarray:
+    def _forest_rows(self, vectors: np.ndarray) -> Rows:
+        """Return values, or expectations of them, as rows for the forest."""
+        return check_rows(vectors, n_threads=self.forest_._most_threads())
+
+    def _insert_distinct(self, digests: list[bytes], keys: Rows) -> np.ndarray:
         """Insert those keys into the forest that are not there, by their digests, and return what each is there.
 
         They are there when the tables name them.
         """
-        state = self.forest_._state
-        first = 0 if state is None else int(state.keys.totals[NEXT_ID])
+        first = self.forest_._next_id()
         entries = self._distinct.number(digests, first)
         new, of_rows = np.unique(entries, return_index=True)
         of_rows = of_rows[new >= first]
         if of_rows.size > 0:
-            self.forest_.insert(keys[of_rows])
+            self.forest_._insert_rows(keys.take(of_rows))
         return entries
 
     def _recover(self) -> None:
-        self.forest_._put_right()
+        self.forest_._roll_back()
         self._forget_keys(np.setdiff1d(self.forest_.ids, self._memories.keys))
         self._distinct = self._distinct.only(self._memories.keys)
 
@@ -296,7 +299,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         """Take out of the forest what the tables do not name any more."""
         self._distinct.forget(keys)
         if keys.size > 0:
-            self.forest_.remove(keys)
+            self.forest_._remove_ids(keys)
 
     def _learn_values(self, rows: Rows, vectors: np.ndarray, entries: np.ndarray, *, afresh: bool) -> None:
         self.expectation_ = with_features(self.expectation_, rows)
@@ -306,7 +309,8 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             order = self._orders.permutation(rows.n_rows)
             learn_expectations(self.expectation_, rows, order, targets, duals, float(self.regularization))
         if self.n_router_passes > 0:
-            self.forest_.teach(self._expected(rows), entries, n_passes=self.n_router_passes, afresh=afresh)
+            expected = self._forest_rows(self._expected(rows))
+            self.forest_._teach_rows(expected, entries, self.n_router_passes, afresh)
 
     @changes_at_once
     def feedback(self, X: Any, ids: Any, rewards: Any) -> CMTRetriever:
@@ -361,18 +365,19 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         entries = self._memories.entries_of(found)
         best = rewards[pairs, rank] >= _WORTH_KEEPING
         if np.any(best):
-            self.forest_.teach(self._expected(rows)[pairs[best]], entries[best])
+            expected = self._forest_rows(self._expected(rows)[pairs[best]])
+            self.forest_._teach_rows(expected, entries[best])
 
     def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
-        matrix = as_matrix(rows)
+        rows = rescaled(rows)
         hits = no_hits(*ids.shape)._replace(ids=self._memories.entries_of(ids))
-        self.forest_.update(matrix, hits, rewards)
+        self.forest_._update_rows(rows, hits, rewards)
         worth = np.where(ids == NONE, 0.0, rewards)
         best = worth.argmax(axis=1)
         kept = np.flatnonzero(worth[np.arange(best.size), best] >= _WORTH_KEEPING)
         if kept.size > 0:
-            owners, keys = ids[kept, best[kept]], matrix[kept]
-            entries = self._insert_distinct(digests_of_keys(check_rows(keys), owners), keys)
+            owners, keys = ids[kept, best[kept]], rows.take(kept)
+            entries = self._insert_distinct(digests_of_keys(keys, owners), keys)
             self._memories = self._memories.with_keys(entries, owners)
 
     @changes_at_once
@@ -436,7 +441,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             raise ValueError('keys are not stored where search is by value: use search="key"')
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
         self._memories.rows_of(ids)
-        self.forest_.replace(self._memories.entries_of(ids), as_matrix(rows))
+        self.forest_._replace_rows(self._memories.entries_of(ids), rescaled(rows))
         return self
 
     @changes_at_once
@@ -467,7 +472,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         values, entries = self._memories.values.accept(y, ids.size), None
         if self.search_ == "value":
             vectors = self._components.reduced(values)
-            entries = self._insert_distinct(digests_of(vectors), vectors)
+            entries = self._insert_distinct(digests_of(vectors), self._forest_rows(vectors))
         self._set_memories(self._memories.with_values(ids, values, entries))
         return self
 
@@ -577,13 +582,14 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         memories = self._memories
         if self.search_ == "value":
             expected = self._expected(rows)
-            hits = self.forest_.query(expected, k, self.n_probes or _VALUE_LEAVES * (self.n_trees or _VALUE_TREES))
+            n_leaves = self.n_probes or _VALUE_LEAVES * (self.n_trees or _VALUE_TREES)
+            hits = self.forest_._query_rows(self._forest_rows(expected), k, n_leaves)
             lengths = np.linalg.norm(expected, axis=1)[:, None].astype(np.float32)
             scores = np.where(hits.ids == NONE, hits.scores, np.clip(hits.scores * lengths, 0.0, 1.0))
             return hits._replace(ids=memories.owners_of(hits.ids), scores=scores)
         several = memories.keys.size > memories.ids.size  # keys of some memory
         wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest_.n_memories)) if several else k
-        hits = self.forest_.query(as_matrix(rows), wanted, self.n_probes)
+        hits = self.forest_._query_rows(rescaled(rows), wanted, self.n_probes)
         hits = hits._replace(ids=memories.owners_of(hits.ids))
         return _each_once(hits, k) if several else hits
 
