@@ -12,15 +12,17 @@ from ._engine.files import StoredForest
 from ._forest.eviction import EVICTIONS
 from ._forest.hits import Hits, without_own
 from ._forest.rows import Rows, as_matrix
-from ._forest.state import (
-    MOST_MEMORIES,
-    NONE,
-)
+from ._forest.state import MOST_MEMORIES, NONE
 from ._validation import (
     MOST_REROUTES,
     MOST_WANTED,
+    Checked,
+    Constraint,
+    Integer,
+    OneOf,
+    Optional,
+    Real,
     check_among,
-    check_choice,
     check_hits,
     check_ids,
     check_integer,
@@ -37,12 +39,24 @@ from .rewards import Reward
 ROUTER_LOSSES = ("squared", "logistic", "mira")
 SCORER_LOSSES = ("ranking", "mira", "regression")
 
-_KIND = "ContextualMemoryTree"  # of what is in a file
+OPTIONS: dict[str, Constraint] = {
+    "n_trees": Integer(1, 2**15),
+    "alpha": Real(0.0, 1.0, above=True),
+    "leaf_multiplier": Real(0.0, 2.0**20, above=True),
+    "n_reroutes": Integer(0, MOST_REROUTES),
+    "router_loss": OneOf(ROUTER_LOSSES),
+    "router_learning_rate": Real(0.0, 1e6, above=True),
+    "sure_margin": Real(0.0, 1e6),
+    "scorer_loss": OneOf(SCORER_LOSSES),
+    "scorer_learning_rate": Real(0.0, 1e6, above=True),
+    "max_memories": Optional(Integer(1, MOST_MEMORIES)),
+    "eviction": OneOf(EVICTIONS),
+    "n_threads": Optional(Integer(1, 2**15)),
+    "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
+}
+"""The options of a tree. Estimators check theirs by the same constraints."""
 
 _ROWS_IN_A_BLOCK = 256  # of ``learn``: they all see the trees as the block before has left them
-_INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
-_ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
-_REMOVALS_IN_A_STEP = 1000
 
 
 class ContextualMemoryTree(StoredForest):
@@ -144,25 +158,11 @@ class ContextualMemoryTree(StoredForest):
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
-        options = {
-            "n_trees": check_integer("n_trees", n_trees, 1, 2**15),
-            "alpha": check_real("alpha", alpha, 0.0, 1.0, above=True),
-            "leaf_multiplier": check_real("leaf_multiplier", leaf_multiplier, 0.0, 2.0**20, above=True),
-            "n_reroutes": check_integer("n_reroutes", n_reroutes, 0, MOST_REROUTES),
-            "router_loss": check_choice("router_loss", router_loss, ROUTER_LOSSES),
-            "router_learning_rate": check_real("router_learning_rate", router_learning_rate, 0.0, 1e6, above=True),
-            "sure_margin": check_real("sure_margin", sure_margin, 0.0, 1e6),
-            "scorer_loss": check_choice("scorer_loss", scorer_loss, SCORER_LOSSES),
-            "scorer_learning_rate": check_real("scorer_learning_rate", scorer_learning_rate, 0.0, 1e6, above=True),
-        }
-        if max_memories is not None:
-            max_memories = check_integer("max_memories", max_memories, 1, MOST_MEMORIES)
-        check_choice("eviction", eviction, EVICTIONS)
-        if n_threads is not None:
-            n_threads = check_integer("n_threads", n_threads, 1, 2**15)
-        super().__init__(
-            options, max_memories=max_memories, eviction=eviction, n_threads=n_threads, seed=check_seed(random_state)
-        )
+        given = locals()
+        checked = {name: constraint.check(name, given[name]) for name, constraint in OPTIONS.items()}
+        apart = {name: checked.pop(name) for name in ("max_memories", "eviction", "n_threads", "random_state")}
+        losses = {"router_loss": ROUTER_LOSSES.index(router_loss), "scorer_loss": SCORER_LOSSES.index(scorer_loss)}
+        super().__init__(checked | losses, seed=check_seed(apart.pop("random_state")), **apart)
 
     def _set_up(self, options: dict[str, Any], n_threads: int | None) -> None:
         ContextualMemoryTree.__init__(self, **options, n_threads=n_threads, random_state=0)

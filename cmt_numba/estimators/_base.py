@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._concurrency.guard import Guard, Guarded, changes
 from .._forest.structures import writeable
+from .._validation import Constraint
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, write_object
 from ._checks import check_parts
@@ -87,6 +88,21 @@ class SavableEstimator(Guarded):
     """
 
     _kind: ClassVar[str]
+    _constraints: ClassVar[dict[str, Constraint]]  # of each parameter
+    _fit_only: ClassVar[frozenset[str]]  # parameters without effect once there is a forest
+
+    def _check_parameters(self) -> None:
+        """Check the parameters that can be set at any time."""
+        for name, constraint in self._constraints.items():
+            if name not in self._fit_only:
+                constraint.check(name, getattr(self, name))
+
+    def _check_all_parameters(self) -> None:
+        """Check all parameters."""
+        self._check_parameters()
+        for name, constraint in self._constraints.items():
+            if name in self._fit_only:
+                constraint.check(name, getattr(self, name))
 
     def _roll_back(self) -> None:
         """Put right what a change that was broken off has left, if one was. May itself be broken off."""

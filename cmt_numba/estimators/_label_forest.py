@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -27,10 +27,11 @@ from .._heads.label_scorers import (
     without_digest,
     without_negligible_weights,
 )
-from .._validation import check_integer, check_jobs, check_passes, check_real, check_rows
-from ..tree import ContextualMemoryTree
+from .._validation import Constraint, Flag, Integer, Optional, Real, check_jobs, check_rows
+from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import SavableEstimator
 from ._input import checked_matrix
+from ._options import FIT_ONLY, OF_ALL, PASSES
 
 # Labels that are looked at for a row.
 _FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
@@ -69,6 +70,16 @@ class LabelForest(SavableEstimator, BaseEstimator):
     """
 
     _lightest_listed = 0.0
+    _fit_only = FIT_ONLY | {"n_trees"}
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        **OF_ALL,
+        "n_candidates": Optional(Integer(1)),
+        "n_router_passes": PASSES,
+        "n_head_passes": PASSES,
+        "aggressiveness": Real(0.0, 1e6, above=True),
+        "leaf_multiplier": Optional(OPTIONS["leaf_multiplier"]),
+        "store_examples": Flag(),
+    }
 
     def __init__(
         self,
@@ -98,24 +109,6 @@ class LabelForest(SavableEstimator, BaseEstimator):
         self.store_examples = store_examples
         self.n_jobs = n_jobs
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        check_passes("n_router_passes", self.n_router_passes, 0)
-        check_passes("n_head_passes", self.n_head_passes, 0)
-        check_real("aggressiveness", self.aggressiveness, 0.0, 1e6, above=True)
-        if self.n_probes is not None:
-            check_integer("n_probes", self.n_probes, 1)
-        if self.n_candidates is not None:
-            check_integer("n_candidates", self.n_candidates, 1)
-        if not isinstance(self.store_examples, bool | np.bool_):
-            raise TypeError(f"store_examples must be True or False, not {self.store_examples!r}")
-
-    def _check_all_parameters(self) -> None:
-        """Check the parameters that can be set at any time, and those that count at the first examples only."""
-        self._check_parameters()
-        check_random_state(self.random_state)
-        multiplier = 1.0 if self.leaf_multiplier is None else self.leaf_multiplier
-        self._new_forest(1 if self.n_trees is None else self.n_trees, multiplier, 0)
 
     def _new_forest(self, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
         return ContextualMemoryTree(
