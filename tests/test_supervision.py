@@ -142,7 +142,7 @@ def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba.tree.with_more", fail)
+        patch.setattr("cmt_numba._engine.driver.with_more", fail)
         with pytest.raises(MemoryError):
             tree.teach(rows, np.arange(200) % 60)
     assert (state_of(tree).counters[:, TAUGHT_FROM] != NONE).any()
