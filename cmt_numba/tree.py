@@ -18,7 +18,7 @@ from ._forest.compaction import compacted
 from ._forest.eviction import EVICTIONS, Eviction, new_eviction
 from ._forest.exploration import explore_rows
 from ._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
-from ._forest.hits import Hits, no_hits, without_own
+from ._forest.hits import Feedback, Hits, Query, no_hits, without_own
 from ._forest.insert_remove import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
 from ._forest.invariants import Leaves
 from ._forest.invariants.errors import require
@@ -34,16 +34,14 @@ from ._forest.state import (
     MOST_MEMORIES,
     N_MEMORIES,
     NEXT_ID,
-    NEXT_ROW,
     NONE,
-    TAUGHT_FROM,
     Parameters,
     State,
     count_bytes,
     new_state,
 )
 from ._forest.structures import writeable
-from ._forest.teaching import forget_routes, teach_tree
+from ._forest.teaching import Lesson, forget_routes, teach_tree
 from ._forest.update import update_scorer, update_tree
 from ._validation import (
     MOST_REROUTES,
@@ -362,12 +360,15 @@ class ContextualMemoryTree:
     def _insert_in_steps(self, rows: Rows, slot: int, progress: bool) -> None:
         """Store rows from a slot on, for which there is room, and insert them into the trees."""
 
+        def insert_rows(state: State, t: int, stop: int) -> int:
+            return int(insert_slots(state.parameters, state.trees, state.models, state.key_store, t, stop))
+
         def insert(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
-            append_keys(state, rows.between(start, stop))
+            append_keys(state.key_store, rows.between(start, stop))
             if not rows.sparse:
-                encode_keys(state, slot + start, slot + stop)
-            self._on_each_tree(insert_slots, slot + stop, run, slot + rows.n_rows)
+                encode_keys(state.key_store, state.code_store, slot + start, slot + stop)
+            self._on_each_tree(insert_rows, slot + stop, run, slot + rows.n_rows)
             self._eviction.inserted(self._allocated(), slot + start)
 
         self._in_steps(rows.n_rows, "insert", progress, insert)
@@ -442,9 +443,11 @@ class ContextualMemoryTree:
             state = self._state
             if state is None or state.parameters is not before.parameters:
                 return  # the first insert of all has failed meanwhile, so there are no memories
-            query_rows(state, rows, first, stop, n_leaves, UNRESTRICTED, epsilon, seed, hits)
+            asked = Query(rows, first, stop, n_leaves, epsilon, seed)
+            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
+            query_rows(*searched, asked, UNRESTRICTED, hits)
             if epsilon > 0.0:
-                explore_rows(state, rows, first, stop, epsilon, seed, hits)
+                explore_rows(*searched, asked, hits)
 
         n_threads = self._threads_for(rows.n_rows)
         with progress_bar(rows.n_rows, "query", progress) as report:
@@ -465,15 +468,17 @@ class ContextualMemoryTree:
         if before is None or state is None or state.parameters is not before.parameters or chosen.size == 0:
             return
         few = are_few(chosen, n_leaves)
+        trees, keys, scorer = state.trees, state.key_store, state.scorer
         restriction = UNRESTRICTED if few else restriction_to(state, chosen)
         n_threads = self._threads_for(rows.n_rows)
         with progress_bar(rows.n_rows, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
+                asked = Query(rows, span[0], span[1], n_leaves, 0.0, np.uint64(0))
                 if few:
-                    score_slots(state, rows, span[0], span[1], chosen, hits)
+                    score_slots(trees, keys, scorer, asked, chosen, hits)
                 else:
-                    query_rows(state, rows, span[0], span[1], n_leaves, restriction, 0.0, np.uint64(0), hits)
+                    query_rows(trees, state.models, keys, state.code_store, scorer, asked, restriction, hits)
                 report(span[1] - span[0])
 
             map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
@@ -536,14 +541,16 @@ class ContextualMemoryTree:
         if state.scorer.theta.size == 0:
             theta, squares = np.zeros((2, rows.n_features), np.float32)
             state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))
-        state.counters[:, NEXT_ROW] = 0
+        at, feedback = np.zeros(state.parameters.n_trees, np.int64), Feedback(rows, hits, rewards)
 
         def learn_rows(state: State, t: int, stop: int) -> int:
-            return int(update_tree(state, t, rows, hits, rewards, stop))
+            trees, routers, keys = state.trees, state.models, state.key_store
+            return int(update_tree(state.parameters, trees, routers, keys, t, feedback, at, stop))
 
         def learn(start: int, stop: int, run: Workers) -> None:
-            of_rows = rows.between(start, stop), hits.between(start, stop), rewards[start:stop]
-            update_scorer(self._allocated(), *of_rows)
+            state = self._allocated()
+            of_rows = Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
+            update_scorer(state.parameters, state.key_store, state.scorer, of_rows)
             self._on_each_tree(learn_rows, stop, run)
 
         self._in_steps(rows.n_rows, "update", progress, learn)
@@ -662,14 +669,14 @@ class ContextualMemoryTree:
         slots, state = self._slots(ids), self._allocated()
         if afresh:
             for t in range(state.parameters.n_trees):
-                self._guard.step(partial(forget_routes, state, t))
+                self._guard.step(partial(forget_routes, state.trees, state.models, t))
         orders = self._new_generator()
         for _ in range(n_passes):
-            order = orders.permutation(rows.n_rows)
-            self._allocated().counters[:, [NEXT_ROW, TAUGHT_FROM]] = 0, NONE  # whatever a broken-off call has left
+            lesson = Lesson(rows, orders.permutation(rows.n_rows), slots)
+            at = np.tile(np.array([0, NONE]), (state.parameters.n_trees, 1))
 
             def teach_rows(state: State, t: int, stop: int) -> int:
-                return int(teach_tree(state, t, rows, order, slots, stop))  # noqa: B023
+                return int(teach_tree(state.parameters, state.trees, state.models, t, lesson, at, stop))  # noqa: B023
 
             self._in_steps(rows.n_rows, "teach", progress, self._on_trees(teach_rows))
 
@@ -697,7 +704,9 @@ class ContextualMemoryTree:
         """Remove stored memories."""
 
         def remove(start: int, stop: int) -> None:
-            remove_ids(self._allocated(), self._eviction.recency, ids[start:stop])
+            state = self._allocated()
+            stores = state.key_store, state.code_store
+            remove_ids(state.trees, state.models, *stores, self._eviction.recency, ids[start:stop])
 
         steps = Steps(0, ids.size)
         for start, stop in steps:
@@ -733,11 +742,12 @@ class ContextualMemoryTree:
         slots = self._slots(ids)
         check_known(ids, slots)
         self._state = state = with_room_for_keys(self._allocated(), 0, rows.values.size)
-        self._guard.step(lambda: overwrite_keys(state, slots, rows))
-        state.counters[:, NEXT_ROW] = 0
+        self._guard.step(lambda: overwrite_keys(state.trees, state.key_store, state.code_store, slots, rows))
+        at = np.zeros(state.parameters.n_trees, np.int64)
 
         def reinsert(state: State, t: int, stop: int) -> int:
-            return int(reinsert_slots(state, t, slots, stop))
+            trees, routers, keys = state.trees, state.models, state.key_store
+            return int(reinsert_slots(state.parameters, trees, routers, keys, t, slots, at, stop))
 
         self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
         self._note_returned(ids[:, None])
@@ -756,8 +766,13 @@ class ContextualMemoryTree:
         n = check_integer("n", n, 0)
         if self.n_memories == 0:
             return
-        self._allocated().counters[:, NEXT_ROW] = 0
-        self._in_steps(n, "reroute", progress, self._on_trees(reroute_tree))
+        at = np.zeros(self._allocated().parameters.n_trees, np.int64)
+
+        def reroute(state: State, t: int, stop: int) -> int:
+            trees, routers, keys = state.trees, state.models, state.key_store
+            return int(reroute_tree(state.parameters, trees, routers, keys, t, at, stop))
+
+        self._in_steps(n, "reroute", progress, self._on_trees(reroute))
 
     @changes
     def compact(self, *, copies: bool = True) -> None:
@@ -964,7 +979,7 @@ class ContextualMemoryTree:
                     self._state = with_more(self._allocated(), status, n_memories or self.n_memories)
         except BaseException:
             for t in range(self._allocated().parameters.n_trees):
-                undo_move(self._allocated(), t)
+                undo_move(self._allocated().trees, t)
             raise
 
     @changes
@@ -976,7 +991,7 @@ class ContextualMemoryTree:
         if self._state is None:
             return
         for t in range(self._allocated().parameters.n_trees):
-            undo_move(self._allocated(), t)
+            undo_move(self._allocated().trees, t)
         placed = int(self._allocated().counters[:, COUNT].min())
         first = placed if first is None else min(first, placed)
         if first < self.n_memories:
@@ -988,8 +1003,8 @@ class ContextualMemoryTree:
 
         def take_back(slot: int) -> None:
             for t in range(state.parameters.n_trees):
-                remove_slots_from(state, t, slot)
-            drop_keys_from(state, slot)
+                remove_slots_from(state.trees, state.models, state.key_store, t, slot)
+            drop_keys_from(state.key_store, slot)
 
         self._guard.step(partial(self._eviction.taken_back, first))
         for slot in reversed(range(first, self.n_memories, _REMOVALS_IN_A_STEP)):

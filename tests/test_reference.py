@@ -98,7 +98,7 @@ def routers_of(tree: ContextualMemoryTree, t: int) -> dict[str, np.ndarray]:
             router[:, :d] = state.routers.weights[t, node * 2 * d : (node + 1) * 2 * d].reshape(2, d)
         elif record["table_bits"] > 0:
             for feature in range(d):
-                cell = find_cell(state, t, node, feature)
+                cell = find_cell(state.models, t, node, feature)
                 if cell >= 0:
                     router[:, feature] = state.routers.table[["weight", "square"]][t, cell].tolist()
         routers[name] = router

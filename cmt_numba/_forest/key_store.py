@@ -11,28 +11,28 @@ _HASH = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
 
 
 @inner
-def key_of(state, slot):
+def key_of(keys, slot):
     """Return the stored key of a memory."""
-    keys = state.keys
-    if state.parameters.sparse:
+    keys = keys
+    if keys.sparse:
         return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1])
-    d = state.parameters.n_features
+    d = keys.n_features
     return Row(keys.values, keys.indices, slot * d, (slot + 1) * d)
 
 
 @inner
-def prefetch_span(state, slot):
+def prefetch_span(keys, slot):
     """Ask for where a sparse key is."""
-    prefetch(state.keys.spans[slot], 0)
+    prefetch(keys.spans[slot], 0)
 
 
 @inner
-def prefetch_key(state, slot):
+def prefetch_key(keys, slot):
     """Ask for a stored key."""
-    z = key_of(state, slot)
+    z = key_of(keys, slot)
     for i in range(z.a, z.b, _CELLS_IN_A_LINE):
         prefetch(z.values, i)
-        if state.parameters.sparse:
+        if keys.sparse:
             prefetch(z.indices, i)
 
 
@@ -103,15 +103,15 @@ def _erase_id(keys, memory_id):
 
 
 @kernel
-def append_keys(state, rows):
+def append_keys(keys, rows):
     """Store unit-length rows in the next slots under the next ids; the caller has made room."""
-    state = by_reference(state)
-    keys = state.keys
+    keys = by_reference(keys)
+    keys = keys
     for row in range(rows.offsets.size - 1):
         a, b = rows.offsets[row], rows.offsets[row + 1]
         slot = keys.totals[N_MEMORIES]
         memory_id = keys.totals[NEXT_ID]
-        if state.parameters.sparse:
+        if keys.sparse:
             start = keys.totals[VALUES_END]
             keys.spans[slot, 0] = start
             keys.spans[slot, 1] = start + b - a
@@ -120,7 +120,7 @@ def append_keys(state, rows):
             for i in range(b - a):
                 keys.indices[start + i] = rows.indices[a + i]
         else:
-            start = slot * state.parameters.n_features
+            start = slot * keys.n_features
         for i in range(b - a):
             keys.values[start + i] = rows.values[a + i]
         keys.ids[slot] = memory_id
@@ -131,11 +131,11 @@ def append_keys(state, rows):
 
 
 @inner
-def overwrite_key(state, slot, rows, row):
+def overwrite_key(keys, slot, rows, row):
     """Store a unit-length row as the key of a slot; the caller has made room."""
-    keys, x = state.keys, row_of(rows, row)
+    keys, x = keys, row_of(rows, row)
     n = x.b - x.a
-    if state.parameters.sparse:
+    if keys.sparse:
         start = keys.totals[VALUES_END]
         keys.totals[VALUES_END] += n
         keys.totals[VALUES_LIVE] += n - (keys.spans[slot, 1] - keys.spans[slot, 0])
@@ -144,27 +144,27 @@ def overwrite_key(state, slot, rows, row):
         for i in range(n):
             keys.indices[start + i] = x.indices[x.a + i]
     else:
-        start = slot * state.parameters.n_features
+        start = slot * keys.n_features
     for i in range(n):
         keys.values[start + i] = x.values[x.a + i]
     keys.totals[LONGEST] = max(keys.totals[LONGEST], n)
 
 
 @inner
-def drop_key(state, slot):
+def drop_key(keys, slot):
     """Forget the key of ``slot`` and move the last memory's key there."""
-    keys = state.keys
+    keys = keys
     last = keys.totals[N_MEMORIES] - 1
     _erase_id(keys, keys.ids[slot])
-    if state.parameters.sparse:
+    if keys.sparse:
         keys.totals[VALUES_LIVE] -= keys.spans[slot, 1] - keys.spans[slot, 0]
     if slot != last:
         keys.slot_table[_cell_of(keys, keys.ids[last])] = slot
-        if state.parameters.sparse:
+        if keys.sparse:
             keys.spans[slot, 0] = keys.spans[last, 0]
             keys.spans[slot, 1] = keys.spans[last, 1]
         else:
-            d = state.parameters.n_features
+            d = keys.n_features
             for i in range(d):
                 keys.values[slot * d + i] = keys.values[last * d + i]
         keys.ids[slot] = keys.ids[last]
@@ -172,15 +172,15 @@ def drop_key(state, slot):
 
 
 @kernel
-def drop_keys_from(state, first):
+def drop_keys_from(keys, first):
     """Forget the keys in slots ``first`` and above, which were the last to come, and their ids."""
-    state = by_reference(state)
-    while state.keys.totals[N_MEMORIES] > first:
-        drop_key(state, state.keys.totals[N_MEMORIES] - 1)
-        state.keys.totals[NEXT_ID] -= 1
+    keys = by_reference(keys)
+    while keys.totals[N_MEMORIES] > first:
+        drop_key(keys, keys.totals[N_MEMORIES] - 1)
+        keys.totals[NEXT_ID] -= 1
 
 
 @inner
-def longest_key(state):
+def longest_key(keys):
     """Return the most cells that one key has taken."""
-    return state.keys.totals[LONGEST]
+    return keys.totals[LONGEST]

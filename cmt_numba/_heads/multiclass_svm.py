@@ -5,17 +5,17 @@ for texts of many rare words, 0.1 for pictures. So the margin that the head is t
 mean gap of some examples, and whatever has the dimension of a score is counted in margins.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._forest.linear_model import adagrad_step, add_row, locate, new_workspace
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import probed_dot
-from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_FULL
+from .._forest.state import DONE, NONE, TABLES_FULL
 from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
-from .candidates import best_of, find_candidates, new_candidates, place_of
-from .label_scorers import LOGISTIC, MIRA, SOFTMAX, Head
+from .candidates import Questions, best_of, find_candidates, new_candidates, place_of
+from .label_scorers import LOGISTIC, MIRA, SOFTMAX
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
@@ -43,6 +43,14 @@ class Duals(NamedTuple):
     settled: np.ndarray  # bool (rows,): the last look at the row changed nothing
 
 
+class Lesson(NamedTuple):
+    """Row ``order[i]`` has the label ``labels[order[i]]``."""
+
+    questions: Questions
+    order: np.ndarray  # int64
+    labels: np.ndarray  # int64 (rows,)
+
+
 def new_duals(aggressiveness: float, n_of_label: np.ndarray) -> Duals:
     """Return the dual variables of examples that nothing has been learned from.
 
@@ -59,7 +67,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray) -> Duals:
     )
 
 
-def margin_wanted(head: Head) -> float:
+def margin_wanted(head: Any) -> float:
     """Return how far the score of the right label shall lie above that of every other."""
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
 
@@ -68,8 +76,8 @@ _margin_wanted = inner(margin_wanted)
 
 
 @inner
-def _measure_row(state, head, candidates, questions, row, label):
-    find_candidates(state, head, candidates, questions, row)
+def _measure_row(trees, routers, head, candidates, questions, row, label):
+    find_candidates(trees, routers, head, candidates, questions, row)
     right = place_of(head, candidates, questions, row, label)
     rival = best_of(candidates, right)
     if rival != NONE:
@@ -78,15 +86,16 @@ def _measure_row(state, head, candidates, questions, row, label):
 
 
 @kernel
-def measure_gaps(state, head, questions, order, labels, effort):
+def measure_gaps(trees, routers, head, questions, order, labels, effort):
     """Measure the gaps of rows in the given order, until enough are known for good."""
-    state = by_reference(state)
+    trees = by_reference(trees)
+    routers = by_reference(routers)
     head = by_reference(head)
-    candidates = new_candidates(state, head, questions, effort, 1)
+    candidates = new_candidates(trees, head, questions, effort, 1)
     for row in order:
         if head.gaps[0] >= _GAPS_MEASURED:
             break
-        _measure_row(state, head, candidates, questions, row, labels[row])
+        _measure_row(trees, routers, head, candidates, questions, row, labels[row])
 
 
 @inner_allocating
@@ -97,7 +106,7 @@ def _new_slopes(most):
 @inner_merged
 def _find_slopes(head, candidates, right, slopes):
     """Write the slope of the loss in each candidate's score."""
-    loss, n, scores = head.parameters.loss, candidates.n_found[0], candidates.scores
+    loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
     steepness = np.float32(_STEEPNESS / _margin_wanted(head))
     if loss == SOFTMAX:
         highest = scores[best_of(candidates, NONE)]
@@ -124,13 +133,13 @@ def _descend(head, candidates, x, right, slopes, work):
     """
     _find_slopes(head, candidates, right, slopes)
     for i in range(candidates.n_found[0]):
-        if np.abs(slopes[i]) >= _NEGLIGIBLE and not locate(head, 0, candidates.labels[i], x, work):
+        if np.abs(slopes[i]) >= _NEGLIGIBLE and not locate(head.models, 0, candidates.labels[i], x, work):
             return False
-    rate = head.parameters.learning_rate * _margin_wanted(head) / _STEEPNESS
+    rate = head.learning_rate * _margin_wanted(head) / _STEEPNESS
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
-            locate(head, 0, candidates.labels[i], x, work)
-            adagrad_step(head, 0, candidates.labels[i], x, work, slopes[i], rate, np.inf)
+            locate(head.models, 0, candidates.labels[i], x, work)
+            adagrad_step(head.models, 0, candidates.labels[i], x, work, slopes[i], rate, np.inf)
     return True
 
 
@@ -163,11 +172,14 @@ def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work
     change = np.float32(max(change, -duals.weights[row, entry]))
     if np.abs(change) < _CLOSE_ENOUGH * margin:
         return np.float32(0.0)
-    if not (locate(head, 0, candidates.labels[right], x, work) and locate(head, 0, candidates.labels[rival], x, work)):
+    if not (
+        locate(head.models, 0, candidates.labels[right], x, work)
+        and locate(head.models, 0, candidates.labels[rival], x, work)
+    ):
         return np.float32(np.nan)
-    add_row(head, 0, candidates.labels[rival], x, work, -change)
-    locate(head, 0, candidates.labels[right], x, work)
-    add_row(head, 0, candidates.labels[right], x, work, change)
+    add_row(head.models, 0, candidates.labels[rival], x, work, -change)
+    locate(head.models, 0, candidates.labels[right], x, work)
+    add_row(head.models, 0, candidates.labels[right], x, work, change)
     duals.rivals[row, entry] = candidates.labels[rival]
     duals.weights[row, entry] = max(np.float32(0.0), duals.weights[row, entry] + change)
     candidates.scores[right] += change * size
@@ -181,7 +193,7 @@ def _ascend(head, candidates, x, right, row, duals, work):
 
     Returns False if the head's tables must grow and there is no room; the row can then be learned again.
     """
-    size = probed_dot(head, candidates.probe, x)
+    size = probed_dot(candidates.probe, x)
     duals.settled[row] = True
     if size == 0.0:
         return True
@@ -211,30 +223,32 @@ def _ascend(head, candidates, x, right, row, duals, work):
 
 
 @inner
-def _learn_row(state, head, candidates, questions, row, label, duals, slopes, work):
+def _learn_row(trees, routers, head, candidates, questions, row, label, duals, slopes, work):
     """Learn from a row; return False if the head's tables must grow and there is no room."""
-    find_candidates(state, head, candidates, questions, row)
+    find_candidates(trees, routers, head, candidates, questions, row)
     right = place_of(head, candidates, questions, row, label)
     x = row_of(questions.rows, row)
-    if head.parameters.loss == MIRA:
+    if head.loss == MIRA:
         return _ascend(head, candidates, x, right, row, duals, work)
     return _descend(head, candidates, x, right, slopes, work)
 
 
 @kernel
-def learn_labels(state, head, questions, order, labels, stop, effort, duals):
-    """Train the head that row ``order[i]`` has the label ``labels[order[i]]``, up to ``i = stop``.
+def learn_labels(trees, routers, head, lesson, effort, duals, at):
+    """Train the head on a lesson, from number ``at[0]`` on, which it moves on.
 
-    Goes on from the row in the head's counters.
+    Writes the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL; it can then be called again.
     """
-    state = by_reference(state)
+    trees = by_reference(trees)
+    routers = by_reference(routers)
     head = by_reference(head)
-    candidates = new_candidates(state, head, questions, effort, 1)
+    questions, order, labels = lesson.questions, lesson.order, lesson.labels
+    candidates = new_candidates(trees, head, questions, effort, 1)
     work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)
-    while head.counters[0, NEXT_ROW] < stop:
-        row = order[head.counters[0, NEXT_ROW]]
-        if not _learn_row(state, head, candidates, questions, row, labels[row], duals, slopes, work):
+    while at[0] < order.size:
+        row = order[at[0]]
+        if not _learn_row(trees, routers, head, candidates, questions, row, labels[row], duals, slopes, work):
             return TABLES_FULL
-        head.counters[0, NEXT_ROW] += 1
+        at[0] += 1
     return DONE
