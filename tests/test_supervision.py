@@ -10,7 +10,6 @@ from conftest import needs_jit, text_like
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.rows import row_of
 from cmt_numba._forest.state import DONE, NODES_END, NONE, RIGHT, ROOT, State
-from cmt_numba._forest.topology import child_of
 from cmt_numba._heads.candidates import Answers, Effort, Questions, all_of, score_labels
 from cmt_numba._heads.examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
 from cmt_numba._heads.inverted_index import Postings, keep_best_labels, list_by_feature, meet_labels
@@ -59,7 +58,7 @@ def path_to(state: State, t: int, leaf: int) -> list[tuple[int, int]]:
         if place < 0:
             return [] if ~place == leaf else None
         for side in (0, 1):
-            below = search(int(child_of(state.trees, t, place, side)))
+            below = search(int(state.nodes["child"][t, place, side]))
             if below is not None:
                 return [(place, side), *below]
         return None
