@@ -26,7 +26,9 @@ from ._forest.key_store import append_keys, drop_keys_from, find_slots
 from ._forest.quantization import encode_keys
 from ._forest.replacement import overwrite_keys, reinsert_slots
 from ._forest.rng import draw_word
+from ._forest.routers import RouterLoss
 from ._forest.rows import Rows, as_matrix
+from ._forest.scorer import ScorerLoss
 from ._forest.search import query_rows
 from ._forest.state import (
     COUNT,
@@ -65,8 +67,8 @@ from .persistence._container import Contents
 from .persistence._trees import check_state, read_object, refusing, state_of, take, tree_contents, write_object
 from .rewards import Reward
 
-ROUTER_LOSSES = ("squared", "logistic", "mira")
-SCORER_LOSSES = ("ranking", "mira", "regression")
+ROUTER_LOSSES = tuple(loss.name.lower() for loss in RouterLoss)
+SCORER_LOSSES = tuple(loss.name.lower() for loss in ScorerLoss)
 
 _KIND = "ContextualMemoryTree"  # of what is in a file
 

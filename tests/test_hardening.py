@@ -16,9 +16,9 @@ from test_validation import grown_tree, nothing_changes
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, metrics, rewards
 from cmt_numba._forest import allocation as _growth
-from cmt_numba._forest.key_store import hash_number
+from cmt_numba._forest.hash_table import hash_feature, hash_number
 from cmt_numba._forest.linear_model import probed_margin
-from cmt_numba._forest.rows import Row, hash_feature
+from cmt_numba._forest.rows import Row
 from cmt_numba._forest.scorer import Probe
 from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._forest.state import leaf_limit

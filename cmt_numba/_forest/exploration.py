@@ -46,8 +46,9 @@ def _path(trees, routers, t, place, n_steps, x):
 
 
 @inner
-def _explore_row(trees, routers, keys, codes, scorer, best, probe, x, row, stream, exploration):
+def _explore_row(trees, routers, keys, codes, scorer, best, probe, rows, row, stream, exploration):
     """Draw a tree and a place on the row's path there; take a random side at it, or random memories of the leaf."""
+    x = row_of(rows, row)
     aim_weighted_probe(probe, x, scorer)
     best.n_found[0] = 0
     t = random_below(stream, 0, trees.counters.shape[0])
@@ -101,7 +102,5 @@ def explore_rows(trees, routers, keys, codes, scorer, query, hits):
     for row in range(query.first, query.stop):
         if explores(query, row):
             stream[0] = _stream_of(query.seed, row)
-            _explore_row(
-                trees, routers, keys, codes, scorer, best, probe, row_of(query.rows, row), row, stream, hits.exploration
-            )
+            _explore_row(trees, routers, keys, codes, scorer, best, probe, query.rows, row, stream, hits.exploration)
             answer(keys, best, row, hits)

@@ -10,12 +10,12 @@ import numpy as np
 
 from .._jit import by_reference, by_value, inner, inner_called, inner_merged, kernel, prefetch
 from .key_store import drop_key, find_slot, key_of, longest_key, prefetch_key
-from .linear_model import locate, located_margin, margin_of, new_workspace, release_model, reset_model
+from .linear_model import locate_or_insert, located_margin, margin_of, new_workspace, release_model, reset_model
 from .lru_list import take_out_slot
 from .quantization import move_code
 from .rng import peek_below, random_below
 from .routers import forget_absent, train_router
-from .sparse_weights import has_cells, table_bits
+from .sparse_weights import request_cells, table_bits
 from .state import (
     COUNT,
     DONE,
@@ -96,7 +96,7 @@ def _split(parameters, trees, routers, keys, t, leaf, work):
         for i in range(size):
             x = key_of(keys, np.int64(trees.members[t, leaf, i]))
             n_cells += x.b - x.a
-        if not has_cells(routers, t, 2 << table_bits(n_cells)):
+        if request_cells(routers, t, 2 << table_bits(n_cells)) != DONE:
             return TABLES_FULL
     node = _take_node_above(trees, routers, t, leaf, take_leaf(trees, t))
     below = trees.nodes[t, node]["below"]
@@ -105,7 +105,7 @@ def _split(parameters, trees, routers, keys, t, leaf, work):
         below[RIGHT] = 0
         for i in range(size):
             x = key_of(keys, np.int64(trees.members[t, leaf, i]))
-            locate(routers, t, node, x, work)
+            locate_or_insert(routers, t, node, x, work)
             below[_teach(parameters, trees, routers, t, node, x, work)] += 1
     _share_out(trees, routers, keys, t, node)
     return DONE
@@ -173,7 +173,7 @@ def _insert_from(parameters, trees, routers, keys, t, slot, place, n, work):
     status = DONE
     while True:
         if place >= 0:
-            if not locate(routers, t, place, x, work):
+            if locate_or_insert(routers, t, place, x, work) != DONE:
                 status = TABLES_FULL
                 break
             side = _teach(parameters, trees, routers, t, place, x, work)

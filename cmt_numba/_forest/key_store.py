@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from .._jit import by_reference, inner, inner_exported, kernel, prefetch
+from .._jit import by_reference, inner, kernel, prefetch
+from .hash_table import belongs_before, enter_place, find_place, hash_number
 from .rows import Row, row_of
 from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
 
 _CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
-_HASH = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
 
 
 @inner
@@ -36,37 +36,23 @@ def prefetch_key(keys, slot):
             prefetch(z.indices, i)
 
 
-@inner_exported
-def hash_number(number, size):
-    """Return a cell of a table of ``size`` cells, a power of two, for an id or a slot.
-
-    These are given out in order. Left as they are, they would fill a table without a gap, and to take one out would
-    mean to look at all that follow.
-    """
-    return (((number * _HASH) & 0x7FFFFFFF) * size) >> 31
-
-
 @inner
 def enter_slot(slot_table, memory_id, slot):
     """Enter a memory's slot under its id; the caller has made room."""
-    mask = slot_table.size - 1
-    cell = hash_number(memory_id, slot_table.size)
-    while slot_table[cell] != NONE:
-        cell = (cell + 1) & mask
-    slot_table[cell] = slot
+    enter_place(slot_table, slot, hash_number(memory_id, slot_table.size))
+
+
+@inner
+def _cell_of(keys, memory_id):
+    """Return the cell of an id in the slot table or, complemented, the empty cell where it would go."""
+    return find_place(keys.slot_table, keys.ids, memory_id, hash_number(memory_id, keys.slot_table.size))
 
 
 @inner
 def find_slot(keys, memory_id):
     """Return the slot of a memory id, or NONE."""
-    mask = keys.slot_table.size - 1
-    cell = hash_number(memory_id, keys.slot_table.size)
-    while keys.slot_table[cell] != NONE:
-        slot = keys.slot_table[cell]
-        if keys.ids[slot] == memory_id:
-            return np.int64(slot)
-        cell = (cell + 1) & mask
-    return np.int64(NONE)
+    cell = _cell_of(keys, memory_id)
+    return np.int64(keys.slot_table[cell]) if cell >= 0 else np.int64(NONE)
 
 
 @kernel
@@ -74,15 +60,6 @@ def find_slots(keys, ids, slots):
     """Write the slot of each id, NONE where there is no such memory."""
     for i in range(ids.size):
         slots[i] = find_slot(keys, ids[i])
-
-
-@inner
-def _cell_of(keys, memory_id):
-    mask = keys.slot_table.size - 1
-    cell = hash_number(memory_id, keys.slot_table.size)
-    while keys.ids[keys.slot_table[cell]] != memory_id:
-        cell = (cell + 1) & mask
-    return cell
 
 
 @inner
@@ -96,7 +73,7 @@ def _erase_id(keys, memory_id):
         if table[cell] == NONE:
             break
         home = hash_number(keys.ids[table[cell]], table.size)
-        if ((cell - home) & mask) >= ((cell - gap) & mask):
+        if belongs_before(cell, home, gap, mask):
             table[gap] = table[cell]
             gap = cell
     table[gap] = NONE

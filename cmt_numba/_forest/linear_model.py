@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import inner, inner_allocating, inner_exported, inner_fastmath, inner_merged, prefetch
-from .rows import dot, hash_feature, squared_length
-from .sparse_weights import find_cell, locate_cells, release_table, reset_cells, table_start
-from .state import NONE
+from .adagrad import descend
+from .hash_table import hash_feature
+from .rows import dot, squared_length
+from .sparse_weights import find_cell, locate_or_insert_cells, release_table, reset_cells, table_start
+from .state import DONE, NONE
 
 _CELLS_IN_A_LOOKUP = 24  # so many cells of a table can be gone through in the time of one look-up
 _WEIGHTS_IN_A_LINE = 16  # of a cache, which has 64 bytes
-_TINY = np.float32(1e-20)  # keeps 0 / 0 away where a feature is absent
 
 
 class Workspace(NamedTuple):
@@ -66,13 +67,13 @@ def release_model(models, t, node):
 
 
 @inner_merged
-def locate(models, t, node, x, work):
+def locate_or_insert(models, t, node, x, work):
     """Make a model ready to train on a row: find its weights, giving new features a weight of 0.
 
-    Returns False, with nothing changed, if the model's table must grow and there is no room. Dense models need no
-    search.
+    Returns DONE, or TABLES_FULL, with nothing changed, if the model's table must grow and there is no room. Dense
+    models need no search.
     """
-    return not models.sparse or locate_cells(models, t, node, x, work.cells)
+    return locate_or_insert_cells(models, t, node, x, work.cells) if models.sparse else DONE
 
 
 @inner
@@ -156,7 +157,7 @@ def probed_margin(models, t, node, probe, x):
 
 @inner_merged
 def located_margin(models, t, node, x, work):
-    """Return g(x) like :func:`margin_of`, for a row that :func:`locate` has located."""
+    """Return g(x) like :func:`margin_of`, for a row that :func:`locate_or_insert` has located."""
     if not models.sparse:
         d = models.n_features
         return models.nodes[t, node]["bias"] + dot(models.weights[t], dense_start(models, node), x.values, x.a, d)
@@ -184,7 +185,7 @@ def _adagrad_dense(squares, row, slope, rate, steps):
         gradient = slope * row[i]
         square = squares[i] + gradient * gradient
         squares[i] = square
-        step = rate * gradient / np.sqrt(square + _TINY)
+        step = descend(square, gradient, rate)
         steps[i] = step
         move += step * row[i]
     return move
@@ -277,7 +278,7 @@ def adagrad_step(models, t, node, x, work, slope, rate, farthest):
     slope = np.float32(slope)
     record = models.nodes[t, node]
     record["bias_square"] += slope * slope
-    bias_step = rate * slope / np.sqrt(record["bias_square"] + _TINY)
+    bias_step = descend(record["bias_square"], slope, rate)
     move = bias_step
     if models.sparse:
         table = models.table[t]
@@ -285,7 +286,7 @@ def adagrad_step(models, t, node, x, work, slope, rate, farthest):
             gradient = slope * x.values[x.a + i]
             square = table[work.cells[i]]["square"] + gradient * gradient
             table[work.cells[i]]["square"] = square
-            work.steps[i] = rate * gradient / np.sqrt(square + _TINY)
+            work.steps[i] = descend(square, gradient, rate)
             move += work.steps[i] * x.values[x.a + i]
     else:
         start, d = dense_start(models, node), models.n_features

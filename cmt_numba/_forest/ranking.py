@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import inner, inner_allocating
+from .adagrad import descend
 from .key_store import find_slot, key_of, longest_key
 from .rows import row_of
-from .scorer import RANKING, aim_probe, aim_weighted_probe, score, value_of
+from .scorer import ScorerLoss, aim_probe, aim_weighted_probe, score, value_of
 from .state import NONE
 
 _STEEPNESS = 4.0  # logits per unit of the gap: a pair that is well in order teaches less; any from 1 to 8 will do
@@ -127,7 +128,7 @@ def _descend(parameters, scorer, comparison, n, slope):
         feature = comparison.features[i]
         slope_here = slope * comparison.gradient[i]
         squares[feature] += slope_here * slope_here
-        step = rate * slope_here / np.sqrt(squares[feature] + _TINY)
+        step = descend(squares[feature], slope_here, rate)
         theta[feature] = max(theta[feature] - step, _LEAST_WEIGHT)
 
 
@@ -162,7 +163,7 @@ def train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison):
     n = _find_gradient(keys, probe, comparison.slots[right], comparison.slots[wrong], comparison)
     worth = np.float64(rewards[row, right] - rewards[row, wrong])
     gap = np.float64(comparison.scores[right] - comparison.scores[wrong])
-    if parameters.scorer_loss == RANKING:
+    if parameters.scorer_loss == ScorerLoss.RANKING:
         _descend(parameters, scorer, comparison, n, -worth * _STEEPNESS / (1.0 + np.exp(_STEEPNESS * gap)))
     elif gap < _MARGIN * worth:
         _widen(parameters, scorer, comparison, n, _MARGIN * worth - gap)

@@ -1,5 +1,7 @@
 """Kernels: the router of an internal node: what it is trained towards, and what it forgets."""
 
+from enum import IntEnum
+
 import numpy as np
 
 from .._jit import inner, inner_merged
@@ -9,9 +11,14 @@ from .sparse_weights import drop_absent_cells
 from .state import NONE
 from .topology import first_leaf, next_leaf
 
-SQUARED = 0
-LOGISTIC = 1
-MIRA = 2
+
+class RouterLoss(IntEnum):
+    """What a router learns from the sides that it should have taken."""
+
+    SQUARED = 0
+    LOGISTIC = 1
+    MIRA = 2
+
 
 _CLOSE_ENOUGH = 0.1  # a smaller error teaches a router nothing new, so it costs no step
 
@@ -66,14 +73,14 @@ def train_router(parameters, routers, t, node, x, work, margin, label, importanc
     label, so that a large importance or learning rate cannot overshoot.
     """
     loss, rate = parameters.router_loss, parameters.router_learning_rate
-    if loss == MIRA:
+    if loss == RouterLoss.MIRA:
         error = 1.0 - label * margin  # of a margin past the label negative: nothing is wrong with it
         if error < _CLOSE_ENOUGH or importance == 0.0:
             return margin
         return margin + passive_aggressive_step(routers, t, node, x, work, label, min(importance, 1.0) * error, rate)
-    slope = margin - label if loss == SQUARED else -label / (1.0 + np.exp(label * margin))
+    slope = margin - label if loss == RouterLoss.SQUARED else -label / (1.0 + np.exp(label * margin))
     error = np.abs(slope)
     if error < _CLOSE_ENOUGH or importance == 0.0:
         return margin
-    farthest = error if loss == SQUARED else np.inf
+    farthest = error if loss == RouterLoss.SQUARED else np.inf
     return margin - adagrad_step(routers, t, node, x, work, slope * importance, rate, farthest)

@@ -4,21 +4,31 @@ f starts as cosine similarity: it weighs each feature's product by 1 plus a lear
 ready as a :class:`Probe`, because it meets many keys.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from .._jit import inner, inner_allocating, inner_fastmath, inner_merged
+from .adagrad import descend
+from .hash_table import find_feature
 from .key_store import key_of
-from .rows import dot, hash_feature, longest_row
+from .rows import dot, longest_row
 from .state import NONE
 
-RANKING = 0
-MIRA = 1
-REGRESSION = 2
 
-_TINY = np.float32(1e-20)  # keeps 0 / 0 away where query and key share nothing
+class ScorerLoss(IntEnum):
+    """What the scorer learns from rewards."""
+
+    RANKING = 0
+    MIRA = 1
+    REGRESSION = 2
+
+
 _WIDEST_DIRECT = 1 << 18  # features; what is read of so many float32 still fits the second-level cache
+
+
+PROBE_CELL = np.dtype([("feature", np.int32)])
 
 
 class Probe(NamedTuple):
@@ -29,7 +39,7 @@ class Probe(NamedTuple):
     """
 
     values: np.ndarray  # float32
-    features: np.ndarray  # int32, NONE where empty; no entries if the probe is direct
+    features: np.ndarray  # PROBE_CELL, NONE where empty; no entries if the probe is direct
     aimed: np.ndarray  # int64 (3,): the span of the row in hand, and the size of its table as a power of two
     length: np.ndarray  # float32 (1,): Euclidean, of what the values are
 
@@ -49,9 +59,9 @@ def new_probes(rows, first, stop, n):
     d = rows.n_features
     aimed, length = np.zeros((n, 3), np.int64), np.zeros((n, 1), np.float32)
     if not rows.sparse or d <= _WIDEST_DIRECT:
-        return Probe(np.zeros((n, d), np.float32), np.empty((n, 0), np.int32), aimed, length)
+        return Probe(np.zeros((n, d), np.float32), np.empty((n, 0), PROBE_CELL), aimed, length)
     size = 1 << _table_bits(longest_row(rows, first, stop))
-    return Probe(np.empty((n, size), np.float32), np.empty((n, size), np.int32), aimed, length)
+    return Probe(np.empty((n, size), np.float32), np.empty((n, size), PROBE_CELL), aimed, length)
 
 
 @inner
@@ -73,7 +83,8 @@ def aim_probe(probe, x):
     hashed, sparse = probe.features.size > 0, x.indices.size > 0
     if hashed:
         probe.aimed[2] = _table_bits(x.b - x.a)
-        probe.features[: 1 << probe.aimed[2]] = NONE
+        for i in range(1 << probe.aimed[2]):
+            probe.features[i]["feature"] = NONE
     elif sparse:
         for i in range(probe.aimed[0], probe.aimed[1]):
             probe.values[x.indices[i]] = 0.0
@@ -85,7 +96,8 @@ def aim_probe(probe, x):
         cell = feature
         if hashed:
             cell = _cell_for(probe, feature)
-            probe.features[cell] = feature
+            cell = max(cell, ~cell)
+            probe.features[cell]["feature"] = feature
         value = x.values[i]
         probe.values[cell] = value
         squared += value * value
@@ -111,13 +123,8 @@ def aim_weighted_probe(probe, x, scorer):
 
 @inner
 def _cell_for(probe, feature):
-    """Return the cell of a hashed probe that holds a feature, or the empty one where it would go."""
-    bits = probe.aimed[2]
-    mask = (1 << bits) - 1
-    cell = hash_feature(feature, bits)
-    while probe.features[cell] != NONE and probe.features[cell] != feature:
-        cell = (cell + 1) & mask
-    return cell
+    """Return the cell of a feature in a hashed probe or, complemented, the empty cell where it would go."""
+    return find_feature(probe.features, np.int64(0), probe.aimed[2], feature)
 
 
 @inner
@@ -126,7 +133,7 @@ def value_of(probe, feature):
     if probe.features.size == 0:
         return probe.values[feature]
     cell = _cell_for(probe, feature)
-    return probe.values[cell] if probe.features[cell] != NONE else np.float32(0.0)
+    return probe.values[cell] if cell >= 0 else np.float32(0.0)
 
 
 @inner_fastmath
@@ -177,4 +184,4 @@ def train_scorer(parameters, keys, scorer, probe, slot, reward):
         feature = np.int64(z.indices[i]) if sparse else i - z.a
         gradient = slope * value_of(probe, feature) * z.values[i]
         squares[feature] += gradient * gradient
-        theta[feature] -= rate * gradient / np.sqrt(squares[feature] + _TINY)
+        theta[feature] -= descend(squares[feature], gradient, rate)

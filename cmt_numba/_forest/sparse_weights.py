@@ -11,9 +11,9 @@ tables start at multiples of the smallest one, and counted in those a start fits
 import numpy as np
 
 from .._jit import inner
+from .hash_table import belongs_before, find_feature, hash_feature
 from .key_store import key_of
-from .rows import hash_feature
-from .state import CELLS_WANTED, FREE_TABLES, NONE, SMALLEST_TABLE_BITS, TABLES_END
+from .state import CELLS_WANTED, DONE, FREE_TABLES, NONE, SMALLEST_TABLE_BITS, TABLES_END, TABLES_FULL
 from .topology import first_leaf, next_leaf
 
 
@@ -27,12 +27,12 @@ def table_bits(n_features):
 
 
 @inner
-def has_cells(models, t, wanted):
-    """Return whether ``wanted`` cells of router storage are free; if not, note that they are wanted."""
+def request_cells(models, t, wanted):
+    """Return DONE if ``wanted`` cells are free, else TABLES_FULL, having noted that they are wanted."""
     if models.counters[t, TABLES_END] + wanted <= models.table.shape[1]:
-        return True
+        return DONE
     models.counters[t, CELLS_WANTED] = wanted
-    return False
+    return TABLES_FULL
 
 
 @inner
@@ -63,7 +63,7 @@ def _take_table(models, t, bits):
     if start != NONE:
         link = np.int64(table[t, start]["feature"])
         models.counters[t, FREE_TABLES + bits] = NONE if link == NONE else link << SMALLEST_TABLE_BITS
-    elif has_cells(models, t, 1 << bits):
+    elif request_cells(models, t, 1 << bits) == DONE:
         start = models.counters[t, TABLES_END]
         models.counters[t, TABLES_END] += 1 << bits
     else:
@@ -81,45 +81,31 @@ def _empty_cells(table, t, start, bits):
 
 
 @inner
-def _find(table, t, start, bits, feature):
-    """Return the cell of a feature in a table or, complemented, the empty cell where it would go."""
-    mask = (1 << bits) - 1
-    cell = hash_feature(feature, bits)
-    while True:
-        found = table[t, start + cell]["feature"]
-        if found == feature:
-            return start + cell
-        if found == NONE:
-            return ~(start + cell)
-        cell = (cell + 1) & mask
-
-
-@inner
 def find_cell(models, t, node, feature):
     """Return the cell of a feature in a node's table or, complemented, the empty cell where it would go."""
     bits = np.int64(models.nodes[t, node]["table_bits"])
-    return _find(models.table, t, table_start(models, t, node), bits, np.int64(feature))
+    return find_feature(models.table[t], table_start(models, t, node), bits, np.int64(feature))
 
 
 @inner
 def _enlarge_table(models, t, node, bits):
-    """Move the node's router into a larger table; return whether there was room."""
+    """Move the node's router into a larger table. Returns DONE, or TABLES_FULL with nothing changed."""
     record, table = models.nodes[t, node], models.table
     start = _take_table(models, t, bits)
     if start == NONE:
-        return False
+        return TABLES_FULL
     used = record["table_used"]
     if record["table_bits"] > 0:
         old_start = table_start(models, t, node)
         for old in range(old_start, old_start + (1 << np.int64(record["table_bits"]))):
             feature = np.int64(table[t, old]["feature"])
             if feature != NONE:
-                _copy_cell(table, t, old, ~_find(table, t, start, bits, feature))
+                _copy_cell(table, t, old, ~find_feature(table[t], start, bits, feature))
         release_table(models, t, node)
     record["table_start"] = start >> SMALLEST_TABLE_BITS
     record["table_bits"] = bits
     record["table_used"] = used
-    return True
+    return DONE
 
 
 @inner
@@ -130,10 +116,10 @@ def _copy_cell(table, t, source, target):
 
 
 @inner
-def locate_cells(models, t, node, x, cells):
+def locate_or_insert_cells(models, t, node, x, cells):
     """Write where the router's weight for each feature of the row lies, giving new features a weight of 0.
 
-    Returns False, with nothing changed, if the router's table must grow and there is no room.
+    Returns DONE, or TABLES_FULL, with nothing changed, if the router's table must grow and there is no room.
     """
     record, table = models.nodes[t, node], models.table
     n_missing = x.b - x.a
@@ -143,11 +129,11 @@ def locate_cells(models, t, node, x, cells):
             cells[i - x.a] = find_cell(models, t, node, x.indices[i])
             n_missing += cells[i - x.a] < 0
     if n_missing == 0:
-        return True
+        return DONE
     used = record["table_used"] + n_missing
     bits = table_bits(used)
-    if bits > record["table_bits"] and not _enlarge_table(models, t, node, bits):
-        return False
+    if bits > record["table_bits"] and _enlarge_table(models, t, node, bits) != DONE:
+        return TABLES_FULL
     for i in range(x.a, x.b):
         cell = find_cell(models, t, node, x.indices[i])
         if cell < 0:
@@ -157,7 +143,7 @@ def locate_cells(models, t, node, x, cells):
             table[t, cell]["square"] = 0.0
         cells[i - x.a] = cell
     record["table_used"] = used
-    return True
+    return DONE
 
 
 @inner
@@ -192,7 +178,7 @@ def copy_heavy_cells(target, source, t, node, share):
     new_start = _take_table(target, t, bits)
     for cell in range(start, start + size):
         if old[t, cell]["feature"] != NONE and np.abs(old[t, cell]["weight"]) >= share * heaviest:
-            new = ~_find(target.table, t, new_start, bits, np.int64(old[t, cell]["feature"]))
+            new = ~find_feature(target.table[t], new_start, bits, np.int64(old[t, cell]["feature"]))
             target.table[t, new] = old[t, cell]
     record["table_start"] = new_start >> SMALLEST_TABLE_BITS
     record["table_bits"] = bits
@@ -239,7 +225,7 @@ def _erase_cell(models, t, node, gap):
         feature = np.int64(table[t, start + cell]["feature"])
         if feature == NONE:
             break
-        if ((cell - hash_feature(feature, bits)) & mask) >= ((cell - gap) & mask):
+        if belongs_before(cell, hash_feature(feature, bits), gap, mask):
             _copy_cell(table, t, start + cell, start + gap)
             gap = cell
     table[t, start + gap]["feature"] = NONE

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import by_reference, inner, kernel
-from .linear_model import locate, located_margin, new_workspace, reset_weights
+from .linear_model import locate_or_insert, located_margin, new_workspace, reset_weights
 from .routers import train_router
 from .rows import Rows, longest_row, row_of
 from .state import DONE, NODES_END, NONE, RIGHT, TABLES_FULL
@@ -26,17 +26,17 @@ class Lesson(NamedTuple):
 
 
 @inner
-def _teach_row(parameters, trees, routers, t, x, slot, at, work):
-    """Teach the routers above a memory to send row ``x`` its way; go on from the place ``at[t, 1]``.
+def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
+    """Teach the routers above a row's memory to send the row its way; go on from the place ``at[t, 1]``.
 
     A router that sends the row the right way by a margin of 1 or more learns nothing. Returns DONE or what is full.
     """
-    place = at[t, 1]
+    x, place = row_of(lesson.rows, row), at[t, 1]
     if place == NONE:
-        place = ~np.int64(trees.leaf_of[t, slot])
+        place = ~np.int64(trees.leaf_of[t, lesson.slots[row]])
     node = parent_of(trees, t, place)
     while node != NONE:
-        if not locate(routers, t, node, x, work):
+        if locate_or_insert(routers, t, node, x, work) != DONE:
             at[t, 1] = place
             return TABLES_FULL
         label = 1.0 if side_of(trees, t, node, place) == RIGHT else -1.0
@@ -64,7 +64,7 @@ def teach_tree(parameters, trees, routers, t, lesson, at, stop):
     work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
     while at[t, 0] < stop:
         row = lesson.order[at[t, 0]]
-        status = _teach_row(parameters, trees, routers, t, row_of(rows, row), lesson.slots[row], at, work)
+        status = _teach_row(parameters, trees, routers, t, lesson, row, at, work)
         if status != DONE:
             return status
         at[t, 0] += 1

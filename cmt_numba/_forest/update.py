@@ -5,11 +5,11 @@ import numpy as np
 from .._jit import by_reference, by_value, inner, kernel
 from .insert_remove import balance, finish_step
 from .key_store import find_slot, longest_key
-from .linear_model import locate, located_margin, new_workspace
+from .linear_model import locate_or_insert, located_margin, new_workspace
 from .ranking import new_comparison, train_on_pair
 from .routers import train_router
 from .rows import longest_row, row_of
-from .scorer import REGRESSION, aim_probe, new_probe, train_scorer
+from .scorer import ScorerLoss, aim_probe, new_probe, train_scorer
 from .state import DONE, LEFT, NONE, REROUTES_LEFT, RIGHT, TABLES_FULL
 
 
@@ -28,7 +28,7 @@ def update_scorer(parameters, keys, scorer, feedback):
     for row in range(n_rows):
         if hits.exploration.node[row] != NONE:
             continue
-        if parameters.scorer_loss == REGRESSION:
+        if parameters.scorer_loss == ScorerLoss.REGRESSION:
             _train_on_each(parameters, keys, scorer, probe, feedback, row)
         else:
             train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison)
@@ -48,14 +48,14 @@ def _train_on_each(parameters, keys, scorer, probe, feedback, row):
 def _route_better(parameters, trees, routers, t, feedback, row, work):
     """Train the router of the node that a row explored (Algorithm 3, lines 4 to 6).
 
-    Returns whether there was room; nothing has changed if not.
+    Returns DONE, or TABLES_FULL with nothing changed.
     """
     hits, rewards, alpha = feedback.hits, feedback.rewards, parameters.alpha
     exploration = hits.exploration
     node = np.int64(exploration.node[row])
     x = row_of(feedback.rows, row)
-    if not locate(routers, t, node, x, work):
-        return False
+    if locate_or_insert(routers, t, node, x, work) != DONE:
+        return TABLES_FULL
     below = trees.nodes[t, node]["below"]
     sign = 1.0 if exploration.side[row] == RIGHT else -1.0
     for i in range(rewards.shape[1]):
@@ -64,7 +64,7 @@ def _route_better(parameters, trees, routers, t, feedback, row, work):
             y = (1.0 - alpha) * estimate + alpha * balance(below[LEFT], below[RIGHT])
             margin = located_margin(routers, t, node, x, work)
             train_router(parameters, routers, t, node, x, work, margin, 1.0 if y > 0.0 else -1.0, np.abs(y))
-    return True
+    return DONE
 
 
 @inner
@@ -94,7 +94,7 @@ def update_tree(parameters, trees, routers, keys, t, feedback, at, stop):
         if status != DONE or row == stop:
             return status
         explored = _explored(trees, t, row, feedback.hits.exploration)
-        if explored and not _route_better(parameters, trees, routers, t, feedback, row, work):
+        if explored and _route_better(parameters, trees, routers, t, feedback, row, work) != DONE:
             return TABLES_FULL
         counters[t, REROUTES_LEFT] = parameters.n_reroutes
         at[t] += 1

@@ -17,9 +17,10 @@ from .._forest.linear_model import dense_start
 from .._forest.rng import random_below
 from .._forest.rows import Row, Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
-from .._forest.sparse_weights import find_cell, has_cells, locate_cells, table_bits
+from .._forest.sparse_weights import find_cell, locate_or_insert_cells, request_cells, table_bits
 from .._forest.state import DONE, NONE, TABLES_FULL
 from .._jit import by_reference, inner, inner_allocating, kernel
+from .dual_ascent import dual_step
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
 _CLOSE_ENOUGH = 1e-4  # a smaller step is none
@@ -161,17 +162,17 @@ def _store(models, bench, label, n_touched, share):
             bench.kept[n_kept] = weight
             n_kept += 1
     row = Row(bench.kept, bench.touched, 0, n_kept)
-    locate_cells(models, 0, label, row, bench.cells)
+    locate_or_insert_cells(models, 0, label, row, bench.cells)
     for i in range(n_kept):
         models.table[0, bench.cells[i]]["weight"] = bench.kept[i]
 
 
 @inner
-def _has_room(models, label, n_touched):
-    """Return whether the head could take a weight for every feature of a label's rows."""
+def _request_room(models, label, n_touched):
+    """Return DONE if there is room for a weight for every feature of a label's rows, else TABLES_FULL."""
     if not models.sparse:
-        return True
-    return has_cells(models, 0, 1 << table_bits(models.nodes[0, label]["table_used"] + n_touched))
+        return DONE
+    return request_cells(models, 0, 1 << table_bits(models.nodes[0, label]["table_used"] + n_touched))
 
 
 @inner
@@ -179,7 +180,7 @@ def _hold_others_off(bias, label, n_others, duties):
     """Return the bias that keeps all rows without features as far below 0 as the margin asks for."""
     softness = np.float32(duties.softness / n_others)
     short = np.float32(1.0) + bias - softness * duties.of_others[label]
-    change = max(short / (np.float32(1.0) + softness), -duties.of_others[label])
+    change = dual_step(short, np.float32(1.0) + softness, duties.of_others[label])
     duties.of_others[label] += change
     return bias - change
 
@@ -197,7 +198,7 @@ def _sweep(bench, rows, pairs, n_active, bias, softness):
         sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
         weight = pairs.weights[pair]
         short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
-        change = max(short / (bench.sizes[pairs.rows[pair]] + softness), -weight)
+        change = dual_step(short, bench.sizes[pairs.rows[pair]] + softness, weight)
         if np.abs(change) >= _CLOSE_ENOUGH:
             _add(bench, x, sign * change)
             bias += sign * change
@@ -230,15 +231,15 @@ def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
 
 @inner
 def _learn_label(models, bench, rows, pairs, label, first, stop, duties, n_sweeps, share):
-    """Learn a label from the pairs ``first .. stop``; return False if the head must grow and there is no room."""
+    """Learn a label from the pairs ``first .. stop``; return DONE, or TABLES_FULL, with nothing learned."""
     n_touched = _touch_features(bench, rows, pairs, label, first, stop) if models.sparse else 0
-    if not _has_room(models, label, n_touched):
-        return False
+    if _request_room(models, label, n_touched) != DONE:
+        return TABLES_FULL
     _load(models, bench, label, n_touched)
     bias = np.float32(models.nodes[0, label]["bias"])
     models.nodes[0, label]["bias"] = _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps)
     _store(models, bench, label, n_touched, share)
-    return True
+    return DONE
 
 
 @kernel
@@ -258,8 +259,10 @@ def learn_memberships(models, rows, features, pairs, duties, n_sweeps, share, at
     while at[0] < pairs.offsets.size - 1:
         label = at[0]
         first, stop = pairs.offsets[label], pairs.offsets[label + 1]
-        if first < stop and not _learn_label(
-            models, bench, rows, pairs, label, first, stop, duties, n_sweeps, np.float32(share)
+        if (
+            first < stop
+            and _learn_label(models, bench, rows, pairs, label, first, stop, duties, n_sweeps, np.float32(share))
+            != DONE
         ):
             return TABLES_FULL
         at[0] += 1

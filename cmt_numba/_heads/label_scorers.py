@@ -7,6 +7,7 @@ so as further examples come the mean in a scorer can follow them, whatever else 
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from .._forest.linear_model import (
     add_sum,
     add_to_sum,
     dense_start,
-    locate,
+    locate_or_insert,
     located_sum,
     margin_of,
     new_workspace,
@@ -56,17 +57,22 @@ from .inference_weights import (
 )
 from .inverted_index import Postings, list_by_feature, no_postings
 
-SOFTMAX = 0
-LOGISTIC = 1
-SQUARED = 2
-MIRA = 3
+
+class HeadLoss(IntEnum):
+    """What a head learns from its candidates."""
+
+    SOFTMAX = 0
+    LOGISTIC = 1
+    SQUARED = 2
+    MIRA = 3
+
 
 _NEGLIGIBLE = 0.04  # of the largest weight of the same label
 _SPARE = 1.1
 _SHORTEST = np.float32(1e-6)  # squared: a shorter sum of examples has no direction
 _CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
 
-HEAD_LOSSES = ("softmax", "logistic", "squared", "mira")
+HEAD_LOSSES = tuple(loss.name.lower() for loss in HeadLoss)
 
 
 class HeadParameters(NamedTuple):
@@ -145,7 +151,7 @@ def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> He
     n_labels = first + rows.n_rows
     if n_labels > head.nodes.shape[1]:
         head = with_nodes(head, max(n_labels, 2 * head.nodes.shape[1]))
-    while start_labels(head.models, head.parameters.loss == MIRA, rows, lengths, first) != DONE:
+    while start_labels(head.models, head.parameters.loss == HeadLoss.MIRA, rows, lengths, first) != DONE:
         head = with_more_cells(head)
     return head
 
@@ -156,10 +162,10 @@ def with_more_cells(head: Head) -> Head:
     return with_tables(head, max(2 * used, used + wanted))
 
 
-def with_examples_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
-    """Return a head whose scorers start from means that count these rows, of these labels, among their examples.
+def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
+    """Count rows, of these labels, among the examples of the means that scorers start from; return the head.
 
-    Only with MIRA.
+    It is the head given, unless that had to grow. Only with MIRA.
     """
     at = np.zeros(1, np.int64)
     while move_means(head.models, rows, labels, at) != DONE:
@@ -272,13 +278,13 @@ def _start_label(models, sums, rows, lengths, row, label, work):
     reset_model(models, 0, label)
     models.nodes[0, label]["table_bits"] = 0  # whatever an attempt that was given up has left there
     models.nodes[0, label]["table_used"] = 0
-    if not locate(models, 0, label, x, work):
-        return False
+    if locate_or_insert(models, 0, label, x, work) != DONE:
+        return TABLES_FULL
     add_row(models, 0, label, x, work, 1.0)
     if sums:
         add_to_sum(models, 0, label, x, work, lengths[row])
         models.nodes[0, label]["bias_square"] = lengths[row] * lengths[row]
-    return True
+    return DONE
 
 
 @kernel
@@ -293,7 +299,7 @@ def start_labels(models, sums, rows, lengths, first):
     work = new_workspace(longest_row(rows, 0, n_rows))
     while models.counters[0, NODES_END] < first + n_rows:
         label = models.counters[0, NODES_END]
-        if not _start_label(models, sums, rows, lengths, label - first, label, work):
+        if _start_label(models, sums, rows, lengths, label - first, label, work) != DONE:
             return TABLES_FULL
         models.counters[0, NODES_END] += 1
     return DONE
@@ -301,13 +307,14 @@ def start_labels(models, sums, rows, lengths, first):
 
 @inner
 def _move_mean(models, rows, row, label, work):
-    """Count one more example in the mean that a scorer starts from; return False if there is no room for its features.
+    """Count one more example in the mean that a scorer starts from.
 
-    The squared length of the sum of examples is kept where an accumulator of the bias would be.
+    The squared length of the sum of examples is kept where an accumulator of the bias would be. Returns DONE, or
+    TABLES_FULL, with nothing changed, if there is no room for the features of the row.
     """
     x = row_of(rows, row)
-    if not locate(models, 0, label, x, work):
-        return False
+    if locate_or_insert(models, 0, label, x, work) != DONE:
+        return TABLES_FULL
     old = models.nodes[0, label]["bias_square"]
     new = old + np.float32(2.0) * located_sum(models, 0, label, x, work) + squared_length(x)
     if new > _SHORTEST:
@@ -319,7 +326,7 @@ def _move_mean(models, rows, row, label, work):
         add_sum(models, 0, label, np.float32(-1.0) / np.sqrt(old))  # examples that cancel out have no mean
     add_to_sum(models, 0, label, x, work, np.float32(1.0))
     models.nodes[0, label]["bias_square"] = max(np.float32(0.0), new)
-    return True
+    return DONE
 
 
 @kernel
@@ -333,7 +340,7 @@ def move_means(models, rows, labels, at):
     work = new_workspace(longest_row(rows, 0, n_rows))
     while at[0] < n_rows:
         row = at[0]
-        if not _move_mean(models, rows, row, labels[row], work):
+        if _move_mean(models, rows, row, labels[row], work) != DONE:
             return TABLES_FULL
         at[0] += 1
     return DONE

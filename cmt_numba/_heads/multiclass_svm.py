@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest.linear_model import adagrad_step, add_row, locate, new_workspace
+from .._forest.linear_model import adagrad_step, add_row, locate_or_insert, new_workspace
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import probed_dot
 from .._forest.state import DONE, NONE, TABLES_FULL
 from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
 from .candidates import Questions, best_of, find_candidates, new_candidates, place_of
-from .label_scorers import LOGISTIC, MIRA, SOFTMAX
+from .dual_ascent import dual_step
+from .label_scorers import HeadLoss
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
@@ -108,7 +109,7 @@ def _find_slopes(head, candidates, right, slopes):
     """Write the slope of the loss in each candidate's score."""
     loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
     steepness = np.float32(_STEEPNESS / _margin_wanted(head))
-    if loss == SOFTMAX:
+    if loss == HeadLoss.SOFTMAX:
         highest = scores[best_of(candidates, NONE)]
         total = np.float32(0.0)
         for i in range(n):
@@ -116,7 +117,7 @@ def _find_slopes(head, candidates, right, slopes):
             total += slopes[i]
         for i in range(n):
             slopes[i] /= total
-    elif loss == LOGISTIC:
+    elif loss == HeadLoss.LOGISTIC:
         for i in range(n):
             slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
     else:
@@ -129,18 +130,18 @@ def _find_slopes(head, candidates, right, slopes):
 def _descend(head, candidates, x, right, slopes, work):
     """Take an AdaGrad step for every candidate whose slope counts.
 
-    Returns False, with nothing learned, if the head's tables must grow and there is no room.
+    Returns DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
     """
     _find_slopes(head, candidates, right, slopes)
     for i in range(candidates.n_found[0]):
-        if np.abs(slopes[i]) >= _NEGLIGIBLE and not locate(head.models, 0, candidates.labels[i], x, work):
-            return False
+        if np.abs(slopes[i]) >= _NEGLIGIBLE and locate_or_insert(head.models, 0, candidates.labels[i], x, work) != DONE:
+            return TABLES_FULL
     rate = head.learning_rate * _margin_wanted(head) / _STEEPNESS
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
-            locate(head.models, 0, candidates.labels[i], x, work)
+            locate_or_insert(head.models, 0, candidates.labels[i], x, work)
             adagrad_step(head.models, 0, candidates.labels[i], x, work, slopes[i], rate, np.inf)
-    return True
+    return DONE
 
 
 @inner
@@ -157,10 +158,10 @@ def _entry_for(duals, row, label):
 
 @inner
 def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work):
-    """Change the weight of one rival by what just meets the margin, in closed form; return the change.
+    """Change the weight of one rival by what just meets the margin, in closed form; return a status and the change.
 
     The more a row's weights, which are never negative, come to, the less of the margin is asked for: slack is squared.
-    Returns NaN, with nothing learned, if the head's tables must grow and there is no room.
+    The status is DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
     """
     margin = _margin_wanted(head)
     used = np.float32(0.0)
@@ -168,67 +169,64 @@ def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work
         used += duals.weights[row, j]
     softness = duals.softness[row]
     short = margin - (candidates.scores[right] - candidates.scores[rival]) - softness * used
-    change = short / (2.0 * size + softness)
-    change = np.float32(max(change, -duals.weights[row, entry]))
+    change = np.float32(dual_step(short, 2.0 * size + softness, duals.weights[row, entry]))
     if np.abs(change) < _CLOSE_ENOUGH * margin:
-        return np.float32(0.0)
-    if not (
-        locate(head.models, 0, candidates.labels[right], x, work)
-        and locate(head.models, 0, candidates.labels[rival], x, work)
-    ):
-        return np.float32(np.nan)
+        return DONE, np.float32(0.0)
+    for i in (right, rival):
+        if locate_or_insert(head.models, 0, candidates.labels[i], x, work) != DONE:
+            return TABLES_FULL, np.float32(0.0)
     add_row(head.models, 0, candidates.labels[rival], x, work, -change)
-    locate(head.models, 0, candidates.labels[right], x, work)
+    locate_or_insert(head.models, 0, candidates.labels[right], x, work)
     add_row(head.models, 0, candidates.labels[right], x, work, change)
     duals.rivals[row, entry] = candidates.labels[rival]
     duals.weights[row, entry] = max(np.float32(0.0), duals.weights[row, entry] + change)
     candidates.scores[right] += change * size
     candidates.scores[rival] -= change * size
-    return change
+    return DONE, change
 
 
 @inner_merged
 def _ascend(head, candidates, x, right, row, duals, work):
     """Crammer and Singer's dual, one row at a time: hold the right label apart from its rivals, no more than needed.
 
-    Returns False if the head's tables must grow and there is no room; the row can then be learned again.
+    Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room; the row can then be learned again.
     """
     size = probed_dot(candidates.probe, x)
     duals.settled[row] = True
     if size == 0.0:
-        return True
+        return DONE
     for _ in range(_SWEEPS):
         farthest = np.float32(0.0)
         rival = best_of(candidates, right)
         if rival == NONE:
-            return True
+            return DONE
         entry = _entry_for(duals, row, candidates.labels[rival])
         if entry != NONE:
-            change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
-            if np.isnan(change):
-                return False
+            status, change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
+            if status != DONE:
+                return status
             farthest = np.abs(change)
         for j in range(N_RIVALS):
             if duals.weights[row, j] > 0.0:
                 for i in range(candidates.n_found[0]):
                     if candidates.labels[i] == duals.rivals[row, j] and i != rival:
-                        change = _hold_apart(head, candidates, x, right, np.int64(i), row, j, duals, size, work)
-                        if np.isnan(change):
-                            return False
+                        status, change = _hold_apart(head, candidates, x, right, np.int64(i), row, j, duals, size, work)
+                        if status != DONE:
+                            return status
                         farthest = max(farthest, np.abs(change))
         if farthest == 0.0:
             break
         duals.settled[row] = False
-    return True
+    return DONE
 
 
 @inner
 def _learn_row(trees, routers, head, candidates, questions, row, label, duals, slopes, work):
-    """Learn from a row; return False if the head's tables must grow and there is no room."""
+    """Learn from a row. Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room."""
     find_candidates(trees, routers, head, candidates, questions, row)
     right = place_of(head, candidates, questions, row, label)
     x = row_of(questions.rows, row)
-    if head.loss == MIRA:
+    if head.loss == HeadLoss.MIRA:
         return _ascend(head, candidates, x, right, row, duals, work)
     return _descend(head, candidates, x, right, slopes, work)
 
@@ -248,7 +246,7 @@ def learn_labels(trees, routers, head, lesson, effort, duals, at):
     slopes = _new_slopes(candidates.labels.size)
     while at[0] < order.size:
         row = order[at[0]]
-        if not _learn_row(trees, routers, head, candidates, questions, row, labels[row], duals, slopes, work):
+        if _learn_row(trees, routers, head, candidates, questions, row, labels[row], duals, slopes, work) != DONE:
             return TABLES_FULL
         at[0] += 1
     return DONE

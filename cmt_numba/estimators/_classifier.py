@@ -22,7 +22,7 @@ from .._heads.examples import (
     new_examples,
     with_room_for_examples,
 )
-from .._heads.label_scorers import HEAD_LOSSES, with_examples_in_means
+from .._heads.label_scorers import HEAD_LOSSES, count_in_means
 from .._heads.multiclass_svm import Lesson, learn_labels, margin_wanted, measure_gaps, new_duals
 from .._validation import check_choice, check_real, check_rows, check_wanted, sound, unmasked
 from ._base import changes_at_once, reads
@@ -256,7 +256,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self._begin_training()
         if self.loss == "mira" and known.any():
             further = check_rows(as_matrix(rows)[known])
-            self.head_ = with_examples_in_means(self.head_, further, labels[known])
+            self.head_ = count_in_means(self.head_, further, labels[known])
         self._teach_routers(questions.routed, labels, afresh=afresh)
         if self.n_head_passes > 0:
             self._train_head(questions, labels)

@@ -16,11 +16,11 @@ from .._forest.state import NEXT_ID, NONE
 from .._heads.ridge import (
     Expectation,
     ExpectationParameters,
+    enter_rows,
     expect_rows,
     learn_expectations,
     learn_rewards,
     new_expectation,
-    with_features,
 )
 from .._validation import (
     MOST_COMPONENTS,
@@ -299,7 +299,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             self.forest_.remove(keys)
 
     def _learn_values(self, rows: Rows, vectors: np.ndarray, entries: np.ndarray, *, afresh: bool) -> None:
-        self.expectation_ = with_features(self.expectation_, rows)
+        self.expectation_ = enter_rows(self.expectation_, rows)
         targets = np.ascontiguousarray(vectors[:, :-1])
         duals = np.zeros_like(targets)
         for _ in range(self.n_value_passes):
@@ -354,7 +354,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         pairs, rank = np.nonzero(ids != NONE)
         if pairs.size == 0:
             return
-        self.expectation_ = with_features(self.expectation_, rows)
+        self.expectation_ = enter_rows(self.expectation_, rows)
         found = ids[pairs, rank]
         vectors = np.ascontiguousarray(self._components.reduced(self._memories.values_of(found))[:, :-1])
         learn_rewards(self.expectation_, rows, pairs, vectors, rewards[pairs, rank], float(self.regularization))
