@@ -17,9 +17,9 @@ from cmt_numba._heads.label_scorers import (
     HEAD_LOSSES,
     Head,
     HeadParameters,
+    count_in_means,
     new_head,
     with_digest,
-    with_examples_in_means,
     with_labels,
     with_more_cells,
     without_digest,
@@ -457,7 +457,7 @@ def test_means_follow_further_examples(form: Any, rng: np.random.Generator):
         old = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
         np.add.at(sums, labels[stop : stop + 3], X[stop : stop + 3])
         new = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
-        head = with_examples_in_means(head, check_rows(form(X[stop : stop + 3])), labels[stop : stop + 3])
+        head = count_in_means(head, check_rows(form(X[stop : stop + 3])), labels[stop : stop + 3])
         after = np.array([weights_of(head, 0, label) for label in range(3)])
         np.testing.assert_allclose(after - before, new - old, atol=1e-5)
 
