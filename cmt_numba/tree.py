@@ -11,7 +11,9 @@ from ._concurrency.workers import progress_bar, spans
 from ._engine.files import StoredForest
 from ._forest.eviction import EVICTIONS
 from ._forest.hits import Hits, without_own
+from ._forest.routers import RouterLoss
 from ._forest.rows import Rows, as_matrix
+from ._forest.scorer import ScorerLoss
 from ._forest.state import MOST_MEMORIES, NONE
 from ._validation import (
     MOST_REROUTES,
@@ -36,8 +38,8 @@ from ._validation import (
 )
 from .rewards import Reward
 
-ROUTER_LOSSES = ("squared", "logistic", "mira")
-SCORER_LOSSES = ("ranking", "mira", "regression")
+ROUTER_LOSSES = tuple(loss.name.lower() for loss in RouterLoss)
+SCORER_LOSSES = tuple(loss.name.lower() for loss in ScorerLoss)
 
 OPTIONS: dict[str, Constraint] = {
     "n_trees": Integer(1, 2**15),

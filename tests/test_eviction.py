@@ -32,9 +32,9 @@ def test_never_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch, keys: Any
     tree, sizes = bounded(50, eviction), []
     real = cmt_numba._engine.forest.insert_slots
 
-    def counted(state: Any, t: int, stop: int) -> int:
-        sizes.append(stop)
-        return int(real(state, t, stop))
+    def counted(*arguments: Any) -> int:
+        sizes.append(arguments[-1])
+        return int(real(*arguments))
 
     monkeypatch.setattr(cmt_numba._engine.forest, "insert_slots", counted)
     first = 0

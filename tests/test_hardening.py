@@ -16,9 +16,9 @@ from test_validation import grown_tree, nothing_changes
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, metrics, rewards
 from cmt_numba._forest import allocation as _growth
-from cmt_numba._forest.key_store import hash_number
+from cmt_numba._forest.hash_table import hash_feature, hash_number
 from cmt_numba._forest.linear_model import probed_margin
-from cmt_numba._forest.rows import Row, hash_feature
+from cmt_numba._forest.rows import Row
 from cmt_numba._forest.scorer import Probe
 from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._forest.state import leaf_limit
@@ -440,9 +440,9 @@ def test_hashes_of_large_numbers():
 
 
 @njit
-def margin_in_kernel(head: Any, t: int, label: int, probe: Any, row: Any) -> float:
+def margin_in_kernel(models: Any, t: int, label: int, probe: Any, row: Any) -> float:
     """Return what only kernels can ask for."""
-    return probed_margin(head, t, label, probe, row)
+    return probed_margin(models, t, label, probe, row)
 
 
 def test_sizes_near_the_limits():
@@ -535,4 +535,4 @@ def test_labels_whose_mean_is_zero():
     probe = Probe(np.ones(2, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64), np.ones(1, np.float32))
     row = Row(np.ones(2, np.float32), np.arange(2, dtype=np.int32), 0, 2)
     assert sorted(tables > 0) == [False, True]
-    assert margin_in_kernel(head, 0, int(np.argmin(tables)), probe, row) == 0.0
+    assert margin_in_kernel(head.models, 0, int(np.argmin(tables)), probe, row) == 0.0

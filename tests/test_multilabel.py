@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 from test_supervision import FORMS, weights_of
 
 from cmt_numba import CMTMultilabelClassifier
-from cmt_numba._forest.state import DONE, NEXT_ROW, NONE
+from cmt_numba._forest.state import DONE, NONE
 from cmt_numba._heads.binary_svm import learn_memberships, new_duties, numbered_afresh
 from cmt_numba._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from cmt_numba._heads.label_scorers import (
@@ -64,7 +64,7 @@ def test_memberships_match_plain_python(form: Any, rng: np.random.Generator):
     Y = rng.random((25, 4)) < 0.4
     checked = check_rows(form(X))
     head = with_labels(new_head(HeadParameters(1, 5, checked.sparse, 0, 1.0)), check_rows(form(np.eye(4, 5))))
-    forget_labels(head, 0)
+    forget_labels(head.models, 0)
     every_second = np.arange(0, 25, 2)
     rivals = np.full((25, 2), NONE, np.int32)
     rivals[every_second, 0] = 3
@@ -74,8 +74,8 @@ def test_memberships_match_plain_python(form: Any, rng: np.random.Generator):
     against_some = pair_with_rivals(of_the_last, rivals, rng.permutation(25))
     duties, (rows, features) = new_duties(2.0, np.full(4, 40)), numbered_afresh(checked)
     for pairs in (against_all, against_some):
-        head.counters[0, NEXT_ROW] = 0
-        while learn_memberships(head, rows, features, pairs, duties, 300, 0.0) != DONE:
+        at = np.zeros(1, np.int64)
+        while learn_memberships(head.models, rows, features, pairs, duties, 300, 0.0, at) != DONE:
             head = with_more_cells(head)
     with_bias, no_features = np.hstack([X, np.ones((25, 1))]), np.append(np.zeros(5), 1.0)
     for label in range(4):

@@ -1,17 +1,20 @@
 """The kernels against the plain-Python reference, step by step."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+from numba import njit
 from reference import Forest, Leaf, Node, Place, SplitMix64
 
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
 from cmt_numba._forest.rng import draw_word
 from cmt_numba._forest.scorer import _WIDEST_DIRECT
-from cmt_numba._forest.state import LEFT, NONE, RIGHT, ROOT, SMALLEST_TABLE_BITS
+from cmt_numba._forest.sparse_weights import find_cell
+from cmt_numba._forest.state import LEFT, NONE, RIGHT, ROOT
 from cmt_numba.tree import ROUTER_LOSSES, SCORER_LOSSES
 
 N_FEATURES = 6
@@ -83,6 +86,12 @@ def shape_of(tree: ContextualMemoryTree, t: int) -> dict[str, tuple[int, ...]]:
     return shape
 
 
+@njit
+def cell_in_kernel(models: Any, t: int, node: int, feature: int) -> int:
+    """Return what only kernels can ask for."""
+    return find_cell(models, t, node, feature)
+
+
 def routers_of(tree: ContextualMemoryTree, t: int) -> dict[str, np.ndarray]:
     """Return each node's router: a row of weights and a row of AdaGrad accumulators, the bias last."""
     routers = {}
@@ -96,10 +105,10 @@ def routers_of(tree: ContextualMemoryTree, t: int) -> dict[str, np.ndarray]:
         if not state.parameters.sparse:
             router[:, :d] = state.routers.weights[t, node * 2 * d : (node + 1) * 2 * d].reshape(2, d)
         elif record["table_bits"] > 0:
-            start = int(record["table_start"]) << SMALLEST_TABLE_BITS
-            for cell in state.routers.table[t, start : start + (1 << int(record["table_bits"]))]:
-                if cell["feature"] != NONE:
-                    router[:, cell["feature"]] = cell["weight"], cell["square"]
+            for feature in range(d):
+                cell = cell_in_kernel(state.models, t, node, feature)
+                if cell >= 0:
+                    router[:, feature] = state.routers.table[["weight", "square"]][t, cell].tolist()
         routers[name] = router
     return routers
 

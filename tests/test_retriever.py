@@ -22,11 +22,11 @@ from test_supervision import FORMS
 from cmt_numba import CMTRetriever
 from cmt_numba._heads.ridge import (
     ExpectationParameters,
+    enter_rows,
     expect_rows,
     learn_expectations,
     learn_rewards,
     new_expectation,
-    with_features,
 )
 from cmt_numba._validation import check_rows
 from cmt_numba.estimators._values import Components, cosines
@@ -57,7 +57,7 @@ def test_expectations_are_those_of_ridge_regression(form: Any, rng: np.random.Ge
     rows = check_rows(form(keys))
     targets = values.astype(np.float32)
     expectation = new_expectation(ExpectationParameters(25, rows.sparse), 40)
-    expectation = with_features(expectation, rows)
+    expectation = enter_rows(expectation, rows)
     duals = np.zeros_like(targets)
     for _ in range(50):
         learn_expectations(expectation, rows, rng.permutation(300), targets, duals, 0.5)
@@ -72,7 +72,7 @@ def test_expectations_are_those_of_ridge_regression(form: Any, rng: np.random.Ge
 def test_rewards_teach_as_in_plain_python(form: Any, rng: np.random.Generator):
     keys, _ = pictures(20)
     rows = check_rows(form(keys))
-    expectation = with_features(new_expectation(ExpectationParameters(25, rows.sparse), 6), rows)
+    expectation = enter_rows(new_expectation(ExpectationParameters(25, rows.sparse), 6), rows)
     pairs = rng.integers(0, 20, 50)
     vectors, rewards = rng.normal(size=(50, 6)).astype(np.float32), rng.random(50).astype(np.float32)
     learn_rewards(expectation, rows, pairs, vectors, rewards, 2.0)
@@ -91,7 +91,7 @@ def test_features_find_their_places_as_they_come(rng: np.random.Generator):
     for _ in range(30):
         features = rng.integers(0, 10**6, 40)
         row = check_rows(scipy.sparse.csr_array((np.ones(40), ([0] * 40, features)), (1, 10**6)))
-        expectation = with_features(expectation, row)
+        expectation = enter_rows(expectation, row)
         used = int(expectation.n_places[0])
         for place in range(used):
             feature = int(expectation.features[place])

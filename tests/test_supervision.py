@@ -9,24 +9,23 @@ from conftest import needs_jit, text_like
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.rows import row_of
-from cmt_numba._forest.state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, ROOT, TAUGHT_FROM, State
-from cmt_numba._forest.topology import child_of
-from cmt_numba._heads.candidates import Effort, Questions, score_labels
+from cmt_numba._forest.state import DONE, NODES_END, NONE, RIGHT, ROOT, State
+from cmt_numba._heads.candidates import Answers, Effort, Questions, all_of, score_labels
 from cmt_numba._heads.examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
 from cmt_numba._heads.inverted_index import Postings, keep_best_labels, list_by_feature, meet_labels
 from cmt_numba._heads.label_scorers import (
     HEAD_LOSSES,
     Head,
     HeadParameters,
+    count_in_means,
     new_head,
     with_digest,
-    with_examples_in_means,
     with_labels,
     with_more_cells,
     without_digest,
 )
-from cmt_numba._heads.multiclass_svm import learn_labels, margin_wanted, measure_gaps, new_duals
-from cmt_numba._jit import as_python, inner, kernel
+from cmt_numba._heads.multiclass_svm import Lesson, learn_labels, margin_wanted, measure_gaps, new_duals
+from cmt_numba._jit import inner, kernel
 from cmt_numba._validation import check_rows
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -59,7 +58,7 @@ def path_to(state: State, t: int, leaf: int) -> list[tuple[int, int]]:
         if place < 0:
             return [] if ~place == leaf else None
         for side in (0, 1):
-            below = search(int(as_python(child_of)(state, t, place, side)))
+            below = search(int(state.nodes["child"][t, place, side]))
             if below is not None:
                 return [(place, side), *below]
         return None
@@ -145,11 +144,9 @@ def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
         patch.setattr("cmt_numba._engine.driver.with_more", fail)
         with pytest.raises(MemoryError):
             tree.teach(rows, np.arange(200) % 60)
-    assert (state_of(tree).counters[:, TAUGHT_FROM] != NONE).any()
     ids = tree.ids
     tree.remove(ids[30:])
     tree.teach(keys[:30], ids[:30])
-    assert (state_of(tree).counters[:, TAUGHT_FROM] == NONE).all()
     tree.check_invariants()
 
 
@@ -198,12 +195,12 @@ def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes
     state, checked = state_of(tree), check_rows(form(rows))
     parameters = HeadParameters(1, d, checked.sparse, HEAD_LOSSES.index(loss), 1.0)
     head = with_labels(new_head(parameters), check_rows(form(np.eye(d))))
-    questions, order = Questions(checked, checked), np.arange(len(rows))
+    questions, order = all_of(checked, checked), np.arange(len(rows))
     duals = new_duals(1.0, np.bincount(labels, minlength=d)[labels])
-    measure_gaps(state, head, questions, order, labels, ALL_LABELS, duals)
+    measure_gaps(state.trees, state.models, head.scorers, questions, order, labels, ALL_LABELS)
     for _ in range(n_passes):
-        head.counters[0, NEXT_ROW] = 0
-        while learn_labels(state, head, questions, order, labels, order.size, ALL_LABELS, duals, False) != DONE:
+        lesson, at = Lesson(questions, order, labels), np.zeros(1, np.int64)
+        while learn_labels(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, at) != DONE:
             head = with_more_cells(head)
     return head, state, questions
 
@@ -288,7 +285,8 @@ def test_every_loss_learns(form: Any, loss: str, rng: np.random.Generator):
     rows = np.eye(5)[(labels + 2) % 5] + 0.1 * rng.normal(size=(60, 5))
     head, state, questions = trained(form, loss, rows.astype(np.float32), labels, n_passes=10)
     found, scores, touched = np.full((60, 5), -1), np.zeros((60, 5), np.float32), np.zeros(60, np.int64)
-    score_labels(state, head, questions, 0, 60, ALL_LABELS, found, scores, touched)
+    answers = Answers(found, scores, touched)
+    score_labels(state.trees, state.models, head.scorers, questions, ALL_LABELS, answers)
     assert np.mean(found[:, 0] == labels) > 0.95
     assert (touched == 5).all()
     assert (np.diff(scores, axis=1) <= 0).all()
@@ -299,7 +297,8 @@ def test_a_budget_bounds_the_labels_scored(rng: np.random.Generator):
     rows, labels = examples_of(rng)
     head, state, questions = trained(np.asarray, "mira", rows, labels, n_passes=1)
     found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
-    score_labels(state, head, questions, 0, 30, Effort(1, 3, 3), found, scores, touched)
+    answers = Answers(found, scores, touched)
+    score_labels(state.trees, state.models, head.scorers, questions, Effort(1, 3, 3), answers)
     assert (touched == 3).all()
     assert (found[:, 3:] == -1).all()
 
@@ -395,7 +394,8 @@ def test_a_digest_says_what_the_head_says(rng: np.random.Generator):
         answers = []
         for asked in (head, with_digest(head), without_digest(with_digest(head))):
             found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
-            score_labels(state, asked, questions, 0, 30, ALL_LABELS, found, scores, touched)
+            answered = Answers(found, scores, touched)
+            score_labels(state.trees, state.models, asked.scorers, questions, ALL_LABELS, answered)
             answers.append(np.take_along_axis(scores, found.argsort(axis=1), axis=1))
         np.testing.assert_allclose(answers[1], answers[0], atol=exactness)
         np.testing.assert_array_equal(answers[2], answers[0])
@@ -412,7 +412,7 @@ def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
         labels = rng.integers(0, 6, n)
         rows = check_rows(form(rng.normal(size=(n, 4))))
         examples = with_room_for_examples(examples, rows, 6)
-        append_examples(examples, rows, labels)
+        append_examples(examples.lists, rows, labels)
         given.extend(labels)
     for label in range(6):
         listed, slot = [], int(examples.first_of[label])
@@ -457,7 +457,7 @@ def test_means_follow_further_examples(form: Any, rng: np.random.Generator):
         old = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
         np.add.at(sums, labels[stop : stop + 3], X[stop : stop + 3])
         new = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
-        head = with_examples_in_means(head, check_rows(form(X[stop : stop + 3])), labels[stop : stop + 3])
+        head = count_in_means(head, check_rows(form(X[stop : stop + 3])), labels[stop : stop + 3])
         after = np.array([weights_of(head, 0, label) for label in range(3)])
         np.testing.assert_allclose(after - before, new - old, atol=1e-5)
 

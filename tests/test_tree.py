@@ -269,10 +269,10 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
     ids = tree.insert(keys[:200])
     real = cmt_numba._engine.forest.insert_slots
 
-    def interrupted(state: Any, t: int, stop: int) -> int:
-        if t == 1:
+    def interrupted(*arguments: Any) -> int:
+        if arguments[-2] == 1:
             raise KeyboardInterrupt
-        return int(real(state, t, stop))
+        return int(real(*arguments))
 
     with monkeypatch.context() as patch:
         patch.setattr(cmt_numba._engine.forest, "insert_slots", interrupted)

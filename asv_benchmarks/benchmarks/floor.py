@@ -62,17 +62,17 @@ class Visit(NamedTuple):
 
 
 @inner
-def _list_routers(state, t, place, row, met, reads, end):
+def _list_routers(trees, models, t, place, row, met, reads, end):
     """List the routers above a place that the row has not met before, from the top down; return the new end."""
-    first, node = end, parent_of(state, t, place)
+    first, node = end, parent_of(trees, t, place)
     while node != NONE and met[t, node] != row:
         met[t, node] = row
         # A router of sparse keys that has not learned anything has no weights to read.
-        if not state.parameters.sparse or state.nodes[t, node]["table_bits"] > 0:
+        if not models.sparse or trees.nodes[t, node]["table_bits"] > 0:
             if end < reads.nodes.size:
                 reads.trees[end], reads.nodes[end] = t, node
             end += 1
-        node = parent_of(state, t, node)
+        node = parent_of(trees, t, node)
     if end <= reads.nodes.size:
         for i in range((end - first) // 2):
             j, k = first + i, end - 1 - i
@@ -82,10 +82,10 @@ def _list_routers(state, t, place, row, met, reads, end):
 
 
 @inner
-def _list_memories(state, t, leaf, row, scored, reads, end):
+def _list_memories(trees, t, leaf, row, scored, reads, end):
     """List the memories of a leaf that the row has not met before; return the new end."""
-    for i in range(state.leaves[t, leaf]["size"]):
-        slot = np.int64(state.members[t, leaf, i])
+    for i in range(trees.leaves[t, leaf]["size"]):
+        slot = np.int64(trees.members[t, leaf, i])
         if scored[slot] != row:
             scored[slot] = row
             if end < reads.slots.size:
@@ -95,7 +95,7 @@ def _list_memories(state, t, leaf, row, scored, reads, end):
 
 
 @inner
-def _list_row(state, frontiers, rows, row, n_leaves, met, scored, reads, node_end, slot_end):
+def _list_row(trees, models, frontiers, rows, row, n_leaves, met, scored, reads, node_end, slot_end):
     """List what a row reads; return the new ends.
 
     Whatever the order in which a search tries places: those that it has left to try, and the leaf that it has just
@@ -103,25 +103,27 @@ def _list_row(state, frontiers, rows, row, n_leaves, met, scored, reads, node_en
     """
     x, frontier = row_of(rows, row), frontier_at(frontiers, 0)
     begin_search(frontier)
-    t, leaf = reach_next(state, frontier, x, n_leaves, state.members.shape[2])
+    t, leaf = reach_next(trees, models, frontier, x, n_leaves, trees.members.shape[2])
     while leaf != NONE:
         for i in range(frontier.here[0]["end"]):
             left, place = np.int64(frontier.heap[i]["tree"]), np.int64(frontier.heap[i]["place"])
-            node_end = _list_routers(state, left, place, row, met, reads, node_end)
-        node_end = _list_routers(state, t, ~leaf, row, met, reads, node_end)
-        slot_end = _list_memories(state, t, leaf, row, scored, reads, slot_end)
+            node_end = _list_routers(trees, models, left, place, row, met, reads, node_end)
+        node_end = _list_routers(trees, models, t, ~leaf, row, met, reads, node_end)
+        slot_end = _list_memories(trees, t, leaf, row, scored, reads, slot_end)
         reads.n_leaves[row] += 1
-        t, leaf = reach_next(state, frontier, x, n_leaves, state.members.shape[2])
+        t, leaf = reach_next(trees, models, frontier, x, n_leaves, trees.members.shape[2])
     return node_end, slot_end
 
 
 @kernel
-def _list_reads(state, rows, n_leaves, met, scored, reads):
+def _list_reads(trees, models, rows, n_leaves, met, scored, reads):
     """List what each row reads as far as there is room; the ends say how much it takes."""
-    frontiers = new_frontiers(state, 1)
+    frontiers = new_frontiers(trees, 1)
     node_end = slot_end = np.int64(0)
     for row in range(rows.offsets.size - 1):
-        node_end, slot_end = _list_row(state, frontiers, rows, row, n_leaves, met, scored, reads, node_end, slot_end)
+        node_end, slot_end = _list_row(
+            trees, models, frontiers, rows, row, n_leaves, met, scored, reads, node_end, slot_end
+        )
         reads.node_ends[row], reads.slot_ends[row] = node_end, slot_end
 
 
@@ -134,28 +136,28 @@ def list_reads(state: State, rows: Rows, n_leaves: int) -> Reads:
         reads = Reads(np.empty_like(nodes), nodes, ends[0], slots, ends[1], ends[2])
         met = np.full(state.nodes.shape, NONE)
         scored = np.full(state.leaf_of.shape[1], NONE)
-        _list_reads(state, rows, n_leaves, met, scored, reads)
+        _list_reads(state.trees, state.models, rows, n_leaves, met, scored, reads)
         room = int(ends[0, -1]), int(ends[1, -1])
     return reads
 
 
 @kernel
-def _find_starts(state, reads, starts):
+def _find_starts(models, reads, starts):
     """Write where the weights of each router of dense keys start among those of all trees."""
     for i in range(starts.size):
-        starts[i] = reads.trees[i] * state.routers.weights.shape[1] + dense_start(state, reads.nodes[i])
+        starts[i] = reads.trees[i] * models.weights.shape[1] + dense_start(models, reads.nodes[i])
 
 
 @kernel
-def _find_cells(state, rows, reads, cells):
+def _find_cells(models, rows, reads, cells):
     """Write which cell of all trees' tables a router's look-up of a row's feature ends at, absent ones included."""
-    n_cells_a_tree = state.routers.table.shape[1]
+    n_cells_a_tree = models.table.shape[1]
     i = end = 0
     for row in range(rows.offsets.size - 1):
         while i < reads.node_ends[row]:
             t, node = reads.trees[i], reads.nodes[i]
             for j in range(rows.offsets[row], rows.offsets[row + 1]):
-                cell = find_cell(state, t, node, rows.indices[j])
+                cell = find_cell(models, t, node, rows.indices[j])
                 cells[end] = t * n_cells_a_tree + (cell if cell >= 0 else ~cell)
                 end += 1
             i += 1
@@ -183,7 +185,7 @@ def cells_of(state: State, rows: Rows, reads: Reads) -> np.ndarray:
     """Return the cell of each feature of each row in each router's table, as an entry of all tables together."""
     n_met = np.diff(reads.node_ends, prepend=0)
     cells = np.empty(int(n_met @ np.diff(rows.offsets)), np.int64)
-    _find_cells(state, rows, reads, cells)
+    _find_cells(state.models, rows, reads, cells)
     return cells
 
 
@@ -299,7 +301,7 @@ def bare_loops(state: State, rows: Rows, reads: Reads) -> dict[str, Callable[[],
 
     weights = state.routers.weights.reshape(-1)
     starts = np.empty_like(reads.nodes)
-    _find_starts(state, reads, starts)
+    _find_starts(state.models, reads, starts)
     matrix = keys.values.reshape(-1, d)
     scales = np.abs(matrix).max(axis=1) / np.float32(127.0)
     codes = np.rint(matrix / np.where(scales > 0.0, scales, 1.0)[:, None]).astype(np.int8).reshape(-1)

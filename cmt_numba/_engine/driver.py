@@ -143,7 +143,7 @@ class Driver:
     def _undo_moves(self) -> None:
         """Undo the move of a memory that a failure or an interrupt has left half done, in each tree."""
         for t in range(self._allocated().parameters.n_trees):
-            undo_move(self._allocated(), t)
+            undo_move(self._allocated().trees, t)
 
     @changes
     def _roll_back(self, first: int | None = None) -> None:
@@ -165,8 +165,8 @@ class Driver:
 
         def take_back(slot: int) -> None:
             for t in range(state.parameters.n_trees):
-                remove_slots_from(state, t, slot)
-            drop_keys_from(state, slot)
+                remove_slots_from(state.trees, state.models, state.key_store, t, slot)
+            drop_keys_from(state.key_store, slot)
 
         self._guard.step(partial(self._eviction.taken_back, first))
         for slot in reversed(range(first, self.n_memories, _REMOVALS_IN_A_STEP)):

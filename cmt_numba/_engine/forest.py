@@ -17,7 +17,7 @@ from .._forest.allocation import trimmed, with_room_for_keys
 from .._forest.compaction import compacted
 from .._forest.exploration import explore_rows
 from .._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
-from .._forest.hits import Hits, no_hits
+from .._forest.hits import Feedback, Hits, Query, no_hits
 from .._forest.insert_remove import insert_slots, remove_ids, reroute_tree
 from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
@@ -30,13 +30,11 @@ from .._forest.state import (
     MOST_MEMORIES,
     N_MEMORIES,
     NEXT_ID,
-    NEXT_ROW,
     NONE,
-    TAUGHT_FROM,
     State,
     count_bytes,
 )
-from .._forest.teaching import forget_routes, teach_tree
+from .._forest.teaching import Lesson, forget_routes, teach_tree
 from .._forest.update import update_scorer, update_tree
 from .._validation import Among, check_known
 from .driver import Driver
@@ -170,12 +168,15 @@ class Forest(Driver):
     def _insert_in_steps(self, rows: Rows, slot: int, progress: bool) -> None:
         """Store rows from a slot on, for which there is room, and insert them into the trees."""
 
+        def insert_rows(state: State, t: int, stop: int) -> int:
+            return int(insert_slots(state.parameters, state.trees, state.models, state.key_store, t, stop))
+
         def insert(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
-            append_keys(state, rows.between(start, stop))
+            append_keys(state.key_store, rows.between(start, stop))
             if not rows.sparse:
-                encode_keys(state, slot + start, slot + stop)
-            self._on_each_tree(insert_slots, slot + stop, run, slot + rows.n_rows)
+                encode_keys(state.key_store, state.code_store, slot + start, slot + stop)
+            self._on_each_tree(insert_rows, slot + stop, run, slot + rows.n_rows)
             self._eviction.inserted(self._allocated(), slot + start)
 
         self._in_steps(rows.n_rows, "insert", progress, insert)
@@ -230,9 +231,11 @@ class Forest(Driver):
             state = self._fitting_state(rows)
             if state is None:
                 return
-            query_rows(state, rows, first, stop, n_leaves, UNRESTRICTED, epsilon, seed, hits)
+            query = Query(rows, first, stop, n_leaves, epsilon, seed)
+            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
+            query_rows(*searched, query, UNRESTRICTED, hits)
             if epsilon > 0.0:
-                explore_rows(state, rows, first, stop, epsilon, seed, hits)
+                explore_rows(*searched, query, hits)
 
         n_threads = self._threads_for(rows.n_rows)
         with progress_bar(rows.n_rows, "query", progress) as report:
@@ -252,14 +255,16 @@ class Forest(Driver):
             return
         few = are_few(chosen, n_leaves)
         restriction = UNRESTRICTED if few else restriction_to(state, chosen)
+        trees, keys, scorer = state.trees, state.key_store, state.scorer
         n_threads = self._threads_for(rows.n_rows)
         with progress_bar(rows.n_rows, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
+                query = Query(rows, span[0], span[1], n_leaves, 0.0, np.uint64(0))
                 if few:
-                    score_slots(state, rows, span[0], span[1], chosen, hits)
+                    score_slots(trees, keys, scorer, query, chosen, hits)
                 else:
-                    query_rows(state, rows, span[0], span[1], n_leaves, restriction, 0.0, np.uint64(0), hits)
+                    query_rows(trees, state.models, keys, state.code_store, scorer, query, restriction, hits)
                 report(span[1] - span[0])
 
             map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
@@ -297,14 +302,16 @@ class Forest(Driver):
         if state.scorer.theta.size == 0:
             theta, squares = np.zeros((2, rows.n_features), np.float32)
             state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))
-        state.counters[:, NEXT_ROW] = 0
+        at, feedback = np.zeros(state.parameters.n_trees, np.int64), Feedback(rows, hits, rewards)
 
         def learn_rows(state: State, t: int, stop: int) -> int:
-            return int(update_tree(state, t, rows, hits, rewards, stop))
+            trees, routers, keys = state.trees, state.models, state.key_store
+            return int(update_tree(state.parameters, trees, routers, keys, t, feedback, at, stop))
 
         def learn(start: int, stop: int, run: Workers) -> None:
-            of_rows = rows.between(start, stop), hits.between(start, stop), rewards[start:stop]
-            update_scorer(self._allocated(), *of_rows)
+            state = self._allocated()
+            of_rows = Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
+            update_scorer(state.parameters, state.key_store, state.scorer, of_rows)
             self._on_each_tree(learn_rows, stop, run)
 
         self._in_steps(rows.n_rows, "update", progress, learn)
@@ -317,14 +324,14 @@ class Forest(Driver):
         slots, state = self._known_slots(ids), self._allocated()
         if afresh:
             for t in range(state.parameters.n_trees):
-                self._guard.step(partial(forget_routes, state, t))
+                self._guard.step(partial(forget_routes, state.trees, state.models, t))
         orders = self._new_generator()
         for _ in range(n_passes):
-            order = orders.permutation(rows.n_rows)
-            self._allocated().counters[:, [NEXT_ROW, TAUGHT_FROM]] = 0, NONE  # in case an earlier call was interrupted
+            lesson = Lesson(rows, orders.permutation(rows.n_rows), slots)
+            at = np.tile(np.array([0, NONE]), (state.parameters.n_trees, 1))
 
             def teach_rows(state: State, t: int, stop: int) -> int:
-                return int(teach_tree(state, t, rows, order, slots, stop))  # noqa: B023
+                return int(teach_tree(state.parameters, state.trees, state.models, t, lesson, at, stop))  # noqa: B023
 
             self._in_steps(rows.n_rows, "teach", progress, self._on_trees(teach_rows))
 
@@ -336,7 +343,9 @@ class Forest(Driver):
         self._known_slots(ids)
 
         def remove(start: int, stop: int) -> None:
-            remove_ids(self._allocated(), self._eviction.recency, ids[start:stop])
+            state = self._allocated()
+            stores = state.key_store, state.code_store
+            remove_ids(state.trees, state.models, *stores, self._eviction.recency, ids[start:stop])
 
         steps = Steps(0, ids.size)
         for start, stop in steps:
@@ -347,11 +356,12 @@ class Forest(Driver):
         """Give memories, each named once, the keys in ``rows``. Raises KeyError if one is not stored."""
         slots = self._known_slots(ids)
         self._state = state = with_room_for_keys(self._allocated(), 0, rows.values.size)
-        self._guard.step(lambda: overwrite_keys(state, slots, rows))
-        state.counters[:, NEXT_ROW] = 0
+        self._guard.step(lambda: overwrite_keys(state.trees, state.key_store, state.code_store, slots, rows))
+        at = np.zeros(state.parameters.n_trees, np.int64)
 
         def reinsert(state: State, t: int, stop: int) -> int:
-            return int(reinsert_slots(state, t, slots, stop))
+            trees, routers, keys = state.trees, state.models, state.key_store
+            return int(reinsert_slots(state.parameters, trees, routers, keys, t, slots, at, stop))
 
         self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
         self._note_returned(ids[:, None])
@@ -359,9 +369,15 @@ class Forest(Driver):
     @changes
     def _reroute(self, n: int, progress: bool = False) -> None:
         """Reroute ``n`` memories of each tree."""
-        if self.n_memories > 0:
-            self._allocated().counters[:, NEXT_ROW] = 0
-            self._in_steps(n, "reroute", progress, self._on_trees(reroute_tree))
+        if self.n_memories == 0:
+            return
+        at = np.zeros(self._allocated().parameters.n_trees, np.int64)
+
+        def reroute(state: State, t: int, stop: int) -> int:
+            trees, routers, keys = state.trees, state.models, state.key_store
+            return int(reroute_tree(state.parameters, trees, routers, keys, t, at, stop))
+
+        self._in_steps(n, "reroute", progress, self._on_trees(reroute))
 
     @changes
     def _compact(self, copies: bool) -> None:

@@ -31,6 +31,7 @@ from .state import (
     Keys,
     State,
     leaf_limit,
+    linear_models,
 )
 
 _SMALLEST = 16
@@ -217,24 +218,24 @@ def with_tables(state: Any, size: int) -> Any:
         counters=state.counters.copy(),
         routers=state.routers._replace(table=table),
     )
-    copy_tables(moved, state.routers.table)
+    copy_tables(linear_models(moved), state.routers.table)
     moved.counters[:, CELLS_WANTED] = 0
     return moved
 
 
 @kernel
-def copy_tables(state, source):
-    """Move the router tables from ``source`` into the state's own array, one behind the other."""
-    state = by_reference(state)
-    for t in range(state.parameters.n_trees):
+def copy_tables(models, source):
+    """Move tables from ``source`` into the models' own array, one behind the other."""
+    models = by_reference(models)
+    for t in range(models.counters.shape[0]):
         end = np.int64(0)
-        for node in range(state.counters[t, NODES_END]):
-            record = state.nodes[t, node]
+        for node in range(models.counters[t, NODES_END]):
+            record = models.nodes[t, node]
             if record["table_bits"] > 0:
-                start, size = table_start(state, t, node), 1 << np.int64(record["table_bits"])
+                start, size = table_start(models, t, node), 1 << np.int64(record["table_bits"])
                 for i in range(size):
-                    state.routers.table[t, end + i] = source[t, start + i]
+                    models.table[t, end + i] = source[t, start + i]
                 record["table_start"] = end >> SMALLEST_TABLE_BITS
                 end += size
-        state.counters[t, TABLES_END] = end
-        state.counters[t, FREE_TABLES:] = NONE
+        models.counters[t, TABLES_END] = end
+        models.counters[t, FREE_TABLES:] = NONE

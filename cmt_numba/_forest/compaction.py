@@ -23,7 +23,7 @@ def compacted(state: State, *, copies: bool) -> State:
     new_slot[order] = np.arange(n, dtype=np.int32)
     members, leaf_of = state.members.copy(), state.leaf_of.copy()
     leaf_of[:, :n] = leaf_of[:, order]
-    rename_members(state, members, new_slot)
+    rename_members(state.trees, members, new_slot)
     leaves = state.leaves.copy()
     leaves["packed"] = NONE
     state = state._replace(
@@ -41,31 +41,31 @@ def _order_of(state: State, t: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the slots of tree ``t`` leaf by leaf, and where each leaf's begin."""
     order = np.empty(int(state.counters[t, COUNT]), np.int64)
     starts = np.full(state.leaves.shape[1], NONE, np.int32)
-    list_in_order(state, t, order, starts)
+    list_in_order(state.trees, t, order, starts)
     return order, starts
 
 
 @kernel
-def list_in_order(state, t, order, starts):
+def list_in_order(trees, t, order, starts):
     """Write the slots of a tree leaf by leaf, from left to right, and where each leaf's begin."""
-    state = by_reference(state)
-    root = state.counters[t, ROOT]
-    end, leaf = 0, first_leaf(state, t, root)
+    trees = by_reference(trees)
+    root = trees.counters[t, ROOT]
+    end, leaf = 0, first_leaf(trees, t, root)
     while leaf != NONE:
         starts[leaf] = end
-        for i in range(state.leaves[t, leaf]["size"]):
-            order[end] = state.members[t, leaf, i]
+        for i in range(trees.leaves[t, leaf]["size"]):
+            order[end] = trees.members[t, leaf, i]
             end += 1
-        leaf = next_leaf(state, t, root, leaf) if root >= 0 else NONE
+        leaf = next_leaf(trees, t, root, leaf) if root >= 0 else NONE
 
 
 @kernel
-def rename_members(state, members, new_slot):
+def rename_members(trees, members, new_slot):
     """Call the members of all leaves by their new slots."""
-    state = by_reference(state)
-    for t in range(state.parameters.n_trees):
-        for leaf in range(state.counters[t, LEAVES_END]):
-            for i in range(state.leaves[t, leaf]["size"]):
+    trees = by_reference(trees)
+    for t in range(trees.counters.shape[0]):
+        for leaf in range(trees.counters[t, LEAVES_END]):
+            for i in range(trees.leaves[t, leaf]["size"]):
                 members[t, leaf, i] = new_slot[members[t, leaf, i]]
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from .._jit import by_reference, inner, inner_merged, kernel
 from .key_store import prefetch_key
 from .leaf_scan import answer, new_best, offer_memory
-from .rows import longest_row, row_of
-from .scorer import aim_probe, new_probe, score
+from .rows import row_of
+from .scorer import aim_weighted_probe, new_probe, score
 from .state import LEFT, NONE, RIGHT, State
 from .topology import child_of, parent_of
 
@@ -45,27 +45,27 @@ def restriction_to(state: State, slots: np.ndarray) -> Restriction:
         np.zeros(state.nodes.shape, np.bool_),
         np.zeros(state.leaves.shape, np.bool_),
     )
-    _mark_places(state, slots, restriction)
+    _mark_places(state.trees, slots, restriction)
     return restriction
 
 
 @inner
-def _mark_above(state, t, slot, restriction):
-    leaf = np.int64(state.leaf_of[t, slot])
+def _mark_above(trees, t, slot, restriction):
+    leaf = np.int64(trees.leaf_of[t, slot])
     restriction.leaves[t, leaf] = True
-    node = parent_of(state, t, ~leaf)
+    node = parent_of(trees, t, ~leaf)
     while node != NONE and not restriction.nodes[t, node]:
         restriction.nodes[t, node] = True
-        node = parent_of(state, t, node)
+        node = parent_of(trees, t, node)
 
 
 @kernel
-def _mark_places(state, slots, restriction):
-    state = by_reference(state)
+def _mark_places(trees, slots, restriction):
+    trees = by_reference(trees)
     for slot in slots:
         restriction.slots[slot] = True
-        for t in range(state.parameters.n_trees):
-            _mark_above(state, t, slot, restriction)
+        for t in range(trees.counters.shape[0]):
+            _mark_above(trees, t, slot, restriction)
 
 
 @inner
@@ -74,14 +74,14 @@ def _leads_anywhere(restriction, t, place):
 
 
 @inner_merged
-def take_only_way(state, frontier, restriction):
+def take_only_way(trees, frontier, restriction):
     """Go on from the node at hand without asking its router if all that comes into question is on one side."""
     if restriction.slots.size == 0:
         return False
     here = frontier.here[0]
     left, right = (
-        child_of(state, here["tree"], here["place"], LEFT),
-        child_of(state, here["tree"], here["place"], RIGHT),
+        child_of(trees, here["tree"], here["place"], LEFT),
+        child_of(trees, here["tree"], here["place"], RIGHT),
     )
     if not _leads_anywhere(restriction, here["tree"], right):
         here["place"] = left
@@ -106,22 +106,25 @@ def leave_out_others(restriction, best):
 
 
 @inner
-def _score_slots(state, best, probe, rows, row, slots, hits):
-    best = by_reference(best)
-    aim_probe(state, probe, row_of(rows, row), True)
+def _score_slots(trees, keys, scorer, best, probe, rows, row, slots):
+    aim_weighted_probe(probe, row_of(rows, row), scorer)
     best.n_found[0] = 0
     for i in range(slots.size):
         if i + _KEYS_AHEAD < slots.size:
-            prefetch_key(state, slots[i + _KEYS_AHEAD])
-        offer_memory(state, best, score(state, probe, slots[i]), slots[i])
-    answer(state, best, row, hits)
+            prefetch_key(keys, slots[i + _KEYS_AHEAD])
+        offer_memory(trees, keys, best, score(keys, probe, slots[i]), slots[i])
 
 
 @kernel
-def score_slots(state, rows, first, stop, slots, hits):
-    """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the rows of ``hits``."""
-    state, rows, hits = by_reference(state), by_reference(rows), by_reference(hits)
-    probe = new_probe(state, longest_row(rows, first, stop))
+def score_slots(trees, keys, scorer, query, slots, hits):
+    """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the rows of ``hits``.
+
+    Reads ``slots`` and the streams of ``trees`` (for ties), the keys and the scorer; writes ``hits``.
+    """
+    trees = by_reference(trees)
+    keys = by_reference(keys)
+    probe = new_probe(query.rows, query.first, query.stop)
     best = new_best(hits.ids.shape[1], 0)
-    for row in range(first, stop):
-        _score_slots(state, best, probe, rows, row, slots, hits)
+    for row in range(query.first, query.stop):
+        _score_slots(trees, keys, scorer, best, probe, query.rows, row, slots)
+        answer(keys, best, row, hits)

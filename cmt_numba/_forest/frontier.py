@@ -49,11 +49,11 @@ class Frontier(NamedTuple):
 
 
 @inner_allocating
-def new_frontiers(state, n):
+def new_frontiers(trees, n):
     """Return ``n`` frontiers for searches of any number of leaves."""
-    n_places = state.parameters.n_trees
-    for t in range(state.parameters.n_trees):
-        n_places += state.counters[t, NODES_END]
+    n_places = trees.counters.shape[0]
+    for t in range(trees.counters.shape[0]):
+        n_places += trees.counters[t, NODES_END]
     return Frontier(np.empty((n, n_places), ENTRY), np.empty((n, 1), HERE))
 
 
@@ -148,7 +148,7 @@ def begin_search(frontier):
 
 
 @inner_merged
-def begin_path(state, frontier, n_leaves, patience, unfinished):
+def begin_path(trees, frontier, n_leaves, patience, unfinished):
     """Begin the path to the leaf that is the most promising of those not yet reached; False after ``n_leaves``.
 
     Where the search is ``unfinished`` by then it goes on until there are no more leaves.
@@ -156,15 +156,15 @@ def begin_path(state, frontier, n_leaves, patience, unfinished):
     With at least a leaf for every tree, each tree gives its best leaf first: a second tree's opinion is worth more
     than a second leaf of the first. ``patience`` is for how many routers the path may change, see :func:`pass_router`.
     """
-    here, n_trees = frontier.here[0], state.parameters.n_trees
+    here, n_trees = frontier.here[0], trees.counters.shape[0]
     n_reached = here["n_reached"]
     if n_leaves < n_trees:
         if n_reached == 0:
             for t in range(n_trees):
-                _push(frontier, np.float32(0.0), t, state.counters[t, ROOT])
+                _push(frontier, np.float32(0.0), t, trees.counters[t, ROOT])
     elif n_reached < n_trees:
         here["first"] = here["end"]  # a heap of its own for each tree
-        _push(frontier, np.float32(0.0), n_reached, state.counters[n_reached, ROOT])
+        _push(frontier, np.float32(0.0), n_reached, trees.counters[n_reached, ROOT])
     elif n_reached == n_trees:
         _merge_heaps(frontier)
     if (n_reached >= n_leaves and not unfinished) or here["first"] == here["end"]:
@@ -188,49 +188,49 @@ def _merge_heaps(frontier):
 
 
 @inner_merged
-def pass_router(state, frontier, x):
+def pass_router(trees, routers, frontier, x):
     """Let the router of the place at hand, which is no leaf, send a row on.
 
     Where no router is sure of anything, the cheapest places would keep changing between many half-way paths. So after
     ``patience`` routers the path at hand is followed to its end. Give as many as there are memories to look at in the
     leaf: then finding it never costs more than a small multiple of scanning it.
     """
-    here, sure = frontier.here[0], np.float32(state.parameters.sure_margin)
+    here, sure = frontier.here[0], np.float32(trees.sure_margin)
     t, place = here["tree"], here["place"]
-    margin = np.float32(margin_of(state, t, place, x))
+    margin = np.float32(margin_of(routers, t, place, x))
     side = RIGHT if margin > 0.0 else LEFT
-    _push(frontier, here["cost"] + (sure + np.abs(margin)), t, child_of(state, t, place, RIGHT - side))
+    _push(frontier, here["cost"] + (sure + np.abs(margin)), t, child_of(trees, t, place, RIGHT - side))
     here["cost"] += max(np.float32(0.0), sure - np.abs(margin))
-    here["place"] = child_of(state, t, place, side)
+    here["place"] = child_of(trees, t, place, side)
     here["patience"] -= 1
     if here["patience"] > 0 and frontier.heap[here["first"]]["cost"] < here["cost"]:
         _change_to_cheapest(frontier)
 
 
 @inner
-def prefetch_here(state, frontier):
+def prefetch_here(trees, frontier):
     """Ask for the node that a search has come to, or for the leaf and its members."""
     t, place = frontier.here[0]["tree"], frontier.here[0]["place"]
     if place >= 0:
-        prefetch(state.nodes[t], place)
+        prefetch(trees.nodes[t], place)
     else:
-        prefetch(state.leaves[t], ~place)
-        for i in range(0, state.members.shape[2], _MEMBERS_IN_A_LINE):
-            prefetch(state.members[t, ~place], i)
+        prefetch(trees.leaves[t], ~place)
+        for i in range(0, trees.members.shape[2], _MEMBERS_IN_A_LINE):
+            prefetch(trees.members[t, ~place], i)
 
 
 @inner
-def prefetch_router(state, frontier, x):
+def prefetch_router(routers, frontier, x):
     """Ask for what the router of the node that a search has come to will read for a row."""
-    prefetch_weights(state, frontier.here[0]["tree"], frontier.here[0]["place"], x)
+    prefetch_weights(routers, frontier.here[0]["tree"], frontier.here[0]["place"], x)
 
 
 @inner_merged
-def reach_next(state, frontier, x, n_leaves, patience):
+def reach_next(trees, routers, frontier, x, n_leaves, patience):
     """Return the tree and the leaf that are the most promising of those not yet reached; NONE after ``n_leaves``."""
-    if not begin_path(state, frontier, n_leaves, patience, False):
+    if not begin_path(trees, frontier, n_leaves, patience, False):
         return NONE, NONE
     here = frontier.here[0]
     while here["place"] >= 0:
-        pass_router(state, frontier, x)
+        pass_router(trees, routers, frontier, x)
     return here["tree"], ~here["place"]

@@ -1,13 +1,25 @@
-"""What a query answers."""
+"""What a query asks, what it answers, and what is learned from it."""
 
 from typing import NamedTuple
 
 import numpy as np
 
+from .rows import Rows
 from .state import NONE
 
 _PUBLIC_MODULE = "cmt_numba"
 """Where pickles find the classes, wherever these are defined."""
+
+
+class Query(NamedTuple):
+    """What kernels are asked: the rows ``first .. stop``, and how to search for their answers."""
+
+    rows: Rows
+    first: int
+    stop: int
+    n_leaves: int  # to reach in all trees together
+    epsilon: float  # probability with which a row explores
+    seed: np.uint64  # of what rows draw that explore
 
 
 class Exploration(NamedTuple):
@@ -61,6 +73,14 @@ class Hits(NamedTuple):
 
 
 Hits.__module__ = _PUBLIC_MODULE
+
+
+class Feedback(NamedTuple):
+    """Rows that were asked, what they were answered, and what the answers were worth."""
+
+    rows: Rows
+    hits: Hits
+    rewards: np.ndarray  # float32 (n, k)
 
 
 def no_hits(n: int, k: int) -> Hits:

@@ -2,71 +2,57 @@
 
 import numpy as np
 
-from .._jit import by_reference, inner, inner_exported, kernel, prefetch
+from .._jit import by_reference, inner, kernel, prefetch
+from .hash_table import belongs_before, enter_place, find_place, hash_number
 from .rows import Row, row_of
 from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
 
 _CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
-_HASH = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
 
 
 @inner
-def key_of(state, slot):
+def key_of(keys, slot):
     """Return the stored key of a memory."""
-    keys = state.keys
-    if state.parameters.sparse:
+    keys = keys
+    if keys.sparse:
         return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1])
-    d = state.parameters.n_features
+    d = keys.n_features
     return Row(keys.values, keys.indices, slot * d, (slot + 1) * d)
 
 
 @inner
-def prefetch_span(state, slot):
+def prefetch_span(keys, slot):
     """Ask for where a sparse key is."""
-    prefetch(state.keys.spans[slot], 0)
+    prefetch(keys.spans[slot], 0)
 
 
 @inner
-def prefetch_key(state, slot):
+def prefetch_key(keys, slot):
     """Ask for a stored key."""
-    z = key_of(state, slot)
+    z = key_of(keys, slot)
     for i in range(z.a, z.b, _CELLS_IN_A_LINE):
         prefetch(z.values, i)
-        if state.parameters.sparse:
+        if keys.sparse:
             prefetch(z.indices, i)
-
-
-@inner_exported
-def hash_number(number, size):
-    """Return a cell of a table of ``size`` cells, a power of two, for an id or a slot.
-
-    These are given out in order. Left as they are, they would fill a table without a gap, and to take one out would
-    mean to look at all that follow.
-    """
-    return (((number * _HASH) & 0x7FFFFFFF) * size) >> 31
 
 
 @inner
 def enter_slot(slot_table, memory_id, slot):
     """Enter a memory's slot under its id; the caller has made room."""
-    mask = slot_table.size - 1
-    cell = hash_number(memory_id, slot_table.size)
-    while slot_table[cell] != NONE:
-        cell = (cell + 1) & mask
-    slot_table[cell] = slot
+    enter_place(slot_table, slot, hash_number(memory_id, slot_table.size))
+
+
+@inner
+def _cell_of(keys, memory_id):
+    """Return the cell of an id in the slot table or, complemented, the empty cell where it would go."""
+    return find_place(keys.slot_table, keys.ids, memory_id, hash_number(memory_id, keys.slot_table.size))
 
 
 @inner
 def find_slot(keys, memory_id):
     """Return the slot of a memory id, or NONE."""
-    mask = keys.slot_table.size - 1
-    cell = hash_number(memory_id, keys.slot_table.size)
-    while keys.slot_table[cell] != NONE:
-        slot = keys.slot_table[cell]
-        if keys.ids[slot] == memory_id:
-            return np.int64(slot)
-        cell = (cell + 1) & mask
-    return np.int64(NONE)
+    cell = _cell_of(keys, memory_id)
+    return np.int64(keys.slot_table[cell]) if cell >= 0 else np.int64(NONE)
 
 
 @kernel
@@ -74,15 +60,6 @@ def find_slots(keys, ids, slots):
     """Write the slot of each id, NONE where there is no such memory."""
     for i in range(ids.size):
         slots[i] = find_slot(keys, ids[i])
-
-
-@inner
-def _cell_of(keys, memory_id):
-    mask = keys.slot_table.size - 1
-    cell = hash_number(memory_id, keys.slot_table.size)
-    while keys.ids[keys.slot_table[cell]] != memory_id:
-        cell = (cell + 1) & mask
-    return cell
 
 
 @inner
@@ -96,22 +73,22 @@ def _erase_id(keys, memory_id):
         if table[cell] == NONE:
             break
         home = hash_number(keys.ids[table[cell]], table.size)
-        if ((cell - home) & mask) >= ((cell - gap) & mask):
+        if belongs_before(cell, home, gap, mask):
             table[gap] = table[cell]
             gap = cell
     table[gap] = NONE
 
 
 @kernel
-def append_keys(state, rows):
+def append_keys(keys, rows):
     """Store unit-length rows in the next slots under the next ids; the caller has made room."""
-    state = by_reference(state)
-    keys = state.keys
+    keys = by_reference(keys)
+    keys = keys
     for row in range(rows.offsets.size - 1):
         a, b = rows.offsets[row], rows.offsets[row + 1]
         slot = keys.totals[N_MEMORIES]
         memory_id = keys.totals[NEXT_ID]
-        if state.parameters.sparse:
+        if keys.sparse:
             start = keys.totals[VALUES_END]
             keys.spans[slot, 0] = start
             keys.spans[slot, 1] = start + b - a
@@ -120,7 +97,7 @@ def append_keys(state, rows):
             for i in range(b - a):
                 keys.indices[start + i] = rows.indices[a + i]
         else:
-            start = slot * state.parameters.n_features
+            start = slot * keys.n_features
         for i in range(b - a):
             keys.values[start + i] = rows.values[a + i]
         keys.ids[slot] = memory_id
@@ -131,11 +108,11 @@ def append_keys(state, rows):
 
 
 @inner
-def overwrite_key(state, slot, rows, row):
+def overwrite_key(keys, slot, rows, row):
     """Store a unit-length row as the key of a slot; the caller has made room."""
-    keys, x = state.keys, row_of(rows, row)
+    keys, x = keys, row_of(rows, row)
     n = x.b - x.a
-    if state.parameters.sparse:
+    if keys.sparse:
         start = keys.totals[VALUES_END]
         keys.totals[VALUES_END] += n
         keys.totals[VALUES_LIVE] += n - (keys.spans[slot, 1] - keys.spans[slot, 0])
@@ -144,27 +121,27 @@ def overwrite_key(state, slot, rows, row):
         for i in range(n):
             keys.indices[start + i] = x.indices[x.a + i]
     else:
-        start = slot * state.parameters.n_features
+        start = slot * keys.n_features
     for i in range(n):
         keys.values[start + i] = x.values[x.a + i]
     keys.totals[LONGEST] = max(keys.totals[LONGEST], n)
 
 
 @inner
-def drop_key(state, slot):
+def drop_key(keys, slot):
     """Forget the key of ``slot`` and move the last memory's key there."""
-    keys = state.keys
+    keys = keys
     last = keys.totals[N_MEMORIES] - 1
     _erase_id(keys, keys.ids[slot])
-    if state.parameters.sparse:
+    if keys.sparse:
         keys.totals[VALUES_LIVE] -= keys.spans[slot, 1] - keys.spans[slot, 0]
     if slot != last:
         keys.slot_table[_cell_of(keys, keys.ids[last])] = slot
-        if state.parameters.sparse:
+        if keys.sparse:
             keys.spans[slot, 0] = keys.spans[last, 0]
             keys.spans[slot, 1] = keys.spans[last, 1]
         else:
-            d = state.parameters.n_features
+            d = keys.n_features
             for i in range(d):
                 keys.values[slot * d + i] = keys.values[last * d + i]
         keys.ids[slot] = keys.ids[last]
@@ -172,15 +149,15 @@ def drop_key(state, slot):
 
 
 @kernel
-def drop_keys_from(state, first):
+def drop_keys_from(keys, first):
     """Forget the keys in slots ``first`` and above, which were the last to come, and their ids."""
-    state = by_reference(state)
-    while state.keys.totals[N_MEMORIES] > first:
-        drop_key(state, state.keys.totals[N_MEMORIES] - 1)
-        state.keys.totals[NEXT_ID] -= 1
+    keys = by_reference(keys)
+    while keys.totals[N_MEMORIES] > first:
+        drop_key(keys, keys.totals[N_MEMORIES] - 1)
+        keys.totals[NEXT_ID] -= 1
 
 
 @inner
-def longest_key(state):
+def longest_key(keys):
     """Return the most cells that one key has taken."""
-    return state.keys.totals[LONGEST]
+    return keys.totals[LONGEST]

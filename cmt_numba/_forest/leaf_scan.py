@@ -104,45 +104,45 @@ def offer(best, value, tie, slot):
 
 
 @inner
-def offer_memory(state, best, value, slot):
+def offer_memory(trees, keys, best, value, slot):
     """Put the memory in a slot among the best if it belongs there."""
-    offer(best, value, mix(mix(state.streams[0]) ^ np.uint64(state.keys.ids[slot])), slot)
+    offer(best, value, mix(mix(trees.streams[0]) ^ np.uint64(keys.ids[slot])), slot)
 
 
 @inner_merged
-def meet_members(state, best, t, leaf):
+def meet_members(trees, keys, codes, best, t, leaf):
     """List the memories of a leaf, and ask for their codes or, if keys are sparse, for where the keys are."""
-    record = state.leaves[t, leaf]
+    record = trees.leaves[t, leaf]
     scattered = record["packed"] == NONE
     best.n_waiting[0] = record["size"]
     for i in range(record["size"]):
-        slot = np.int64(state.members[t, leaf, i])
+        slot = np.int64(trees.members[t, leaf, i])
         best.waiting[i] = slot
-        if state.parameters.sparse:
-            prefetch_span(state, slot)
+        if keys.sparse:
+            prefetch_span(keys, slot)
         elif scattered:
-            prefetch_code(state, slot)
+            prefetch_code(codes, slot)
 
 
 @inner_merged
-def weigh_members(state, best, probe, t, leaf):
+def weigh_members(trees, keys, codes, best, probe, t, leaf):
     """Leave out those memories of the leaf whose codes show that they are not among the best; ask for others' keys."""
-    if not state.parameters.sparse:
-        record = state.leaves[t, leaf]
+    if not keys.sparse:
+        record = trees.leaves[t, leaf]
         in_full = best.n_waiting[0] == record["size"]  # otherwise the codes' order is not that of what is left
-        _bound_scores(state, best, probe, t, np.int64(record["packed"]) if in_full else NONE)
+        _bound_scores(codes, best, probe, t, np.int64(record["packed"]) if in_full else NONE)
         _drop_hopeless(best)
     for i in range(best.n_waiting[0]):
-        prefetch_key(state, best.waiting[i])
+        prefetch_key(keys, best.waiting[i])
 
 
 @inner_merged
-def _bound_scores(state, best, probe, t, packed):
+def _bound_scores(codes, best, probe, t, packed):
     """Write the most that each memory can score, and to ``floors`` the highest of the least that they score."""
-    d = state.parameters.n_features
+    d = codes.n_features
     scattered = packed == NONE
-    values = state.codes.values if scattered else state.packed.values[t - 1]
-    marks = state.codes.marks if scattered else state.packed.marks[t - 1]
+    values = codes.values if scattered else codes.packed_values[t - 1]
+    marks = codes.marks if scattered else codes.packed_marks[t - 1]
     best.floors[:] = -np.inf
     last = best.floors.size - 1
     for i in range(best.n_waiting[0]):
@@ -179,9 +179,9 @@ def _drop_hopeless(best):
 
 
 @inner
-def _is_new(state, best, slot):
+def _is_new(trees, best, slot):
     """Return whether a memory is not among the best yet: another tree may have led to it too."""
-    if state.parameters.n_trees > 1:
+    if trees.counters.shape[0] > 1:
         for i in range(best.n_found[0]):
             if best.slots[i] == slot:
                 return False
@@ -189,27 +189,27 @@ def _is_new(state, best, slot):
 
 
 @inner_merged
-def score_members(state, best, probe):
+def score_members(trees, keys, best, probe):
     """Score the memories left of the leaf, and keep the best."""
     last = best.scores.size - 1
     for i in range(best.n_waiting[0]):
         slot = best.waiting[i]
-        value = score(state, probe, slot)
-        if (best.n_found[0] <= last or value >= best.scores[last]) and _is_new(state, best, slot):
-            offer_memory(state, best, value, slot)
+        value = score(keys, probe, slot)
+        if (best.n_found[0] <= last or value >= best.scores[last]) and _is_new(trees, best, slot):
+            offer_memory(trees, keys, best, value, slot)
 
 
 @inner
-def scan_leaf(state, best, probe, t, leaf):
+def scan_leaf(trees, keys, codes, best, probe, t, leaf):
     """Look through a leaf in one go."""
-    meet_members(state, best, t, leaf)
-    weigh_members(state, best, probe, t, leaf)
-    score_members(state, best, probe)
+    meet_members(trees, keys, codes, best, t, leaf)
+    weigh_members(trees, keys, codes, best, probe, t, leaf)
+    score_members(trees, keys, best, probe)
 
 
 @inner
-def answer(state, best, row, hits):
+def answer(keys, best, row, hits):
     """Write the memories found into a row of the hits."""
     for i in range(best.n_found[0]):
-        hits.ids[row, i] = state.keys.ids[best.slots[i]]
+        hits.ids[row, i] = keys.ids[best.slots[i]]
         hits.scores[row, i] = best.scores[i]

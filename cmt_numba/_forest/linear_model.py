@@ -1,8 +1,8 @@
 """Kernels: linear models that learn online: the routers of nodes, the scorers of labels.
 
-A forest has a linear model for each internal node, a head has one for each label. Both lay them out alike, as arrays
-``nodes``, ``routers`` and ``counters`` (see ``state.py``), and what is here works on either: ``state`` is a forest or
-a head, and ``node`` an internal node of tree ``t``, or a label of the head's only row ``t`` 0.
+A forest has a linear model for each internal node, a head has one for each label. Both lay them out alike, as
+:class:`~cmt_numba._forest.state.LinearModels`, and what is here works on either: ``node`` is an internal node of tree
+``t``, or a label of the head's only row ``t`` 0.
 
 A dense model holds a weight for every feature; those of a sparse one are in ``sparse_weights.py``.
 """
@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import inner, inner_allocating, inner_exported, inner_fastmath, inner_merged, prefetch
-from .rows import dot, hash_feature, squared_length
-from .sparse_weights import find_cell, locate_cells, release_table, reset_cells, table_start
-from .state import NONE
+from .adagrad import descend
+from .hash_table import hash_feature
+from .rows import dot, squared_length
+from .sparse_weights import find_cell, locate_or_insert_cells, release_table, reset_cells, table_start
+from .state import DONE, NONE
 
 _CELLS_IN_A_LOOKUP = 24  # so many cells of a table can be gone through in the time of one look-up
 _WEIGHTS_IN_A_LINE = 16  # of a cache, which has 64 bytes
-_TINY = np.float32(1e-20)  # keeps 0 / 0 away where a feature is absent
 
 
 class Workspace(NamedTuple):
@@ -35,81 +36,81 @@ def new_workspace(n_cells):
 
 
 @inner_exported
-def dense_start(state, node):
+def dense_start(models, node):
     """Return where a dense router's weights start; its accumulators follow them."""
-    return node * 2 * state.parameters.n_features
+    return node * 2 * models.n_features
 
 
 @inner
-def reset_model(state, t, node):
+def reset_model(models, t, node):
     """Give ``node``, which has no table, a model that answers 0 everywhere."""
-    state.nodes[t, node]["bias"] = 0.0
-    state.nodes[t, node]["bias_square"] = 0.0
-    if not state.parameters.sparse:
-        start, d = dense_start(state, node), state.parameters.n_features
-        state.routers.weights[t, start : start + 2 * d] = 0.0
+    models.nodes[t, node]["bias"] = 0.0
+    models.nodes[t, node]["bias_square"] = 0.0
+    if not models.sparse:
+        start, d = dense_start(models, node), models.n_features
+        models.weights[t, start : start + 2 * d] = 0.0
 
 
 @inner
-def reset_weights(state, t, node):
+def reset_weights(models, t, node):
     """Let the model of ``node`` answer 0 everywhere again."""
-    reset_model(state, t, node)
-    if state.parameters.sparse and state.nodes[t, node]["table_bits"] > 0:
-        reset_cells(state, t, node)
+    reset_model(models, t, node)
+    if models.sparse and models.nodes[t, node]["table_bits"] > 0:
+        reset_cells(models, t, node)
 
 
 @inner
-def release_model(state, t, node):
+def release_model(models, t, node):
     """Let others have the storage of a node's model."""
-    if state.parameters.sparse:
-        release_table(state, t, node)
+    if models.sparse:
+        release_table(models, t, node)
 
 
 @inner_merged
-def locate(state, t, node, x, work):
+def locate_or_insert(models, t, node, x, work):
     """Make a model ready to train on a row: find its weights, giving new features a weight of 0.
 
-    Returns False, with nothing changed, if the model's table must grow and there is no room. Dense models need no
-    search.
+    Returns DONE, or TABLES_FULL, with nothing changed, if the model's table must grow and there is no room. Dense
+    models need no search.
     """
-    return not state.parameters.sparse or locate_cells(state, t, node, x, work.cells)
+    return locate_or_insert_cells(models, t, node, x, work.cells) if models.sparse else DONE
 
 
 @inner
-def prefetch_weights(state, t, node, x):
+def prefetch_weights(models, t, node, x):
     """Ask for the weights that :func:`margin_of` will read for row ``x``."""
-    if not state.parameters.sparse:
-        start = dense_start(state, node)
-        for i in range(start, start + state.parameters.n_features, _WEIGHTS_IN_A_LINE):
-            prefetch(state.routers.weights[t], i)
-    elif state.nodes[t, node]["table_bits"] > 0:
-        bits, start = np.int64(state.nodes[t, node]["table_bits"]), table_start(state, t, node)
+    if not models.sparse:
+        start = dense_start(models, node)
+        for i in range(start, start + models.n_features, _WEIGHTS_IN_A_LINE):
+            prefetch(models.weights[t], i)
+    elif models.nodes[t, node]["table_bits"] > 0:
+        bits, start = np.int64(models.nodes[t, node]["table_bits"]), table_start(models, t, node)
         for i in range(x.a, x.b):
-            prefetch(state.routers.table[t], start + hash_feature(x.indices[i], bits))
+            prefetch(models.table[t], start + hash_feature(x.indices[i], bits))
 
 
 @inner
-def margin_of(state, t, node, x):
+def margin_of(models, t, node, x):
     """Return g(x) for row ``x``: right if positive, left if not."""
-    if not state.parameters.sparse:
-        d = state.parameters.n_features
-        return state.nodes[t, node]["bias"] + dot(state.routers.weights[t], dense_start(state, node), x.values, x.a, d)
-    margin = state.nodes[t, node]["bias"]
-    if state.nodes[t, node]["table_bits"] > 0:
+    if not models.sparse:
+        d = models.n_features
+        return models.nodes[t, node]["bias"] + dot(models.weights[t], dense_start(models, node), x.values, x.a, d)
+    margin = models.nodes[t, node]["bias"]
+    if models.nodes[t, node]["table_bits"] > 0:
         for first in range(x.a, x.b, 64):
-            margin += _sparse_margin(state, t, node, x, first, min(first + 64, x.b))
+            margin += _sparse_margin(models, t, node, x, first, min(first + 64, x.b))
     return margin
 
 
 @inner
-def _sparse_margin(state, t, node, x, first, stop):
+def _sparse_margin(models, t, node, x, first, stop):
     """Return the contribution of up to 64 cells of a sparse row.
 
     Cells of a table seldom lie in a cache. So the first loop asks for one cell for each feature and decides nothing,
     which lets the processor wait for all of them at once; the second looks further for those few that collided.
     """
-    table = state.routers.table
-    bits, start = np.int64(state.nodes[t, node]["table_bits"]), table_start(state, t, node)
+    table = models.table
+    bits, start = np.int64(models.nodes[t, node]["table_bits"]), table_start(models, t, node)
     margin = np.float32(0.0)
     collided = np.uint64(0)
     for i in range(first, stop):
@@ -121,7 +122,7 @@ def _sparse_margin(state, t, node, x, first, stop):
     i = first
     while collided != np.uint64(0):
         if collided & np.uint64(1):
-            cell = find_cell(state, t, node, x.indices[i])
+            cell = find_cell(models, t, node, x.indices[i])
             if cell >= 0:
                 margin += table[t, cell]["weight"] * x.values[i]
         collided >>= np.uint64(1)
@@ -139,32 +140,30 @@ def _sum_over_cells(table, by_feature):
 
 
 @inner
-def probed_margin(state, t, node, probe, x):
+def probed_margin(models, t, node, probe, x):
     """Return g(x) like :func:`margin_of`, for a row that ``probe`` has been aimed at.
 
     Where the row has few features fewer than the table has cells, going through all cells in turn is faster: each
     look-up in a table that is seldom used waits for memory.
     """
-    bits = np.int64(state.nodes[t, node]["table_bits"])
-    if not state.parameters.sparse or bits == 0:
-        return margin_of(state, t, node, x)
+    bits = np.int64(models.nodes[t, node]["table_bits"])
+    if not models.sparse or bits == 0:
+        return margin_of(models, t, node, x)
     if probe.features.size > 0 or (1 << bits) > _CELLS_IN_A_LOOKUP * (x.b - x.a):
-        return margin_of(state, t, node, x)
-    start = table_start(state, t, node)
-    return state.nodes[t, node]["bias"] + _sum_over_cells(
-        state.routers.table[t, start : start + (1 << bits)], probe.values
-    )
+        return margin_of(models, t, node, x)
+    start = table_start(models, t, node)
+    return models.nodes[t, node]["bias"] + _sum_over_cells(models.table[t, start : start + (1 << bits)], probe.values)
 
 
 @inner_merged
-def located_margin(state, t, node, x, work):
-    """Return g(x) like :func:`margin_of`, for a row that :func:`locate` has located."""
-    if not state.parameters.sparse:
-        d = state.parameters.n_features
-        return state.nodes[t, node]["bias"] + dot(state.routers.weights[t], dense_start(state, node), x.values, x.a, d)
-    margin = state.nodes[t, node]["bias"]
+def located_margin(models, t, node, x, work):
+    """Return g(x) like :func:`margin_of`, for a row that :func:`locate_or_insert` has located."""
+    if not models.sparse:
+        d = models.n_features
+        return models.nodes[t, node]["bias"] + dot(models.weights[t], dense_start(models, node), x.values, x.a, d)
+    margin = models.nodes[t, node]["bias"]
     for i in range(x.b - x.a):
-        margin += state.routers.table[t, work.cells[i]]["weight"] * x.values[x.a + i]
+        margin += models.table[t, work.cells[i]]["weight"] * x.values[x.a + i]
     return margin
 
 
@@ -186,7 +185,7 @@ def _adagrad_dense(squares, row, slope, rate, steps):
         gradient = slope * row[i]
         square = squares[i] + gradient * gradient
         squares[i] = square
-        step = rate * gradient / np.sqrt(square + _TINY)
+        step = descend(square, gradient, rate)
         steps[i] = step
         move += step * row[i]
     return move
@@ -199,62 +198,62 @@ def _step_dense(weights, steps, shrink):
 
 
 @inner
-def add_row(state, t, node, x, work, amount):
+def add_row(models, t, node, x, work, amount):
     """Add ``amount`` times row ``x``, which the model has located, to the model's weights, not its bias."""
     amount = np.float32(amount)
-    if state.parameters.sparse:
-        table = state.routers.table[t]
+    if models.sparse:
+        table = models.table[t]
         for i in range(x.b - x.a):
             table[work.cells[i]]["weight"] += amount * x.values[x.a + i]
     else:
-        start = dense_start(state, node)
-        for i in range(state.parameters.n_features):
-            state.routers.weights[t, start + i] += amount * x.values[x.a + i]
+        start = dense_start(models, node)
+        for i in range(models.n_features):
+            models.weights[t, start + i] += amount * x.values[x.a + i]
 
 
 @inner
-def add_to_sum(state, t, node, x, work, amount):
+def add_to_sum(models, t, node, x, work, amount):
     """Add ``amount`` times row ``x``, which the model has located, to the sum in the place of its accumulators."""
     amount = np.float32(amount)
-    if state.parameters.sparse:
-        table = state.routers.table[t]
+    if models.sparse:
+        table = models.table[t]
         for i in range(x.b - x.a):
             table[work.cells[i]]["square"] += amount * x.values[x.a + i]
     else:
-        start, d = dense_start(state, node), state.parameters.n_features
+        start, d = dense_start(models, node), models.n_features
         for i in range(d):
-            state.routers.weights[t, start + d + i] += amount * x.values[x.a + i]
+            models.weights[t, start + d + i] += amount * x.values[x.a + i]
 
 
 @inner
-def located_sum(state, t, node, x, work):
+def located_sum(models, t, node, x, work):
     """Return the dot product of the sum in the place of a model's accumulators with row ``x``, which it has located."""
-    if not state.parameters.sparse:
-        d = state.parameters.n_features
-        return dot(state.routers.weights[t], dense_start(state, node) + d, x.values, x.a, d)
+    if not models.sparse:
+        d = models.n_features
+        return dot(models.weights[t], dense_start(models, node) + d, x.values, x.a, d)
     total = np.float32(0.0)
     for i in range(x.b - x.a):
-        total += state.routers.table[t, work.cells[i]]["square"] * x.values[x.a + i]
+        total += models.table[t, work.cells[i]]["square"] * x.values[x.a + i]
     return total
 
 
 @inner
-def add_sum(state, t, node, amount):
+def add_sum(models, t, node, amount):
     """Add ``amount`` times the sum in the place of a model's accumulators to its weights."""
-    if state.parameters.sparse:
-        table, bits = state.routers.table, np.int64(state.nodes[t, node]["table_bits"])
-        start = table_start(state, t, node)
+    if models.sparse:
+        table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
+        start = table_start(models, t, node)
         for cell in range(start, start + (1 << bits) if bits > 0 else start):
             if table[t, cell]["feature"] != NONE:
                 table[t, cell]["weight"] += amount * table[t, cell]["square"]
     else:
-        start, d = dense_start(state, node), state.parameters.n_features
+        start, d = dense_start(models, node), models.n_features
         for i in range(start, start + d):
-            state.routers.weights[t, i] += amount * state.routers.weights[t, i + d]
+            models.weights[t, i] += amount * models.weights[t, i + d]
 
 
 @inner
-def passive_aggressive_step(state, t, node, x, work, label, error, most):
+def passive_aggressive_step(models, t, node, x, work, label, error, most):
     """Move the margin of a located row ``x`` by ``error`` towards ``label`` by the smallest change of the model.
 
     The row is added to the weights, and ``label`` to the bias, at most ``most`` times. Returns by how much the margin
@@ -262,13 +261,13 @@ def passive_aggressive_step(state, t, node, x, work, label, error, most):
     """
     size = squared_length(x) + np.float32(1.0)
     amount = np.float32(label * min(most, error / size))
-    add_row(state, t, node, x, work, amount)
-    state.nodes[t, node]["bias"] += amount
+    add_row(models, t, node, x, work, amount)
+    models.nodes[t, node]["bias"] += amount
     return amount * size
 
 
 @inner
-def adagrad_step(state, t, node, x, work, slope, rate, farthest):
+def adagrad_step(models, t, node, x, work, slope, rate, farthest):
     """Move a model that has located row ``x`` against ``slope``, the loss's slope in its margin, by an AdaGrad step.
 
     ``rate`` is relative to the sum of the row's magnitudes: AdaGrad's first steps move every weight by the rate, so the
@@ -277,30 +276,30 @@ def adagrad_step(state, t, node, x, work, slope, rate, farthest):
     """
     rate = np.float32(rate / (1.0 + _norm_1(x)))
     slope = np.float32(slope)
-    record = state.nodes[t, node]
+    record = models.nodes[t, node]
     record["bias_square"] += slope * slope
-    bias_step = rate * slope / np.sqrt(record["bias_square"] + _TINY)
+    bias_step = descend(record["bias_square"], slope, rate)
     move = bias_step
-    if state.parameters.sparse:
-        table = state.routers.table[t]
+    if models.sparse:
+        table = models.table[t]
         for i in range(x.b - x.a):
             gradient = slope * x.values[x.a + i]
             square = table[work.cells[i]]["square"] + gradient * gradient
             table[work.cells[i]]["square"] = square
-            work.steps[i] = rate * gradient / np.sqrt(square + _TINY)
+            work.steps[i] = descend(square, gradient, rate)
             move += work.steps[i] * x.values[x.a + i]
     else:
-        start, d = dense_start(state, node), state.parameters.n_features
-        squares = state.routers.weights[t, start + d : start + 2 * d]
+        start, d = dense_start(models, node), models.n_features
+        squares = models.weights[t, start + d : start + 2 * d]
         move += _adagrad_dense(squares, x.values[x.a : x.b], slope, rate, work.steps)
     shrink = np.float32(1.0)
     if np.abs(move) > farthest:
         shrink = np.float32(farthest / np.abs(move))
     record["bias"] -= shrink * bias_step
-    if state.parameters.sparse:
-        table = state.routers.table[t]
+    if models.sparse:
+        table = models.table[t]
         for i in range(x.b - x.a):
             table[work.cells[i]]["weight"] -= shrink * work.steps[i]
     else:
-        _step_dense(state.routers.weights[t, start : start + d], work.steps, shrink)
+        _step_dense(models.weights[t, start : start + d], work.steps, shrink)
     return shrink * move

@@ -42,42 +42,43 @@ def _rounding(n_features):
 
 
 @inner
-def encode_key(state, slot):
+def encode_key(keys, codes, slot):
     """Write the code of the key in a slot."""
-    d = state.parameters.n_features
+    d = keys.n_features
     a, b = slot * d, (slot + 1) * d
-    scale = _largest_of(state.keys.values[a:b]) / _LARGEST
+    scale = _largest_of(keys.values[a:b]) / _LARGEST
     scale = scale if scale > 0.0 else np.float32(1.0)
-    squared = _encode(state.keys.values[a:b], state.codes.values[a:b], scale)
-    state.codes.marks[slot]["scale"] = scale
-    state.codes.marks[slot]["error"] = np.sqrt(squared) * np.float32(1.001) + _rounding(d)
+    squared = _encode(keys.values[a:b], codes.values[a:b], scale)
+    codes.marks[slot]["scale"] = scale
+    codes.marks[slot]["error"] = np.sqrt(squared) * np.float32(1.001) + _rounding(d)
 
 
 @kernel
-def encode_keys(state, first, stop):
+def encode_keys(keys, codes, first, stop):
     """Write the codes of the keys in slots ``first .. stop``."""
-    state = by_reference(state)
+    keys = by_reference(keys)
+    codes = by_reference(codes)
     for slot in range(first, stop):
-        encode_key(state, slot)
+        encode_key(keys, codes, slot)
 
 
 @inner
-def move_code(state, source, target):
+def move_code(codes, source, target):
     """Move a key's code from one slot to another."""
-    d = state.parameters.n_features
+    d = codes.n_features
     for i in range(d):
-        state.codes.values[target * d + i] = state.codes.values[source * d + i]
-    state.codes.marks[target]["scale"] = state.codes.marks[source]["scale"]
-    state.codes.marks[target]["error"] = state.codes.marks[source]["error"]
+        codes.values[target * d + i] = codes.values[source * d + i]
+    codes.marks[target]["scale"] = codes.marks[source]["scale"]
+    codes.marks[target]["error"] = codes.marks[source]["error"]
 
 
 @inner
-def prefetch_code(state, slot):
+def prefetch_code(codes, slot):
     """Ask for a key's code."""
-    d = state.parameters.n_features
+    d = codes.n_features
     for i in range(slot * d, (slot + 1) * d, _LINE):
-        prefetch(state.codes.values, i)
-    prefetch(state.codes.marks, slot)
+        prefetch(codes.values, i)
+    prefetch(codes.marks, slot)
 
 
 @inner_fastmath

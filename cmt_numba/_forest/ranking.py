@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import inner, inner_allocating
+from .adagrad import descend
 from .key_store import find_slot, key_of, longest_key
 from .rows import row_of
-from .scorer import RANKING, aim_probe, score, value_of
+from .scorer import ScorerLoss, aim_probe, aim_weighted_probe, score, value_of
 from .state import NONE
 
 _STEEPNESS = 4.0  # logits per unit of the gap: a pair that is well in order teaches less; any from 1 to 8 will do
@@ -34,21 +35,21 @@ class Comparison(NamedTuple):
 
 
 @inner_allocating
-def new_comparison(state, k):
+def new_comparison(keys, k):
     """Return room to compare ``k`` memories."""
-    most = 2 * longest_key(state)
+    most = 2 * longest_key(keys)
     return Comparison(
         np.empty(k, np.int64), np.empty(k, np.float32), np.empty(most, np.int64), np.empty(most, np.float32)
     )
 
 
 @inner
-def _score_memories(state, probe, rows, row, hits, comparison):
-    aim_probe(state, probe, row_of(rows, row), True)
+def _score_memories(keys, scorer, probe, rows, row, hits, comparison):
+    aim_weighted_probe(probe, row_of(rows, row), scorer)
     for i in range(comparison.slots.size):
-        comparison.slots[i] = find_slot(state.keys, hits.ids[row, i])
+        comparison.slots[i] = find_slot(keys, hits.ids[row, i])
         if comparison.slots[i] != NONE:
-            comparison.scores[i] = score(state, probe, comparison.slots[i])
+            comparison.scores[i] = score(keys, probe, comparison.slots[i])
 
 
 @inner
@@ -80,11 +81,11 @@ def _find_wrong(comparison, rewards, row, right):
 
 
 @inner
-def _find_gradient(state, probe, right, wrong, comparison):
+def _find_gradient(keys, probe, right, wrong, comparison):
     """Write the gap's gradient, by features, for the probe's unweighted query; return its number of entries."""
-    z, other = key_of(state, right), key_of(state, wrong)
+    z, other = key_of(keys, right), key_of(keys, wrong)
     n = 0
-    if state.parameters.sparse:
+    if keys.sparse:
         i, j = z.a, other.a  # keys list their features in rising order, so both are gone through side by side
         while i < z.b or j < other.b:
             feature = np.int64(min(_feature_at(z, i), _feature_at(other, j)))
@@ -119,20 +120,20 @@ def _enter(comparison, n, feature, slope):
 
 
 @inner
-def _descend(state, comparison, n, slope):
+def _descend(parameters, scorer, comparison, n, slope):
     """Take an AdaGrad step against ``slope``, the loss's slope in the gap."""
-    theta, squares = state.scorer.theta, state.scorer.squares
-    rate, slope = np.float32(state.parameters.scorer_learning_rate), np.float32(slope)
+    theta, squares = scorer.theta, scorer.squares
+    rate, slope = np.float32(parameters.scorer_learning_rate), np.float32(slope)
     for i in range(n):
         feature = comparison.features[i]
         slope_here = slope * comparison.gradient[i]
         squares[feature] += slope_here * slope_here
-        step = rate * slope_here / np.sqrt(squares[feature] + _TINY)
+        step = descend(squares[feature], slope_here, rate)
         theta[feature] = max(theta[feature] - step, _LEAST_WEIGHT)
 
 
 @inner
-def _widen(state, comparison, n, shortfall):
+def _widen(parameters, scorer, comparison, n, shortfall):
     """Widen the gap by ``shortfall`` by the smallest change of the weights (MIRA, the passive-aggressive step).
 
     The step is capped, for two memories that hardly differ would take a huge one.
@@ -142,26 +143,27 @@ def _widen(state, comparison, n, shortfall):
         total += comparison.gradient[i] * comparison.gradient[i]
     if total < _TINY:
         return
-    amount = np.float32(min(shortfall / total, _AGGRESSIVENESS * state.parameters.scorer_learning_rate))
-    theta = state.scorer.theta
+    amount = np.float32(min(shortfall / total, _AGGRESSIVENESS * parameters.scorer_learning_rate))
+    theta = scorer.theta
     for i in range(n):
         feature = comparison.features[i]
         theta[feature] = max(theta[feature] + amount * comparison.gradient[i], _LEAST_WEIGHT)
 
 
 @inner
-def train_on_pair(state, probe, rows, row, hits, rewards, comparison):
+def train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison):
     """Train the scorer to tell a row's right memory from its wrong one, if it has such a pair."""
-    _score_memories(state, probe, rows, row, hits, comparison)
+    rows, rewards = feedback.rows, feedback.rewards
+    _score_memories(keys, scorer, probe, rows, row, feedback.hits, comparison)
     right = _find_right(comparison, rewards, row)
     wrong = _find_wrong(comparison, rewards, row, right) if right != NONE else NONE
     if wrong == NONE:
         return
-    aim_probe(state, probe, row_of(rows, row), False)
-    n = _find_gradient(state, probe, comparison.slots[right], comparison.slots[wrong], comparison)
+    aim_probe(probe, row_of(rows, row))
+    n = _find_gradient(keys, probe, comparison.slots[right], comparison.slots[wrong], comparison)
     worth = np.float64(rewards[row, right] - rewards[row, wrong])
     gap = np.float64(comparison.scores[right] - comparison.scores[wrong])
-    if state.parameters.scorer_loss == RANKING:
-        _descend(state, comparison, n, -worth * _STEEPNESS / (1.0 + np.exp(_STEEPNESS * gap)))
+    if parameters.scorer_loss == ScorerLoss.RANKING:
+        _descend(parameters, scorer, comparison, n, -worth * _STEEPNESS / (1.0 + np.exp(_STEEPNESS * gap)))
     elif gap < _MARGIN * worth:
-        _widen(state, comparison, n, _MARGIN * worth - gap)
+        _widen(parameters, scorer, comparison, n, _MARGIN * worth - gap)

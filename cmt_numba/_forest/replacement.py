@@ -12,38 +12,46 @@ from .insert_remove import begin_move, finish_step, forget_above
 from .key_store import longest_key, overwrite_key
 from .linear_model import new_workspace
 from .quantization import encode_key
-from .state import DONE, NEXT_ROW, NONE, REROUTES_LEFT
+from .state import DONE, NONE, REROUTES_LEFT
 from .topology import add_to_counts, take_member
 
 
 @kernel
-def overwrite_keys(state, slots, rows):
+def overwrite_keys(trees, keys, codes, slots, rows):
     """Store unit-length rows as the keys of some slots; the caller has made room."""
-    state = by_reference(state)
+    trees = by_reference(trees)
+    keys = by_reference(keys)
+    codes = by_reference(codes)
     for row in range(slots.size):
         slot = slots[row]
-        overwrite_key(state, slot, rows, row)
-        if not state.parameters.sparse:
-            encode_key(state, slot)
-        for t in range(state.parameters.n_trees):
-            state.leaves[t, state.leaf_of[t, slot]]["packed"] = NONE
+        overwrite_key(keys, slot, rows, row)
+        if not keys.sparse:
+            encode_key(keys, codes, slot)
+        for t in range(trees.counters.shape[0]):
+            trees.leaves[t, trees.leaf_of[t, slot]]["packed"] = NONE
 
 
 @kernel
-def reinsert_slots(state, t, slots, stop):
-    """REMOVE and INSERT memories in tree ``t``, from the one in its counters up to ``stop``, and reroute after each."""
-    state = by_reference(state)
-    counters = state.counters
-    work = new_workspace(longest_key(state))
+def reinsert_slots(parameters, trees, routers, keys, t, slots, at, stop):
+    """REMOVE and INSERT memories in tree ``t``, from number ``at[t]`` up to ``stop``, and reroute after each.
+
+    Moves ``at[t]`` on.
+    """
+    parameters = by_reference(parameters)
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    keys = by_reference(keys)
+    counters = trees.counters
+    work = new_workspace(longest_key(keys))
     while True:
-        status = finish_step(by_value(state), t, work)
-        if status != DONE or counters[t, NEXT_ROW] == stop:
+        status = finish_step(by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, work)
+        if status != DONE or at[t] == stop:
             return status
-        slot = slots[counters[t, NEXT_ROW]]
-        counters[t, NEXT_ROW] += 1
-        leaf = np.int64(state.leaf_of[t, slot])
-        take_member(state, t, leaf, slot)
-        add_to_counts(state, t, ~leaf, -1)
-        forget_above(state, t, ~leaf)
-        begin_move(state, t, slot, leaf)
-        counters[t, REROUTES_LEFT] = state.parameters.n_reroutes
+        slot = slots[at[t]]
+        at[t] += 1
+        leaf = np.int64(trees.leaf_of[t, slot])
+        take_member(trees, t, leaf, slot)
+        add_to_counts(trees, t, ~leaf, -1)
+        forget_above(trees, routers, keys, t, ~leaf)
+        begin_move(trees, keys, t, slot, leaf)
+        counters[t, REROUTES_LEFT] = parameters.n_reroutes

@@ -1,5 +1,7 @@
 """Kernels: the router of an internal node: what it is trained towards, and what it forgets."""
 
+from enum import IntEnum
+
 import numpy as np
 
 from .._jit import inner, inner_merged
@@ -9,47 +11,52 @@ from .sparse_weights import drop_absent_cells
 from .state import NONE
 from .topology import first_leaf, next_leaf
 
-SQUARED = 0
-LOGISTIC = 1
-MIRA = 2
+
+class RouterLoss(IntEnum):
+    """What a router learns from the sides that it should have taken."""
+
+    SQUARED = 0
+    LOGISTIC = 1
+    MIRA = 2
+
 
 _CLOSE_ENOUGH = 0.1  # a smaller error teaches a router nothing new, so it costs no step
 
 
 @inner
-def forget_absent(state, t, node):
+def forget_absent(trees, routers, keys, t, node):
     """Let the node's router forget the features that no memory below it has any more.
 
     So the routers of a sparse tree whose memories come and go for ever stay as large as its memories make them. Dense
     routers do the same, because the answers must not depend on how keys are written down.
     """
-    if state.parameters.sparse:
-        drop_absent_cells(state, t, node)
+    if keys.sparse:
+        drop_absent_cells(trees, routers, keys, t, node)
     else:
-        _reset_absent_weights(state, t, node)
+        _reset_absent_weights(trees, routers, keys, t, node)
 
 
 @inner
-def _reset_absent_weights(state, t, node):
+def _reset_absent_weights(trees, routers, keys, t, node):
     """Set the weights of features that are 0 in all memories below the node to 0.
 
     For the while the other features are marked by the sign of their accumulators, which are never negative.
     """
-    start, d = dense_start(state, node), state.parameters.n_features
-    weights = state.routers.weights[t, start : start + d]
-    squares = state.routers.weights[t, start + d : start + 2 * d]
+    start, d = dense_start(routers, node), keys.n_features
+    weights = routers.weights[t, start : start + d]
+    squares = routers.weights[t, start + d : start + 2 * d]
     n_unmarked = d
-    leaf = first_leaf(state, t, node)
+    leaf = first_leaf(trees, t, node)
     while leaf != NONE and n_unmarked > 0:
-        for i in range(state.leaves[t, leaf]["size"]):
-            x = key_of(state, np.int64(state.members[t, leaf, i]))
+        for i in range(trees.leaves[t, leaf]["size"]):
+            x = key_of(keys, np.int64(trees.members[t, leaf, i]))
             for j in range(d):
                 if x.values[x.a + j] != 0.0 and not np.signbit(squares[j]):
                     squares[j] = -squares[j]
                     n_unmarked -= 1
             if n_unmarked == 0:
                 break
-        leaf = next_leaf(state, t, node, leaf)
+        leaf = next_leaf(trees, t, node, leaf)
     for j in range(d):
         if np.signbit(squares[j]):
             squares[j] = -squares[j]
@@ -59,21 +66,21 @@ def _reset_absent_weights(state, t, node):
 
 
 @inner_merged
-def train_router(state, t, node, x, work, margin, label, importance):
+def train_router(parameters, routers, t, node, x, work, margin, label, importance):
     """Train the router on a located row towards ``label`` (-1 or 1); return the new margin.
 
     ``margin`` is the router's margin before. With the squared loss and with MIRA a step never takes the margin past the
     label, so that a large importance or learning rate cannot overshoot.
     """
-    loss, rate = state.parameters.router_loss, state.parameters.router_learning_rate
-    if loss == MIRA:
+    loss, rate = parameters.router_loss, parameters.router_learning_rate
+    if loss == RouterLoss.MIRA:
         error = 1.0 - label * margin  # of a margin past the label negative: nothing is wrong with it
         if error < _CLOSE_ENOUGH or importance == 0.0:
             return margin
-        return margin + passive_aggressive_step(state, t, node, x, work, label, min(importance, 1.0) * error, rate)
-    slope = margin - label if loss == SQUARED else -label / (1.0 + np.exp(label * margin))
+        return margin + passive_aggressive_step(routers, t, node, x, work, label, min(importance, 1.0) * error, rate)
+    slope = margin - label if loss == RouterLoss.SQUARED else -label / (1.0 + np.exp(label * margin))
     error = np.abs(slope)
     if error < _CLOSE_ENOUGH or importance == 0.0:
         return margin
-    farthest = error if loss == SQUARED else np.inf
-    return margin - adagrad_step(state, t, node, x, work, slope * importance, rate, farthest)
+    farthest = error if loss == RouterLoss.SQUARED else np.inf
+    return margin - adagrad_step(routers, t, node, x, work, slope * importance, rate, farthest)

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._jit import inner, inner_exported, inner_fastmath, kernel
-
-_HASH = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
+from .._jit import inner, inner_fastmath, kernel
 
 
 class Rows(NamedTuple):
@@ -64,12 +62,6 @@ class Row(NamedTuple):
 def row_of(rows, row):
     """Return one of the rows."""
     return Row(rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1])
-
-
-@inner_exported
-def hash_feature(feature, bits):
-    """Return a cell of a table of ``2 ** bits`` cells for a feature index below 2**31."""
-    return ((np.int64(feature) * _HASH) & 0xFFFFFFFF) >> (32 - bits)
 
 
 @inner_fastmath

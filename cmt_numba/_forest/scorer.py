@@ -4,21 +4,31 @@ f starts as cosine similarity: it weighs each feature's product by 1 plus a lear
 ready as a :class:`Probe`, because it meets many keys.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from .._jit import inner, inner_allocating, inner_fastmath, inner_merged
+from .adagrad import descend
+from .hash_table import find_feature
 from .key_store import key_of
-from .rows import dot, hash_feature
+from .rows import dot, longest_row
 from .state import NONE
 
-RANKING = 0
-MIRA = 1
-REGRESSION = 2
 
-_TINY = np.float32(1e-20)  # keeps 0 / 0 away where query and key share nothing
+class ScorerLoss(IntEnum):
+    """What the scorer learns from rewards."""
+
+    RANKING = 0
+    MIRA = 1
+    REGRESSION = 2
+
+
 _WIDEST_DIRECT = 1 << 18  # features; what is read of so many float32 still fits the second-level cache
+
+
+PROBE_CELL = np.dtype([("feature", np.int32)])
 
 
 class Probe(NamedTuple):
@@ -29,7 +39,7 @@ class Probe(NamedTuple):
     """
 
     values: np.ndarray  # float32
-    features: np.ndarray  # int32, NONE where empty; no entries if the probe is direct
+    features: np.ndarray  # PROBE_CELL, NONE where empty; no entries if the probe is direct
     aimed: np.ndarray  # int64 (3,): the span of the row in hand, and the size of its table as a power of two
     length: np.ndarray  # float32 (1,): Euclidean, of what the values are
 
@@ -44,14 +54,14 @@ def _table_bits(n_cells):
 
 
 @inner_allocating
-def new_probes(state, longest, n):
-    """Return ``n`` probes for rows of up to ``longest`` cells: all arrays have one axis more, the first."""
-    d = state.parameters.n_features
+def new_probes(rows, first, stop, n):
+    """Return ``n`` probes for the rows ``first .. stop``: all arrays have one axis more, the first."""
+    d = rows.n_features
     aimed, length = np.zeros((n, 3), np.int64), np.zeros((n, 1), np.float32)
-    if not state.parameters.sparse or d <= _WIDEST_DIRECT:
-        return Probe(np.zeros((n, d), np.float32), np.empty((n, 0), np.int32), aimed, length)
-    size = 1 << _table_bits(longest)
-    return Probe(np.empty((n, size), np.float32), np.empty((n, size), np.int32), aimed, length)
+    if not rows.sparse or d <= _WIDEST_DIRECT:
+        return Probe(np.zeros((n, d), np.float32), np.empty((n, 0), PROBE_CELL), aimed, length)
+    size = 1 << _table_bits(longest_row(rows, first, stop))
+    return Probe(np.empty((n, size), np.float32), np.empty((n, size), PROBE_CELL), aimed, length)
 
 
 @inner
@@ -61,34 +71,51 @@ def probe_at(probes, i):
 
 
 @inner_allocating
-def new_probe(state, longest):
-    """Return a probe for rows of up to ``longest`` cells."""
-    probes = new_probes(state, longest, 1)
+def new_probe(rows, first, stop):
+    """Return a probe for the rows ``first .. stop``."""
+    probes = new_probes(rows, first, stop, 1)
     return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
 
 
 @inner_merged
-def aim_probe(state, probe, x, weighted):
-    """Make ``probe`` ready for a row, always of the same rows; ``weighted`` by 1 plus theta or not."""
-    theta = state.scorer.theta
-    weighted = weighted and theta.size > 0
-    hashed = probe.features.size > 0
+def aim_probe(probe, x):
+    """Make ``probe`` ready for a row, always of the same rows."""
+    hashed, sparse = probe.features.size > 0, x.indices.size > 0
     if hashed:
         probe.aimed[2] = _table_bits(x.b - x.a)
-        probe.features[: 1 << probe.aimed[2]] = NONE
-    elif state.parameters.sparse:
+        for i in range(1 << probe.aimed[2]):
+            probe.features[i]["feature"] = NONE
+    elif sparse:
         for i in range(probe.aimed[0], probe.aimed[1]):
             probe.values[x.indices[i]] = 0.0
     probe.aimed[0] = x.a
     probe.aimed[1] = x.b
     squared = np.float32(0.0)
     for i in range(x.a, x.b):
-        feature = np.int64(x.indices[i]) if state.parameters.sparse else i - x.a
+        feature = np.int64(x.indices[i]) if sparse else i - x.a
         cell = feature
         if hashed:
             cell = _cell_for(probe, feature)
-            probe.features[cell] = feature
-        value = x.values[i] * (np.float32(1.0) + theta[feature]) if weighted else x.values[i]
+            cell = max(cell, ~cell)
+            probe.features[cell]["feature"] = feature
+        value = x.values[i]
+        probe.values[cell] = value
+        squared += value * value
+    probe.length[0] = np.sqrt(squared)
+
+
+@inner
+def aim_weighted_probe(probe, x, scorer):
+    """Make ``probe`` ready for a row like :func:`aim_probe`, its features weighted by 1 plus theta."""
+    aim_probe(probe, x)
+    theta = scorer.theta
+    if theta.size == 0:
+        return
+    squared = np.float32(0.0)
+    for i in range(x.a, x.b):
+        feature = np.int64(x.indices[i]) if x.indices.size > 0 else i - x.a
+        cell = _cell_for(probe, feature) if probe.features.size > 0 else feature
+        value = x.values[i] * (np.float32(1.0) + theta[feature])
         probe.values[cell] = value
         squared += value * value
     probe.length[0] = np.sqrt(squared)
@@ -96,13 +123,8 @@ def aim_probe(state, probe, x, weighted):
 
 @inner
 def _cell_for(probe, feature):
-    """Return the cell of a hashed probe that holds a feature, or the empty one where it would go."""
-    bits = probe.aimed[2]
-    mask = (1 << bits) - 1
-    cell = hash_feature(feature, bits)
-    while probe.features[cell] != NONE and probe.features[cell] != feature:
-        cell = (cell + 1) & mask
-    return cell
+    """Return the cell of a feature in a hashed probe or, complemented, the empty cell where it would go."""
+    return find_feature(probe.features, np.int64(0), probe.aimed[2], feature)
 
 
 @inner
@@ -111,7 +133,7 @@ def value_of(probe, feature):
     if probe.features.size == 0:
         return probe.values[feature]
     cell = _cell_for(probe, feature)
-    return probe.values[cell] if probe.features[cell] != NONE else np.float32(0.0)
+    return probe.values[cell] if cell >= 0 else np.float32(0.0)
 
 
 @inner_fastmath
@@ -124,9 +146,9 @@ def gathered_dot(by_feature, indices, values):
 
 
 @inner
-def probed_dot(state, probe, x):
+def probed_dot(probe, x):
     """Return the dot product of the probe's row with row ``x``."""
-    if not state.parameters.sparse:
+    if x.indices.size == 0:
         return dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
     total = np.float32(0.0)
     for i in range(x.a, x.b):
@@ -135,10 +157,10 @@ def probed_dot(state, probe, x):
 
 
 @inner
-def score(state, probe, slot):
+def score(keys, probe, slot):
     """Return f(x, z) of the probe's query and the memory in ``slot``."""
-    z = key_of(state, slot)
-    if not state.parameters.sparse:
+    z = key_of(keys, slot)
+    if not keys.sparse:
         return dot(probe.values, np.int64(0), z.values, z.a, z.b - z.a)
     if probe.features.size == 0:
         return gathered_dot(probe.values, z.indices[z.a : z.b], z.values[z.a : z.b])
@@ -149,10 +171,10 @@ def score(state, probe, slot):
 
 
 @inner
-def train_scorer(state, probe, slot, reward):
+def train_scorer(parameters, keys, scorer, probe, slot, reward):
     """Train f towards the reward of one memory for the probe's unweighted query: squared loss, AdaGrad."""
-    z, theta, squares = key_of(state, slot), state.scorer.theta, state.scorer.squares
-    sparse, rate = state.parameters.sparse, np.float32(state.parameters.scorer_learning_rate)
+    z, theta, squares = key_of(keys, slot), scorer.theta, scorer.squares
+    sparse, rate = keys.sparse, np.float32(parameters.scorer_learning_rate)
     value = np.float32(0.0)
     for i in range(z.a, z.b):
         feature = np.int64(z.indices[i]) if sparse else i - z.a
@@ -162,4 +184,4 @@ def train_scorer(state, probe, slot, reward):
         feature = np.int64(z.indices[i]) if sparse else i - z.a
         gradient = slope * value_of(probe, feature) * z.values[i]
         squares[feature] += gradient * gradient
-        theta[feature] -= rate * gradient / np.sqrt(squares[feature] + _TINY)
+        theta[feature] -= descend(squares[feature], gradient, rate)

@@ -23,8 +23,8 @@ from .frontier import (
     prefetch_router,
 )
 from .leaf_scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
-from .rows import longest_row, row_of
-from .scorer import Probe, aim_probe, new_probes, probe_at
+from .rows import row_of
+from .scorer import Probe, aim_weighted_probe, new_probes, probe_at
 
 _MOST_LANES = 8
 _CELLS_OF_PROBES = 1 << 17  # float32 of all lanes' probes that lie in the second-level cache beside other things
@@ -51,109 +51,118 @@ class Lanes(NamedTuple):
 
 
 @inner_allocating
-def _new_lanes(state, rows, first, stop, k):
-    probe_cells = state.parameters.n_features if state.parameters.sparse else 1
+def _new_lanes(trees, query, k):
+    rows, first, stop = query.rows, query.first, query.stop
+    probe_cells = rows.n_features if rows.sparse else 1
     n = max(1, min(_MOST_LANES, stop - first, _CELLS_OF_PROBES // probe_cells))
     return Lanes(
-        new_frontiers(state, n),
-        new_probes(state, longest_row(rows, first, stop), n),
-        new_bests(n, k, state.members.shape[2]),
+        new_frontiers(trees, n),
+        new_probes(rows, first, stop, n),
+        new_bests(n, k, trees.members.shape[2]),
         np.empty(n, np.int64),
         np.full(n, _BEGIN, np.int64),
     )
 
 
 @inner_merged
-def _begin_row(state, lanes, lane, rows, row):
+def _begin_row(scorer, lanes, lane, rows, row):
     """Let a lane begin with a row."""
     lanes.row[lane] = row
-    aim_probe(state, probe_at(lanes.probes, lane), row_of(rows, row), True)
+    aim_weighted_probe(probe_at(lanes.probes, lane), row_of(rows, row), scorer)
     best_at(lanes.bests, lane).n_found[0] = 0
     begin_search(frontier_at(lanes.frontiers, lane))
     lanes.step[lane] = _CHOOSE
 
 
 @inner_merged
-def _look_ahead(state, lanes, lane, frontier, x):
+def _look_ahead(trees, routers, lanes, lane, frontier, x):
     """Decide what a lane does next at the place that it has come to, and ask for what that will read."""
-    prefetch_here(state, frontier)
+    prefetch_here(trees, frontier)
     if frontier.here[0]["place"] < 0:
         lanes.step[lane] = _MEET
-    elif state.parameters.sparse:
+    elif routers.sparse:
         lanes.step[lane] = _ASK
     else:
-        prefetch_router(state, frontier, x)
+        prefetch_router(routers, frontier, x)
         lanes.step[lane] = _ROUTE
 
 
 @inner_merged
-def _take_step(state, lanes, lane, rows, n_leaves, restriction, hits):
+def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, hits):
     """Take a lane's next step with the row that it has begun with."""
-    best = by_reference(best_at(lanes.bests, lane))
-    frontier, probe = frontier_at(lanes.frontiers, lane), probe_at(lanes.probes, lane)
-    here, step, x = frontier.here[0], lanes.step[lane], row_of(rows, lanes.row[lane])
+    frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
+    here, step, x = frontier.here[0], lanes.step[lane], row_of(query.rows, lanes.row[lane])
     arrived = False
     if step == _ROUTE:
-        if not take_only_way(state, frontier, restriction):
-            pass_router(state, frontier, x)
+        if not take_only_way(trees, frontier, restriction):
+            pass_router(trees, routers, frontier, x)
         arrived = True
     elif step == _ASK:
-        prefetch_router(state, frontier, x)
+        prefetch_router(routers, frontier, x)
         lanes.step[lane] = _ROUTE
     elif step == _MEET:
-        meet_members(state, best, here["tree"], ~here["place"])
+        meet_members(trees, keys, codes, best, here["tree"], ~here["place"])
         leave_out_others(restriction, best)
         lanes.step[lane] = _WEIGH
     elif step == _WEIGH:
-        weigh_members(state, best, probe, here["tree"], ~here["place"])
+        weigh_members(trees, keys, codes, best, probe, here["tree"], ~here["place"])
         lanes.step[lane] = _SCORE
     elif step == _SCORE:
-        score_members(state, best, probe)
+        score_members(trees, keys, best, probe)
         lanes.step[lane] = _CHOOSE
     else:
         unfinished = restriction.slots.size > 0 and best.n_found[0] < best.scores.size
-        arrived = begin_path(state, frontier, n_leaves, state.members.shape[2], unfinished)
+        arrived = begin_path(trees, frontier, query.n_leaves, trees.members.shape[2], unfinished)
         if not arrived:
-            answer(state, best, lanes.row[lane], hits)
+            answer(keys, best, lanes.row[lane], hits)
             lanes.step[lane] = _BEGIN
     if arrived:
-        _look_ahead(state, lanes, lane, frontier, x)
+        _look_ahead(trees, routers, lanes, lane, frontier, x)
 
 
 @inner
-def _next_row(row, stop, epsilon, seed):
+def _next_row(query, row):
     """Return the first row from ``row`` on that does not explore."""
-    while row < stop and explores(seed, row, epsilon):
+    while row < query.stop and explores(query, row):
         row += 1
     return row
 
 
 @inner_called
-def _answer_rows(state, lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits):
-    state, lanes, rows = by_reference(state), by_reference(lanes), by_reference(rows)
-    restriction, hits = by_reference(restriction), by_reference(hits)
-    row, n_busy = first, lanes.row.size
+def _answer_rows(trees, routers, keys, codes, scorer, lanes, query, restriction, hits):
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    keys = by_reference(keys)
+    codes = by_reference(codes)
+    row, n_busy = query.first, lanes.row.size
     while n_busy > 0:
         for lane in range(lanes.row.size):
             if lanes.step[lane] == _BEGIN:
-                row = _next_row(row, stop, epsilon, seed)
-                if row < stop:
-                    _begin_row(state, lanes, lane, rows, row)
+                row = _next_row(query, row)
+                if row < query.stop:
+                    _begin_row(scorer, lanes, lane, query.rows, row)
                     row += 1
                 else:
                     lanes.step[lane] = _REST
                     n_busy -= 1
             elif lanes.step[lane] != _REST:
-                _take_step(state, lanes, lane, rows, n_leaves, restriction, hits)
+                _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, hits)
 
 
 @kernel
-def query_rows(state, rows, first, stop, n_leaves, restriction, epsilon, seed, hits):
+def query_rows(trees, routers, keys, codes, scorer, query, restriction, hits):
     """QUERY those of the rows ``first .. stop`` that do not explore, writing their answers into the rows of ``hits``.
 
     With a ``restriction`` a search goes on beyond ``n_leaves`` until it has found as many memories as it shall. Rows do
     not depend on each other, nor on how they are divided among calls.
+
+    Reads everything but ``hits``, of which it writes ``ids`` and ``scores``.
     """
-    state = by_reference(state)
-    lanes = _new_lanes(state, rows, first, stop, hits.ids.shape[1])
-    _answer_rows(by_value(state), lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits)
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    keys = by_reference(keys)
+    codes = by_reference(codes)
+    lanes = _new_lanes(trees, query, hits.ids.shape[1])
+    _answer_rows(
+        by_value(trees), by_value(routers), by_value(keys), by_value(codes), scorer, lanes, query, restriction, hits
+    )

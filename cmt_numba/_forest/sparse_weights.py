@@ -10,10 +10,10 @@ tables start at multiples of the smallest one, and counted in those a start fits
 
 import numpy as np
 
-from .._jit import by_reference, by_value, inner, inner_called
+from .._jit import inner
+from .hash_table import belongs_before, find_feature, hash_feature
 from .key_store import key_of
-from .rows import hash_feature
-from .state import CELLS_WANTED, FREE_TABLES, NONE, SMALLEST_TABLE_BITS, TABLES_END
+from .state import CELLS_WANTED, DONE, FREE_TABLES, NONE, SMALLEST_TABLE_BITS, TABLES_END, TABLES_FULL
 from .topology import first_leaf, next_leaf
 
 
@@ -27,45 +27,45 @@ def table_bits(n_features):
 
 
 @inner
-def has_cells(state, t, wanted):
-    """Return whether ``wanted`` cells of router storage are free; if not, note that they are wanted."""
-    if state.counters[t, TABLES_END] + wanted <= state.routers.table.shape[1]:
-        return True
-    state.counters[t, CELLS_WANTED] = wanted
-    return False
+def request_cells(models, t, wanted):
+    """Return DONE if ``wanted`` cells are free, else TABLES_FULL, having noted that they are wanted."""
+    if models.counters[t, TABLES_END] + wanted <= models.table.shape[1]:
+        return DONE
+    models.counters[t, CELLS_WANTED] = wanted
+    return TABLES_FULL
 
 
 @inner
-def table_start(state, t, node):
+def table_start(models, t, node):
     """Return the first cell of the node's table."""
-    return np.int64(state.nodes[t, node]["table_start"]) << SMALLEST_TABLE_BITS
+    return np.int64(models.nodes[t, node]["table_start"]) << SMALLEST_TABLE_BITS
 
 
 @inner
-def release_table(state, t, node):
+def release_table(models, t, node):
     """Put the node's table, if it has one, on the list of free tables of its size."""
-    record = state.nodes[t, node]
+    record = models.nodes[t, node]
     bits = np.int64(record["table_bits"])
     if bits > 0:
-        start = table_start(state, t, node)
-        following = state.counters[t, FREE_TABLES + bits]
-        state.routers.table[t, start]["feature"] = NONE if following == NONE else following >> SMALLEST_TABLE_BITS
-        state.counters[t, FREE_TABLES + bits] = start
+        start = table_start(models, t, node)
+        following = models.counters[t, FREE_TABLES + bits]
+        models.table[t, start]["feature"] = NONE if following == NONE else following >> SMALLEST_TABLE_BITS
+        models.counters[t, FREE_TABLES + bits] = start
         record["table_bits"] = 0
         record["table_used"] = 0
 
 
 @inner
-def _take_table(state, t, bits):
+def _take_table(models, t, bits):
     """Return the start of an empty table, or NONE if there is no room for one."""
-    table = state.routers.table
-    start = state.counters[t, FREE_TABLES + bits]
+    table = models.table
+    start = models.counters[t, FREE_TABLES + bits]
     if start != NONE:
         link = np.int64(table[t, start]["feature"])
-        state.counters[t, FREE_TABLES + bits] = NONE if link == NONE else link << SMALLEST_TABLE_BITS
-    elif has_cells(state, t, 1 << bits):
-        start = state.counters[t, TABLES_END]
-        state.counters[t, TABLES_END] += 1 << bits
+        models.counters[t, FREE_TABLES + bits] = NONE if link == NONE else link << SMALLEST_TABLE_BITS
+    elif request_cells(models, t, 1 << bits) == DONE:
+        start = models.counters[t, TABLES_END]
+        models.counters[t, TABLES_END] += 1 << bits
     else:
         return NONE
     _empty_cells(table, t, start, bits)
@@ -81,46 +81,31 @@ def _empty_cells(table, t, start, bits):
 
 
 @inner
-def _find(table, t, start, bits, feature):
-    """Return the cell of a feature in a table or, complemented, the empty cell where it would go."""
-    mask = (1 << bits) - 1
-    cell = hash_feature(feature, bits)
-    while True:
-        found = table[t, start + cell]["feature"]
-        if found == feature:
-            return start + cell
-        if found == NONE:
-            return ~(start + cell)
-        cell = (cell + 1) & mask
+def find_cell(models, t, node, feature):
+    """Return the cell of a feature in a node's table or, complemented, the empty cell where it would go."""
+    bits = np.int64(models.nodes[t, node]["table_bits"])
+    return find_feature(models.table[t], table_start(models, t, node), bits, np.int64(feature))
 
 
 @inner
-def find_cell(state, t, node, feature):
-    """Return the cell of a feature in a node's table or, complemented, the empty cell where it would go."""
-    bits = np.int64(state.nodes[t, node]["table_bits"])
-    return _find(state.routers.table, t, table_start(state, t, node), bits, np.int64(feature))
-
-
-@inner_called
-def _enlarge_table(state, t, node, bits):
-    """Move the node's router into a larger table; return whether there was room."""
-    state = by_reference(state)
-    record, table = state.nodes[t, node], state.routers.table
-    start = _take_table(state, t, bits)
+def _enlarge_table(models, t, node, bits):
+    """Move the node's router into a larger table. Returns DONE, or TABLES_FULL with nothing changed."""
+    record, table = models.nodes[t, node], models.table
+    start = _take_table(models, t, bits)
     if start == NONE:
-        return False
+        return TABLES_FULL
     used = record["table_used"]
     if record["table_bits"] > 0:
-        old_start = table_start(state, t, node)
+        old_start = table_start(models, t, node)
         for old in range(old_start, old_start + (1 << np.int64(record["table_bits"]))):
             feature = np.int64(table[t, old]["feature"])
             if feature != NONE:
-                _copy_cell(table, t, old, ~_find(table, t, start, bits, feature))
-        release_table(state, t, node)
+                _copy_cell(table, t, old, ~find_feature(table[t], start, bits, feature))
+        release_table(models, t, node)
     record["table_start"] = start >> SMALLEST_TABLE_BITS
     record["table_bits"] = bits
     record["table_used"] = used
-    return True
+    return DONE
 
 
 @inner
@@ -131,26 +116,26 @@ def _copy_cell(table, t, source, target):
 
 
 @inner
-def locate_cells(state, t, node, x, cells):
+def locate_or_insert_cells(models, t, node, x, cells):
     """Write where the router's weight for each feature of the row lies, giving new features a weight of 0.
 
-    Returns False, with nothing changed, if the router's table must grow and there is no room.
+    Returns DONE, or TABLES_FULL, with nothing changed, if the router's table must grow and there is no room.
     """
-    record, table = state.nodes[t, node], state.routers.table
+    record, table = models.nodes[t, node], models.table
     n_missing = x.b - x.a
     if record["table_bits"] > 0:
         n_missing = 0
         for i in range(x.a, x.b):
-            cells[i - x.a] = find_cell(state, t, node, x.indices[i])
+            cells[i - x.a] = find_cell(models, t, node, x.indices[i])
             n_missing += cells[i - x.a] < 0
     if n_missing == 0:
-        return True
+        return DONE
     used = record["table_used"] + n_missing
     bits = table_bits(used)
-    if bits > record["table_bits"] and not _enlarge_table(by_value(state), t, node, bits):
-        return False
+    if bits > record["table_bits"] and _enlarge_table(models, t, node, bits) != DONE:
+        return TABLES_FULL
     for i in range(x.a, x.b):
-        cell = find_cell(state, t, node, x.indices[i])
+        cell = find_cell(models, t, node, x.indices[i])
         if cell < 0:
             cell = ~cell
             table[t, cell]["feature"] = x.indices[i]
@@ -158,14 +143,14 @@ def locate_cells(state, t, node, x, cells):
             table[t, cell]["square"] = 0.0
         cells[i - x.a] = cell
     record["table_used"] = used
-    return True
+    return DONE
 
 
 @inner
-def reset_cells(state, t, node):
+def reset_cells(models, t, node):
     """Empty the node's table, keeping its size."""
-    _empty_cells(state.routers.table, t, table_start(state, t, node), np.int64(state.nodes[t, node]["table_bits"]))
-    state.nodes[t, node]["table_used"] = 0
+    _empty_cells(models.table, t, table_start(models, t, node), np.int64(models.nodes[t, node]["table_bits"]))
+    models.nodes[t, node]["table_used"] = 0
 
 
 @inner
@@ -182,7 +167,7 @@ def copy_heavy_cells(target, source, t, node, share):
 
     These are smaller than ``share`` of the table's largest. There must be room.
     """
-    record, old = target.nodes[t, node], source.routers.table
+    record, old = target.nodes[t, node], source.table
     start, size = table_start(source, t, node), 1 << np.int64(source.nodes[t, node]["table_bits"])
     heaviest = np.float32(0.0)
     for cell in range(start, start + size):
@@ -193,46 +178,46 @@ def copy_heavy_cells(target, source, t, node, share):
     new_start = _take_table(target, t, bits)
     for cell in range(start, start + size):
         if old[t, cell]["feature"] != NONE and np.abs(old[t, cell]["weight"]) >= share * heaviest:
-            new = ~_find(target.routers.table, t, new_start, bits, np.int64(old[t, cell]["feature"]))
-            target.routers.table[t, new] = old[t, cell]
+            new = ~find_feature(target.table[t], new_start, bits, np.int64(old[t, cell]["feature"]))
+            target.table[t, new] = old[t, cell]
     record["table_start"] = new_start >> SMALLEST_TABLE_BITS
     record["table_bits"] = bits
     record["table_used"] = n_heavy
 
 
 @inner
-def drop_absent_cells(state, t, node):
+def drop_absent_cells(trees, models, keys, t, node):
     """Take the features that no memory below the node has out of its table.
 
     For the while the features that stay are marked by the sign of their accumulators, which are never negative.
     """
-    record, table = state.nodes[t, node], state.routers.table
+    record, table = trees.nodes[t, node], models.table
     if record["table_bits"] == 0:
         return
-    leaf = first_leaf(state, t, node)
+    leaf = first_leaf(trees, t, node)
     while leaf != NONE:
-        for i in range(state.leaves[t, leaf]["size"]):
-            x = key_of(state, np.int64(state.members[t, leaf, i]))
+        for i in range(trees.leaves[t, leaf]["size"]):
+            x = key_of(keys, np.int64(trees.members[t, leaf, i]))
             for j in range(x.a, x.b):
-                cell = find_cell(state, t, node, x.indices[j])
+                cell = find_cell(models, t, node, x.indices[j])
                 if cell >= 0:
                     table[t, cell]["square"] = -np.abs(table[t, cell]["square"])
-        leaf = next_leaf(state, t, node, leaf)
-    start = table_start(state, t, node)
+        leaf = next_leaf(trees, t, node, leaf)
+    start = table_start(models, t, node)
     end = start + (1 << np.int64(record["table_bits"]))
     for cell in range(start, end):
         while table[t, cell]["feature"] != NONE and not np.signbit(table[t, cell]["square"]):
-            _erase_cell(state, t, node, cell - start)
+            _erase_cell(models, t, node, cell - start)
             record["table_used"] -= 1
     for cell in range(start, end):
         table[t, cell]["square"] = np.abs(table[t, cell]["square"])
 
 
 @inner
-def _erase_cell(state, t, node, gap):
+def _erase_cell(models, t, node, gap):
     """Empty a cell of the node's table, moving later entries of its run up so that no search breaks off early."""
-    table, start = state.routers.table, table_start(state, t, node)
-    bits = np.int64(state.nodes[t, node]["table_bits"])
+    table, start = models.table, table_start(models, t, node)
+    bits = np.int64(models.nodes[t, node]["table_bits"])
     mask = (1 << bits) - 1
     cell = gap
     while True:
@@ -240,7 +225,7 @@ def _erase_cell(state, t, node, gap):
         feature = np.int64(table[t, start + cell]["feature"])
         if feature == NONE:
             break
-        if ((cell - hash_feature(feature, bits)) & mask) >= ((cell - gap) & mask):
+        if belongs_before(cell, hash_feature(feature, bits), gap, mask):
             _copy_cell(table, t, start + cell, start + gap)
             gap = cell
     table[t, start + gap]["feature"] = NONE

@@ -1,14 +1,15 @@
 """The whole state of a forest as arrays, and their meaning.
 
-Every array has one owner and one meaning, and all of them together are a :class:`State`, the one argument that
-kernels share. Arrays that belong to trees have the tree as their first axis, so each tree lives in a slab of its own
-and several trees can grow at once without touching each other's memory.
+Every array has one owner and one meaning, and all of them together are a :class:`State`. Kernels are handed those that
+they use, as a few named tuples: :class:`Trees`, :class:`LinearModels`, :class:`KeyStore`, :class:`CodeStore`. Arrays
+that belong to trees have the tree as their first axis, so each tree lives in a slab of its own and several trees can
+grow at once without touching each other's memory.
 
 A *slot* is a memory's row in the key store: slots are always ``0 .. n_memories - 1``, because a removal moves the
 last memory into the gap. A *place* is an internal node (``place >= 0``) or a leaf (``place < 0``, leaf ``~place``).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,8 +41,8 @@ REROUTES_LEFT = 8  # the step under way, see ``insert_remove.py``
 MOVING_SLOT = 9
 MOVING_PLACE = 10
 MOVED_FROM = 11
-NEXT_ROW = 12  # of the update or reroutes under way
-TAUGHT_FROM = 13  # of the row that the tree is being taught: the place up to which it has been
+FORMER_ROW = 12  # not used any more: where a call that was broken off stood
+FORMER_PLACE = 13
 FREE_TABLES = 14  # and the columns after it: heads of the lists of freed router tables of 1, 2, 4, ... cells
 N_TABLE_SIZES = 32
 N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
@@ -160,8 +161,57 @@ class Packed(NamedTuple):
     marks: np.ndarray  # CODE_MARKS (trees - 1, memories)
 
 
+class Trees(NamedTuple):
+    """What kernels are handed of the shape of all trees: arrays of a :class:`State`, and what searches go by."""
+
+    nodes: np.ndarray  # NODE (trees, nodes): their links and counts; what models own is in :class:`LinearModels`
+    leaves: np.ndarray  # LEAF (trees, leaves)
+    members: np.ndarray  # int32 (trees, leaves, width)
+    leaf_of: np.ndarray  # int32 (trees, capacity)
+    counters: np.ndarray  # int64 (trees, N_COUNTERS)
+    streams: np.ndarray  # uint64 (trees + 1,)
+    sure_margin: float  # from here on a router is sure
+
+
+class LinearModels(NamedTuple):
+    """Linear models that learn online: the routers of a forest, one for each node, or a head's, one for each label.
+
+    Of a node's record they own ``bias``, ``bias_square`` and the fields of the table, of the counters those of tables.
+    """
+
+    n_features: int
+    sparse: bool
+    nodes: np.ndarray  # NODE (trees, nodes)
+    weights: np.ndarray  # float32 (trees, cells): dense only, see :class:`Routers`
+    table: np.ndarray  # WEIGHT_CELL (trees, cells): sparse only
+    counters: np.ndarray  # int64 (trees, N_COUNTERS)
+
+
+class KeyStore(NamedTuple):
+    """A key store with the form of its keys; the arrays are those of :class:`Keys`."""
+
+    n_features: int
+    sparse: bool
+    values: np.ndarray
+    indices: np.ndarray
+    spans: np.ndarray
+    ids: np.ndarray
+    slot_table: np.ndarray
+    totals: np.ndarray
+
+
+class CodeStore(NamedTuple):
+    """The codes of dense keys; the arrays are those of :class:`Codes` and :class:`Packed`."""
+
+    n_features: int
+    values: np.ndarray
+    marks: np.ndarray
+    packed_values: np.ndarray
+    packed_marks: np.ndarray
+
+
 class State(NamedTuple):
-    """All there is to a forest."""
+    """All there is to a forest: what grows, and what is saved. Kernels are handed the parts that they touch."""
 
     parameters: Parameters
     keys: Keys
@@ -175,6 +225,36 @@ class State(NamedTuple):
     scorer: Scorer
     counters: np.ndarray  # int64 (trees, N_COUNTERS)
     streams: np.ndarray  # uint64 (trees + 1,): one random stream a tree, the last for queries
+
+    @property
+    def trees(self) -> Trees:
+        """The shape of the trees."""
+        counters, streams = self.counters, self.streams
+        sure_margin = self.parameters.sure_margin
+        return Trees(self.nodes, self.leaves, self.members, self.leaf_of, counters, streams, sure_margin)
+
+    @property
+    def models(self) -> LinearModels:
+        """The routers."""
+        return linear_models(self)
+
+    @property
+    def key_store(self) -> KeyStore:
+        """The keys."""
+        return KeyStore(self.parameters.n_features, self.parameters.sparse, *self.keys)
+
+    @property
+    def code_store(self) -> CodeStore:
+        """The codes of the keys."""
+        return CodeStore(self.parameters.n_features, *self.codes, *self.packed)
+
+
+def linear_models(state: Any) -> LinearModels:
+    """Return the linear models of a forest or of a head."""
+    parameters, routers = state.parameters, state.routers
+    return LinearModels(
+        parameters.n_features, parameters.sparse, state.nodes, routers.weights, routers.table, state.counters
+    )
 
 
 @inner_exported

@@ -5,68 +5,76 @@ right, the reward of both sides is known, and at every node above that memory: 1
 of these routers learns the right side at once, without exploring.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .._jit import by_reference, inner, kernel
-from .key_store import longest_key
-from .linear_model import locate, located_margin, new_workspace, reset_weights
+from .linear_model import locate_or_insert, located_margin, new_workspace, reset_weights
 from .routers import train_router
-from .rows import longest_row, row_of
-from .state import DONE, NEXT_ROW, NODES_END, NONE, RIGHT, TABLES_FULL, TAUGHT_FROM
+from .rows import Rows, longest_row, row_of
+from .state import DONE, NODES_END, NONE, RIGHT, TABLES_FULL
 from .topology import parent_of, side_of
 
 
-@inner
-def _teach_row(state, t, x, slot, work):
-    """Teach the routers above a memory to send row ``x`` its way; go on from where the tree's counters say.
+class Lesson(NamedTuple):
+    """Row ``order[i]`` belongs to the memory in slot ``slots[order[i]]``."""
 
-    Returns DONE, or what is full. A router that sends the row the right way by a margin of 1 or more learns nothing.
+    rows: Rows
+    order: np.ndarray  # int64
+    slots: np.ndarray  # int64 (rows,)
+
+
+@inner
+def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
+    """Teach the routers above a row's memory to send the row its way; go on from the place ``at[t, 1]``.
+
+    A router that sends the row the right way by a margin of 1 or more learns nothing. Returns DONE or what is full.
     """
-    counters = state.counters
-    place = counters[t, TAUGHT_FROM]
+    x, place = row_of(lesson.rows, row), at[t, 1]
     if place == NONE:
-        place = ~np.int64(state.leaf_of[t, slot])
-    node = parent_of(state, t, place)
+        place = ~np.int64(trees.leaf_of[t, lesson.slots[row]])
+    node = parent_of(trees, t, place)
     while node != NONE:
-        if not locate(state, t, node, x, work):
-            counters[t, TAUGHT_FROM] = place
+        if locate_or_insert(routers, t, node, x, work) != DONE:
+            at[t, 1] = place
             return TABLES_FULL
-        label = 1.0 if side_of(state, t, node, place) == RIGHT else -1.0
-        margin = located_margin(state, t, node, x, work)
+        label = 1.0 if side_of(trees, t, node, place) == RIGHT else -1.0
+        margin = located_margin(routers, t, node, x, work)
         if label * margin < 1.0:
-            train_router(state, t, node, x, work, margin, label, 1.0)
+            train_router(parameters, routers, t, node, x, work, margin, label, 1.0)
         place = node
-        node = parent_of(state, t, place)
-    counters[t, TAUGHT_FROM] = NONE
+        node = parent_of(trees, t, place)
+    at[t, 1] = NONE
     return DONE
 
 
-@inner
-def _teach_rows(state, t, rows, order, slots, stop, work):
-    counters = state.counters
-    while counters[t, NEXT_ROW] < stop:
-        row = order[counters[t, NEXT_ROW]]
-        status = _teach_row(state, t, row_of(rows, row), slots[row], work)
+@kernel
+def teach_tree(parameters, trees, routers, t, lesson, at, stop):
+    """Teach tree ``t`` the rows of a lesson from number ``at[t, 0]`` up to ``stop``.
+
+    ``at``, int64 of shape (trees, 2), says where each tree is to go on from, and is moved on: the number of a row, and
+    the place above which its routers have still to learn, NONE for the leaf. Writes the routers of tree ``t``. Returns
+    DONE, or TABLES_FULL; it can then be called again.
+    """
+    parameters = by_reference(parameters)
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    rows = lesson.rows
+    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    while at[t, 0] < stop:
+        row = lesson.order[at[t, 0]]
+        status = _teach_row(parameters, trees, routers, t, lesson, row, at, work)
         if status != DONE:
             return status
-        counters[t, NEXT_ROW] += 1
+        at[t, 0] += 1
     return DONE
 
 
 @kernel
-def teach_tree(state, t, rows, order, slots, stop):
-    """Teach tree ``t`` that row ``order[i]`` belongs to the memory in slot ``slots[order[i]]``, up to ``i = stop``.
-
-    Goes on from the row in the tree's counters.
-    """
-    state = by_reference(state)
-    work = new_workspace(max(longest_key(state), longest_row(rows, 0, rows.offsets.size - 1)))
-    return _teach_rows(state, t, rows, order, slots, stop, work)
-
-
-@kernel
-def forget_routes(state, t):
+def forget_routes(trees, routers, t):
     """Let all routers of tree ``t`` forget what they have learned, so that they can be taught afresh."""
-    state = by_reference(state)
-    for node in range(state.counters[t, NODES_END]):
-        reset_weights(state, t, node)
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    for node in range(trees.counters[t, NODES_END]):
+        reset_weights(routers, t, node)

@@ -17,9 +17,10 @@ from .._forest.linear_model import dense_start
 from .._forest.rng import random_below
 from .._forest.rows import Row, Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
-from .._forest.sparse_weights import find_cell, has_cells, locate_cells, table_bits
-from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_FULL
+from .._forest.sparse_weights import find_cell, locate_or_insert_cells, request_cells, table_bits
+from .._forest.state import DONE, NONE, TABLES_FULL
 from .._jit import by_reference, inner, inner_allocating, kernel
+from .dual_ascent import dual_step
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
 _CLOSE_ENOUGH = 1e-4  # a smaller step is none
@@ -119,35 +120,35 @@ def _touch_features(bench, rows, pairs, label, first, stop):
 
 
 @inner
-def _load(head, bench, label, n_touched):
+def _load(models, bench, label, n_touched):
     """Lay a label's weights on the bench."""
-    if not head.parameters.sparse:
-        start = dense_start(head, label)
+    if not models.sparse:
+        start = dense_start(models, label)
         for i in range(bench.weights.size):
-            bench.weights[i] = head.routers.weights[0, start + i]
+            bench.weights[i] = models.weights[0, start + i]
         return
-    started = head.nodes[0, label]["table_bits"] > 0
+    started = models.nodes[0, label]["table_bits"] > 0
     for i in range(n_touched):
         weight = np.float32(0.0)
         if started:
-            cell = find_cell(head, 0, label, bench.features[bench.touched[i]])
+            cell = find_cell(models, 0, label, bench.features[bench.touched[i]])
             if cell >= 0:
-                weight = head.routers.table[0, cell]["weight"]
+                weight = models.table[0, cell]["weight"]
         bench.weights[bench.touched[i]] = weight
 
 
 @inner
-def _store(head, bench, label, n_touched, share):
+def _store(models, bench, label, n_touched, share):
     """Take a label's weights back from the bench; new ones only if they are not negligible. There must be room."""
-    if not head.parameters.sparse:
-        start = dense_start(head, label)
+    if not models.sparse:
+        start = dense_start(models, label)
         for i in range(bench.weights.size):
-            head.routers.weights[0, start + i] = bench.weights[i]
+            models.weights[0, start + i] = bench.weights[i]
         return
     lightest = np.float32(0.0)
     for i in range(n_touched):
         lightest = max(lightest, share * np.abs(bench.weights[bench.touched[i]]))
-    started = head.nodes[0, label]["table_bits"] > 0
+    started = models.nodes[0, label]["table_bits"] > 0
     n_kept = 0
     for i in range(n_touched):
         local = bench.touched[i]
@@ -155,23 +156,23 @@ def _store(head, bench, label, n_touched, share):
         feature = bench.features[local]
         kept = weight != 0.0 and np.abs(weight) >= lightest
         if not kept and started:
-            kept = find_cell(head, 0, label, feature) >= 0
+            kept = find_cell(models, 0, label, feature) >= 0
         if kept:
             bench.touched[n_kept] = feature  # over what has been read
             bench.kept[n_kept] = weight
             n_kept += 1
     row = Row(bench.kept, bench.touched, 0, n_kept)
-    locate_cells(head, 0, label, row, bench.cells)
+    locate_or_insert_cells(models, 0, label, row, bench.cells)
     for i in range(n_kept):
-        head.routers.table[0, bench.cells[i]]["weight"] = bench.kept[i]
+        models.table[0, bench.cells[i]]["weight"] = bench.kept[i]
 
 
 @inner
-def _has_room(head, label, n_touched):
-    """Return whether the head could take a weight for every feature of a label's rows."""
-    if not head.parameters.sparse:
-        return True
-    return has_cells(head, 0, 1 << table_bits(head.nodes[0, label]["table_used"] + n_touched))
+def _request_room(models, label, n_touched):
+    """Return DONE if there is room for a weight for every feature of a label's rows, else TABLES_FULL."""
+    if not models.sparse:
+        return DONE
+    return request_cells(models, 0, 1 << table_bits(models.nodes[0, label]["table_used"] + n_touched))
 
 
 @inner
@@ -179,7 +180,7 @@ def _hold_others_off(bias, label, n_others, duties):
     """Return the bias that keeps all rows without features as far below 0 as the margin asks for."""
     softness = np.float32(duties.softness / n_others)
     short = np.float32(1.0) + bias - softness * duties.of_others[label]
-    change = max(short / (np.float32(1.0) + softness), -duties.of_others[label])
+    change = dual_step(short, np.float32(1.0) + softness, duties.of_others[label])
     duties.of_others[label] += change
     return bias - change
 
@@ -197,7 +198,7 @@ def _sweep(bench, rows, pairs, n_active, bias, softness):
         sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
         weight = pairs.weights[pair]
         short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
-        change = max(short / (bench.sizes[pairs.rows[pair]] + softness), -weight)
+        change = dual_step(short, bench.sizes[pairs.rows[pair]] + softness, weight)
         if np.abs(change) >= _CLOSE_ENOUGH:
             _add(bench, x, sign * change)
             bias += sign * change
@@ -229,35 +230,40 @@ def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
 
 
 @inner
-def _learn_label(head, bench, rows, pairs, label, first, stop, duties, n_sweeps, share):
-    """Learn a label from the pairs ``first .. stop``; return False if the head must grow and there is no room."""
-    n_touched = _touch_features(bench, rows, pairs, label, first, stop) if head.parameters.sparse else 0
-    if not _has_room(head, label, n_touched):
-        return False
-    _load(head, bench, label, n_touched)
-    bias = np.float32(head.nodes[0, label]["bias"])
-    head.nodes[0, label]["bias"] = _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps)
-    _store(head, bench, label, n_touched, share)
-    return True
+def _learn_label(models, bench, rows, pairs, label, first, stop, duties, n_sweeps, share):
+    """Learn a label from the pairs ``first .. stop``; return DONE, or TABLES_FULL, with nothing learned."""
+    n_touched = _touch_features(bench, rows, pairs, label, first, stop) if models.sparse else 0
+    if _request_room(models, label, n_touched) != DONE:
+        return TABLES_FULL
+    _load(models, bench, label, n_touched)
+    bias = np.float32(models.nodes[0, label]["bias"])
+    models.nodes[0, label]["bias"] = _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps)
+    _store(models, bench, label, n_touched, share)
+    return DONE
 
 
 @kernel
-def learn_memberships(head, rows, features, pairs, duties, n_sweeps, share):
-    """Train the head on pairs of labels and rows, label by label.
+def learn_memberships(models, rows, features, pairs, duties, n_sweeps, share, at):
+    """Train linear models on pairs of labels and rows, label by label.
 
     The features of sparse ``rows`` are numbered as they occur: number ``i`` is the head's ``features[i]``. Each label
     takes at most so many sweeps over its rows, and keeps no new weights below ``share`` of its largest. Goes on from
-    the label in the head's counters.
+    the label ``at[0]``, which it moves on.
+
+    Writes the models, and the weights of ``pairs`` and ``duties``. Returns DONE, or TABLES_FULL; it can then be called
+    again.
     """
-    head = by_reference(head)
+    models = by_reference(models)
     bench = _new_bench(rows, features, longest_row(pairs, 0, pairs.offsets.size - 1))
     _measure_rows(bench, rows)
-    while head.counters[0, NEXT_ROW] < pairs.offsets.size - 1:
-        label = head.counters[0, NEXT_ROW]
+    while at[0] < pairs.offsets.size - 1:
+        label = at[0]
         first, stop = pairs.offsets[label], pairs.offsets[label + 1]
-        if first < stop and not _learn_label(
-            head, bench, rows, pairs, label, first, stop, duties, n_sweeps, np.float32(share)
+        if (
+            first < stop
+            and _learn_label(models, bench, rows, pairs, label, first, stop, duties, n_sweeps, np.float32(share))
+            != DONE
         ):
             return TABLES_FULL
-        head.counters[0, NEXT_ROW] += 1
+        at[0] += 1
     return DONE

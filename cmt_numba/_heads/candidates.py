@@ -7,7 +7,7 @@ import numpy as np
 from .._forest.frontier import Frontier, begin_search, frontier_at, new_frontiers, reach_next
 from .._forest.rows import Rows, longest_row, row_of
 from .._forest.scorer import Probe, aim_probe, new_probe
-from .._forest.state import N_MEMORIES, NONE
+from .._forest.state import COUNT, NONE
 from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
 from .inverted_index import keep_best_labels, meet_labels
 from .label_scorers import score_common, score_label
@@ -16,10 +16,33 @@ _FOUND = np.float32(-1e30)  # no list makes up for it
 
 
 class Questions(NamedTuple):
-    """Rows to be labelled, as routers see them and as the head does."""
+    """Rows ``first .. stop`` to be labelled, as routers see them and as the head does."""
 
     routed: Rows
     rows: Rows
+    first: int
+    stop: int
+
+
+class Answers(NamedTuple):
+    """The best labels of rows."""
+
+    labels: np.ndarray  # int64 (rows, k)
+    scores: np.ndarray  # float32 (rows, k)
+    n_touched: np.ndarray  # int64 (rows,): labels looked at
+
+
+class Listing(NamedTuple):
+    """Labels of rows, one behind the other: a row's end at its entry of ``ends``."""
+
+    ends: np.ndarray  # int64 (rows,)
+    labels: np.ndarray  # int64
+    scores: np.ndarray  # float32
+
+
+def all_of(routed: Rows, rows: Rows) -> Questions:
+    """Return the questions that all of the rows are."""
+    return Questions(routed, rows, 0, rows.n_rows)
 
 
 class Effort(NamedTuple):
@@ -46,13 +69,13 @@ class Candidates(NamedTuple):
 
 
 @inner_allocating
-def new_candidates(state, head, questions, effort, n_right):
+def new_candidates(trees, head, questions, effort, n_right):
     """Return room for the candidates of any of the questions, and for ``n_right`` labels that were not reached."""
-    n_labels = state.keys.totals[N_MEMORIES]
+    n_labels = trees.counters[0, COUNT]
     longest = longest_row(questions.rows, 0, questions.rows.offsets.size - 1)
     most, listed = min(effort.n_labels, n_labels), head.postings.n_labels > 0
     if not listed:
-        most = min(most, effort.n_leaves * state.members.shape[2] + head.common.labels.size)
+        most = min(most, effort.n_leaves * trees.members.shape[2] + head.common.labels.size)
     return Candidates(
         np.empty(most + n_right, np.int64),
         np.empty(most + n_right, np.float32),
@@ -61,24 +84,24 @@ def new_candidates(state, head, questions, effort, n_right):
         np.zeros(n_labels, np.float32),
         effort,
         most,
-        new_frontiers(state, 1),
+        new_frontiers(trees, 1),
         np.empty(longest, np.float32),
-        new_probe(state, longest),
+        new_probe(questions.rows, 0, questions.rows.offsets.size - 1),
     )
 
 
 @inner_merged
-def _reach_labels(state, candidates, routed, most):
+def _reach_labels(trees, routers, candidates, routed, most):
     """Add the labels of the leaves that a row reaches, those of the surest leaves first, until there are ``most``."""
     frontier, n_leaves = frontier_at(candidates.frontiers, 0), candidates.effort.n_leaves
     begin_search(frontier)
-    patience = min(most, state.members.shape[2])
+    patience = min(most, trees.members.shape[2])
     while candidates.n_found[0] < most:
-        t, leaf = reach_next(state, frontier, routed, n_leaves, patience)
+        t, leaf = reach_next(trees, routers, frontier, routed, n_leaves, patience)
         if leaf == NONE:
             break
-        for j in range(state.leaves[t, leaf]["size"]):
-            label = np.int64(state.members[t, leaf, j])
+        for j in range(trees.leaves[t, leaf]["size"]):
+            label = np.int64(trees.members[t, leaf, j])
             if candidates.n_found[0] < most and candidates.sums[label] == 0.0:
                 candidates.sums[label] = _FOUND
                 candidates.labels[candidates.n_found[0]] = label
@@ -96,7 +119,7 @@ def _add_common(head, candidates):
 
 
 @inner
-def _find_labels(state, head, candidates, questions, row):
+def _find_labels(trees, routers, head, candidates, questions, row):
     """Find the labels that come into question for a row, the common ones first; return how many are common.
 
     The others are those of the leaves that the row reaches, and the best of those that the head's index lists for it.
@@ -108,7 +131,7 @@ def _find_labels(state, head, candidates, questions, row):
     n_common = candidates.n_found[0]
     half_way = n_common + (most - n_common + 1) // 2  # what is left goes to leaves and index in equal parts
     if n_common < most:
-        _reach_labels(state, candidates, row_of(questions.routed, row), half_way if listed else most)
+        _reach_labels(trees, routers, candidates, row_of(questions.routed, row), half_way if listed else most)
     n_reached = n_met = n_found = candidates.n_found[0]
     labels = candidates.labels[:most]
     if listed and n_common < most:
@@ -121,11 +144,11 @@ def _find_labels(state, head, candidates, questions, row):
 
 
 @inner
-def find_candidates(state, head, candidates, questions, row):
+def find_candidates(trees, routers, head, candidates, questions, row):
     """Find the labels that come into question for a row, and score them."""
-    n_common = _find_labels(state, head, candidates, questions, row)
+    n_common = _find_labels(trees, routers, head, candidates, questions, row)
     x = row_of(questions.rows, row)
-    aim_probe(state, candidates.probe, x, False)
+    aim_probe(candidates.probe, x)
     n_scored = score_common(head, x, candidates.scores[:n_common])
     for i in range(n_scored, candidates.n_found[0]):
         candidates.scores[i] = score_label(head, candidates.labels[i], candidates.probe, x)
@@ -164,71 +187,70 @@ def drop_candidate(candidates, i):
 
 
 @inner
-def _answer_row(state, head, candidates, questions, row, labels, scores):
-    """Write the best labels of a row and their scores, the best first; return how many labels were looked at."""
-    candidates = by_reference(candidates)
-    find_candidates(state, head, candidates, questions, row)
+def _answer_row(trees, routers, head, candidates, questions, row, answers):
+    """Write the best labels of a row, the best first."""
+    labels, scores = answers.labels, answers.scores
+    find_candidates(trees, routers, head, candidates, questions, row)
     for rank in range(min(labels.shape[1], candidates.n_found[0])):
         best = best_of(candidates, NONE)
         labels[row, rank] = candidates.labels[best]
         scores[row, rank] = candidates.scores[best]
         drop_candidate(candidates, best)
-    return candidates.n_touched[0]
+    answers.n_touched[row] = candidates.n_touched[0]
 
 
 @kernel
-def score_labels(state, head, questions, first, stop, effort, labels, scores, n_touched):
-    """Write the best labels of the rows ``first .. stop``, their scores and how many labels were looked at."""
-    state, head, questions = by_reference(state), by_reference(head), by_reference(questions)
-    candidates = new_candidates(state, head, questions, effort, 0)
-    for row in range(first, stop):
-        n_touched[row] = _answer_row(state, head, candidates, questions, row, labels, scores)
+def score_labels(trees, routers, head, questions, effort, answers):
+    """Write the best labels of the rows ``first .. stop``, their scores and how many labels were looked at.
 
-
-@inner
-def _list_rivals_of(state, head, candidates, questions, row, rivals):
-    candidates = by_reference(candidates)
-    n_common = _find_labels(state, head, candidates, questions, row)
-    n = min(candidates.n_found[0] - n_common, rivals.shape[1])
-    for i in range(rivals.shape[1]):
-        rivals[row, i] = candidates.labels[n_common + i] if i < n else NONE
+    Writes ``answers`` and nothing else.
+    """
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    head = by_reference(head)
+    candidates = new_candidates(trees, head, questions, effort, 0)
+    for row in range(questions.first, questions.stop):
+        _answer_row(trees, routers, head, candidates, questions, row, answers)
 
 
 @kernel
-def list_rivals(state, head, questions, first, stop, effort, rivals):
-    """Write the labels, but for common ones, that come into question for the rows ``first .. stop``, then NONE."""
-    state, head, questions = by_reference(state), by_reference(head), by_reference(questions)
-    candidates = new_candidates(state, head, questions, effort, 0)
-    for row in range(first, stop):
-        _list_rivals_of(state, head, candidates, questions, row, rivals)
+def list_rivals(trees, routers, head, questions, effort, rivals):
+    """Write the labels, but for common ones, that come into question for the rows ``first .. stop``, then NONE.
 
-
-@inner
-def _list_row(state, head, candidates, questions, row, lowest, end, labels, scores):
-    """List the labels of a row from ``end`` on; return where they end, NONE if there is no room."""
-    candidates = by_reference(candidates)
-    find_candidates(state, head, candidates, questions, row)
-    for i in range(candidates.n_found[0]):
-        if candidates.scores[i] > lowest:
-            if end == labels.size:
-                return NONE
-            labels[end], scores[end] = candidates.labels[i], candidates.scores[i]
-            end += 1
-    return end
+    ``rivals``, int32 of shape (rows, most), is all that it writes.
+    """
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    head = by_reference(head)
+    candidates = new_candidates(trees, head, questions, effort, 0)
+    for row in range(questions.first, questions.stop):
+        n_common = _find_labels(trees, routers, head, candidates, questions, row)
+        n = min(candidates.n_found[0] - n_common, rivals.shape[1])
+        for i in range(n):
+            rivals[row, i] = candidates.labels[n_common + i]
+        rivals[row, n:] = NONE
 
 
 @kernel
-def list_labels(state, head, questions, first, stop, effort, lowest, ends, labels, scores):
+def list_labels(trees, routers, head, questions, effort, lowest, listing):
     """List the labels of a score above ``lowest`` of the rows from ``first`` on, in no order, as long as there is room.
 
-    Writes where each row's labels end to ``ends``, and returns the row that it got to, ``stop`` if all are listed.
+    Writes ``listing`` and nothing else. Returns the row that it got to, which there was no room for, or ``stop`` if all
+    are listed.
     """
-    state, head, questions = by_reference(state), by_reference(head), by_reference(questions)
-    candidates = new_candidates(state, head, questions, effort, 0)
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    head = by_reference(head)
+    candidates = new_candidates(trees, head, questions, effort, 0)
+    ends, labels, scores = listing.ends, listing.labels, listing.scores
     end = 0
-    for row in range(first, stop):
-        end = _list_row(state, head, candidates, questions, row, lowest, end, labels, scores)
-        if end == NONE:
-            return row
+    for row in range(questions.first, questions.stop):
+        find_candidates(trees, routers, head, candidates, questions, row)
+        for i in range(candidates.n_found[0]):
+            if candidates.scores[i] > lowest:
+                if end == labels.size:
+                    return row
+                labels[end], scores[end] = candidates.labels[i], candidates.scores[i]
+                end += 1
         ends[row] = end
-    return stop
+    return questions.stop

@@ -1,5 +1,7 @@
 """Examples by label: what a classifier keeps so that it can answer with memories as well as with labels."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +11,7 @@ from .._forest.key_store import append_keys
 from .._forest.leaf_scan import answer, new_best, offer
 from .._forest.rows import Rows
 from .._forest.scorer import score
-from .._forest.state import N_MEMORIES, NONE, Keys, Scorer, new_keys, new_scorer
+from .._forest.state import N_MEMORIES, NONE, Keys, KeyStore, Scorer, new_keys, new_scorer
 from .._jit import by_reference, inner, kernel
 from .candidates import best_of, drop_candidate, find_candidates, new_candidates
 
@@ -21,6 +23,15 @@ class ExampleParameters(NamedTuple):
     sparse: bool
 
 
+class ExampleLists(NamedTuple):
+    """The arrays of :class:`Examples` that kernels use."""
+
+    keys: KeyStore
+    label_of: np.ndarray
+    next_of: np.ndarray
+    first_of: np.ndarray
+
+
 class Examples(NamedTuple):
     """A key store of examples, and for every label the list of its examples."""
 
@@ -30,6 +41,12 @@ class Examples(NamedTuple):
     label_of: np.ndarray  # int32 (capacity,)
     next_of: np.ndarray  # int32 (capacity,): the next example of the same label
     first_of: np.ndarray  # int32 (labels,): the label's newest example
+
+    @property
+    def lists(self) -> ExampleLists:
+        """What kernels are handed."""
+        keys = KeyStore(self.parameters.n_features, self.parameters.sparse, *self.keys)
+        return ExampleLists(keys, self.label_of, self.next_of, self.first_of)
 
 
 def new_examples(parameters: ExampleParameters) -> Examples:
@@ -55,7 +72,7 @@ def with_room_for_examples(examples: Examples, rows: Rows, n_labels: int) -> Exa
 def append_examples(examples, rows, labels):
     """Store one more example for each of the rows, for which there is room, and list them by their labels."""
     first = examples.keys.totals[N_MEMORIES]
-    append_keys(examples, rows)
+    append_keys(examples.keys, rows)
     for i in range(labels.size):
         examples.label_of[first + i] = labels[i]
         examples.next_of[first + i] = examples.first_of[labels[i]]
@@ -70,14 +87,13 @@ def _scan_label(examples, best, probe, label, label_score):
     """
     slot = np.int64(examples.first_of[label]) if label < examples.first_of.size else NONE
     while slot != NONE:
-        offer(best, (score(examples, probe, slot) + label_score) / np.float32(2.0), np.uint64(slot), slot)
+        offer(best, (score(examples.keys, probe, slot) + label_score) / np.float32(2.0), np.uint64(slot), slot)
         slot = np.int64(examples.next_of[slot])
 
 
 @inner
-def _nearest_row(state, head, examples, candidates, best, questions, row, n_labels, hits):
-    candidates, best = by_reference(candidates), by_reference(best)
-    find_candidates(state, head, candidates, questions, row)
+def _nearest_row(trees, routers, head, examples, candidates, best, questions, row, n_labels):
+    find_candidates(trees, routers, head, candidates, questions, row)
     best.n_found[0] = 0
     n_scanned = 0
     while candidates.n_found[0] > 0 and (n_scanned < n_labels or best.n_found[0] < best.scores.size):
@@ -85,18 +101,19 @@ def _nearest_row(state, head, examples, candidates, best, questions, row, n_labe
         _scan_label(examples, best, candidates.probe, candidates.labels[i], candidates.scores[i])
         drop_candidate(candidates, i)
         n_scanned += 1
-    answer(examples, best, row, hits)
 
 
 @kernel
-def nearest_rows(state, head, examples, questions, first, stop, effort, n_labels, hits):
+def nearest_rows(trees, routers, head, examples, questions, effort, n_labels, hits):
     """Write the best examples of the best ``n_labels`` labels for the rows ``first .. stop`` into ``hits``.
 
-    More labels are looked at where these have too few examples.
+    More labels are looked at where these have too few examples. Writes ``hits`` and nothing else.
     """
-    state, head, examples = by_reference(state), by_reference(head), by_reference(examples)
-    questions, hits = by_reference(questions), by_reference(hits)
-    candidates = new_candidates(state, head, questions, effort, 0)
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    head = by_reference(head)
+    candidates = new_candidates(trees, head, questions, effort, 0)
     best = new_best(hits.ids.shape[1], 0)
-    for row in range(first, stop):
-        _nearest_row(state, head, examples, candidates, best, questions, row, n_labels, hits)
+    for row in range(questions.first, questions.stop):
+        _nearest_row(trees, routers, head, examples, candidates, best, questions, row, n_labels)
+        answer(examples.keys, best, row, hits)

@@ -77,15 +77,15 @@ def no_digest() -> Digest:
 
 
 @kernel
-def list_cells(head, digest):
-    """Fill in the digest of a sparse head."""
-    head = by_reference(head)
-    table = head.routers.table
+def list_cells(models, digest):
+    """Fill in the digest of sparse models."""
+    models = by_reference(models)
+    table = models.table
     for label in range(digest.offsets.size - 1):
         end = digest.offsets[label]
-        if head.nodes[0, label]["table_bits"] > 0:
-            start = table_start(head, 0, label)
-            for cell in range(start, start + (1 << np.int64(head.nodes[0, label]["table_bits"]))):
+        if models.nodes[0, label]["table_bits"] > 0:
+            start = table_start(models, 0, label)
+            for cell in range(start, start + (1 << np.int64(models.nodes[0, label]["table_bits"]))):
                 if table[0, cell]["feature"] != NONE:
                     digest.features[end] = table[0, cell]["feature"]
                     digest.weights[end] = table[0, cell]["weight"]

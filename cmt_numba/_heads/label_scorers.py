@@ -5,6 +5,9 @@ and learns from there. With MIRA, which needs no accumulators, their place is ta
 so as further examples come the mean in a scorer can follow them, whatever else the scorer has learned.
 """
 
+from __future__ import annotations
+
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +18,7 @@ from .._forest.linear_model import (
     add_sum,
     add_to_sum,
     dense_start,
-    locate,
+    locate_or_insert,
     located_sum,
     margin_of,
     new_workspace,
@@ -30,14 +33,15 @@ from .._forest.state import (
     DONE,
     FREE_TABLES,
     N_COUNTERS,
-    NEXT_ROW,
     NODE,
     NODES_END,
     NONE,
     TABLES_END,
     TABLES_FULL,
     WEIGHT_CELL,
+    LinearModels,
     Routers,
+    linear_models,
 )
 from .._jit import by_reference, inner, inner_merged, kernel
 from .inference_weights import (
@@ -53,17 +57,22 @@ from .inference_weights import (
 )
 from .inverted_index import Postings, list_by_feature, no_postings
 
-SOFTMAX = 0
-LOGISTIC = 1
-SQUARED = 2
-MIRA = 3
+
+class HeadLoss(IntEnum):
+    """What a head learns from its candidates."""
+
+    SOFTMAX = 0
+    LOGISTIC = 1
+    SQUARED = 2
+    MIRA = 3
+
 
 _NEGLIGIBLE = 0.04  # of the largest weight of the same label
 _SPARE = 1.1
 _SHORTEST = np.float32(1e-6)  # squared: a shorter sum of examples has no direction
 _CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
 
-HEAD_LOSSES = ("softmax", "logistic", "squared", "mira")
+HEAD_LOSSES = tuple(loss.name.lower() for loss in HeadLoss)
 
 
 class HeadParameters(NamedTuple):
@@ -72,6 +81,18 @@ class HeadParameters(NamedTuple):
     n_trees: int  # always 1: tables are kept a row for each tree
     n_features: int
     sparse: bool
+    loss: int
+    learning_rate: float
+
+
+class LabelScorers(NamedTuple):
+    """A head as kernels are handed it, to find labels for rows, to score them and to learn from them."""
+
+    models: LinearModels
+    digest: Digest
+    postings: Postings
+    common: Common
+    gaps: np.ndarray
     loss: int
     learning_rate: float
 
@@ -87,6 +108,19 @@ class Head(NamedTuple):
     postings: Postings
     common: Common
     gaps: np.ndarray  # float64 (2,): examples measured, and the sum of their gaps, see ``multiclass_svm.py``
+
+    @property
+    def models(self) -> LinearModels:
+        """The scorers as linear models."""
+        return linear_models(self)
+
+    @property
+    def scorers(self) -> LabelScorers:
+        """What kernels are handed that score candidates."""
+        parameters = self.parameters
+        return LabelScorers(
+            self.models, self.digest, self.postings, self.common, self.gaps, parameters.loss, parameters.learning_rate
+        )
 
 
 def new_head(parameters: HeadParameters) -> Head:
@@ -117,7 +151,7 @@ def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> He
     n_labels = first + rows.n_rows
     if n_labels > head.nodes.shape[1]:
         head = with_nodes(head, max(n_labels, 2 * head.nodes.shape[1]))
-    while start_labels(head, rows, lengths, first) != DONE:
+    while start_labels(head.models, head.parameters.loss == HeadLoss.MIRA, rows, lengths, first) != DONE:
         head = with_more_cells(head)
     return head
 
@@ -128,13 +162,13 @@ def with_more_cells(head: Head) -> Head:
     return with_tables(head, max(2 * used, used + wanted))
 
 
-def with_examples_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
-    """Return a head whose scorers start from means that count these rows, of these labels, among their examples.
+def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
+    """Count rows, of these labels, among the examples of the means that scorers start from; return the head.
 
-    Only with MIRA.
+    It is the head given, unless that had to grow. Only with MIRA.
     """
-    head.counters[0, NEXT_ROW] = 0
-    while move_means(head, rows, labels) != DONE:
+    at = np.zeros(1, np.int64)
+    while move_means(head.models, rows, labels, at) != DONE:
         head = with_more_cells(head)
     return head
 
@@ -157,7 +191,7 @@ def without_negligible_weights(head: Head) -> Head:
     pruned.counters[0, FREE_TABLES:] = NONE
     shares = np.full(pruned.nodes.shape[1], _NEGLIGIBLE, np.float32)
     shares[head.common.labels] = 0.0
-    copy_labels(pruned, head, shares)
+    copy_labels(pruned.models, head.models, shares)
     return with_tables(pruned, int(_SPARE * pruned.counters[0, TABLES_END]))
 
 
@@ -170,10 +204,10 @@ def with_digest(head: Head) -> Head:
     """Return a head with a digest, which holds until it learns again."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
-        weights = head.routers.weights[0, : dense_start(head, n_labels)].reshape(n_labels, 2 * d)
+        weights = head.routers.weights[0, : dense_start(head.models, n_labels)].reshape(n_labels, 2 * d)
         return head._replace(digest=digest_of(weights[:, :d]))
     digest = new_digest(head.nodes[0, :n_labels]["table_used"])
-    list_cells(head, digest)
+    list_cells(head.models, digest)
     common = laid_out(head.common, digest, d) if head.common.labels.size > 0 else head.common
     return head._replace(digest=digest, common=common)
 
@@ -202,12 +236,12 @@ def score_label(head, label, probe, x):
     """Return what the head says of a label for row ``x``, at which ``probe`` has been aimed."""
     digest = head.digest
     if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
-        return probed_margin(head, 0, label, probe, x)
+        return probed_margin(head.models, 0, label, probe, x)
     if digest.features.size > 0:
         n_cells = digest.offsets[label + 1] - digest.offsets[label]
         if n_cells > _CELLS_IN_A_LOOKUP * (x.b - x.a):
-            return margin_of(head, 0, label, x)
-    return head.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
+            return margin_of(head.models, 0, label, x)
+    return head.models.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
 
 
 @inner_merged
@@ -220,7 +254,7 @@ def score_common(head, x, scores):
     if common.offsets.size == 1:
         return 0
     for i in range(scores.size):
-        scores[i] = head.nodes[0, common.labels[i]]["bias"]
+        scores[i] = head.models.nodes[0, common.labels[i]]["bias"]
     for i in range(x.a, x.b):
         feature, value = x.indices[i], x.values[i]
         for entry in range(common.offsets[feature], common.offsets[feature + 1]):
@@ -239,74 +273,82 @@ def copy_labels(target, source, shares):
 
 
 @inner
-def _start_label(head, rows, lengths, row, label, work):
+def _start_label(models, sums, rows, lengths, row, label, work):
     x = row_of(rows, row)
-    reset_model(head, 0, label)
-    head.nodes[0, label]["table_bits"] = 0  # whatever an attempt that was given up has left there
-    head.nodes[0, label]["table_used"] = 0
-    if not locate(head, 0, label, x, work):
-        return False
-    add_row(head, 0, label, x, work, 1.0)
-    if head.parameters.loss == MIRA:
-        add_to_sum(head, 0, label, x, work, lengths[row])
-        head.nodes[0, label]["bias_square"] = lengths[row] * lengths[row]
-    return True
+    reset_model(models, 0, label)
+    models.nodes[0, label]["table_bits"] = 0  # whatever an attempt that was given up has left there
+    models.nodes[0, label]["table_used"] = 0
+    if locate_or_insert(models, 0, label, x, work) != DONE:
+        return TABLES_FULL
+    add_row(models, 0, label, x, work, 1.0)
+    if sums:
+        add_to_sum(models, 0, label, x, work, lengths[row])
+        models.nodes[0, label]["bias_square"] = lengths[row] * lengths[row]
+    return DONE
 
 
 @kernel
-def start_labels(head, rows, lengths, first):
-    """Start the scorers of the labels from ``first`` on, except those that have been."""
-    head = by_reference(head)
+def start_labels(models, sums, rows, lengths, first):
+    """Start the scorers of the labels from ``first`` on, except those that have been.
+
+    ``sums`` says whether they keep the sums of their examples. Returns DONE, or TABLES_FULL; it can then be called
+    again.
+    """
+    models = by_reference(models)
     n_rows = rows.offsets.size - 1
     work = new_workspace(longest_row(rows, 0, n_rows))
-    while head.counters[0, NODES_END] < first + n_rows:
-        label = head.counters[0, NODES_END]
-        if not _start_label(head, rows, lengths, label - first, label, work):
+    while models.counters[0, NODES_END] < first + n_rows:
+        label = models.counters[0, NODES_END]
+        if _start_label(models, sums, rows, lengths, label - first, label, work) != DONE:
             return TABLES_FULL
-        head.counters[0, NODES_END] += 1
+        models.counters[0, NODES_END] += 1
     return DONE
 
 
 @inner
-def _move_mean(head, rows, row, label, work):
-    """Count one more example in the mean that a scorer starts from; return False if there is no room for its features.
+def _move_mean(models, rows, row, label, work):
+    """Count one more example in the mean that a scorer starts from.
 
-    The squared length of the sum of examples is kept where an accumulator of the bias would be.
+    The squared length of the sum of examples is kept where an accumulator of the bias would be. Returns DONE, or
+    TABLES_FULL, with nothing changed, if there is no room for the features of the row.
     """
     x = row_of(rows, row)
-    if not locate(head, 0, label, x, work):
-        return False
-    old = head.nodes[0, label]["bias_square"]
-    new = old + np.float32(2.0) * located_sum(head, 0, label, x, work) + squared_length(x)
+    if locate_or_insert(models, 0, label, x, work) != DONE:
+        return TABLES_FULL
+    old = models.nodes[0, label]["bias_square"]
+    new = old + np.float32(2.0) * located_sum(models, 0, label, x, work) + squared_length(x)
     if new > _SHORTEST:
         scale = np.float32(1.0) / np.sqrt(new)
         shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > _SHORTEST else scale
-        add_sum(head, 0, label, shrunk)
-        add_row(head, 0, label, x, work, scale)
+        add_sum(models, 0, label, shrunk)
+        add_row(models, 0, label, x, work, scale)
     elif old > _SHORTEST:
-        add_sum(head, 0, label, np.float32(-1.0) / np.sqrt(old))  # examples that cancel out have no mean
-    add_to_sum(head, 0, label, x, work, np.float32(1.0))
-    head.nodes[0, label]["bias_square"] = max(np.float32(0.0), new)
-    return True
-
-
-@kernel
-def move_means(head, rows, labels):
-    """Count the rows in the means of their labels, going on from the row in the head's counters."""
-    head = by_reference(head)
-    n_rows = rows.offsets.size - 1
-    work = new_workspace(longest_row(rows, 0, n_rows))
-    while head.counters[0, NEXT_ROW] < n_rows:
-        row = head.counters[0, NEXT_ROW]
-        if not _move_mean(head, rows, row, labels[row], work):
-            return TABLES_FULL
-        head.counters[0, NEXT_ROW] += 1
+        add_sum(models, 0, label, np.float32(-1.0) / np.sqrt(old))  # examples that cancel out have no mean
+    add_to_sum(models, 0, label, x, work, np.float32(1.0))
+    models.nodes[0, label]["bias_square"] = max(np.float32(0.0), new)
     return DONE
 
 
 @kernel
-def forget_labels(head, first):
+def move_means(models, rows, labels, at):
+    """Count the rows in the means of their labels, going on from row ``at[0]``, which it moves on.
+
+    Returns DONE, or TABLES_FULL; it can then be called again.
+    """
+    models = by_reference(models)
+    n_rows = rows.offsets.size - 1
+    work = new_workspace(longest_row(rows, 0, n_rows))
+    while at[0] < n_rows:
+        row = at[0]
+        if _move_mean(models, rows, row, labels[row], work) != DONE:
+            return TABLES_FULL
+        at[0] += 1
+    return DONE
+
+
+@kernel
+def forget_labels(models, first):
     """Let the scorers of the labels from ``first`` on answer 0 everywhere."""
-    head = by_reference(head)
-    for label in range(first, head.counters[0, NODES_END]):
-        reset_weights(head, 0, label)
+    models = by_reference(models)
+    for label in range(first, models.counters[0, NODES_END]):
+        reset_weights(models, 0, label)

@@ -5,17 +5,18 @@ for texts of many rare words, 0.1 for pictures. So the margin that the head is t
 mean gap of some examples, and whatever has the dimension of a score is counted in margins.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest.linear_model import adagrad_step, add_row, locate, new_workspace
+from .._forest.linear_model import adagrad_step, add_row, locate_or_insert, new_workspace
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import probed_dot
-from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_FULL, State
+from .._forest.state import DONE, NONE, TABLES_FULL
 from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
-from .candidates import Effort, Questions, best_of, find_candidates, new_candidates, place_of
-from .label_scorers import LOGISTIC, MIRA, SOFTMAX, Head
+from .candidates import Questions, best_of, find_candidates, new_candidates, place_of
+from .dual_ascent import dual_step
+from .label_scorers import HeadLoss
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
@@ -43,6 +44,14 @@ class Duals(NamedTuple):
     settled: np.ndarray  # bool (rows,): the last look at the row changed nothing
 
 
+class Lesson(NamedTuple):
+    """Row ``order[i]`` has the label ``labels[order[i]]``."""
+
+    questions: Questions
+    order: np.ndarray  # int64
+    labels: np.ndarray  # int64 (rows,)
+
+
 def new_duals(aggressiveness: float, n_of_label: np.ndarray) -> Duals:
     """Return the dual variables of examples that nothing has been learned from.
 
@@ -59,21 +68,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray) -> Duals:
     )
 
 
-def measure_gaps(
-    state: State,
-    head: Head,
-    questions: Questions,
-    order: np.ndarray,
-    labels: np.ndarray,
-    effort: Effort,
-    duals: Duals,
-) -> None:
-    """Measure the gaps of rows in the given order, until enough are known for good."""
-    head.counters[0, NEXT_ROW] = 0
-    learn_labels(state, head, questions, order, labels, order.size, effort, duals, True)
-
-
-def margin_wanted(head: Head) -> float:
+def margin_wanted(head: Any) -> float:
     """Return how far the score of the right label shall lie above that of every other."""
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
 
@@ -81,13 +76,27 @@ def margin_wanted(head: Head) -> float:
 _margin_wanted = inner(margin_wanted)
 
 
-@inner_merged
-def _measure_gap(head, candidates, right):
-    """Count the gap between a row's right label and its best rival, if it has one."""
+@inner
+def _measure_row(trees, routers, head, candidates, questions, row, label):
+    find_candidates(trees, routers, head, candidates, questions, row)
+    right = place_of(head, candidates, questions, row, label)
     rival = best_of(candidates, right)
     if rival != NONE:
         head.gaps[0] += 1.0
         head.gaps[1] += np.abs(candidates.scores[right] - candidates.scores[rival])
+
+
+@kernel
+def measure_gaps(trees, routers, head, questions, order, labels, effort):
+    """Measure the gaps of rows in the given order, until enough are known for good."""
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    head = by_reference(head)
+    candidates = new_candidates(trees, head, questions, effort, 1)
+    for row in order:
+        if head.gaps[0] >= _GAPS_MEASURED:
+            break
+        _measure_row(trees, routers, head, candidates, questions, row, labels[row])
 
 
 @inner_allocating
@@ -98,9 +107,9 @@ def _new_slopes(most):
 @inner_merged
 def _find_slopes(head, candidates, right, slopes):
     """Write the slope of the loss in each candidate's score."""
-    loss, n, scores = head.parameters.loss, candidates.n_found[0], candidates.scores
+    loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
     steepness = np.float32(_STEEPNESS / _margin_wanted(head))
-    if loss == SOFTMAX:
+    if loss == HeadLoss.SOFTMAX:
         highest = scores[best_of(candidates, NONE)]
         total = np.float32(0.0)
         for i in range(n):
@@ -108,7 +117,7 @@ def _find_slopes(head, candidates, right, slopes):
             total += slopes[i]
         for i in range(n):
             slopes[i] /= total
-    elif loss == LOGISTIC:
+    elif loss == HeadLoss.LOGISTIC:
         for i in range(n):
             slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
     else:
@@ -121,18 +130,18 @@ def _find_slopes(head, candidates, right, slopes):
 def _descend(head, candidates, x, right, slopes, work):
     """Take an AdaGrad step for every candidate whose slope counts.
 
-    Returns False, with nothing learned, if the head's tables must grow and there is no room.
+    Returns DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
     """
     _find_slopes(head, candidates, right, slopes)
     for i in range(candidates.n_found[0]):
-        if np.abs(slopes[i]) >= _NEGLIGIBLE and not locate(head, 0, candidates.labels[i], x, work):
-            return False
-    rate = head.parameters.learning_rate * _margin_wanted(head) / _STEEPNESS
+        if np.abs(slopes[i]) >= _NEGLIGIBLE and locate_or_insert(head.models, 0, candidates.labels[i], x, work) != DONE:
+            return TABLES_FULL
+    rate = head.learning_rate * _margin_wanted(head) / _STEEPNESS
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
-            locate(head, 0, candidates.labels[i], x, work)
-            adagrad_step(head, 0, candidates.labels[i], x, work, slopes[i], rate, np.inf)
-    return True
+            locate_or_insert(head.models, 0, candidates.labels[i], x, work)
+            adagrad_step(head.models, 0, candidates.labels[i], x, work, slopes[i], rate, np.inf)
+    return DONE
 
 
 @inner
@@ -149,10 +158,10 @@ def _entry_for(duals, row, label):
 
 @inner
 def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work):
-    """Change the weight of one rival by what just meets the margin, in closed form; return the change.
+    """Change the weight of one rival by what just meets the margin, in closed form; return a status and the change.
 
     The more a row's weights, which are never negative, come to, the less of the margin is asked for: slack is squared.
-    Returns NaN, with nothing learned, if the head's tables must grow and there is no room.
+    The status is DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
     """
     margin = _margin_wanted(head)
     used = np.float32(0.0)
@@ -160,89 +169,84 @@ def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work
         used += duals.weights[row, j]
     softness = duals.softness[row]
     short = margin - (candidates.scores[right] - candidates.scores[rival]) - softness * used
-    change = short / (2.0 * size + softness)
-    change = np.float32(max(change, -duals.weights[row, entry]))
+    change = np.float32(dual_step(short, 2.0 * size + softness, duals.weights[row, entry]))
     if np.abs(change) < _CLOSE_ENOUGH * margin:
-        return np.float32(0.0)
-    if not (locate(head, 0, candidates.labels[right], x, work) and locate(head, 0, candidates.labels[rival], x, work)):
-        return np.float32(np.nan)
-    add_row(head, 0, candidates.labels[rival], x, work, -change)
-    locate(head, 0, candidates.labels[right], x, work)
-    add_row(head, 0, candidates.labels[right], x, work, change)
+        return DONE, np.float32(0.0)
+    for i in (right, rival):
+        if locate_or_insert(head.models, 0, candidates.labels[i], x, work) != DONE:
+            return TABLES_FULL, np.float32(0.0)
+    add_row(head.models, 0, candidates.labels[rival], x, work, -change)
+    locate_or_insert(head.models, 0, candidates.labels[right], x, work)
+    add_row(head.models, 0, candidates.labels[right], x, work, change)
     duals.rivals[row, entry] = candidates.labels[rival]
     duals.weights[row, entry] = max(np.float32(0.0), duals.weights[row, entry] + change)
     candidates.scores[right] += change * size
     candidates.scores[rival] -= change * size
-    return change
+    return DONE, change
 
 
 @inner_merged
 def _ascend(head, candidates, x, right, row, duals, work):
     """Crammer and Singer's dual, one row at a time: hold the right label apart from its rivals, no more than needed.
 
-    Returns False if the head's tables must grow and there is no room; the row can then be learned again.
+    Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room; the row can then be learned again.
     """
-    size = probed_dot(head, candidates.probe, x)
+    size = probed_dot(candidates.probe, x)
     duals.settled[row] = True
     if size == 0.0:
-        return True
+        return DONE
     for _ in range(_SWEEPS):
         farthest = np.float32(0.0)
         rival = best_of(candidates, right)
         if rival == NONE:
-            return True
+            return DONE
         entry = _entry_for(duals, row, candidates.labels[rival])
         if entry != NONE:
-            change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
-            if np.isnan(change):
-                return False
+            status, change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
+            if status != DONE:
+                return status
             farthest = np.abs(change)
         for j in range(N_RIVALS):
             if duals.weights[row, j] > 0.0:
                 for i in range(candidates.n_found[0]):
                     if candidates.labels[i] == duals.rivals[row, j] and i != rival:
-                        change = _hold_apart(head, candidates, x, right, np.int64(i), row, j, duals, size, work)
-                        if np.isnan(change):
-                            return False
+                        status, change = _hold_apart(head, candidates, x, right, np.int64(i), row, j, duals, size, work)
+                        if status != DONE:
+                            return status
                         farthest = max(farthest, np.abs(change))
         if farthest == 0.0:
             break
         duals.settled[row] = False
-    return True
+    return DONE
 
 
 @inner
-def _learn_row(state, head, candidates, questions, row, label, duals, slopes, work, measuring):
-    """Learn from a row, or measure its gap; return False if the head's tables must grow and there is no room."""
-    candidates = by_reference(candidates)
-    find_candidates(state, head, candidates, questions, row)
+def _learn_row(trees, routers, head, candidates, questions, row, label, duals, slopes, work):
+    """Learn from a row. Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room."""
+    find_candidates(trees, routers, head, candidates, questions, row)
     right = place_of(head, candidates, questions, row, label)
-    if measuring:
-        _measure_gap(head, candidates, right)
-        return True
     x = row_of(questions.rows, row)
-    if head.parameters.loss == MIRA:
+    if head.loss == HeadLoss.MIRA:
         return _ascend(head, candidates, x, right, row, duals, work)
     return _descend(head, candidates, x, right, slopes, work)
 
 
 @kernel
-def learn_labels(state, head, questions, order, labels, stop, effort, duals, measuring):
-    """Train the head that row ``order[i]`` has the label ``labels[order[i]]``, up to ``i = stop``.
+def learn_labels(trees, routers, head, lesson, effort, duals, at):
+    """Train the head on a lesson, from number ``at[0]`` on, which it moves on.
 
-    Goes on from the row in the head's counters. If it is ``measuring``, it learns nothing but the gaps of the rows,
-    until enough are known for good. This is one kernel with learning as both compile the whole search for candidates.
+    Writes the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL; it can then be called again.
     """
-    state, head, questions = by_reference(state), by_reference(head), by_reference(questions)
-    duals = by_reference(duals)
-    candidates = new_candidates(state, head, questions, effort, 1)
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    head = by_reference(head)
+    questions, order, labels = lesson.questions, lesson.order, lesson.labels
+    candidates = new_candidates(trees, head, questions, effort, 1)
     work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)
-    while head.counters[0, NEXT_ROW] < stop:
-        if measuring and head.gaps[0] >= _GAPS_MEASURED:
-            break
-        row = order[head.counters[0, NEXT_ROW]]
-        if not _learn_row(state, head, candidates, questions, row, labels[row], duals, slopes, work, measuring):
+    while at[0] < order.size:
+        row = order[at[0]]
+        if _learn_row(trees, routers, head, candidates, questions, row, labels[row], duals, slopes, work) != DONE:
             return TABLES_FULL
-        head.counters[0, NEXT_ROW] += 1
+        at[0] += 1
     return DONE

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest.allocation import resized
-from .._forest.rows import Rows, dot, hash_feature, row_of, squared_length
+from .._forest.hash_table import enter_place, find_place, hash_feature
+from .._forest.rows import Rows, dot, row_of, squared_length
 from .._forest.state import NONE
 from .._jit import inner, inner_fastmath, kernel
 
@@ -48,10 +49,10 @@ def new_expectation(parameters: ExpectationParameters, n_components: int) -> Exp
     )
 
 
-def with_features(expectation: Expectation, rows: Rows) -> Expectation:
-    """Return a map that has a place for every feature of the rows.
+def enter_rows(expectation: Expectation, rows: Rows) -> Expectation:
+    """Give every feature of the rows a place; return the map.
 
-    Whether or not it is the map given that has changed, both are sound.
+    It is the map given, unless that had to grow. Both are sound.
     """
     if not rows.sparse:
         return expectation
@@ -89,11 +90,8 @@ def _place_of(expectation, feature, bits):
     """Return the place of a feature, or NONE."""
     if not expectation.parameters.sparse:
         return np.int64(feature)
-    table, mask = expectation.table, expectation.table.size - 1
-    cell = hash_feature(feature, bits)
-    while table[cell] != NONE and expectation.features[table[cell]] != feature:
-        cell = (cell + 1) & mask
-    return np.int64(table[cell])
+    cell = find_place(expectation.table, expectation.features, feature, hash_feature(feature, bits))
+    return np.int64(expectation.table[cell]) if cell >= 0 else NONE
 
 
 @kernel
@@ -109,14 +107,11 @@ def are_known(expectation, features):
 @kernel
 def enter_features(expectation, features):
     """Give the next places to features that have none."""
-    table, mask, bits = expectation.table, expectation.table.size - 1, _bits_of(expectation.table)
+    bits = _bits_of(expectation.table)
     for i in range(features.size):
         place = expectation.n_places[0]
         expectation.features[place] = features[i]
-        cell = hash_feature(features[i], bits)
-        while table[cell] != NONE:
-            cell = (cell + 1) & mask
-        table[cell] = place
+        enter_place(expectation.table, place, hash_feature(features[i], bits))
         expectation.n_places[0] += 1
 
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from .._forest.hits import no_hits
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
-from .._heads.candidates import Questions
+from .._heads.candidates import Questions, all_of
 from .._heads.examples import (
     ExampleParameters,
     Examples,
@@ -22,8 +22,8 @@ from .._heads.examples import (
     new_examples,
     with_room_for_examples,
 )
-from .._heads.label_scorers import HEAD_LOSSES, with_examples_in_means
-from .._heads.multiclass_svm import learn_labels, margin_wanted, measure_gaps, new_duals
+from .._heads.label_scorers import HEAD_LOSSES, count_in_means
+from .._heads.multiclass_svm import Lesson, learn_labels, margin_wanted, measure_gaps, new_duals
 from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_rows, check_wanted, sound, unmasked
 from ._base import changes_at_once, reads
 from ._input import DTYPES
@@ -255,12 +255,12 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         labels, known = self._make_known(rows, classes, np.searchsorted(classes, y))
         if self.examples_ is not None:
             self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
-            append_examples(self.examples_, rows, labels)
-        questions = Questions(routed(rows), rows)
+            append_examples(self.examples_.lists, rows, labels)
+        questions = all_of(routed(rows), rows)
         self._begin_training()
         if self.loss == "mira" and known.any():
             further = rescaled(rows.take(known))
-            self.head_ = with_examples_in_means(self.head_, further, labels[known])
+            self.head_ = count_in_means(self.head_, further, labels[known])
         self._teach_routers(questions.routed, labels, afresh=afresh)
         if self.n_head_passes > 0:
             self._train_head(questions, labels)
@@ -311,11 +311,14 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             # get further examples the gaps become smaller, and half of those measured make room for new ones.
             self.head_.gaps[:] *= 0.5
             self._n_measured = n_examples
+        measure_gaps(
+            state.trees, state.models, self.head_.scorers, questions, self._orders.permutation(n_rows), labels, effort
+        )
         duals = new_duals(self.aggressiveness, self._n_of_label[labels])
-        measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort, duals)
 
-        def learn(order: np.ndarray) -> int:
-            return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals, False))
+        def learn(order: np.ndarray, at: np.ndarray) -> int:
+            lesson = Lesson(questions, order, labels)
+            return int(learn_labels(state.trees, state.models, self.head_.scorers, lesson, effort, duals, at))
 
         self._train_in_passes(n_rows, duals.settled, learn)
 
@@ -439,10 +442,12 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
         hits, examples = no_hits(rows.n_rows, k), self._stored()
         state, effort = self.forest_._allocated(), self._effort()
-        questions = Questions(routed(rows), rows)
+        questions, head, lists = all_of(routed(rows), rows), self.head_.scorers, examples.lists
+        trees, routers = state.trees, state.models
 
         def answer(first: int, stop: int) -> None:
-            nearest_rows(state, self.head_, examples, questions, first, stop, effort, _LABELS_SCANNED, hits)
+            asked = questions._replace(first=first, stop=stop)
+            nearest_rows(trees, routers, head, lists, asked, effort, _LABELS_SCANNED, hits)
 
         self._in_threads(rows, answer)
         return hits.ids, hits.scores

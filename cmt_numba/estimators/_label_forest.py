@@ -14,8 +14,8 @@ from sklearn.utils import check_random_state
 from .._concurrency.workers import share_rows
 from .._forest.allocation import most_cells_in_use, with_tables
 from .._forest.rows import Rows, as_matrix, keep_heaviest, rescaled
-from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_END
-from .._heads.candidates import Effort, Questions, score_labels
+from .._forest.state import DONE, NONE, TABLES_END
+from .._heads.candidates import Answers, Effort, all_of, score_labels
 from .._heads.label_scorers import (
     Head,
     HeadParameters,
@@ -166,7 +166,9 @@ class LabelForest(SavableEstimator, BaseEstimator):
         if self.n_router_passes > 0:
             self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh)
 
-    def _train_in_passes(self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray], int]) -> None:
+    def _train_in_passes(
+        self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray, np.ndarray], int]
+    ) -> None:
         """Have ``learn`` train the head on rows in random order."""
         for n_pass in range(self.n_head_passes):
             # Rows that changed nothing the last time are looked at only every other time.
@@ -175,10 +177,10 @@ class LabelForest(SavableEstimator, BaseEstimator):
             self._train(partial(learn, order))
         self._prune()
 
-    def _train(self, learn: Callable[[], int]) -> None:
-        """Have ``learn`` train the head, giving it room as often as it runs out."""
-        self.head_.counters[0, NEXT_ROW] = 0
-        while learn() != DONE:
+    def _train(self, learn: Callable[[np.ndarray], int]) -> None:
+        """Have ``learn`` train the head, giving it room as often as it runs out. It is told where to go on from."""
+        at = np.zeros(1, np.int64)
+        while learn(at) != DONE:
             self.head_ = with_more_cells(self.head_)
 
     def _prune(self) -> None:
@@ -238,10 +240,11 @@ class LabelForest(SavableEstimator, BaseEstimator):
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         touched = np.zeros(rows.n_rows, np.int64)
         state, effort = self.forest_._allocated(), self._effort()
-        questions = Questions(routed(rows), rows)
+        questions, head = all_of(routed(rows), rows), self.head_.scorers
+        trees, routers, answers = state.trees, state.models, Answers(labels, scores, touched)
 
         def answer(first: int, stop: int) -> None:
-            score_labels(state, self.head_, questions, first, stop, effort, labels, scores, touched)
+            score_labels(trees, routers, head, questions._replace(first=first, stop=stop), effort, answers)
 
         self._in_threads(rows, answer)
         return labels, scores, touched

@@ -15,11 +15,11 @@ from .._forest.state import NONE
 from .._heads.ridge import (
     Expectation,
     ExpectationParameters,
+    enter_rows,
     expect_rows,
     learn_expectations,
     learn_rewards,
     new_expectation,
-    with_features,
 )
 from .._validation import (
     MOST_WANTED,
@@ -121,7 +121,7 @@ class MemoryForest(SavableEstimator, BaseEstimator):
         self._forget_keys(gone)
 
     def _learn_values(self, rows: Rows, vectors: np.ndarray, entries: np.ndarray, *, afresh: bool) -> None:
-        self.expectation_ = with_features(self.expectation_, rows)
+        self.expectation_ = enter_rows(self.expectation_, rows)
         targets = np.ascontiguousarray(vectors[:, :-1])
         duals = np.zeros_like(targets)
         for _ in range(self.n_value_passes):
@@ -135,7 +135,7 @@ class MemoryForest(SavableEstimator, BaseEstimator):
         pairs, rank = np.nonzero(ids != NONE)
         if pairs.size == 0:
             return
-        self.expectation_ = with_features(self.expectation_, rows)
+        self.expectation_ = enter_rows(self.expectation_, rows)
         found = ids[pairs, rank]
         vectors = np.ascontiguousarray(self._components.reduced(self._memories.values_of(found))[:, :-1])
         learn_rewards(self.expectation_, rows, pairs, vectors, rewards[pairs, rank], float(self.regularization))

@@ -14,7 +14,7 @@ from .._concurrency.workers import map_threads, spans
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.binary_svm import learn_memberships, new_duties, numbered_afresh
-from .._heads.candidates import Effort, Questions, list_labels, list_rivals
+from .._heads.candidates import Effort, Listing, Questions, all_of, list_labels, list_rivals
 from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from .._heads.inference_weights import common_labels
 from .._heads.label_scorers import HEAD_LOSSES, forget_labels, with_index
@@ -177,7 +177,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         if self.forest_.n_memories == 0:
             return  # no example has a label yet
         self._choose_common()
-        questions = Questions(routed(rows), rows)
+        questions = all_of(routed(rows), rows)
         self._begin_training()
         if labels.size > 0:
             self._teach_routers(rescaled(questions.routed.take(of_rows)), labels, afresh=afresh)
@@ -233,13 +233,16 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             self.head_ = with_index(self.head_, self._lightest_listed)  # it has not listed them
 
     def _train_head(self, questions: Questions, of_rows: np.ndarray, labels: np.ndarray, n_known: int) -> None:
-        forget_labels(self.head_, n_known)  # they started as their means, which the index lists
+        forget_labels(self.head_.models, n_known)  # they started as their means, which the index lists
         n_rows, n_labels, common = questions.rows.n_rows, self.forest_.n_memories, self.head_.common.labels
         duties = new_duties(self.aggressiveness, np.where(np.arange(n_labels) < n_known, n_rows, self._n_rows))
         rows, features = numbered_afresh(questions.rows)
 
         def train(pairs: Pairs, n_sweeps: int, share: float) -> None:
-            self._train(lambda: learn_memberships(self.head_, rows, features, pairs, duties, n_sweeps, share))
+            def learn(at: np.ndarray) -> int:
+                return int(learn_memberships(self.head_.models, rows, features, pairs, duties, n_sweeps, share, at))
+
+            self._train(learn)
 
         answers, order = pair_with_answers(of_rows, labels, n_labels), self._orders.permutation(n_rows)
         for first, stop in spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))):
@@ -260,10 +263,12 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), questions.rows.n_rows
         most = effort.n_leaves * state.members.shape[2] + effort.n_listed
         rivals = np.empty((n_rows, most), np.int32)
-        self._in_threads(
-            questions.rows,
-            lambda first, stop: list_rivals(state, self.head_, questions, first, stop, effort, rivals),
-        )
+        trees, routers, head = state.trees, state.models, self.head_.scorers
+
+        def find(first: int, stop: int) -> None:
+            list_rivals(trees, routers, head, questions._replace(first=first, stop=stop), effort, rivals)
+
+        self._in_threads(questions.rows, find)
         return rivals
 
     def _effort(self, *, training: bool = False) -> Effort:
@@ -307,14 +312,16 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         """Return the rows, the columns and the scores of all labels of a score above ``lowest``."""
         if self.forest_.n_memories == 0:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
-        state, effort, questions = self.forest_._allocated(), self._effort(), Questions(routed(rows), rows)
+        state, effort, questions = self.forest_._allocated(), self._effort(), all_of(routed(rows), rows)
+        trees, routers, head = state.trees, state.models, self.head_.scorers
 
         def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             found, ends = [], np.empty(rows.n_rows, np.int64)
             (first, stop), room = span, _LABELS_LISTED
             while first < stop:
                 labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
-                done = list_labels(state, self.head_, questions, first, stop, effort, lowest, ends, labels, scores)
+                asked, listing = questions._replace(first=first, stop=stop), Listing(ends, labels, scores)
+                done = list_labels(trees, routers, head, asked, effort, lowest, listing)
                 if done > first:
                     n_each = np.diff(ends[first:done], prepend=0)
                     n = int(ends[done - 1])

@@ -13,16 +13,16 @@ import numpy as np
 from .._forest.allocation import most_cells_in_use, with_room_for_cells, with_tables
 from .._forest.state import (
     CELLS_WANTED,
+    FORMER_PLACE,
+    FORMER_ROW,
     LEAVES_END,
     LONGEST,
     MOVED_FROM,
     MOVING_PLACE,
     N_MEMORIES,
-    NEXT_ROW,
     NODES_END,
     NONE,
     TABLES_END,
-    TAUGHT_FROM,
     VALUES_END,
     VALUES_LIVE,
     Codes,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # trees do not need these
     from .._heads.label_scorers import Head
     from .._heads.ridge import Expectation
 
-AT_REST = {CELLS_WANTED: 0, NEXT_ROW: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE, TAUGHT_FROM: NONE}
+AT_REST = {CELLS_WANTED: 0, FORMER_ROW: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE, FORMER_PLACE: NONE}
 """The counters that are used only during a step, and their values in files."""
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ..._jit import as_python
-from ..key_store import hash_number
-from ..rows import hash_feature
+from ..hash_table import hash_feature, hash_number
 from ..state import NONE
 from .errors import require
 

@@ -11,7 +11,7 @@ from ..._forest.state import N_MEMORIES, NODES_END, NONE
 from ..examples import Examples
 from ..inference_weights import Common, Digest
 from ..inverted_index import Postings
-from ..label_scorers import HEAD_LOSSES, MIRA, Head
+from ..label_scorers import HEAD_LOSSES, Head, HeadLoss
 from .layout import EXAMPLES, HEAD
 
 
@@ -53,7 +53,7 @@ def check_head(head: Head, n_labels: int) -> None:
     """Raise InvariantError if anything is wrong with a head for so many labels."""
     check_head_frame(head, n_labels)
     used = np.arange(n_labels)
-    check_models(head, 0, used, "the head", sums=head.parameters.loss == MIRA)
+    check_models(head, 0, used, "the head", sums=head.parameters.loss == HeadLoss.MIRA)
     _check_digest(head.digest, head.parameters.n_features)
     _check_postings(head.postings)
     _check_common(head.common, n_labels)
