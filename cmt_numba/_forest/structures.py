@@ -3,7 +3,6 @@
 A field is an array, a number or another such tuple, and is named by its path: ``"keys.values"``.
 """
 
-from functools import cache
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -23,7 +22,6 @@ def kind_of(dtype: Any, *axes: str | int) -> ArrayKind:
     return ArrayKind(np.dtype(dtype), axes)
 
 
-@cache
 def layout_of(kind: type[tuple[Any, ...]], prefix: str = "") -> dict[str, ArrayKind]:
     """Return of what kind each array of a structure is, by its path, in order."""
     layout: dict[str, ArrayKind] = {}
