@@ -3,12 +3,13 @@
 Every step takes constant time for each memory that it is about.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from .._jit import inner, kernel
 from .state import NONE
+from .structures import kind_of
 
 # Entries of ``Recency.totals``.
 FIRST = 0  # slot of the memory that has not been returned for the longest time
@@ -26,9 +27,9 @@ class Recency(NamedTuple):
     whose insert is under way or was broken off.
     """
 
-    before: np.ndarray  # int32 (capacity,): the slot returned just before, NONE for the first one
-    after: np.ndarray  # int32 (capacity,)
-    totals: np.ndarray  # int64 (N_TOTALS,)
+    before: Annotated[np.ndarray, kind_of(np.int32, "places")]  # the slot returned just before, NONE for the first one
+    after: Annotated[np.ndarray, kind_of(np.int32, "places")]
+    totals: Annotated[np.ndarray, kind_of(np.int64, N_TOTALS)]
 
 
 def new_recency(order: np.ndarray, capacity: int) -> Recency:

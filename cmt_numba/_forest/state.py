@@ -9,11 +9,12 @@ A *slot* is a memory's row in the key store: slots are always ``0 .. n_memories 
 last memory into the gap. A *place* is an internal node (``place >= 0``) or a leaf (``place < 0``, leaf ``~place``).
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from .._jit import inner_exported
+from .structures import kind_of
 
 # Typed, because numba would compile a function anew for every Python integer that it is called with.
 NONE = np.int64(-1)
@@ -87,12 +88,13 @@ class Keys(NamedTuple):
     A sparse key is the cells ``spans[slot, 0] .. spans[slot, 1]`` of ``values`` and ``indices``.
     """
 
-    values: np.ndarray  # float32 (cells,)
-    indices: np.ndarray  # int32 (cells,)
-    spans: np.ndarray  # int64 (capacity, 2)
-    ids: np.ndarray  # int64 (capacity,)
-    slot_table: np.ndarray  # int32 (power of two,): open addressing by id, NONE where empty
-    totals: np.ndarray  # int64 (N_TOTALS,)
+    values: Annotated[np.ndarray, kind_of(np.float32, "cells")]
+    indices: Annotated[np.ndarray, kind_of(np.int32, "cells of sparse keys")]
+    spans: Annotated[np.ndarray, kind_of(np.int64, "sparse keys", 2)]
+    ids: Annotated[np.ndarray, kind_of(np.int64, "keys")]
+    # open addressing by id, NONE where empty
+    slot_table: Annotated[np.ndarray, kind_of(np.int32, "cells of the slot table")]
+    totals: Annotated[np.ndarray, kind_of(np.int64, N_TOTALS)]
 
 
 NODE = np.dtype(
@@ -129,15 +131,15 @@ class Routers(NamedTuple):
     which holds only features that the node has met.
     """
 
-    weights: np.ndarray  # float32 (trees, cells): dense only
-    table: np.ndarray  # WEIGHT_CELL (trees, cells): sparse only
+    weights: Annotated[np.ndarray, kind_of(np.float32, "trees", "cells of dense models")]  # dense only
+    table: Annotated[np.ndarray, kind_of(WEIGHT_CELL, "trees", "cells of sparse models")]  # sparse only
 
 
 class Scorer(NamedTuple):
     """The global scorer's weights; both arrays are empty until the first reward."""
 
-    theta: np.ndarray  # float32 (n_features,)
-    squares: np.ndarray  # float32 (n_features,)
+    theta: Annotated[np.ndarray, kind_of(np.float32, "weights of the scorer")]
+    squares: Annotated[np.ndarray, kind_of(np.float32, "weights of the scorer")]
 
 
 CODE_MARKS = np.dtype([("scale", np.float32), ("error", np.float32)])
@@ -147,8 +149,8 @@ CODE_MARKS = np.dtype([("scale", np.float32), ("error", np.float32)])
 class Codes(NamedTuple):
     """Dense keys once more, as 8-bit integers; both arrays are empty if keys are sparse."""
 
-    values: np.ndarray  # int8 (capacity * n_features,)
-    marks: np.ndarray  # CODE_MARKS (capacity,)
+    values: Annotated[np.ndarray, kind_of(np.int8, "cells of codes")]
+    marks: Annotated[np.ndarray, kind_of(CODE_MARKS, "codes")]
 
 
 class Packed(NamedTuple):
@@ -157,8 +159,8 @@ class Packed(NamedTuple):
     There are none for the first tree, in whose order the memories lie themselves: see ``compaction.py``.
     """
 
-    values: np.ndarray  # int8 (trees - 1, memories * n_features)
-    marks: np.ndarray  # CODE_MARKS (trees - 1, memories)
+    values: Annotated[np.ndarray, kind_of(np.int8, "further trees", "cells of packed codes")]
+    marks: Annotated[np.ndarray, kind_of(CODE_MARKS, "further trees", "packed codes")]
 
 
 class Trees(NamedTuple):
@@ -217,14 +219,14 @@ class State(NamedTuple):
     keys: Keys
     codes: Codes
     packed: Packed
-    nodes: np.ndarray  # NODE (trees, nodes)
-    leaves: np.ndarray  # LEAF (trees, leaves)
-    members: np.ndarray  # int32 (trees, leaves, width): the slots in each leaf
-    leaf_of: np.ndarray  # int32 (trees, capacity): the leaf that holds each slot
+    nodes: Annotated[np.ndarray, kind_of(NODE, "trees", "nodes")]
+    leaves: Annotated[np.ndarray, kind_of(LEAF, "trees", "leaves")]
+    members: Annotated[np.ndarray, kind_of(np.int32, "trees", "leaves", "members of a leaf")]  # the slots in each leaf
+    leaf_of: Annotated[np.ndarray, kind_of(np.int32, "trees", "places of keys")]  # the leaf that holds each slot
     routers: Routers
     scorer: Scorer
-    counters: np.ndarray  # int64 (trees, N_COUNTERS)
-    streams: np.ndarray  # uint64 (trees + 1,): one random stream a tree, the last for queries
+    counters: Annotated[np.ndarray, kind_of(np.int64, "trees", N_COUNTERS)]
+    streams: Annotated[np.ndarray, kind_of(np.uint64, "streams")]  # one random stream a tree, the last for queries
 
     @property
     def trees(self) -> Trees:

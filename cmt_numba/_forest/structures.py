@@ -3,11 +3,34 @@
 A field is an array, a number or another such tuple, and is named by its path: ``"keys.values"``.
 """
 
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
 Structure = TypeVar("Structure", bound=tuple[Any, ...])
+
+
+class ArrayKind(NamedTuple):
+    """The dtype and the axes of an array: lengths, or names of lengths. Axes of one name are of one length."""
+
+    dtype: np.dtype
+    axes: tuple[str | int, ...]
+
+
+def kind_of(dtype: Any, *axes: str | int) -> ArrayKind:
+    """Return a kind of arrays: what a field's type is annotated with."""
+    return ArrayKind(np.dtype(dtype), axes)
+
+
+def layout_of(kind: type[tuple[Any, ...]], prefix: str = "") -> dict[str, ArrayKind]:
+    """Return of what kind each array of a structure is, by its path, in order."""
+    layout: dict[str, ArrayKind] = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if get_args(hint):
+            layout[prefix + name] = get_args(hint)[1]
+        elif issubclass(hint, tuple):
+            layout |= layout_of(hint, f"{prefix}{name}.")
+    return layout
 
 
 def arrays_of(structure: Any, prefix: str = "") -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from .._forest.leaf_scan import answer, new_best, offer
 from .._forest.rows import Rows
 from .._forest.scorer import score
 from .._forest.state import N_MEMORIES, NONE, Keys, KeyStore, Scorer, new_keys, new_scorer
+from .._forest.structures import kind_of
 from .._jit import by_reference, inner, kernel
 from .candidates import best_of, drop_candidate, find_candidates, new_candidates
 
@@ -38,9 +39,9 @@ class Examples(NamedTuple):
     parameters: ExampleParameters
     keys: Keys
     scorer: Scorer  # never trained: examples are compared by their cosine
-    label_of: np.ndarray  # int32 (capacity,)
-    next_of: np.ndarray  # int32 (capacity,): the next example of the same label
-    first_of: np.ndarray  # int32 (labels,): the label's newest example
+    label_of: Annotated[np.ndarray, kind_of(np.int32, "places of keys")]
+    next_of: Annotated[np.ndarray, kind_of(np.int32, "places of keys")]  # the next example of the same label
+    first_of: Annotated[np.ndarray, kind_of(np.int32, "labels")]  # the label's newest example
 
     @property
     def lists(self) -> ExampleLists:

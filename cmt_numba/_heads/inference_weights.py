@@ -4,7 +4,7 @@ Weights of sparse scorers become lists without gaps. Those of dense scorers keep
 (bfloat16), which is half of what has to be read and exact to a 500th of each weight.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -12,6 +12,7 @@ import scipy.sparse
 from .._forest.scorer import gathered_dot
 from .._forest.sparse_weights import table_start
 from .._forest.state import NONE
+from .._forest.structures import kind_of
 from .._jit import by_reference, inner, inner_fastmath, kernel
 
 
@@ -21,10 +22,10 @@ class Digest(NamedTuple):
     The weights of sparse label ``l`` are the entries ``offsets[l] .. offsets[l + 1]``.
     """
 
-    offsets: np.ndarray  # int64 (labels + 1,)
-    features: np.ndarray  # int32
-    weights: np.ndarray  # float32
-    halves: np.ndarray  # uint16 (labels, features)
+    offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of the digest")]
+    features: Annotated[np.ndarray, kind_of(np.int32, "entries of the digest")]
+    weights: Annotated[np.ndarray, kind_of(np.float32, "entries of the digest")]
+    halves: Annotated[np.ndarray, kind_of(np.uint16, "labels of the dense digest", "features of the dense digest")]
 
     @property
     def n_labels(self) -> int:
@@ -53,10 +54,12 @@ class Common(NamedTuple):
     weights that the row has a feature for are read.
     """
 
-    labels: np.ndarray  # int64
-    offsets: np.ndarray  # int64 (features + 1,), or (1,) where the scorers are not laid out
-    places: np.ndarray  # int32: of an entry's label in ``labels``
-    weights: np.ndarray  # float32
+    labels: Annotated[np.ndarray, kind_of(np.int64, "common labels")]
+    # one entry where the scorers are not laid out
+    offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of common labels")]
+    # of an entry's label in ``labels``
+    places: Annotated[np.ndarray, kind_of(np.int32, "entries of common labels")]
+    weights: Annotated[np.ndarray, kind_of(np.float32, "entries of common labels")]
 
 
 def common_labels(labels: np.ndarray) -> Common:

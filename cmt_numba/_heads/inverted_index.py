@@ -7,12 +7,13 @@ until it has met as many labels as it may. Rivals see to it that scorers have ne
 about a row, so a list holds only weights of the sign that the feature's weights have on the whole.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from .._forest.state import NONE
+from .._forest.structures import kind_of
 from .._jit import inner, inner_merged
 
 _MOST_LISTS = 32  # that a row goes through
@@ -24,9 +25,10 @@ class Postings(NamedTuple):
     It may be older than the scorers: labels and weights that are new are not listed.
     """
 
-    offsets: np.ndarray  # int64 (features + 1,), or (1,) where there is no index
-    labels: np.ndarray  # int32
-    weights: np.ndarray  # float32
+    # one entry where there is no index
+    offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of the index")]
+    labels: Annotated[np.ndarray, kind_of(np.int32, "entries of the index")]
+    weights: Annotated[np.ndarray, kind_of(np.float32, "entries of the index")]
     n_labels: int  # that the head had
 
 

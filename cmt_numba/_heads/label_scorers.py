@@ -8,7 +8,7 @@ so as further examples come the mean in a scorer can follow them, whatever else 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from .._forest.state import (
     Routers,
     linear_models,
 )
+from .._forest.structures import kind_of
 from .._jit import by_reference, inner, inner_merged, kernel
 from .inference_weights import (
     Common,
@@ -101,13 +102,14 @@ class Head(NamedTuple):
     """All labels' scorers, laid out like the routers of one tree whose node ``l`` is label ``l``."""
 
     parameters: HeadParameters
-    nodes: np.ndarray  # NODE (1, labels)
+    nodes: Annotated[np.ndarray, kind_of(NODE, "trees", "labels")]
     routers: Routers
-    counters: np.ndarray  # int64 (1, N_COUNTERS)
+    counters: Annotated[np.ndarray, kind_of(np.int64, "trees", N_COUNTERS)]
     digest: Digest
     postings: Postings
     common: Common
-    gaps: np.ndarray  # float64 (2,): examples measured, and the sum of their gaps, see ``multiclass_svm.py``
+    # examples measured, and the sum of their gaps, see ``multiclass_svm.py``
+    gaps: Annotated[np.ndarray, kind_of(np.float64, 2)]
 
     @property
     def models(self) -> LinearModels:

@@ -4,7 +4,7 @@ It is ridge regression with all components of a value as targets, solved in the 
 only the features that were met have weights.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from .._forest.allocation import resized
 from .._forest.hash_table import enter_place, find_place, hash_feature
 from .._forest.rows import Rows, dot, row_of, squared_length
 from .._forest.state import NONE
+from .._forest.structures import kind_of
 from .._jit import inner, inner_fastmath, kernel
 
 _SMALLEST_BITS = 4
@@ -29,11 +30,12 @@ class Expectation(NamedTuple):
     """A linear map from keys to vectors."""
 
     parameters: ExpectationParameters
-    weights: np.ndarray  # float32 (places, components): of a feature
-    bias: np.ndarray  # float32 (components,)
-    table: np.ndarray  # int32 (2 ** bits,): of sparse keys, the places of features by their hash
-    features: np.ndarray  # int32 (places,): of sparse keys, the feature at each place
-    n_places: np.ndarray  # int64 (1,): places in use
+    weights: Annotated[np.ndarray, kind_of(np.float32, "places", "components")]  # of a feature
+    bias: Annotated[np.ndarray, kind_of(np.float32, "components")]
+    # of sparse keys, the places of features by their hash
+    table: Annotated[np.ndarray, kind_of(np.int32, "cells of the table")]
+    features: Annotated[np.ndarray, kind_of(np.int32, "features")]  # of sparse keys, the feature at each place
+    n_places: Annotated[np.ndarray, kind_of(np.int64, 1)]  # places in use
 
 
 def new_expectation(parameters: ExpectationParameters, n_components: int) -> Expectation:

@@ -1,8 +1,9 @@
 """Everything that must hold of the arrays that kernels trust.
 
 Kernels have no bounds checks. The checks here are of NumPy alone and look at nothing that they have not checked before,
-so arrays may come from anywhere, a damaged file for example: at worst they raise. A new array of a state is entered in
-``_layout.py``, and what must hold of its contents belongs to the check of the structure that it is part of.
+so arrays may come from anywhere, a damaged file for example: at worst they raise. The kind of
+an array is said where it is a field. What must hold of its contents belongs to the check of the structure that it is
+part of.
 """
 
 from .errors import InvariantError

@@ -6,13 +6,13 @@ import numpy as np
 
 from ..lru_list import FIRST, LENGTH, Recency, list_first, new_recency
 from .errors import require
-from .layout import RECENCY, check_layout
+from .layout import check_layout
 from .numbers import all_within
 
 
 def check_recency(recency: Recency, n: int) -> None:
     """Raise InvariantError unless a list holds each of the first ``n`` slots once, and no others."""
-    check_layout(recency, RECENCY)
+    check_layout(recency)
     require(recency.totals[LENGTH] == n <= recency.before.size, "the order of memories does not list each of them")
     inside = all_within(recency.after[:n], -1, n - 1) and all_within(recency.totals[FIRST : FIRST + 1], -1, n - 1)
     require(inside, "the order of memories has a link to one that does not exist")

@@ -22,7 +22,7 @@ from ..state import (
 from .codes import check_code_frame, check_codes, check_packed
 from .errors import require
 from .keys import check_key_frame, check_keys, check_scorer
-from .layout import STATE, check_layout
+from .layout import check_layout
 from .linear_models import check_model_frame, check_models
 from .numbers import all_within
 
@@ -121,7 +121,7 @@ def check_frame(state: State) -> None:
     """
     parameters, counters, keys = state.parameters, state.counters, state.keys
     n_trees = parameters.n_trees
-    check_layout(state, STATE, {"trees": n_trees, "streams": n_trees + 1})
+    check_layout(state, {"trees": n_trees, "streams": n_trees + 1})
     check_key_frame(parameters, keys)
     check_code_frame(state)
     check_model_frame(state)

@@ -12,7 +12,6 @@ from ..examples import Examples
 from ..inference_weights import Common, Digest
 from ..inverted_index import Postings
 from ..label_scorers import HEAD_LOSSES, Head, HeadLoss
-from .layout import EXAMPLES, HEAD
 
 
 def check_head_frame(head: Head, n_labels: int) -> None:
@@ -23,7 +22,7 @@ def check_head_frame(head: Head, n_labels: int) -> None:
     d, sparse = head.parameters.n_features, head.parameters.sparse
     require(0 <= head.parameters.loss < len(HEAD_LOSSES), "the head has no such loss")
     require(0.0 < head.parameters.learning_rate <= 1e6, "the head's learning rate is out of range")
-    check_layout(head, HEAD, {"trees": 1})
+    check_layout(head, {"trees": 1})
     check_model_frame(head)
     require(head.counters[0, NODES_END] == n_labels, f"the head must have a scorer for each of {n_labels} labels")
     digest, postings, common = head.digest, head.postings, head.common
@@ -87,7 +86,7 @@ def _check_common(common: Common, n_labels: int) -> None:
 
 def check_example_frame(examples: Examples) -> None:
     """Raise InvariantError unless the arrays of a store of examples are of the right kind and long enough."""
-    check_layout(examples, EXAMPLES, {"weights of the scorer": 0})
+    check_layout(examples, {"weights of the scorer": 0})
     check_key_frame(examples.parameters, examples.keys)
     require(examples.label_of.size >= examples.keys.totals[N_MEMORIES], "examples must have a label each")
 

@@ -6,12 +6,11 @@ from ..._forest.invariants.numbers import all_finite, all_within
 from ..._forest.invariants.probing import check_number_table
 from ..._forest.state import MOST_FEATURES
 from ..ridge import Expectation
-from .layout import EXPECTATION
 
 
 def check_expectation_frame(expectation: Expectation) -> None:
     """Raise InvariantError unless the arrays of a map are of the right kind and long enough."""
-    check_layout(expectation, EXPECTATION)
+    check_layout(expectation)
     (sparse, d), capacity = (expectation.parameters.sparse, expectation.parameters.n_features), len(expectation.weights)
     require(1 <= d <= MOST_FEATURES, f"there cannot be keys of {d} features")
     n = int(expectation.n_places[0])
