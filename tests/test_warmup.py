@@ -2,11 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import needs_jit
+from conftest import ROOT, needs_jit
 
 import cmt_numba
 from cmt_numba import _warmup
@@ -36,7 +35,7 @@ def test_what_has_been_compiled_is_loaded():
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parent,
+        cwd=ROOT,
     )
     assert done.stdout == "[]\n"
 
