@@ -17,7 +17,8 @@ from cmt_numba import _warmup
 
 with event.install_recorder("numba:compile") as recorder:
     _warmup.make_calls(sys.argv[1])
-print(sorted({str(event.data["dispatcher"]) for _, event in recorder.buffer}))
+dispatchers = {event.data["dispatcher"] for _, event in recorder.buffer}
+print(sorted(str(dispatcher) for dispatcher in dispatchers if dispatcher.stats.cache_path is not None))
 """
 
 
