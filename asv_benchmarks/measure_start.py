@@ -35,7 +35,7 @@ def seconds(timed: str, cache: str, before: str = "pass") -> float:
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Measure what it takes to start.")
-    parser.add_argument("--repeats", type=int, default=7, help="number of interleaved runs; times are medians")
+    parser.add_argument("--repeats", type=int, default=7, help="medians of so many runs, interleaved")
     options = parser.parse_args()
 
     before = f"import numpy\n{IMPORT_PACKAGE}"

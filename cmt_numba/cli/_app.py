@@ -1,7 +1,6 @@
 """The commands and their help.
 
-Modules that are slow to import, above all scikit-learn, are imported by the commands that need them, so that help is
-shown immediately.
+What takes long to import, above all scikit-learn, is imported by the commands that need it: help comes at once.
 """
 
 from __future__ import annotations
@@ -357,7 +356,7 @@ def _shortened(value: Any) -> Any:
 def _train_and_test(
     read: Any, options: ReadOptions, known: ReadOptions, test: Path | None, test_labels: Path | None, data: Path
 ) -> tuple[Batch, Batch | None]:
-    """Return the rows of both files with the same number of features."""
+    """Return the rows of both files, in the width of the wider."""
     if test is None:
         return read(), None
     beside = None if test_labels is None else str(test_labels)

@@ -138,7 +138,7 @@ def read_options(
     ignore: list[str] | None,
     labels: Path | None,
 ) -> ReadOptions:
-    """Return the options for reading a file."""
+    """Return how to read a file."""
     return ReadOptions(
         format=data_format,
         task=task,
