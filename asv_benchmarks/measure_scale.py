@@ -1,4 +1,4 @@
-"""Measure how the costs of an insert and of a query grow with the number of memories, and what a billion would need.
+"""Measure how the costs of an insert and of a query grow with the number of memories.
 
 ::
 
@@ -9,10 +9,11 @@
 Dense keys are random; texts are words of a vocabulary. Queries are damaged copies of keys, asked in one batch. Keys
 are made and inserted in blocks, so that they are in memory once. Each size has a tree of its own; all are kept, made
 compact, and asked in turns: dense keys of 64 features take up 0.4 GB for each million. One thread; needs tabulate, and
-matplotlib to draw the plot.
+matplotlib to draw the plot. ``docs/scale.md`` reckons from such figures what a billion memories would need.
 """
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -22,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 from benchmarks.floor import Visit, count_lines, list_reads
 from benchmarks.keys import FORMS, Matrix, draw_words, noisy, reworded, rows_of_words
-from billion import Line, Measured, describe_billion, fit_logarithm, measure_waits
 from tabulate import tabulate
 
 from cmt_numba import ContextualMemoryTree
@@ -31,7 +31,27 @@ from cmt_numba._validation import check_rows
 _BLOCK = 100_000  # keys made and inserted at once
 _MOST_NEXT = 1000  # keys inserted at once into a tree that has all its memories
 _ASKED_FOR_LINES = 500  # queries whose cache lines are counted
-_TOP = 64  # routers nearest to the root, or rather those above the most memories
+
+
+class Line(NamedTuple):
+    """A fit a + b log2(n)."""
+
+    start: float
+    slope: float
+
+    def at(self, n: float) -> float:
+        """Return what the fit says of ``n`` memories."""
+        return self.start + self.slope * math.log2(n)
+
+    def __str__(self) -> str:
+        sign = "+" if self.slope >= 0.0 else "-"
+        return f"{self.start:.2f} {sign} {abs(self.slope):.3f} log2(n)"
+
+
+def fit_logarithm(sizes: list[int], values: list[float]) -> Line:
+    """Return the least squares fit of values by a + b log2(n)."""
+    slope, start = np.polyfit(np.log2(sizes), values, 1)
+    return Line(float(start), float(slope))
 
 
 class Source:
@@ -81,7 +101,6 @@ class Size(NamedTuple):
     other_bytes: float
     depth: int
     visit: Visit
-    top_bytes: float  # of a router near the root
 
 
 def grow(source: Source, n: int, options: argparse.Namespace) -> tuple[float, ContextualMemoryTree]:
@@ -135,19 +154,15 @@ def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> li
     return [Size(n, *times, *facts[n]) for n, times in zip(sizes, medians, strict=True)]
 
 
-def describe(tree: ContextualMemoryTree, queries: Matrix) -> tuple[float, float, int, Visit, float]:
-    """Return the bytes of a key and those beyond it, the depth, what a query reads, and the bytes of a top router."""
+def describe(tree: ContextualMemoryTree, queries: Matrix) -> tuple[float, float, int, Visit]:
+    """Return the bytes of a key and those beyond it, the depth, and what a query reads."""
     state = tree._state
     assert state is not None
     keys, parameters = state.keys, state.parameters
     key_bytes = (keys.values.nbytes + keys.indices.nbytes + keys.spans.nbytes) / tree.n_memories
     rows = check_rows(queries[:_ASKED_FOR_LINES], sparse=parameters.sparse, n_features=parameters.n_features)
     visit = count_lines(state, rows, list_reads(state, rows, parameters.n_trees))
-    nodes = state.nodes[0]
-    top = nodes[np.argsort(-nodes["below"].sum(axis=1))[:_TOP]]
-    cells = np.where(top["table_bits"] > 0, 1 << top["table_bits"].astype(np.int64), 0)
-    weights = float(cells.mean()) * state.routers.table.itemsize if parameters.sparse else 4 * parameters.n_features
-    return key_bytes, tree.nbytes / tree.n_memories - key_bytes, tree.depth, visit, nodes.itemsize + weights
+    return key_bytes, tree.nbytes / tree.n_memories - key_bytes, tree.depth, visit
 
 
 def growth_table(sizes: list[int], values: list[float], fit: Line) -> str:
@@ -213,20 +228,8 @@ def main() -> None:
         costs[name] = values, fit
         print(f"\n{name}: {fit} microseconds")
         print(growth_table(sizes, values, fit))
-    print("\nThe invariants held at every size.\n")
+    print("\nThe invariants held at every size.")
 
-    largest = found[-1]
-    measured = Measured(
-        largest.n,
-        largest.key_bytes + largest.other_bytes,
-        largest.key_bytes,
-        largest.top_bytes,
-        largest.visit.router_lines / largest.visit.routers,
-        costs[names["insert"]][1],
-        costs[names["query"]][1],
-        fit_logarithm(sizes, [size.visit.lines for size in found]),
-    )
-    print(describe_billion(measured, measure_waits()))
     if options.plot:
         save_plot(options.plot, sizes, costs, f"{options.form} keys, {options.trees} trees, one thread")
 

@@ -8,6 +8,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from ._forest.hits import Exploration, Hits
     from ._forest.invariants import InvariantError, Leaves
+    from ._warmup import warmup
     from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
     from .estimators._tuning import tune
     from .journal import DurableTree
@@ -27,6 +28,7 @@ __all__ = [
     "Leaves",
     "__version__",
     "tune",
+    "warmup",
 ]
 
 # What takes long to import, like numba and scikit-learn, or few need, like SQLite, is imported when it is used. So the
@@ -43,6 +45,7 @@ _IMPORTED_WHEN_USED = {
     "InvariantError": "_forest.invariants",
     "Leaves": "_forest.invariants",
     "tune": "estimators",
+    "warmup": "_warmup",
 }
 _MODULES = ("persistence", "rewards", "tree")
 

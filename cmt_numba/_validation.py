@@ -3,7 +3,8 @@
 Kernels have no bounds checks: they see only what these functions let through.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse
@@ -378,6 +379,96 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> int:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
     return choices.index(value)
+
+
+class Constraint(Protocol):
+    """The values that an option may have. As a string, their type as docstrings state it."""
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return the value of the option ``name``, or raise TypeError or ValueError."""
+
+
+class Integer(NamedTuple):
+    """Integers from ``least`` to ``most``."""
+
+    least: int
+    most: int = 2**31 - 1
+
+    def check(self, name: str, value: Any) -> int:
+        """Return the value of an option, as an int."""
+        return check_integer(name, value, self.least, self.most)
+
+    def __str__(self) -> str:
+        return "int"
+
+
+class Real(NamedTuple):
+    """Real numbers from ``least`` (or, with ``above``, from just above it) to ``most``."""
+
+    least: float
+    most: float
+    above: bool = False
+
+    def check(self, name: str, value: Any) -> float:
+        """Return the value of an option, as a float."""
+        return check_real(name, value, self.least, self.most, above=self.above)
+
+    def __str__(self) -> str:
+        return f"float in {'(' if self.above else '['}{self.least:g}, {self.most:g}]" if self.most <= 1 else "float"
+
+
+class OneOf(NamedTuple):
+    """Some strings."""
+
+    choices: tuple[str, ...]
+
+    def check(self, name: str, value: Any) -> str:
+        """Return the value of an option."""
+        return self.choices[check_choice(name, value, self.choices)]
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(f'"{choice}"' for choice in self.choices) + "}"
+
+
+class Flag(NamedTuple):
+    """True and False."""
+
+    def check(self, name: str, value: Any) -> bool:
+        """Return the value of an option, as a bool."""
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{name} must be True or False, not {value!r}")
+        return bool(value)
+
+    def __str__(self) -> str:
+        return "bool"
+
+
+class Optional(NamedTuple):
+    """None, and the values that another constraint allows."""
+
+    other: Constraint
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return the value of an option."""
+        return None if value is None else self.other.check(name, value)
+
+    def __str__(self) -> str:
+        return str(self.other)
+
+
+class Checked(NamedTuple):
+    """The values that a function takes without an error."""
+
+    function: Callable[[Any], Any]
+    type: str
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return the value of an option as it is."""
+        self.function(value)
+        return value
+
+    def __str__(self) -> str:
+        return self.type
 
 
 def check_jobs(n_jobs: Any) -> int | None:

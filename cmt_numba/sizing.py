@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._forest.invariants.trees import levels
-from ._forest.rows import Rows, as_matrix
+from ._forest.rows import Rows
 from ._forest.state import (
     CODE_MARKS,
     LEAF,
@@ -23,7 +23,7 @@ from ._forest.state import (
 )
 from ._jit import as_python
 from ._validation import check_integer, check_real, check_rows
-from .tree import ContextualMemoryTree
+from .tree import OPTIONS, ContextualMemoryTree
 
 _leaf_limit = as_python(leaf_limit)
 
@@ -113,8 +113,8 @@ def predict_nbytes(
     742
     """
     n = check_integer("n_memories", n_memories, 0, MOST_MEMORIES)
-    n_trees = check_integer("n_trees", n_trees, 1, 2**15)
-    multiplier = check_real("leaf_multiplier", leaf_multiplier, 0.0, 2.0**20, above=True)
+    n_trees = OPTIONS["n_trees"].check("n_trees", n_trees)
+    multiplier = OPTIONS["leaf_multiplier"].check("leaf_multiplier", leaf_multiplier)
     rows = None if sample is None else check_rows(sample, sparse=True, n_features=n_features)
     if rows is not None:
         n_features, cells_per_key = rows.n_features, rows.values.size / rows.n_rows
@@ -187,7 +187,7 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
     """Return such a function for features that are as common, and as often together, as in a sample."""
     distinct = _distinct_like(sample)
     tree = ContextualMemoryTree(1, leaf_multiplier=leaf_multiplier, n_threads=1, random_state=0)
-    tree.insert(as_matrix(sample))
+    tree._insert_rows(sample)
     state = tree._allocated()
     likeness: list[float] = []
     for places in levels(state, 0):

@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Self
+from typing import Any
 
-import numba
 import numpy as np
 
-from ._concurrency.guard import Guard, changes
-from ._concurrency.workers import Steps, Workers, map_threads, progress_bar, spans, workers
-from ._forest import invariants as _invariants
-from ._forest.allocation import trimmed, with_more, with_room_for_keys
-from ._forest.compaction import compacted
-from ._forest.eviction import EVICTIONS, Eviction, new_eviction
-from ._forest.exploration import explore_rows
-from ._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
-from ._forest.hits import Hits, no_hits, without_own
-from ._forest.insert_remove import insert_slots, remove_ids, remove_slots_from, reroute_tree, undo_move
-from ._forest.invariants import Leaves
-from ._forest.invariants.errors import require
-from ._forest.key_store import append_keys, drop_keys_from, find_slots
-from ._forest.quantization import encode_keys
-from ._forest.replacement import overwrite_keys, reinsert_slots
-from ._forest.rng import draw_word
+from ._concurrency.guard import changes
+from ._concurrency.workers import progress_bar, spans
+from ._engine.files import StoredForest
+from ._forest.eviction import EVICTIONS
+from ._forest.hits import Hits, without_own
 from ._forest.rows import Rows, as_matrix
-from ._forest.search import query_rows
-from ._forest.state import (
-    COUNT,
-    DONE,
-    MOST_MEMORIES,
-    N_MEMORIES,
-    NEXT_ID,
-    NEXT_ROW,
-    NONE,
-    TAUGHT_FROM,
-    Parameters,
-    State,
-    count_bytes,
-    new_state,
-)
-from ._forest.structures import writeable
-from ._forest.teaching import forget_routes, teach_tree
-from ._forest.update import update_scorer, update_tree
+from ._forest.state import MOST_MEMORIES, NONE
 from ._validation import (
     MOST_REROUTES,
     MOST_WANTED,
-    Among,
+    Checked,
+    Constraint,
+    Integer,
+    OneOf,
+    Optional,
+    Real,
     check_among,
-    check_choice,
     check_hits,
     check_ids,
     check_integer,
-    check_known,
     check_memory_ids,
     check_passes,
     check_real,
@@ -63,22 +34,32 @@ from ._validation import (
     check_seed,
     check_wanted,
 )
-from .persistence._container import Contents
-from .persistence._trees import check_state, read_object, refusing, state_of, take, tree_contents, write_object
 from .rewards import Reward
 
 ROUTER_LOSSES = ("squared", "logistic", "mira")
 SCORER_LOSSES = ("ranking", "mira", "regression")
 
-_KIND = "ContextualMemoryTree"  # of what is in a file
+OPTIONS: dict[str, Constraint] = {
+    "n_trees": Integer(1, 2**15),
+    "alpha": Real(0.0, 1.0, above=True),
+    "leaf_multiplier": Real(0.0, 2.0**20, above=True),
+    "n_reroutes": Integer(0, MOST_REROUTES),
+    "router_loss": OneOf(ROUTER_LOSSES),
+    "router_learning_rate": Real(0.0, 1e6, above=True),
+    "sure_margin": Real(0.0, 1e6),
+    "scorer_loss": OneOf(SCORER_LOSSES),
+    "scorer_learning_rate": Real(0.0, 1e6, above=True),
+    "max_memories": Optional(Integer(1, MOST_MEMORIES)),
+    "eviction": OneOf(EVICTIONS),
+    "n_threads": Optional(Integer(1, 2**15)),
+    "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
+}
+"""The options of a tree. Estimators check theirs by the same constraints."""
 
 _ROWS_IN_A_BLOCK = 256  # of ``learn``: they all see the trees as the block before has left them
-_INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
-_ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
-_REMOVALS_IN_A_STEP = 1000
 
 
-class ContextualMemoryTree:
+class ContextualMemoryTree(StoredForest):
     """A Contextual Memory Tree, or a forest of them over one store of memories.
 
     Memories are keys (feature vectors) with an id; what an id stands for is the caller's. Keys are scaled to unit
@@ -177,108 +158,18 @@ class ContextualMemoryTree:
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
-        self._options: dict[str, Any] = {
-            "n_trees": check_integer("n_trees", n_trees, 1, 2**15),
-            "alpha": check_real("alpha", alpha, 0.0, 1.0, above=True),
-            "leaf_multiplier": check_real("leaf_multiplier", leaf_multiplier, 0.0, 2.0**20, above=True),
-            "n_reroutes": check_integer("n_reroutes", n_reroutes, 0, MOST_REROUTES),
-            "router_loss": check_choice("router_loss", router_loss, ROUTER_LOSSES),
-            "router_learning_rate": check_real("router_learning_rate", router_learning_rate, 0.0, 1e6, above=True),
-            "sure_margin": check_real("sure_margin", sure_margin, 0.0, 1e6),
-            "scorer_loss": check_choice("scorer_loss", scorer_loss, SCORER_LOSSES),
-            "scorer_learning_rate": check_real("scorer_learning_rate", scorer_learning_rate, 0.0, 1e6, above=True),
-        }
-        if max_memories is not None:
-            max_memories = check_integer("max_memories", max_memories, 1, MOST_MEMORIES)
-        self._bound: dict[str, Any] = {
-            "max_memories": max_memories,
-            "eviction": EVICTIONS[check_choice("eviction", eviction, EVICTIONS)],
-        }
-        self._eviction = self._new_eviction()
-        self._n_threads = None if n_threads is None else check_integer("n_threads", n_threads, 1, 2**15)
-        # What the trees draw from first, one random stream each and one more for queries.
-        self._streams = check_seed(random_state).generate_state(self._options["n_trees"] + 1, np.uint64)
-        self._state: State | None = None  # allocated when the first insert says how wide keys are
-        self._guard = Guard()
+        given = locals()
+        checked = {name: constraint.check(name, given[name]) for name, constraint in OPTIONS.items()}
+        apart = {name: checked.pop(name) for name in ("max_memories", "eviction", "n_threads", "random_state")}
+        losses = {"router_loss": ROUTER_LOSSES.index(router_loss), "scorer_loss": SCORER_LOSSES.index(scorer_loss)}
+        super().__init__(checked | losses, seed=check_seed(apart.pop("random_state")), **apart)
 
-    # What it holds
-
-    @property
-    def n_memories(self) -> int:
-        """Memories stored."""
-        state = self._state
-        return 0 if state is None else int(state.keys.totals[N_MEMORIES])
-
-    @property
-    def n_features(self) -> int | None:
-        """Width of the keys, fixed by the first insert; None before."""
-        state = self._state
-        return None if state is None else state.parameters.n_features
-
-    @property
-    def depth(self) -> int:
-        """The most internal nodes between a root and a leaf; 0 while every tree is a single leaf."""
-        return self._guard.read(lambda: 0 if self._state is None else _invariants.depth(self._state))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory allocated for keys, trees, routers and scorer, and to know what to forget."""
-        state = self._state
-        return 0 if state is None else count_bytes(state) + self._eviction.nbytes
-
-    @property
-    def ids(self) -> np.ndarray:
-        """The ids of all memories, in no particular order: int64, shape (n_memories,)."""
-        return self._guard.read(
-            lambda: np.empty(0, np.int64) if self._state is None else self._state.keys.ids[: self.n_memories].copy()
-        )
-
-    def __len__(self) -> int:
-        return self.n_memories
-
-    def __contains__(self, memory_id: object) -> bool:
-        state = self._state
-        if state is None or not isinstance(memory_id, (int, np.integer)) or isinstance(memory_id, bool):
-            return False
-        if not 0 <= memory_id < state.keys.totals[NEXT_ID]:
-            return False
-        return bool(self._guard.read(lambda: self._slots(np.array([memory_id], np.int64)))[0] >= 0)
+    def _set_up(self, options: dict[str, Any], n_threads: int | None) -> None:
+        ContextualMemoryTree.__init__(self, **options, n_threads=n_threads, random_state=0)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._named_options().items())
         return f"{type(self).__name__}({shown}) with {self.n_memories} memories"
-
-    def leaves(self) -> Leaves:
-        """Return the tree, the depth and the size of every leaf; an empty tree is a single leaf.
-
-        Returns
-        -------
-        Leaves
-            ``tree``, ``depth`` and ``size``: int64, one entry for each leaf.
-        """
-        if self._state is None:
-            n_trees = int(self._options["n_trees"])
-            return Leaves(np.arange(n_trees, dtype=np.int64), np.zeros(n_trees, np.int64), np.zeros(n_trees, np.int64))
-        return self._guard.read(lambda: _invariants.leaves(self._allocated()))
-
-    @changes  # of which there are none, but others must wait
-    def check_invariants(self) -> None:
-        """Check everything that must hold of the trees and the key store.
-
-        Raises
-        ------
-        InvariantError
-            Saying what is wrong. Unless memory was overwritten from outside, this is a bug.
-        """
-        if self._state is not None:
-            _invariants.check(self._state)
-            with self._guard.instant:
-                self._eviction.check(self._state)
-            self._check_bound()
-
-    def _check_bound(self) -> None:
-        most = self._bound["max_memories"]
-        require(most is None or self.n_memories <= most, f"there are {self.n_memories} memories, more than {most}")
 
     # What it does
 
@@ -310,67 +201,7 @@ class ContextualMemoryTree:
             If memory runs out; the memories stored before are still there, except those forgotten to make room. Those
             of ``X`` are not.
         """
-        rows = self._check_rows(X)
-        most = self._bound["max_memories"]
-        if most is None or self.n_memories + rows.n_rows <= most:
-            return self._insert_rows(rows, progress)
-        first_id = 0 if self._state is None else int(self._state.keys.totals[NEXT_ID])
-        try:
-            with progress_bar(rows.n_rows, "insert", progress) as report:
-                for start, stop in spans(rows.n_rows, max(1, most // _INSERTS_TO_FILL)):
-                    self._make_room(stop - start, most)
-                    self._insert_rows(rows.between(start, stop), False)
-                    report(stop - start)
-        except BaseException:
-            self._forget(self.ids[self.ids >= first_id])
-            raise
-        return np.arange(first_id, first_id + rows.n_rows)
-
-    def _insert_rows(self, rows: Rows, progress: bool) -> np.ndarray:
-        state = before = self._state
-        if state is None:
-            state = new_state(
-                Parameters(n_features=rows.n_features, sparse=rows.sparse, **self._options), self._streams
-            )
-        first = int(state.keys.totals[N_MEMORIES])
-        if first + rows.n_rows > MOST_MEMORIES:
-            raise ValueError(f"X has {rows.n_rows} rows, but there is room for {MOST_MEMORIES - first} more memories")
-        try:
-            self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
-            self._insert_in_steps(rows, first, progress)
-            if rows.n_rows > first:  # seldom enough for the copying not to count
-                self._state = trimmed(self._state)
-        except BaseException:
-            if before is None:
-                self._state, self._eviction = None, self._new_eviction()
-            else:
-                self._take_back(first)
-            raise
-        return self._state.keys.ids[first : first + rows.n_rows].copy()
-
-    def _make_room(self, n_rows: int, most: int) -> None:
-        """Forget so many memories that there is room for some more rows."""
-        n = self.n_memories + n_rows - most
-        if n > 0:
-            self._forget(self._choose_to_forget(n))
-
-    def _choose_to_forget(self, n: int) -> np.ndarray:
-        """Return the ids of so many memories that are to make room."""
-        with self._guard.instant:
-            return self._eviction.choose(self._allocated(), n)
-
-    def _insert_in_steps(self, rows: Rows, slot: int, progress: bool) -> None:
-        """Store rows from a slot on, for which there is room, and insert them into the trees."""
-
-        def insert(start: int, stop: int, run: Workers) -> None:
-            state = self._allocated()
-            append_keys(state, rows.between(start, stop))
-            if not rows.sparse:
-                encode_keys(state, slot + start, slot + stop)
-            self._on_each_tree(insert_slots, slot + stop, run, slot + rows.n_rows)
-            self._eviction.inserted(self._allocated(), slot + start)
-
-        self._in_steps(rows.n_rows, "insert", progress, insert)
+        return self._insert_rows(self._check_rows(X), progress)
 
     def query(
         self,
@@ -419,86 +250,15 @@ class ContextualMemoryTree:
             If an argument cannot be used; or if ``among`` is given with an ``epsilon`` above 0, since what explores
             goes anywhere.
         """
-        before = self._state  # whatever changes meanwhile, kernels get only rows of the form and width of their state
-        rows = self._rows_for(before, X)
+        rows = self._check_rows(X)
         k = check_wanted("k", k, self.n_memories)
-        n_leaves = self._options["n_trees"] if n_probes is None else check_integer("n_probes", n_probes, 1)
+        n_leaves = None if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
-        hits = no_hits(rows.n_rows, k)
         if among is not None:
             if epsilon > 0.0:
-                raise ValueError("epsilon must be 0 where among says which memories come into question")
-            self._guard.read(partial(self._answer_among, before, rows, n_leaves, check_among(among), progress, hits))
-        elif before is not None and self.n_memories > 0:
-            self._answer(before, rows, n_leaves, epsilon, progress, hits)
-        self._note_returned(hits.ids)
-        return hits
-
-    def _answer(self, before: State, rows: Rows, n_leaves: int, epsilon: float, progress: bool, hits: Hits) -> None:
-        """Write the answers to rows, letting changes in between."""
-        seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
-
-        def answer(first: int, stop: int) -> None:
-            state = self._state
-            if state is None or state.parameters is not before.parameters:
-                return  # the first insert of all has failed meanwhile, so there are no memories
-            query_rows(state, rows, first, stop, n_leaves, UNRESTRICTED, epsilon, seed, hits)
-            if epsilon > 0.0:
-                explore_rows(state, rows, first, stop, epsilon, seed, hits)
-
-        n_threads = self._threads_for(rows.n_rows)
-        with progress_bar(rows.n_rows, "query", progress) as report:
-
-            def answer_in_steps(span: tuple[int, int]) -> None:
-                steps = Steps(*span)
-                for first, stop in steps:
-                    self._guard.read(partial(steps.take, answer, first, stop))
-                    report(stop - first)
-
-            map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
-
-    def _answer_among(
-        self, before: State | None, rows: Rows, n_leaves: int, among: Among, progress: bool, hits: Hits
-    ) -> None:
-        """Write the answers to rows of those memories that come into question, while nothing changes."""
-        chosen, state = self._slots_among(among), self._state
-        if before is None or state is None or state.parameters is not before.parameters or chosen.size == 0:
-            return
-        few = are_few(chosen, n_leaves)
-        restriction = UNRESTRICTED if few else restriction_to(state, chosen)
-        n_threads = self._threads_for(rows.n_rows)
-        with progress_bar(rows.n_rows, "query", progress) as report:
-
-            def answer(span: tuple[int, int]) -> None:
-                if few:
-                    score_slots(state, rows, span[0], span[1], chosen, hits)
-                else:
-                    query_rows(state, rows, span[0], span[1], n_leaves, restriction, 0.0, np.uint64(0), hits)
-                report(span[1] - span[0])
-
-            map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
-
-    def _slots_among(self, among: Among) -> np.ndarray:
-        """Return the slots of the memories that a query is restricted to, each once, in rising order."""
-        slots = self._slots(among.ids)
-        if among.may_have_gone:
-            slots = slots[slots != NONE]
-        elif slots.size > 0:
-            check_known(among.ids, slots, "among")
-        return np.unique(slots)
-
-    def _note_returned(self, ids: np.ndarray) -> None:
-        """Take note of the memories that rows have got: all that a query may change."""
-        if self._eviction.minds_queries:
-            self._enter_returned(ids)
-
-    def _enter_returned(self, ids: np.ndarray) -> None:
-        def enter() -> None:
-            if self._state is not None:
-                with self._guard.instant:
-                    self._eviction.returned(self._state, ids)
-
-        self._guard.read(enter)
+                raise ValueError("epsilon must be 0 with among: a row that explores may leave the memories in among")
+            among = check_among(among)
+        return self._query_rows(rows, k, n_leaves, epsilon, among, progress)
 
     @changes
     def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
@@ -529,24 +289,7 @@ class ContextualMemoryTree:
         """
         rows = self._check_rows(X)
         hits = check_hits(hits, rows.n_rows, self._state)
-        rewards = check_rewards(rewards, hits.ids)
-        if self._state is None:
-            return
-        state = self._state
-        if state.scorer.theta.size == 0:
-            theta, squares = np.zeros((2, rows.n_features), np.float32)
-            state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))
-        state.counters[:, NEXT_ROW] = 0
-
-        def learn_rows(state: State, t: int, stop: int) -> int:
-            return int(update_tree(state, t, rows, hits, rewards, stop))
-
-        def learn(start: int, stop: int, run: Workers) -> None:
-            of_rows = rows.between(start, stop), hits.between(start, stop), rewards[start:stop]
-            update_scorer(self._allocated(), *of_rows)
-            self._on_each_tree(learn_rows, stop, run)
-
-        self._in_steps(rows.n_rows, "update", progress, learn)
+        self._update_rows(rows, hits, check_rewards(rewards, hits.ids), progress)
 
     def learn(
         self,
@@ -654,24 +397,7 @@ class ContextualMemoryTree:
         rows = self._check_rows(X)
         ids = check_memory_ids(ids, rows.n_rows)
         n_passes = check_passes("n_passes", n_passes, 1)
-        check_known(ids, self._slots(ids))
         self._teach_rows(rows, ids, n_passes, afresh, progress)
-
-    @changes
-    def _teach_rows(self, rows: Rows, ids: np.ndarray, n_passes: int, afresh: bool, progress: bool) -> None:
-        slots, state = self._slots(ids), self._allocated()
-        if afresh:
-            for t in range(state.parameters.n_trees):
-                self._guard.step(partial(forget_routes, state, t))
-        orders = self._new_generator()
-        for _ in range(n_passes):
-            order = orders.permutation(rows.n_rows)
-            self._allocated().counters[:, [NEXT_ROW, TAUGHT_FROM]] = 0, NONE  # whatever a broken-off call has left
-
-            def teach_rows(state: State, t: int, stop: int) -> int:
-                return int(teach_tree(state, t, rows, order, slots, stop))  # noqa: B023
-
-            self._in_steps(rows.n_rows, "teach", progress, self._on_trees(teach_rows))
 
     @changes
     def remove(self, ids: Any) -> None:
@@ -689,19 +415,7 @@ class ContextualMemoryTree:
         TypeError, ValueError
             If ``ids`` are not distinct integers.
         """
-        ids = check_ids(ids)
-        check_known(ids, self._slots(ids))
-        self._forget(ids)
-
-    def _forget(self, ids: np.ndarray) -> None:
-        """Remove stored memories."""
-
-        def remove(start: int, stop: int) -> None:
-            remove_ids(self._allocated(), self._eviction.recency, ids[start:stop])
-
-        steps = Steps(0, ids.size)
-        for start, stop in steps:
-            self._guard.step(partial(steps.take, remove, start, stop))
+        self._remove_ids(check_ids(ids))
 
     @changes
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
@@ -730,17 +444,7 @@ class ContextualMemoryTree:
         """
         rows = self._check_rows(X)
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
-        slots = self._slots(ids)
-        check_known(ids, slots)
-        self._state = state = with_room_for_keys(self._allocated(), 0, rows.values.size)
-        self._guard.step(lambda: overwrite_keys(state, slots, rows))
-        state.counters[:, NEXT_ROW] = 0
-
-        def reinsert(state: State, t: int, stop: int) -> int:
-            return int(reinsert_slots(state, t, slots, stop))
-
-        self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
-        self._note_returned(ids[:, None])
+        self._replace_rows(ids, rows, progress)
 
     @changes
     def reroute(self, n: int, *, progress: bool = False) -> None:
@@ -753,11 +457,7 @@ class ContextualMemoryTree:
         progress : bool, default False
             Show a progress bar.
         """
-        n = check_integer("n", n, 0)
-        if self.n_memories == 0:
-            return
-        self._allocated().counters[:, NEXT_ROW] = 0
-        self._in_steps(n, "reroute", progress, self._on_trees(reroute_tree))
+        self._reroute(check_integer("n", n, 0), progress)
 
     @changes
     def compact(self, *, copies: bool = True) -> None:
@@ -776,112 +476,7 @@ class ContextualMemoryTree:
         MemoryError
             If memory runs out, of which this takes as much again as the keys do; nothing has changed then.
         """
-        if self.n_memories > 0:
-            before = self._allocated()
-            state = compacted(before, copies=copies)
-
-            def put_in_place() -> None:
-                # Both at once, whatever comes in between: the policy knows memories by their slots.
-                self._state, self._eviction = state, self._eviction.moved(before, state)
-
-            self._guard.step(put_in_place)
-
-    # In files
-
-    @changes  # of which there are none, but others must wait
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trees, their memories and all that they have learned to a file.
-
-        A file that is there already is replaced at once, when the new one is complete: a crash leaves one or the other.
-        See :mod:`cmt_numba.persistence` for what is in it.
-
-        Parameters
-        ----------
-        path : path-like
-            The file. Of a symbolic link, what it points to is written.
-
-        Raises
-        ------
-        InvariantError
-            If the trees contradict themselves, which is a bug; nothing has been written then.
-        OSError
-            If the file cannot be written, or something is there that is no file: a folder, a device, a named pipe.
-        """
-        write_object(
-            path,
-            lambda: Contents(_KIND, *self._contents()),
-            lambda of: ContextualMemoryTree._made_of(of.fields, of.arrays, thorough=True),
-        )
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Return the tree that :meth:`save` has written. It goes on exactly as the one saved would.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-        mmap : bool, default False
-            Map the file instead of reading it. That takes no time, whatever its size, and processes that map the same
-            file share its memory; what one of them changes is its own, and does not reach the file. The file is not
-            checked for damage then, except for its header: map only files that you trust, and do not change them in
-            place. What has to grow is copied to memory.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is not a tree's, damaged, or of a later version; it says what is wrong.
-        OSError
-            If the file cannot be read.
-        """
-        contents = read_object(path, (_KIND,), mmap=mmap)
-        with refusing(path):
-            return cls._made_of(contents.fields, contents.arrays, thorough=not mmap)
-
-    @classmethod
-    def _made_of(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool) -> Self:
-        """Return the tree that a file holds.
-
-        Raises
-        ------
-        InvariantError, TypeError, ValueError
-            If it does not hold one.
-        """
-        tree = cls.__new__(cls)
-        tree._become(fields, arrays)
-        if tree._state is not None:
-            check_state(tree._state, thorough=thorough)
-            tree._check_bound()
-            tree._eviction.restore(arrays, tree._state)
-        return tree
-
-    def _become(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        n_threads = take(fields, "n_threads", int, type(None))
-        ContextualMemoryTree.__init__(self, **take(fields, "options", dict), n_threads=n_threads, random_state=0)
-        self._streams, self._state = state_of(fields, arrays, self._options)
-
-    def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        state = self._state
-        if state is None:
-            return tree_contents(self._named_options(), self._n_threads, self._streams, None)
-        with self._guard.instant:  # exploring queries draw numbers, and others take note, while the tree is saved
-            state = state._replace(streams=state.streams.copy())
-            noted = self._eviction.contents(state)
-        fields, arrays = tree_contents(self._named_options(), self._n_threads, self._streams, state)
-        return fields, arrays | noted
-
-    @changes  # of which there are none, but others must wait
-    def __getstate__(self) -> dict[str, Any]:
-        fields, arrays = self._contents()
-        return {"fields": fields, "arrays": {name: array.copy() for name, array in arrays.items()}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        arrays = {name: writeable(array) for name, array in state["arrays"].items()}
-        self._become(state["fields"], arrays)
-        if self._state is not None:
-            self._eviction.restore(arrays, self._state)
-
-    # How
+        self._compact(bool(copies))
 
     def _named_options(self) -> dict[str, Any]:
         """Return the options as the constructor takes them."""
@@ -891,106 +486,11 @@ class ContextualMemoryTree:
         }
         return self._options | losses | self._bound
 
-    def _allocated(self) -> State:
-        assert self._state is not None
-        return self._state
-
-    def _new_generator(self) -> np.random.Generator:
-        """Return a generator of random numbers that goes on from the trees' own randomness."""
-        return np.random.Generator(np.random.PCG64(self._draw_word()))
-
-    def _new_eviction(self) -> Eviction:
-        return new_eviction(self._bound["eviction"], bounded=self._bound["max_memories"] is not None)
-
-    def _draw_word(self) -> int:
-        """Return 64 bits of the random stream that queries draw from."""
-        with self._guard.instant:
-            streams = self._allocated().streams
-            return int(draw_word(streams, streams.size - 1))
-
     def _check_rows(self, X: Any) -> Rows:
-        return self._rows_for(self._state, X)
-
-    def _rows_for(self, state: State | None, X: Any) -> Rows:
-        """Return rows of the form and width that a state has."""
+        """Return rows of the form and the width of the keys stored, if there are any."""
+        state = self._state
         n_threads = self._most_threads()
         if state is None:
             return check_rows(X, n_threads=n_threads)
         sparse, n_features = state.parameters.sparse, state.parameters.n_features
         return check_rows(X, sparse=sparse, n_features=n_features, n_threads=n_threads)
-
-    def _slots(self, ids: np.ndarray) -> np.ndarray:
-        slots = np.full(ids.size, -1, np.int64)
-        if self._state is not None:
-            find_slots(self._state.keys, ids, slots)
-        return slots
-
-    def _most_threads(self) -> int:
-        return self._n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-
-    def _threads_for(self, n_rows: int) -> int:
-        return max(1, min(self._most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
-
-    def _in_steps(self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None]) -> None:
-        """Have ``work`` done on the rows ``0 .. n``, step by step."""
-        steps = Steps(0, n)
-        with progress_bar(n, unit, progress) as report, workers(self._threads_for(n)) as run:
-
-            def take_step(start: int, stop: int) -> None:
-                work(start, stop, run)
-
-            for start, stop in steps:
-                self._guard.step(partial(steps.take, take_step, start, stop))
-                report(stop - start)
-
-    def _on_trees(self, work: Callable[[State, int, int], int]) -> Callable[[int, int, Workers], None]:
-        return lambda start, stop, run: self._on_each_tree(work, stop, run)
-
-    def _on_each_tree(
-        self, work: Callable[[State, int, int], int], stop: int, run: Workers, n_memories: int | None = None
-    ) -> None:
-        """Have every tree do ``work`` up to row ``stop``, giving it room as often as it runs out.
-
-        Trees write to no memory but their own, so they work side by side; arrays grow while none does. They may have to
-        hold ``n_memories`` before long.
-        """
-        waiting = list(range(self._allocated().parameters.n_trees))
-        try:
-            while waiting:
-                state = self._allocated()
-                statuses = run(lambda t: work(state, t, stop), waiting)  # noqa: B023
-                waiting = [t for t, status in zip(waiting, statuses, strict=True) if status != DONE]
-                for status in sorted(set(statuses) - {DONE}):
-                    self._state = with_more(self._allocated(), status, n_memories or self.n_memories)
-        except BaseException:
-            for t in range(self._allocated().parameters.n_trees):
-                undo_move(self._allocated(), t)
-            raise
-
-    @changes
-    def _put_right(self, first: int | None = None) -> None:
-        """Undo what is left of changes that were broken off, even while they were being undone.
-
-        Forget the memories from slot ``first`` on too, which were the last to come, and their ids.
-        """
-        if self._state is None:
-            return
-        for t in range(self._allocated().parameters.n_trees):
-            undo_move(self._allocated(), t)
-        placed = int(self._allocated().counters[:, COUNT].min())
-        first = placed if first is None else min(first, placed)
-        if first < self.n_memories:
-            self._take_back(first)
-
-    def _take_back(self, first: int) -> None:
-        """Forget the memories from slot ``first`` on, and their ids; what routers learned from them stays."""
-        state = self._allocated()
-
-        def take_back(slot: int) -> None:
-            for t in range(state.parameters.n_trees):
-                remove_slots_from(state, t, slot)
-            drop_keys_from(state, slot)
-
-        self._guard.step(partial(self._eviction.taken_back, first))
-        for slot in reversed(range(first, self.n_memories, _REMOVALS_IN_A_STEP)):
-            self._guard.step(partial(take_back, slot))

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import needs_jit
+from conftest import ROOT, needs_jit
 from sklearn.datasets import dump_svmlight_file
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, __version__
+from cmt_numba._warmup import KINDS
 from cmt_numba.cli._model_files import load_model
 from cmt_numba.evaluation import batch_evaluation, growing_batches, progressive_validation
-from cmt_numba.formats import open_data
+from cmt_numba.formats import FORMATS, open_data
 
 pytest.importorskip("typer")
 pytest.importorskip("rich")
@@ -28,6 +29,7 @@ pandas = pytest.importorskip("pandas")
 from typer.testing import CliRunner, Result  # noqa: E402
 
 from cmt_numba.cli._app import app  # noqa: E402
+from cmt_numba.cli._options import Format, Kind  # noqa: E402
 
 COMMANDS = ("fit", "evaluate", "query", "info")
 
@@ -320,6 +322,39 @@ def test_complaints_about_models(folder: Path, tmp_path: Path):
     assert "is truncated" in fail("info", model)
     CMTClassifier().save(model)
     assert "does not say how to read data" in fail("query", data, "-m", model)
+
+
+HELP = """
+import sys
+from cmt_numba.cli import main
+
+sys.argv = ["cmt-numba", "--help"]
+try:
+    main()
+finally:
+    print(sorted({"numba", "numpy", "scipy", "sklearn"} & set(sys.modules)))
+"""
+
+
+def test_help_imports_nothing_that_takes_long():
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "Contextual Memory Trees" in done.stdout
+    assert done.stdout.endswith("\n[]\n")
+
+
+def test_names_are_those_of_the_library():
+    """They are written down once more, for what knows them takes long to import."""
+    assert set(Format) == set(FORMATS)
+    assert tuple(Kind) == KINDS
+
+
+def test_warmup_asks_for_what_is_wanted(monkeypatch: pytest.MonkeyPatch):
+    asked: list[Any] = []
+    monkeypatch.setattr("cmt_numba._warmup.warmup", lambda kinds, **options: asked.append((kinds, options)))
+    assert run("warmup", "tree", "--jobs", "2", "--no-progress").exit_code == 0
+    assert run("warmup").exit_code == 0
+    assert asked == [(["tree"], {"n_jobs": 2, "progress": False}), (list(KINDS), {"n_jobs": None, "progress": None})]
+    assert run("warmup", "forest").exit_code == 2
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,4 +1,4 @@
-"""Interrupts while kernels are compiled."""
+"""How kernels are compiled: interrupts meanwhile, what is said of it, and what if Numba is not as it was."""
 
 import os
 import signal
@@ -7,16 +7,24 @@ import sys
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import needs_jit
+from numba import njit
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 
-from cmt_numba._jit import uninterrupted
+from cmt_numba._forest.sparse_weights import table_bits
+from cmt_numba._jit import as_python, inner, inner_exported, uninterrupted
+from cmt_numba._jit.inlining import part_compiler
+from cmt_numba._jit.notice import Notice
 
 INTERRUPTED = """
-import signal, sys
+import logging, signal, sys
 import numpy as np
 from cmt_numba._forest.lru_list import new_recency, put_last
 
+logging.getLogger("cmt_numba").setLevel(logging.ERROR)  # on a busy machine, to compile takes long
 recency = new_recency(np.arange(5), 8)
 
 
@@ -84,3 +92,85 @@ def test_handlers_stay_as_they_are():
         assert seen[2:] == ["in a thread"]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@needs_jit
+def test_functions_of_kernels_are_not_for_python():
+    with pytest.raises(TypeError, match=r"as_python\(table_bits\)"):
+        table_bits(3)
+    assert as_python(table_bits)(3) == 4
+
+
+def first_of(array: Any) -> Any:
+    return array[0]
+
+
+@needs_jit
+def test_functions_that_only_kernels_call_are_not_compiled_by_themselves():
+    part = inner(first_of)
+    assert njit(lambda array: part(array) + 1)(np.arange(3) + 5) == 6
+    assert type(part.overloads[part.signatures[0]].library).__name__ == "PartLibrary"
+
+
+@needs_jit
+def test_numba_may_change(monkeypatch: pytest.MonkeyPatch):
+    """What is no longer as expected is compiled as Numba does by default."""
+
+    def gone() -> Any:
+        raise ImportError("cannot import name '_dynfunc'")
+
+    assert part_compiler(gone) is Compiler
+    finalize = JITCodeLibrary._finalize_dynamic_globals
+
+    def changed(library: Any) -> None:
+        if hasattr(library, "optimized"):
+            raise AttributeError("module")
+        finalize(library)
+
+    monkeypatch.setattr(JITCodeLibrary, "_finalize_dynamic_globals", changed)
+    part = inner(first_of)
+    assert njit(lambda array: part(array) + 2)(np.arange(3) + 5) == 7
+    assert type(part.overloads[part.signatures[0]].library) is JITCodeLibrary
+
+
+def test_notice_is_given_once_and_only_if_it_takes_long(caplog: pytest.LogCaptureFixture):
+    given = threading.Event()
+    caplog.handler.addFilter(lambda record: given.set() or True)  # type: ignore[func-returns-value]
+
+    quick = Notice("quick", patience=3600.0)
+    with quick.around(lambda: True):
+        pass
+    slow = Notice("slow", patience=0.001)
+    for _ in range(2):
+        with slow.around(lambda: True):
+            assert given.wait(60.0)
+    asked = threading.Event()
+    loading = Notice("loading", patience=0.001)
+    with loading.around(lambda: asked.set()):  # type: ignore[arg-type,return-value]
+        assert asked.wait(60.0)
+    assert [(record.name, record.levelname, record.message) for record in caplog.records] == [
+        ("cmt_numba", "WARNING", "slow")
+    ]
+
+
+@needs_jit
+def test_notice_of_a_first_call(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    """The notice is wanted as soon as it is certain that there is nothing to load."""
+    wanted: list[bool] = []
+
+    class Recorder(Notice):
+        def around(self, condition: Any) -> Any:
+            wanted.append(condition())
+            context = super().around(condition)
+            self.condition = condition
+            return context
+
+    recorder = Recorder("", patience=3600.0)
+    monkeypatch.setattr("cmt_numba._jit.decorators.compiling", recorder)
+    function = inner_exported(first_of)
+    assert function(np.arange(3)) == 0
+    assert wanted == [False]
+    assert recorder.condition()
+    function(np.arange(3))
+    assert len(wanted) == 1
+    assert caplog.get_records("call") == []

@@ -22,7 +22,7 @@ from conftest import EVERY_LEAF, ROOT, needs_jit
 from sklearn.base import clone
 from stress_threads import Stress
 
-import cmt_numba.tree
+import cmt_numba._engine.forest
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._concurrency.guard import Guard
 from cmt_numba._concurrency.workers import Steps
@@ -390,7 +390,7 @@ def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error
         ("compacted", lambda: tree.compact()),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(cmt_numba.tree, name, fail)
+            patch.setattr(cmt_numba._engine.forest, name, fail)
             with pytest.raises(error):
                 change()
     other = started(lambda: tree.remove(tree.insert(keys)))

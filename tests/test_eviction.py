@@ -9,8 +9,9 @@ import pytest
 from conftest import EVERY_LEAF, needs_jit
 from test_tree import Failure, assert_holds
 
+import cmt_numba._engine.driver
+import cmt_numba._engine.forest
 import cmt_numba._forest.eviction
-import cmt_numba.tree
 from cmt_numba import ContextualMemoryTree, InvariantError
 from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
 from cmt_numba._forest.lru_list import LAST, LENGTH
@@ -29,13 +30,13 @@ def bounded(most: int, eviction: str, **options: Any) -> ContextualMemoryTree:
 @pytest.mark.parametrize("lengths", [[1] * 60, [25, 10, 25], [60], [50, 10]], ids=["one by one", "some", "all", "full"])
 def test_never_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch, keys: Any, eviction: str, lengths: list[int]):
     tree, sizes = bounded(50, eviction), []
-    real = cmt_numba.tree.insert_slots
+    real = cmt_numba._engine.forest.insert_slots
 
     def counted(state: Any, t: int, stop: int) -> int:
         sizes.append(stop)
         return int(real(state, t, stop))
 
-    monkeypatch.setattr(cmt_numba.tree, "insert_slots", counted)
+    monkeypatch.setattr(cmt_numba._engine.forest, "insert_slots", counted)
     first = 0
     for length in lengths:
         ids = tree.insert(keys[first : first + length])
@@ -193,7 +194,7 @@ def test_a_failure_forgets_none_but_those_that_had_to_go(
     tree.insert(keys[300:600])
     failure = Failure(n, error)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba.tree, "with_more", failure)
+        patch.setattr(cmt_numba._engine.driver, "with_more", failure)
         with pytest.raises(error):
             tree.insert(keys[1000:3000])
     assert failure.raised

@@ -41,8 +41,8 @@ def broken_off(monkeypatch: pytest.MonkeyPatch, estimator: Any, case: Case) -> N
 
     with monkeypatch.context() as patch:
         patch.setattr(type(estimator), "_recover", fail)
-        patch.setattr(type(estimator.forest_), "_put_right", fail)
-        after = "_teach_rows" if isinstance(estimator, CMTClassifier) else "remove"
+        patch.setattr(type(estimator.forest_), "_roll_back", fail)
+        after = "_teach_rows" if isinstance(estimator, CMTClassifier) else "_remove_ids"
         patch.setattr(type(estimator.forest_), after, fail)
         with pytest.raises(KeyboardInterrupt):
             case.change(estimator)

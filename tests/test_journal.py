@@ -22,7 +22,6 @@ from kill_journal import FORMS, change, kill_changes, new_tree, same
 from saved import dense_rows, sparse_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
-from cmt_numba import tree as tree_module
 from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba._forest.hits import Hits
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError, _folder
@@ -519,7 +518,7 @@ def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyP
     def interrupt(*_: Any) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tree_module, "insert_slots", interrupt)
+    monkeypatch.setattr("cmt_numba._engine.forest.insert_slots", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tree.insert(dense_rows(5, 8))
     monkeypatch.undo()
@@ -718,7 +717,8 @@ def _with_the_tree_of_its_beginning(folder: Path) -> None:
     contents = read_object(folder / "tree-1.cmt", ("ContextualMemoryTree",), mmap=False)
     fields, arrays = ContextualMemoryTree()._contents()
     fields |= {"journal": contents.fields["journal"]}
-    write_object(folder / "tree-1.cmt", Contents("ContextualMemoryTree", fields, arrays))
+    forged = Contents("ContextualMemoryTree", fields, arrays)
+    write_object(folder / "tree-1.cmt", lambda: forged, lambda _: None)
 
 
 def _empty_but_for_a_draw(folder: Path) -> None:

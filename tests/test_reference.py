@@ -11,8 +11,7 @@ from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
 from cmt_numba._forest.rng import draw_word
 from cmt_numba._forest.scorer import _WIDEST_DIRECT
-from cmt_numba._forest.sparse_weights import find_cell
-from cmt_numba._forest.state import LEFT, NONE, RIGHT, ROOT
+from cmt_numba._forest.state import LEFT, NONE, RIGHT, ROOT, SMALLEST_TABLE_BITS
 from cmt_numba.tree import ROUTER_LOSSES, SCORER_LOSSES
 
 N_FEATURES = 6
@@ -97,10 +96,10 @@ def routers_of(tree: ContextualMemoryTree, t: int) -> dict[str, np.ndarray]:
         if not state.parameters.sparse:
             router[:, :d] = state.routers.weights[t, node * 2 * d : (node + 1) * 2 * d].reshape(2, d)
         elif record["table_bits"] > 0:
-            for feature in range(d):
-                cell = find_cell(state, t, node, feature)
-                if cell >= 0:
-                    router[:, feature] = state.routers.table[["weight", "square"]][t, cell].tolist()
+            start = int(record["table_start"]) << SMALLEST_TABLE_BITS
+            for cell in state.routers.table[t, start : start + (1 << int(record["table_bits"]))]:
+                if cell["feature"] != NONE:
+                    router[:, cell["feature"]] = cell["weight"], cell["square"]
         routers[name] = router
     return routers
 

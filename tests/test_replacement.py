@@ -8,7 +8,8 @@ import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
 from test_tree import FAILURES, Failure, assert_holds, drop_spare_room
 
-import cmt_numba.tree
+import cmt_numba._engine.driver
+import cmt_numba._engine.forest
 from cmt_numba import CMTRetriever, ContextualMemoryTree
 
 
@@ -121,7 +122,7 @@ def test_a_failure_part_way_loses_no_memory(
     ids = tree.insert(keys[:1000])
     failure = Failure(n, error)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba.tree, "with_more", failure)
+        patch.setattr(cmt_numba._engine.driver, "with_more", failure)
         with pytest.raises(error):
             replace_over_and_over(tree, ids, keys[1000:])
     assert failure.raised
@@ -139,7 +140,7 @@ def test_no_room_for_the_new_keys(monkeypatch: pytest.MonkeyPatch, sparse_keys: 
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba.tree, "with_room_for_keys", fail)
+        patch.setattr(cmt_numba._engine.forest, "with_room_for_keys", fail)
         with pytest.raises(MemoryError):
             tree.replace(ids, sparse_keys[100:200])
     assert_holds(tree, ids, sparse_keys[:100])
@@ -230,7 +231,7 @@ def test_a_failure_leaves_the_old_values(monkeypatch: pytest.MonkeyPatch, dense_
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(retriever.forest_, "insert", fail)
+        patch.setattr(retriever.forest_, "_insert_rows", fail)
         with pytest.raises(MemoryError):
             retriever.set_values([4, 5], dense_keys[40:42])
     np.testing.assert_array_equal(retriever.values(np.arange(20)), dense_keys[20:40])

@@ -26,7 +26,7 @@ from cmt_numba._heads.label_scorers import (
     without_digest,
 )
 from cmt_numba._heads.multiclass_svm import learn_labels, margin_wanted, measure_gaps, new_duals
-from cmt_numba._jit import inner, kernel
+from cmt_numba._jit import as_python, inner, kernel
 from cmt_numba._validation import check_rows
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -59,7 +59,7 @@ def path_to(state: State, t: int, leaf: int) -> list[tuple[int, int]]:
         if place < 0:
             return [] if ~place == leaf else None
         for side in (0, 1):
-            below = search(int(child_of(state, t, place, side)))
+            below = search(int(as_python(child_of)(state, t, place, side)))
             if below is not None:
                 return [(place, side), *below]
         return None
@@ -142,7 +142,7 @@ def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba.tree.with_more", fail)
+        patch.setattr("cmt_numba._engine.driver.with_more", fail)
         with pytest.raises(MemoryError):
             tree.teach(rows, np.arange(200) % 60)
     assert (state_of(tree).counters[:, TAUGHT_FROM] != NONE).any()
@@ -200,10 +200,10 @@ def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes
     head = with_labels(new_head(parameters), check_rows(form(np.eye(d))))
     questions, order = Questions(checked, checked), np.arange(len(rows))
     duals = new_duals(1.0, np.bincount(labels, minlength=d)[labels])
-    measure_gaps(state, head, questions, order, labels, ALL_LABELS)
+    measure_gaps(state, head, questions, order, labels, ALL_LABELS, duals)
     for _ in range(n_passes):
         head.counters[0, NEXT_ROW] = 0
-        while learn_labels(state, head, questions, order, labels, order.size, ALL_LABELS, duals) != DONE:
+        while learn_labels(state, head, questions, order, labels, order.size, ALL_LABELS, duals, False) != DONE:
             head = with_more_cells(head)
     return head, state, questions
 

@@ -10,7 +10,8 @@ import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
 
-import cmt_numba.tree
+import cmt_numba._engine.driver
+import cmt_numba._engine.forest
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.allocation import resized
 from cmt_numba._forest.state import LEAVES_END, NONE, TABLES_END
@@ -152,7 +153,7 @@ class Failure:
     """Stands in for ``with_more``: works until call ``n`` and raises there."""
 
     def __init__(self, n: int, error: type[BaseException]) -> None:
-        self.real = cmt_numba.tree.with_more
+        self.real = cmt_numba._engine.driver.with_more
         self.left, self.error, self.raised = n, error, False
 
     def __call__(self, *arguments: Any) -> Any:
@@ -190,7 +191,7 @@ def test_failing_insert(
     ids = tree.insert(keys[:100])
     failure = Failure(n, error)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba.tree, "with_more", failure)
+        patch.setattr(cmt_numba._engine.driver, "with_more", failure)
         with pytest.raises(error):
             tree.insert(keys[100:])
     assert failure.raised
@@ -209,7 +210,7 @@ def test_failing_first_insert(monkeypatch: pytest.MonkeyPatch, n: int, error: ty
     keys = np.random.default_rng(0).normal(size=(1000, 6))
     tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba.tree, "with_more", Failure(n, error))
+        patch.setattr(cmt_numba._engine.driver, "with_more", Failure(n, error))
         with pytest.raises(error):
             tree.insert(keys)
     tree.check_invariants()
@@ -249,7 +250,7 @@ def test_failing_reroutes(
     drop_spare_room(tree)
     failure = Failure(n, error)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba.tree, "with_more", failure)
+        patch.setattr(cmt_numba._engine.driver, "with_more", failure)
         with pytest.raises(error):
             tree.update(queries, hits, np.ones(500)) if operation == "update" else tree.reroute(10_000)
     assert failure.raised
@@ -266,7 +267,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
     keys = np.random.default_rng(0).normal(size=(3000, 6))
     tree = ContextualMemoryTree(n_trees=3, n_threads=2, random_state=0)
     ids = tree.insert(keys[:200])
-    real = cmt_numba.tree.insert_slots
+    real = cmt_numba._engine.forest.insert_slots
 
     def interrupted(state: Any, t: int, stop: int) -> int:
         if t == 1:
@@ -274,7 +275,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
         return int(real(state, t, stop))
 
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba.tree, "insert_slots", interrupted)
+        patch.setattr(cmt_numba._engine.forest, "insert_slots", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tree.insert(keys[200:])
     assert_holds(tree, ids, keys[:200])

@@ -138,8 +138,8 @@ def test_too_many_features():
 
 
 def test_too_many_memories(tree: ContextualMemoryTree, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cmt_numba.tree.MOST_MEMORIES", 62)
-    with nothing_changes(tree), pytest.raises(ValueError, match="X has 3 rows, but there is room for 2 more memories"):
+    monkeypatch.setattr("cmt_numba._engine.forest.MOST_MEMORIES", 62)
+    with nothing_changes(tree), pytest.raises(ValueError, match="X must have at most 2 rows, not 3"):
         tree.insert(np.ones((3, WIDTH)))
 
 

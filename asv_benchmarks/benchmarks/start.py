@@ -20,6 +20,25 @@ X = numpy.random.default_rng(0).normal(size=(100, 16))
 cmt_numba.CMTClassifier(random_state=0).fit(X, numpy.arange(100) % 10).predict(X)
 """
 
+_FIRST_MULTILABEL = """
+import numpy, cmt_numba
+X = numpy.random.default_rng(0).normal(size=(100, 16))
+cmt_numba.CMTMultilabelClassifier(random_state=0).fit(X, numpy.arange(1000).reshape(100, 10) % 7 < 2).predict(X)
+"""
+
+_FIRST_VALUES = """
+import numpy, cmt_numba
+X = numpy.random.default_rng(0).normal(size=(100, 16))
+cmt_numba.CMTRetriever(random_state=0).fit(X, X[:, :4]).predict(X)
+"""
+
+_PROGRAMS = {
+    "insert and query": _FIRST_CALLS,
+    "classifier": _FIRST_FIT,
+    "multilabel": _FIRST_MULTILABEL,
+    "retriever": _FIRST_VALUES,
+}
+
 
 class Start:
     """Times of new processes that find compiled kernels on disk."""
@@ -49,13 +68,13 @@ class Start:
 class Compile:
     """Compilation of what the first calls of a process need; ``Start`` tells what is left of it the next time."""
 
-    params = (["insert and query", "fit and predict"],)
+    params = (list(_PROGRAMS),)
     param_names = ("calls",)
     timeout = 600
 
     def track_cold_start(self, calls: str) -> float:
         """Return how long a process takes to import and to make these calls with an empty cache."""
-        program = {"insert and query": _FIRST_CALLS, "fit and predict": _FIRST_FIT}[calls]
+        program = _PROGRAMS[calls]
         with tempfile.TemporaryDirectory() as cache:
             start = time.perf_counter()
             environment = {**os.environ, "NUMBA_CACHE_DIR": cache}

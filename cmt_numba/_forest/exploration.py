@@ -46,8 +46,9 @@ def _path(state, t, place, n_steps, x):
 
 
 @inner
-def _explore_row(state, best, probe, rows, row, stream, exploration):
+def _explore_row(state, best, probe, rows, row, stream, hits):
     """Draw a tree and a place on the row's path there; take a random side at it, or random memories of the leaf."""
+    best, exploration = by_reference(best), hits.exploration
     x = row_of(rows, row)
     aim_probe(state, probe, x, True)
     best.n_found[0] = 0
@@ -58,6 +59,7 @@ def _explore_row(state, best, probe, rows, row, stream, exploration):
     exploration.tree[row] = t
     if drawn == n_nodes:
         _draw_members(state, best, probe, t, ~place, stream)
+        answer(state, best, row, hits)
         return
     node, _ = _path(state, t, root, drawn, x)
     side = random_below(stream, 0, 2)
@@ -67,6 +69,7 @@ def _explore_row(state, best, probe, rows, row, stream, exploration):
     exploration.probability[row] = 0.5
     place, _ = _path(state, t, child_of(state, t, node, side), all_the_way, x)
     scan_leaf(state, best, probe, t, ~place)
+    answer(state, best, row, hits)
 
 
 @inner
@@ -90,12 +93,11 @@ def explore_rows(state, rows, first, stop, epsilon, seed, hits):
 
     A row's random draws come from ``seed`` and its number, so rows may be divided among calls in any way.
     """
-    state = by_reference(state)
+    state, rows, hits = by_reference(state), by_reference(rows), by_reference(hits)
     probe = new_probe(state, longest_row(rows, first, stop))
     best = new_best(hits.ids.shape[1], state.members.shape[2])
     stream = _new_stream()
     for row in range(first, stop):
         if explores(seed, row, epsilon):
             stream[0] = _stream_of(seed, row)
-            _explore_row(state, best, probe, rows, row, stream, hits.exploration)
-            answer(state, best, row, hits)
+            _explore_row(state, best, probe, rows, row, stream, hits)

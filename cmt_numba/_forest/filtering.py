@@ -106,21 +106,22 @@ def leave_out_others(restriction, best):
 
 
 @inner
-def _score_slots(state, best, probe, rows, row, slots):
+def _score_slots(state, best, probe, rows, row, slots, hits):
+    best = by_reference(best)
     aim_probe(state, probe, row_of(rows, row), True)
     best.n_found[0] = 0
     for i in range(slots.size):
         if i + _KEYS_AHEAD < slots.size:
             prefetch_key(state, slots[i + _KEYS_AHEAD])
         offer_memory(state, best, score(state, probe, slots[i]), slots[i])
+    answer(state, best, row, hits)
 
 
 @kernel
 def score_slots(state, rows, first, stop, slots, hits):
     """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the rows of ``hits``."""
-    state = by_reference(state)
+    state, rows, hits = by_reference(state), by_reference(rows), by_reference(hits)
     probe = new_probe(state, longest_row(rows, first, stop))
     best = new_best(hits.ids.shape[1], 0)
     for row in range(first, stop):
-        _score_slots(state, best, probe, rows, row, slots)
-        answer(state, best, row, hits)
+        _score_slots(state, best, probe, rows, row, slots, hits)

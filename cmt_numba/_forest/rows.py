@@ -30,6 +30,16 @@ class Rows(NamedTuple):
         a, b = offsets[0], offsets[-1]
         return self._replace(values=self.values[a:b], indices=self.indices[a:b], offsets=offsets - a)
 
+    def take(self, which: np.ndarray) -> "Rows":
+        """Return copies of some rows, selected by an array of positions or a mask."""
+        if not self.sparse:
+            values = self.values.reshape(self.n_rows, self.n_features)[which]
+            offsets = np.arange(0, values.size + 1, self.n_features, dtype=np.int64)
+            return self._replace(values=values.reshape(-1), offsets=offsets)
+        offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[which])])
+        cells = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][which] - offsets[:-1], np.diff(offsets))
+        return self._replace(values=self.values[cells], indices=self.indices[cells], offsets=offsets)
+
 
 def as_matrix(rows: Rows) -> Any:
     """Return rows as a matrix: an array, or a sparse one in CSR form."""
@@ -86,6 +96,16 @@ def normalize_rows(values, offsets, first, stop, unit):
         for i in range(a, b):
             unit[i] = values[i] * scale
     return -1
+
+
+def rescaled(rows: Rows) -> Rows:
+    """Return rows scaled to unit length once more, which can change the last bit of a value.
+
+    Files and seeds of earlier versions depend on it: there, estimators scaled rows before the forest did so again.
+    """
+    unit = np.empty_like(rows.values)
+    normalize_rows(rows.values, rows.offsets, 0, rows.n_rows, unit)
+    return rows._replace(values=unit)
 
 
 @kernel

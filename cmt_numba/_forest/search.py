@@ -89,7 +89,8 @@ def _look_ahead(state, lanes, lane, frontier, x):
 @inner_merged
 def _take_step(state, lanes, lane, rows, n_leaves, restriction, hits):
     """Take a lane's next step with the row that it has begun with."""
-    frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
+    best = by_reference(best_at(lanes.bests, lane))
+    frontier, probe = frontier_at(lanes.frontiers, lane), probe_at(lanes.probes, lane)
     here, step, x = frontier.here[0], lanes.step[lane], row_of(rows, lanes.row[lane])
     arrived = False
     if step == _ROUTE:
@@ -129,7 +130,8 @@ def _next_row(row, stop, epsilon, seed):
 
 @inner_called
 def _answer_rows(state, lanes, rows, first, stop, n_leaves, restriction, epsilon, seed, hits):
-    state = by_reference(state)
+    state, lanes, rows = by_reference(state), by_reference(lanes), by_reference(rows)
+    restriction, hits = by_reference(restriction), by_reference(hits)
     row, n_busy = first, lanes.row.size
     while n_busy > 0:
         for lane in range(lanes.row.size):

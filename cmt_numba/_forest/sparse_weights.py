@@ -10,7 +10,7 @@ tables start at multiples of the smallest one, and counted in those a start fits
 
 import numpy as np
 
-from .._jit import inner
+from .._jit import by_reference, by_value, inner, inner_called
 from .key_store import key_of
 from .rows import hash_feature
 from .state import CELLS_WANTED, FREE_TABLES, NONE, SMALLEST_TABLE_BITS, TABLES_END
@@ -101,9 +101,10 @@ def find_cell(state, t, node, feature):
     return _find(state.routers.table, t, table_start(state, t, node), bits, np.int64(feature))
 
 
-@inner
+@inner_called
 def _enlarge_table(state, t, node, bits):
     """Move the node's router into a larger table; return whether there was room."""
+    state = by_reference(state)
     record, table = state.nodes[t, node], state.routers.table
     start = _take_table(state, t, bits)
     if start == NONE:
@@ -146,7 +147,7 @@ def locate_cells(state, t, node, x, cells):
         return True
     used = record["table_used"] + n_missing
     bits = table_bits(used)
-    if bits > record["table_bits"] and not _enlarge_table(state, t, node, bits):
+    if bits > record["table_bits"] and not _enlarge_table(by_value(state), t, node, bits):
         return False
     for i in range(x.a, x.b):
         cell = find_cell(state, t, node, x.indices[i])

@@ -19,7 +19,7 @@ def update_scorer(state, rows, hits, rewards):
 
     Left out are memories that have gone, and rows that explored an internal node: their rewards are the router's.
     """
-    state = by_reference(state)
+    state, rows, hits = by_reference(state), by_reference(rows), by_reference(hits)
     n_rows = rows.offsets.size - 1
     probe = new_probe(state, longest_row(rows, 0, n_rows))
     comparison = new_comparison(state, rewards.shape[1])
@@ -78,7 +78,7 @@ def update_tree(state, t, rows, hits, rewards, stop):
 
     Goes on from the row in the tree's counters. Records of nodes that have gone are passed over.
     """
-    state = by_reference(state)
+    state, rows, hits = by_reference(state), by_reference(rows), by_reference(hits)
     counters = state.counters
     work = new_workspace(max(longest_key(state), longest_row(rows, 0, rows.offsets.size - 1)))
     while True:

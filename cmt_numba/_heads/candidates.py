@@ -166,6 +166,7 @@ def drop_candidate(candidates, i):
 @inner
 def _answer_row(state, head, candidates, questions, row, labels, scores):
     """Write the best labels of a row and their scores, the best first; return how many labels were looked at."""
+    candidates = by_reference(candidates)
     find_candidates(state, head, candidates, questions, row)
     for rank in range(min(labels.shape[1], candidates.n_found[0])):
         best = best_of(candidates, NONE)
@@ -178,25 +179,42 @@ def _answer_row(state, head, candidates, questions, row, labels, scores):
 @kernel
 def score_labels(state, head, questions, first, stop, effort, labels, scores, n_touched):
     """Write the best labels of the rows ``first .. stop``, their scores and how many labels were looked at."""
-    state = by_reference(state)
-    head = by_reference(head)
+    state, head, questions = by_reference(state), by_reference(head), by_reference(questions)
     candidates = new_candidates(state, head, questions, effort, 0)
     for row in range(first, stop):
         n_touched[row] = _answer_row(state, head, candidates, questions, row, labels, scores)
 
 
+@inner
+def _list_rivals_of(state, head, candidates, questions, row, rivals):
+    candidates = by_reference(candidates)
+    n_common = _find_labels(state, head, candidates, questions, row)
+    n = min(candidates.n_found[0] - n_common, rivals.shape[1])
+    for i in range(rivals.shape[1]):
+        rivals[row, i] = candidates.labels[n_common + i] if i < n else NONE
+
+
 @kernel
 def list_rivals(state, head, questions, first, stop, effort, rivals):
     """Write the labels, but for common ones, that come into question for the rows ``first .. stop``, then NONE."""
-    state = by_reference(state)
-    head = by_reference(head)
+    state, head, questions = by_reference(state), by_reference(head), by_reference(questions)
     candidates = new_candidates(state, head, questions, effort, 0)
     for row in range(first, stop):
-        n_common = _find_labels(state, head, candidates, questions, row)
-        n = min(candidates.n_found[0] - n_common, rivals.shape[1])
-        for i in range(n):
-            rivals[row, i] = candidates.labels[n_common + i]
-        rivals[row, n:] = NONE
+        _list_rivals_of(state, head, candidates, questions, row, rivals)
+
+
+@inner
+def _list_row(state, head, candidates, questions, row, lowest, end, labels, scores):
+    """List the labels of a row from ``end`` on; return where they end, NONE if there is no room."""
+    candidates = by_reference(candidates)
+    find_candidates(state, head, candidates, questions, row)
+    for i in range(candidates.n_found[0]):
+        if candidates.scores[i] > lowest:
+            if end == labels.size:
+                return NONE
+            labels[end], scores[end] = candidates.labels[i], candidates.scores[i]
+            end += 1
+    return end
 
 
 @kernel
@@ -205,17 +223,12 @@ def list_labels(state, head, questions, first, stop, effort, lowest, ends, label
 
     Writes where each row's labels end to ``ends``, and returns the row that it got to, ``stop`` if all are listed.
     """
-    state = by_reference(state)
-    head = by_reference(head)
+    state, head, questions = by_reference(state), by_reference(head), by_reference(questions)
     candidates = new_candidates(state, head, questions, effort, 0)
     end = 0
     for row in range(first, stop):
-        find_candidates(state, head, candidates, questions, row)
-        for i in range(candidates.n_found[0]):
-            if candidates.scores[i] > lowest:
-                if end == labels.size:
-                    return row
-                labels[end], scores[end] = candidates.labels[i], candidates.scores[i]
-                end += 1
+        end = _list_row(state, head, candidates, questions, row, lowest, end, labels, scores)
+        if end == NONE:
+            return row
         ends[row] = end
     return stop

@@ -75,7 +75,8 @@ def _scan_label(examples, best, probe, label, label_score):
 
 
 @inner
-def _nearest_row(state, head, examples, candidates, best, questions, row, n_labels):
+def _nearest_row(state, head, examples, candidates, best, questions, row, n_labels, hits):
+    candidates, best = by_reference(candidates), by_reference(best)
     find_candidates(state, head, candidates, questions, row)
     best.n_found[0] = 0
     n_scanned = 0
@@ -84,6 +85,7 @@ def _nearest_row(state, head, examples, candidates, best, questions, row, n_labe
         _scan_label(examples, best, candidates.probe, candidates.labels[i], candidates.scores[i])
         drop_candidate(candidates, i)
         n_scanned += 1
+    answer(examples, best, row, hits)
 
 
 @kernel
@@ -92,10 +94,9 @@ def nearest_rows(state, head, examples, questions, first, stop, effort, n_labels
 
     More labels are looked at where these have too few examples.
     """
-    state = by_reference(state)
-    head = by_reference(head)
+    state, head, examples = by_reference(state), by_reference(head), by_reference(examples)
+    questions, hits = by_reference(questions), by_reference(hits)
     candidates = new_candidates(state, head, questions, effort, 0)
     best = new_best(hits.ids.shape[1], 0)
     for row in range(first, stop):
-        _nearest_row(state, head, examples, candidates, best, questions, row, n_labels)
-        answer(examples, best, row, hits)
+        _nearest_row(state, head, examples, candidates, best, questions, row, n_labels, hits)

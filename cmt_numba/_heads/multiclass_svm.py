@@ -12,9 +12,9 @@ import numpy as np
 from .._forest.linear_model import adagrad_step, add_row, locate, new_workspace
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import probed_dot
-from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_FULL
+from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_FULL, State
 from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
-from .candidates import best_of, find_candidates, new_candidates, place_of
+from .candidates import Effort, Questions, best_of, find_candidates, new_candidates, place_of
 from .label_scorers import LOGISTIC, MIRA, SOFTMAX, Head
 
 _GAPS_IN_A_MARGIN = 1.4
@@ -59,6 +59,20 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray) -> Duals:
     )
 
 
+def measure_gaps(
+    state: State,
+    head: Head,
+    questions: Questions,
+    order: np.ndarray,
+    labels: np.ndarray,
+    effort: Effort,
+    duals: Duals,
+) -> None:
+    """Measure the gaps of rows in the given order, until enough are known for good."""
+    head.counters[0, NEXT_ROW] = 0
+    learn_labels(state, head, questions, order, labels, order.size, effort, duals, True)
+
+
 def margin_wanted(head: Head) -> float:
     """Return how far the score of the right label shall lie above that of every other."""
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
@@ -67,26 +81,13 @@ def margin_wanted(head: Head) -> float:
 _margin_wanted = inner(margin_wanted)
 
 
-@inner
-def _measure_row(state, head, candidates, questions, row, label):
-    find_candidates(state, head, candidates, questions, row)
-    right = place_of(head, candidates, questions, row, label)
+@inner_merged
+def _measure_gap(head, candidates, right):
+    """Count the gap between a row's right label and its best rival, if it has one."""
     rival = best_of(candidates, right)
     if rival != NONE:
         head.gaps[0] += 1.0
         head.gaps[1] += np.abs(candidates.scores[right] - candidates.scores[rival])
-
-
-@kernel
-def measure_gaps(state, head, questions, order, labels, effort):
-    """Measure the gaps of rows in the given order, until enough are known for good."""
-    state = by_reference(state)
-    head = by_reference(head)
-    candidates = new_candidates(state, head, questions, effort, 1)
-    for row in order:
-        if head.gaps[0] >= _GAPS_MEASURED:
-            break
-        _measure_row(state, head, candidates, questions, row, labels[row])
 
 
 @inner_allocating
@@ -211,10 +212,14 @@ def _ascend(head, candidates, x, right, row, duals, work):
 
 
 @inner
-def _learn_row(state, head, candidates, questions, row, label, duals, slopes, work):
-    """Learn from a row; return False if the head's tables must grow and there is no room."""
+def _learn_row(state, head, candidates, questions, row, label, duals, slopes, work, measuring):
+    """Learn from a row, or measure its gap; return False if the head's tables must grow and there is no room."""
+    candidates = by_reference(candidates)
     find_candidates(state, head, candidates, questions, row)
     right = place_of(head, candidates, questions, row, label)
+    if measuring:
+        _measure_gap(head, candidates, right)
+        return True
     x = row_of(questions.rows, row)
     if head.parameters.loss == MIRA:
         return _ascend(head, candidates, x, right, row, duals, work)
@@ -222,19 +227,22 @@ def _learn_row(state, head, candidates, questions, row, label, duals, slopes, wo
 
 
 @kernel
-def learn_labels(state, head, questions, order, labels, stop, effort, duals):
+def learn_labels(state, head, questions, order, labels, stop, effort, duals, measuring):
     """Train the head that row ``order[i]`` has the label ``labels[order[i]]``, up to ``i = stop``.
 
-    Goes on from the row in the head's counters.
+    Goes on from the row in the head's counters. If it is ``measuring``, it learns nothing but the gaps of the rows,
+    until enough are known for good. This is one kernel with learning as both compile the whole search for candidates.
     """
-    state = by_reference(state)
-    head = by_reference(head)
+    state, head, questions = by_reference(state), by_reference(head), by_reference(questions)
+    duals = by_reference(duals)
     candidates = new_candidates(state, head, questions, effort, 1)
     work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)
     while head.counters[0, NEXT_ROW] < stop:
+        if measuring and head.gaps[0] >= _GAPS_MEASURED:
+            break
         row = order[head.counters[0, NEXT_ROW]]
-        if not _learn_row(state, head, candidates, questions, row, labels[row], duals, slopes, work):
+        if not _learn_row(state, head, candidates, questions, row, labels[row], duals, slopes, work, measuring):
             return TABLES_FULL
         head.counters[0, NEXT_ROW] += 1
     return DONE

@@ -18,13 +18,15 @@ uses them and need no cache entry of their own:
   compiled at all, where one that is inlined is compiled by itself and once more in each function on the way up to the
   kernel. No kernel may call it itself, because arrays would be counted in it as in the kernel.
 - ``inner_exported`` is ``inner`` for the few that Python calls too. Of all others numba is told to leave out the
-  wrapper that Python would call, a third of what there is to compile: to call one from Python ends the process.
+  wrapper that Python would call, a third of what there is to compile: to call one from Python raises TypeError.
 - ``inner_allocating`` is for what a kernel calls once to make room to work in. It is merged into the kernel too.
 
 A function that Python calls is compiled, or taken from the cache, at its first call. An interrupt (Ctrl-C) that comes
 meanwhile is raised when this is done, after some seconds at most. For numba reads the lists of what it can compile by
 generators, once each. One that an exception leaves is at its end, and from then on every compilation in the process
 fails with ``RuntimeError: generator raised StopIteration``. Later calls are as fast as without.
+
+If something is compiled and that takes longer than a second, the logger "cmt_numba" says so once, as a warning.
 
 Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.
 """
@@ -37,8 +39,10 @@ from functools import partial
 from typing import Any
 
 from numba import njit
+from numba.core.registry import CPUDispatcher
 
 from .inlining import PartCompiler
+from .notice import compiling
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -63,25 +67,52 @@ def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             signal.raise_signal(signal.SIGINT)
 
 
+def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compile a function for arguments, or load it, and say so if it is compiled and that takes long."""
+    before = dispatcher.stats.cache_misses.total()
+    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before):
+        return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
+
+
 def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator as the one given, for functions that are compiled without an interrupt in between."""
 
     def decorated(function: Any) -> Any:
         dispatcher = decorate(function)
         if dispatcher is not function:  # numba is not told to leave functions as they are
-            dispatcher._compile_for_args = partial(uninterrupted, dispatcher._compile_for_args)
+            dispatcher._compile_for_args = partial(uninterrupted, partial(_with_notice, dispatcher))
+        return dispatcher
+
+    return decorated
+
+
+class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
+    """A function that only kernels call. There is nothing that Python could call: to try would end the process."""
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        name = self.py_func.__name__
+        raise TypeError(f"{name} is compiled into kernels only; as_python({name}) is what Python can call")
+
+
+def _called_by_kernels(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator as the one given, for functions that Python must not call."""
+
+    def decorated(function: Any) -> Any:
+        dispatcher = decorate(function)
+        if dispatcher is not function:
+            dispatcher.__class__ = _OnlyInKernels
         return dispatcher
 
     return decorated
 
 
 kernel = _called_by_python(njit(**_OPTIONS, cache=_CACHE))
-inner = njit(**_OPTIONS, **_UNWRAPPED, **_INLINED)
+inner = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED))
 inner_exported = _called_by_python(njit(**_OPTIONS, **_INLINED))
-inner_fastmath = njit(**_OPTIONS, **_UNWRAPPED, **_INLINED, fastmath=_FASTMATH)
-inner_called = njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED)
-inner_merged = njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED, inline="always")
-inner_allocating = njit(**_OPTIONS, **_UNWRAPPED, inline="always")
+inner_fastmath = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
+inner_called = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED))
+inner_merged = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED, inline="always"))
+inner_allocating = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, inline="always"))
 
 
 def as_python(function: Any) -> Any:

@@ -1,6 +1,7 @@
 """The commands and their help.
 
-What takes long to import, above all scikit-learn, is imported by the commands that need it: help comes at once.
+Modules that are slow to import, above all scikit-learn, are imported by the commands that need them, so that help is
+shown immediately.
 """
 
 from __future__ import annotations
@@ -15,23 +16,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from .._version import __version__
-from ..evaluation._plain import as_plain
-from ..formats import Batch, ReadOptions, open_data
-from ..formats._source import features_of
-from ..persistence._container import file_to_write
 from . import _options as given
-from ._model_files import Model, is_model, load_model, save_model
-from ._options import new_estimator, read_options
+from ._options import Kind, new_estimator, read_options
 from ._printing import printable
-from ._query import answers, write_csv, write_json, write_lines
-from ._streams import look_through, stream
+
+if TYPE_CHECKING:
+    from .. import evaluation
+    from ..formats import Batch, ReadOptions
 
 _WORDS = "cmt_numba.words"
 
@@ -124,9 +121,15 @@ def fit(
     cmt-numba fit news.csv --text title --text body --label topic --model news.cmt
     ```
     """
+    from rich.console import Console
+
     from ..evaluation import profile
     from ..evaluation._wording import profile_pairs
+    from ..formats import open_data
+    from ..persistence._container import file_to_write
+    from ._model_files import Model, save_model
     from ._show import show_pairs
+    from ._streams import look_through, stream
 
     file_to_write(model)
     source = open_data(data, read_options(data_format, task, features, bits, label, text, ignore, labels))
@@ -210,8 +213,13 @@ def evaluate(
     cmt-numba evaluate huge.svm --progressive --json -
     ```
     """
+    from rich.console import Console
+
     from .. import evaluation
+    from ..evaluation._plain import as_plain
+    from ..formats import open_data
     from ._show import show_result
+    from ._streams import look_through, stream
 
     for path in (report, json_file):
         _check_output(path)
@@ -292,6 +300,12 @@ def query(
     cmt-numba query new.svm --model my.cmt -k 5 --json > answers.jsonl
     ```
     """
+    from ..formats import open_data
+    from ..formats._source import features_of
+    from ._model_files import load_model
+    from ._query import answers, write_csv, write_json, write_lines
+    from ._streams import look_through, stream
+
     if as_json and as_csv:
         raise ValueError("--json and --csv cannot be combined; choose one")
     _check_output(output)
@@ -327,8 +341,14 @@ def info(
     cmt-numba info my.cmt --json
     ```
     """
+    from rich.console import Console
+
+    from ..evaluation._plain import as_plain
+    from ..formats import open_data
     from ._describe import describe_data, describe_model
+    from ._model_files import is_model, load_model
     from ._show import show_pairs
+    from ._streams import look_through, stream
 
     if is_model(path):
         described = describe_model(load_model(path))
@@ -345,6 +365,28 @@ def info(
         show_pairs(Console(), f"{path}: {name}", shown)
 
 
+@app.command()
+def warmup(
+    kinds: Annotated[
+        list[Kind] | None, typer.Argument(metavar="[KIND]...", help=f"{', '.join(Kind)}; by default all of them.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes; by default one for each processor.")
+    ] = None,
+    progress: given.Progress = None,
+) -> None:
+    """Compile now what the first calls would compile, as in the build of an image.
+
+    ```sh
+    cmt-numba warmup
+    cmt-numba warmup classifier --jobs 2
+    ```
+    """
+    from .. import warmup
+
+    warmup(kinds or list(Kind), n_jobs=jobs, progress=progress)
+
+
 def _shortened(value: Any) -> Any:
     from ..evaluation._wording import format_value
 
@@ -356,7 +398,9 @@ def _shortened(value: Any) -> Any:
 def _train_and_test(
     read: Any, options: ReadOptions, known: ReadOptions, test: Path | None, test_labels: Path | None, data: Path
 ) -> tuple[Batch, Batch | None]:
-    """Return the rows of both files, in the width of the wider."""
+    """Return the rows of both files with the same number of features."""
+    from ..formats import open_data
+
     if test is None:
         return read(), None
     beside = None if test_labels is None else str(test_labels)

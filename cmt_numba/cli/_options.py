@@ -5,13 +5,32 @@ from __future__ import annotations
 import ast
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..formats import FORMATS, ReadOptions
+if TYPE_CHECKING:
+    from ..formats import ReadOptions
 
-Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[misc]
+
+class Format(StrEnum):
+    """The formats that there are readers for."""
+
+    svmlight = "svmlight"
+    xc = "xc"
+    vw = "vw"
+    csv = "csv"
+    parquet = "parquet"
+    npz = "npz"
+
+
+class Kind(StrEnum):
+    """What can be compiled for, see :func:`cmt_numba.warmup`."""
+
+    tree = "tree"
+    classifier = "classifier"
+    multilabel = "multilabel"
+    retriever = "retriever"
 
 
 class Task(StrEnum):
@@ -138,7 +157,9 @@ def read_options(
     ignore: list[str] | None,
     labels: Path | None,
 ) -> ReadOptions:
-    """Return how to read a file."""
+    """Return the options for reading a file."""
+    from ..formats import ReadOptions
+
     return ReadOptions(
         format=data_format,
         task=task,

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._concurrency.guard import Guard, Guarded, changes
 from .._forest.structures import writeable
+from .._validation import Constraint
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, write_object
 from ._checks import check_parts
@@ -42,12 +43,12 @@ def changes_at_once(method: Method) -> Method:
         guard: Guard = self._guard
 
         def work() -> Any:
-            self._put_right()
+            self._roll_back()
             vars(self)[_MARK] = True
             try:
                 result = method(self, *args, **kwargs)
             except BaseException:
-                self._put_right()
+                self._roll_back()
                 raise
             vars(self).pop(_MARK, None)
             return result
@@ -73,7 +74,7 @@ def reads(method: Method) -> Method:
             try:
                 return guard.read(work)
             except _UnfinishedError:
-                guard.change(partial(guard.step, self._put_right))
+                guard.change(partial(guard.step, self._roll_back))
 
     return cast(Method, reading)
 
@@ -87,8 +88,23 @@ class SavableEstimator(Guarded):
     """
 
     _kind: ClassVar[str]
+    _constraints: ClassVar[dict[str, Constraint]]  # of each parameter
+    _fit_only: ClassVar[frozenset[str]]  # parameters without effect once there is a forest
 
-    def _put_right(self) -> None:
+    def _check_parameters(self) -> None:
+        """Check the parameters that can be set at any time."""
+        for name, constraint in self._constraints.items():
+            if name not in self._fit_only:
+                constraint.check(name, getattr(self, name))
+
+    def _check_all_parameters(self) -> None:
+        """Check all parameters."""
+        self._check_parameters()
+        for name, constraint in self._constraints.items():
+            if name in self._fit_only:
+                constraint.check(name, getattr(self, name))
+
+    def _roll_back(self) -> None:
         """Put right what a change that was broken off has left, if one was. May itself be broken off."""
         if _MARK in vars(self):
             if hasattr(self, "forest_"):
@@ -130,7 +146,7 @@ class SavableEstimator(Guarded):
     @changes  # of which there are none, but others must wait
     def __getstate__(self) -> dict[str, Any]:
         if _MARK in vars(self):
-            self._guard.step(self._put_right)
+            self._guard.step(self._roll_back)
         state: Any = super().__getstate__()
         # Whoever pickles it has not done so yet when other threads go on.
         state = {name: copy.deepcopy(value) for name, value in state.items() if name != _GUARD}
@@ -144,7 +160,7 @@ class SavableEstimator(Guarded):
     def _contents(self) -> Contents:
         """Return what the estimator is in a file."""
         if _MARK in vars(self):
-            self._guard.step(self._put_right)
+            self._guard.step(self._roll_back)
         return estimator_contents(self)
 
     @changes  # of which there are none, but others must wait

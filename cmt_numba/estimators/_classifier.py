@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from .._forest.hits import no_hits
-from .._forest.rows import Rows, as_matrix
+from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.candidates import Questions
 from .._heads.examples import (
@@ -24,12 +24,13 @@ from .._heads.examples import (
 )
 from .._heads.label_scorers import HEAD_LOSSES, with_examples_in_means
 from .._heads.multiclass_svm import learn_labels, margin_wanted, measure_gaps, new_duals
-from .._validation import check_choice, check_real, check_rows, check_wanted, sound, unmasked
+from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_rows, check_wanted, sound, unmasked
 from ._base import changes_at_once, reads
 from ._input import DTYPES
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._labels import check_unmixed, in_one_type
 
+METHODS = ("head", "neighbors")
 VOTES = ("uniform", "score")
 
 _LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
@@ -100,6 +101,14 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     """
 
     _kind = "CMTClassifier"  # of what is in a file
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        **LabelForest._constraints,
+        "loss": OneOf(HEAD_LOSSES),
+        "learning_rate": Real(0.0, 1e6, above=True),
+        "method": OneOf(METHODS),
+        "n_neighbors": Integer(1, MOST_WANTED),
+        "weights": OneOf(VOTES),
+    }
 
     def __init__(
         self,
@@ -228,11 +237,6 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_choice("loss", self.loss, HEAD_LOSSES)
-        check_real("learning_rate", self.learning_rate, 0.0, 1e6, above=True)
-        check_choice("method", self.method, ("head", "neighbors"))
-        check_choice("weights", self.weights, VOTES)
-        check_wanted("n_neighbors", self.n_neighbors, 0)
         if self.method == "neighbors" and not self.store_examples:
             raise ValueError('method must be "head" with store_examples=False, because neighbours are stored examples')
 
@@ -255,7 +259,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         questions = Questions(routed(rows), rows)
         self._begin_training()
         if self.loss == "mira" and known.any():
-            further = check_rows(as_matrix(rows)[known])
+            further = rescaled(rows.take(known))
             self.head_ = with_examples_in_means(self.head_, further, labels[known])
         self._teach_routers(questions.routed, labels, afresh=afresh)
         if self.n_head_passes > 0:
@@ -307,11 +311,11 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             # get further examples the gaps become smaller, and half of those measured make room for new ones.
             self.head_.gaps[:] *= 0.5
             self._n_measured = n_examples
-        measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort)
         duals = new_duals(self.aggressiveness, self._n_of_label[labels])
+        measure_gaps(state, self.head_, questions, self._orders.permutation(n_rows), labels, effort, duals)
 
         def learn(order: np.ndarray) -> int:
-            return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals))
+            return int(learn_labels(state, self.head_, questions, order, labels, order.size, effort, duals, False))
 
         self._train_in_passes(n_rows, duals.settled, learn)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from .._concurrency.workers import share_rows
 from .._forest.allocation import most_cells_in_use, with_tables
-from .._forest.rows import Rows, as_matrix, keep_heaviest, normalize_rows
+from .._forest.rows import Rows, as_matrix, keep_heaviest, rescaled
 from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_END
 from .._heads.candidates import Effort, Questions, score_labels
 from .._heads.label_scorers import (
@@ -27,10 +27,11 @@ from .._heads.label_scorers import (
     without_digest,
     without_negligible_weights,
 )
-from .._validation import check_integer, check_jobs, check_passes, check_real, check_rows
-from ..tree import ContextualMemoryTree
+from .._validation import Constraint, Flag, Integer, Optional, Real, check_jobs, check_rows
+from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import SavableEstimator
 from ._input import checked_matrix
+from ._options import FIT_ONLY, OF_ALL, PASSES
 
 # Labels that are looked at for a row.
 _FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
@@ -69,6 +70,16 @@ class LabelForest(SavableEstimator, BaseEstimator):
     """
 
     _lightest_listed = 0.0
+    _fit_only = FIT_ONLY | {"n_trees"}
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        **OF_ALL,
+        "n_candidates": Optional(Integer(1)),
+        "n_router_passes": PASSES,
+        "n_head_passes": PASSES,
+        "aggressiveness": Real(0.0, 1e6, above=True),
+        "leaf_multiplier": Optional(OPTIONS["leaf_multiplier"]),
+        "store_examples": Flag(),
+    }
 
     def __init__(
         self,
@@ -98,24 +109,6 @@ class LabelForest(SavableEstimator, BaseEstimator):
         self.store_examples = store_examples
         self.n_jobs = n_jobs
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        check_passes("n_router_passes", self.n_router_passes, 0)
-        check_passes("n_head_passes", self.n_head_passes, 0)
-        check_real("aggressiveness", self.aggressiveness, 0.0, 1e6, above=True)
-        if self.n_probes is not None:
-            check_integer("n_probes", self.n_probes, 1)
-        if self.n_candidates is not None:
-            check_integer("n_candidates", self.n_candidates, 1)
-        if not isinstance(self.store_examples, bool | np.bool_):
-            raise TypeError(f"store_examples must be True or False, not {self.store_examples!r}")
-
-    def _check_all_parameters(self) -> None:
-        """Check the parameters that can be set at any time, and those that count at the first examples only."""
-        self._check_parameters()
-        check_random_state(self.random_state)
-        multiplier = 1.0 if self.leaf_multiplier is None else self.leaf_multiplier
-        self._new_forest(1 if self.n_trees is None else self.n_trees, multiplier, 0)
 
     def _new_forest(self, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
         return ContextualMemoryTree(
@@ -160,18 +153,18 @@ class LabelForest(SavableEstimator, BaseEstimator):
         lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
         means = check_rows(sums, sparse=rows.sparse)
         head = with_labels(without_digest(self.head_), means, lengths)
-        return head, self.forest_.insert(as_matrix(routed(means)))
+        return head, self.forest_._insert_rows(rescaled(routed(means)))
 
     def _recover_labels(self, n_labels: int) -> None:
         """Let there be no labels but the first ones, after a change that was broken off."""
-        self.forest_._put_right(n_labels)
+        self.forest_._roll_back(n_labels)
         if self.head_.parameters.sparse:
             # New labels may have been given tables that were free: lists of these are begun anew.
             self.head_ = with_tables(self.head_, most_cells_in_use(self.head_))
 
     def _teach_routers(self, routed_rows: Rows, labels: np.ndarray, *, afresh: bool) -> None:
         if self.n_router_passes > 0:
-            self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh, progress=False)
+            self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh)
 
     def _train_in_passes(self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray], int]) -> None:
         """Have ``learn`` train the head on rows in random order."""
@@ -268,7 +261,4 @@ def routed(rows: Rows) -> Rows:
     values, indices = np.empty_like(rows.values), np.empty_like(rows.indices)
     offsets = np.zeros_like(rows.offsets)
     end = keep_heaviest(rows, _CELLS_ROUTED, values, indices, offsets)
-    values = values[:end].copy()
-    unit = np.empty_like(values)
-    normalize_rows(values, offsets, 0, offsets.size - 1, unit)
-    return Rows(unit, indices[:end].copy(), offsets, rows.n_features, True)
+    return rescaled(Rows(values[:end].copy(), indices[:end].copy(), offsets, rows.n_features, True))

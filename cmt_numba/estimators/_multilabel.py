@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from .._concurrency.workers import map_threads, spans
-from .._forest.rows import Rows, as_matrix
+from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.binary_svm import learn_memberships, new_duties, numbered_afresh
 from .._heads.candidates import Effort, Questions, list_labels, list_rivals
@@ -173,14 +173,14 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         n_known, of_rows = self.forest_.n_memories, np.repeat(np.arange(rows.n_rows), np.diff(answers.indptr))
         labels = self._make_known(rows, answers, of_rows)
         if self.examples_ is not None:
-            self.examples_.insert(as_matrix(rows))
+            self.examples_._insert_rows(rescaled(rows))
         if self.forest_.n_memories == 0:
             return  # no example has a label yet
         self._choose_common()
         questions = Questions(routed(rows), rows)
         self._begin_training()
         if labels.size > 0:
-            self._teach_routers(check_rows(as_matrix(questions.routed)[of_rows]), labels, afresh=afresh)
+            self._teach_routers(rescaled(questions.routed.take(of_rows)), labels, afresh=afresh)
         if self.n_head_passes > 0:
             self._train_head(questions, of_rows, labels, n_known)
         self._end_training(rows.n_rows)
@@ -218,7 +218,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     def _recover(self) -> None:
         if self.examples_ is not None:
-            self.examples_._put_right()
+            self.examples_._roll_back()
         self._recover_labels(self._column_of_label.size)
 
     def _choose_common(self) -> None:
@@ -399,7 +399,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         rows, k = self._checked(X), check_wanted("n_neighbors", n_neighbors, 0)
         if self.examples_ is None:
             raise ValueError("store_examples must be True when examples are learned that shall be found as neighbours")
-        hits = self.examples_.query(as_matrix(rows), k, _EXAMPLE_LEAVES)
+        hits = self.examples_._query_rows(rescaled(rows), k, _EXAMPLE_LEAVES)
         return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
 
     @reads

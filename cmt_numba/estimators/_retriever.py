@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._concurrency.workers import share_rows
-from .._forest.hits import Hits, no_hits
-from .._forest.rows import Rows, as_matrix
-from .._forest.state import NEXT_ID, NONE
-from .._heads.ridge import (
-    Expectation,
-    ExpectationParameters,
-    expect_rows,
-    learn_expectations,
-    learn_rewards,
-    new_expectation,
-    with_features,
-)
+from .._forest.hits import Hits
+from .._forest.rows import Rows, as_matrix, rescaled
+from .._forest.state import NONE
 from .._validation import (
     MOST_COMPONENTS,
-    MOST_WANTED,
-    check_choice,
+    Constraint,
+    Integer,
+    OneOf,
+    Optional,
+    Real,
     check_ids,
-    check_integer,
-    check_jobs,
     check_memory_ids,
-    check_passes,
-    check_real,
     check_rewards,
     check_rows,
     check_wanted,
@@ -39,31 +26,22 @@ from .._validation import (
     unmasked,
 )
 from ..rewards import ValueCosine
-from ..tree import ContextualMemoryTree
-from ._base import SavableEstimator, changes_at_once, reads
+from ..tree import OPTIONS
+from ._base import changes_at_once, reads
 from ._input import DTYPES, checked_matrix
-from ._memories import Memories
+from ._memory_forest import MemoryForest
+from ._options import FIT_ONLY, OF_ALL, PASSES
 from ._values import (
-    Components,
-    DistinctVectors,
-    ValueStore,
     as_values,
     cosines,
     digests_of,
-    digests_of_keys,
     equalities,
 )
 
 SEARCHES = ("key", "value")
 
-_KEY_TREES, _VALUE_TREES = 4, 1
-_VALUE_LEAVES = 4  # searched for each tree: what is expected is seldom quite what is there
-_SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
-_WORTH_KEEPING = 0.5  # reward from which on a query is stored as a further key of what it was rewarded for
-_SPARE_ANSWERS = 8  # asked for beyond those wanted, because several keys may lead to one memory
 
-
-class CMTRetriever(SavableEstimator, BaseEstimator):
+class CMTRetriever(MemoryForest):
     """A memory that answers keys with values: vectors, or objects of any kind.
 
     What is retrieved is one of the values stored (section 4.3 of the paper: images by their captions). There are two
@@ -127,6 +105,17 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
     """
 
     _kind = "CMTRetriever"  # of what is in a file
+    _fit_only = FIT_ONLY
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        **OF_ALL,
+        "search": Optional(OneOf(SEARCHES)),
+        "n_components": Integer(1, MOST_COMPONENTS),
+        "regularization": Real(0.0, 1e9, above=True),
+        "n_value_passes": PASSES,
+        "n_router_passes": PASSES,
+        "n_reward_passes": PASSES,
+        "leaf_multiplier": OPTIONS["leaf_multiplier"],
+    }
 
     def __init__(
         self,
@@ -158,34 +147,6 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         self.n_reroutes = n_reroutes
         self.n_jobs = n_jobs
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        if self.search is not None:
-            check_choice("search", self.search, SEARCHES)
-        for name in ("n_trees", "n_probes"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name), 1)
-        check_integer("n_components", self.n_components, 1, MOST_COMPONENTS)
-        check_real("regularization", self.regularization, 0.0, 1e9, above=True)
-        for name in ("n_value_passes", "n_router_passes", "n_reward_passes"):
-            check_passes(name, getattr(self, name), 0)
-
-    def _check_all_parameters(self) -> None:
-        """Check the parameters that can be set at any time, and those that count when it is fitted only."""
-        self._check_parameters()
-        check_random_state(self.random_state)
-        self._new_forest(0)
-
-    def _new_forest(self, seed: int, *, by_value: bool = False) -> ContextualMemoryTree:
-        return ContextualMemoryTree(
-            self.n_trees or (_VALUE_TREES if by_value else _KEY_TREES),
-            self.alpha,
-            self.leaf_multiplier,
-            self.n_reroutes,
-            sure_margin=_SURE_MARGIN if by_value else 0.75,
-            n_threads=check_jobs(self.n_jobs),
-            random_state=seed,
-        )
 
     # Learning
 
@@ -219,17 +180,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         if self.search == "value" and values.ndim != 2:
             raise ValueError('y must hold vectors to be searched by value; with other objects use search="key"')
         rows = check_rows(X)
-        self.search_ = self.search or ("value" if values.ndim == 2 else "key")
-        seed = check_random_state(self.random_state).randint(2**31)
-        self.forest_ = self._new_forest(seed, by_value=self.search_ == "value")
-        self._orders = np.random.default_rng(seed)
-        self._sparse = rows.sparse
-        self._memories = Memories.none(ValueStore(values[:0]))
-        self._distinct = DistinctVectors()  # values, where they are searched, else further keys
-        if self.search_ == "value":
-            self._components = Components(values, self.n_components, seed)
-            parameters = ExpectationParameters(rows.n_features, rows.sparse)
-            self.expectation_: Expectation = new_expectation(parameters, self._components.n_components)
+        self._start(rows, values)
         self._store(rows, values, afresh=True)
         if self.search_ == "key" and values.ndim == 2 and self.n_reward_passes > 0:
             ids = np.arange(rows.n_rows)
@@ -262,51 +213,6 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         values = self._memories.values.accept(np.arange(first, first + rows.n_rows) if y is None else y, rows.n_rows)
         self._store(rows, values, afresh=False)
         return self
-
-    def _store(self, rows: Rows, values: Any, *, afresh: bool) -> None:
-        """Store memories, and learn from them."""
-        if self.search_ == "value":
-            vectors = self._components.reduced(values)
-            entries = self._insert_distinct(digests_of(vectors), vectors)
-            self._memories = self._memories.with_more(values, entries)
-            self._learn_values(rows, vectors, entries, afresh=afresh)
-        else:
-            self._memories = self._memories.with_more(values, self.forest_.insert(as_matrix(rows)))
-
-    def _insert_distinct(self, digests: list[bytes], keys: Any) -> np.ndarray:
-        """Insert those keys into the forest that are not there, by their digests, and return what each is there.
-
-        They are there when the tables name them.
-        """
-        state = self.forest_._state
-        first = 0 if state is None else int(state.keys.totals[NEXT_ID])
-        entries = self._distinct.number(digests, first)
-        new, of_rows = np.unique(entries, return_index=True)
-        of_rows = of_rows[new >= first]
-        if of_rows.size > 0:
-            self.forest_.insert(keys[of_rows])
-        return entries
-
-    def _recover(self) -> None:
-        self.forest_._put_right()
-        self._forget_keys(np.setdiff1d(self.forest_.ids, self._memories.keys))
-        self._distinct = self._distinct.only(self._memories.keys)
-
-    def _forget_keys(self, keys: np.ndarray) -> None:
-        """Take out of the forest what the tables do not name any more."""
-        self._distinct.forget(keys)
-        if keys.size > 0:
-            self.forest_.remove(keys)
-
-    def _learn_values(self, rows: Rows, vectors: np.ndarray, entries: np.ndarray, *, afresh: bool) -> None:
-        self.expectation_ = with_features(self.expectation_, rows)
-        targets = np.ascontiguousarray(vectors[:, :-1])
-        duals = np.zeros_like(targets)
-        for _ in range(self.n_value_passes):
-            order = self._orders.permutation(rows.n_rows)
-            learn_expectations(self.expectation_, rows, order, targets, duals, float(self.regularization))
-        if self.n_router_passes > 0:
-            self.forest_.teach(self._expected(rows), entries, n_passes=self.n_router_passes, afresh=afresh)
 
     @changes_at_once
     def feedback(self, X: Any, ids: Any, rewards: Any) -> CMTRetriever:
@@ -350,31 +256,6 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             self._learn_ranking(rows, ids, rewards)
         return self
 
-    def _learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
-        pairs, rank = np.nonzero(ids != NONE)
-        if pairs.size == 0:
-            return
-        self.expectation_ = with_features(self.expectation_, rows)
-        found = ids[pairs, rank]
-        vectors = np.ascontiguousarray(self._components.reduced(self._memories.values_of(found))[:, :-1])
-        learn_rewards(self.expectation_, rows, pairs, vectors, rewards[pairs, rank], float(self.regularization))
-        entries = self._memories.entries_of(found)
-        best = rewards[pairs, rank] >= _WORTH_KEEPING
-        if np.any(best):
-            self.forest_.teach(self._expected(rows)[pairs[best]], entries[best])
-
-    def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
-        matrix = as_matrix(rows)
-        hits = no_hits(*ids.shape)._replace(ids=self._memories.entries_of(ids))
-        self.forest_.update(matrix, hits, rewards)
-        worth = np.where(ids == NONE, 0.0, rewards)
-        best = worth.argmax(axis=1)
-        kept = np.flatnonzero(worth[np.arange(best.size), best] >= _WORTH_KEEPING)
-        if kept.size > 0:
-            owners, keys = ids[kept, best[kept]], matrix[kept]
-            entries = self._insert_distinct(digests_of_keys(check_rows(keys), owners), keys)
-            self._memories = self._memories.with_keys(entries, owners)
-
     @changes_at_once
     def remove(self, ids: Any) -> CMTRetriever:
         """Forget memories, with all their keys and values. Their ids are not used again; what was learned stays.
@@ -399,12 +280,6 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         ids = check_ids(ids)
         self._set_memories(self._memories.without(ids, shared=self.search_ == "value"))
         return self
-
-    def _set_memories(self, memories: Memories) -> None:
-        """Have other tables, and forget what is in the forest and in the old ones, but not in these."""
-        gone = np.setdiff1d(self._memories.keys, memories.keys)
-        self._memories = memories
-        self._forget_keys(gone)
 
     @changes_at_once
     def replace(self, ids: Any, X: Any) -> CMTRetriever:
@@ -436,7 +311,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
             raise ValueError('keys are not stored where search is by value: use search="key"')
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
         self._memories.rows_of(ids)
-        self.forest_.replace(self._memories.entries_of(ids), as_matrix(rows))
+        self.forest_._replace_rows(self._memories.entries_of(ids), rescaled(rows))
         return self
 
     @changes_at_once
@@ -467,7 +342,7 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         values, entries = self._memories.values.accept(y, ids.size), None
         if self.search_ == "value":
             vectors = self._components.reduced(values)
-            entries = self._insert_distinct(digests_of(vectors), vectors)
+            entries = self._insert_distinct(digests_of(vectors), self._forest_rows(vectors))
         self._set_memories(self._memories.with_values(ids, values, entries))
         return self
 
@@ -573,30 +448,6 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         """Memories stored."""
         return int(self._memories.ids.size)
 
-    def _best(self, rows: Rows, k: int) -> Hits:
-        memories = self._memories
-        if self.search_ == "value":
-            expected = self._expected(rows)
-            hits = self.forest_.query(expected, k, self.n_probes or _VALUE_LEAVES * (self.n_trees or _VALUE_TREES))
-            lengths = np.linalg.norm(expected, axis=1)[:, None].astype(np.float32)
-            scores = np.where(hits.ids == NONE, hits.scores, np.clip(hits.scores * lengths, 0.0, 1.0))
-            return hits._replace(ids=memories.owners_of(hits.ids), scores=scores)
-        several = memories.keys.size > memories.ids.size  # keys of some memory
-        wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest_.n_memories)) if several else k
-        hits = self.forest_.query(as_matrix(rows), wanted, self.n_probes)
-        hits = hits._replace(ids=memories.owners_of(hits.ids))
-        return _each_once(hits, k) if several else hits
-
-    def _expected(self, rows: Rows) -> np.ndarray:
-        """Return what to expect of rows, in the terms of the forest: nothing of what the components leave out."""
-        expected = np.zeros((rows.n_rows, self._components.n_components), np.float32)
-
-        def expect(first: int, stop: int) -> None:
-            expect_rows(self.expectation_, rows, first, stop, expected)
-
-        share_rows(expect, rows.n_rows, self.forest_._threads_for(rows.n_rows))
-        return np.pad(expected, ((0, 0), (0, 1)))
-
     def _checked(self, X: Any) -> Rows:
         X = checked_matrix(self, X)
         self._check_parameters()  # they may have been set since
@@ -606,13 +457,3 @@ class CMTRetriever(SavableEstimator, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _each_once(hits: Hits, k: int) -> Hits:
-    """Return the first ``k`` different memories of each row."""
-    once = no_hits(hits.ids.shape[0], k)
-    for row, (ids, scores) in enumerate(zip(hits.ids, hits.scores, strict=True)):
-        _, first = np.unique(ids[ids != NONE], return_index=True)
-        first = np.sort(first)[:k]
-        once.ids[row, : first.size], once.scores[row, : first.size] = ids[first], scores[first]
-    return once

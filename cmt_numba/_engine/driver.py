@@ -1,0 +1,173 @@
+"""The driver: it owns the state of a forest and runs kernels on it, step by step and in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+
+from .._concurrency.guard import Guard, changes
+from .._concurrency.workers import Steps, Workers, progress_bar, workers
+from .._forest.allocation import with_more
+from .._forest.eviction import Eviction, new_eviction
+from .._forest.insert_remove import remove_slots_from, undo_move
+from .._forest.key_store import drop_keys_from, find_slots
+from .._forest.rng import draw_word
+from .._forest.rows import Rows
+from .._forest.state import COUNT, DONE, N_MEMORIES, Parameters, State, new_state
+
+_ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
+_REMOVALS_IN_A_STEP = 1000
+
+
+class Driver:
+    """The state of a forest, and what runs kernels on it.
+
+    Parameters
+    ----------
+    options : dict of str to object
+        The fields of :class:`~cmt_numba._forest.state.Parameters`, except for the form and the width of keys.
+    max_memories : int or None
+        The maximum number of memories.
+    eviction : str
+        The eviction policy, one of ``EVICTIONS``.
+    n_threads : int or None
+        The number of threads for batches; None for as many as numba uses.
+    seed : numpy.random.SeedSequence
+        What the random streams start from.
+    """
+
+    def __init__(
+        self,
+        options: dict[str, Any],
+        *,
+        max_memories: int | None,
+        eviction: str,
+        n_threads: int | None,
+        seed: np.random.SeedSequence,
+    ) -> None:
+        self._options = options
+        self._bound: dict[str, Any] = {"max_memories": max_memories, "eviction": eviction}
+        self._eviction = self._new_eviction()
+        self._n_threads = n_threads
+        # The initial random streams: one for each tree, and one more for queries.
+        self._streams = seed.generate_state(options["n_trees"] + 1, np.uint64)
+        self._state: State | None = None  # allocated by the first insert, which sets the form and the width of keys
+        self._guard = Guard()
+
+    @property
+    def n_memories(self) -> int:
+        """Number of memories stored."""
+        state = self._state
+        return 0 if state is None else int(state.keys.totals[N_MEMORIES])
+
+    def _allocated(self) -> State:
+        assert self._state is not None
+        return self._state
+
+    def _new_state(self, rows: Rows) -> State:
+        """Return an empty state for keys of the form and width of these rows."""
+        return new_state(Parameters(n_features=rows.n_features, sparse=rows.sparse, **self._options), self._streams)
+
+    def _new_eviction(self) -> Eviction:
+        return new_eviction(self._bound["eviction"], bounded=self._bound["max_memories"] is not None)
+
+    def _slots(self, ids: np.ndarray) -> np.ndarray:
+        """Return the slots of memories, -1 for ids that are not stored."""
+        slots = np.full(ids.size, -1, np.int64)
+        if self._state is not None:
+            find_slots(self._state.keys, ids, slots)
+        return slots
+
+    # Random numbers
+
+    def _draw_word(self) -> int:
+        """Return 64 bits of the random stream for queries."""
+        with self._guard.instant:
+            streams = self._allocated().streams
+            return int(draw_word(streams, streams.size - 1))
+
+    def _new_generator(self) -> np.random.Generator:
+        """Return a random generator seeded by the random stream for queries."""
+        return np.random.Generator(np.random.PCG64(self._draw_word()))
+
+    # Threads and steps
+
+    def _most_threads(self) -> int:
+        return self._n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
+    def _threads_for(self, n_rows: int) -> int:
+        return max(1, min(self._most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
+
+    def _in_steps(self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None]) -> None:
+        """Do ``work`` on the rows ``0 .. n``, one step after the other."""
+        steps = Steps(0, n)
+        with progress_bar(n, unit, progress) as report, workers(self._threads_for(n)) as run:
+
+            def take_step(start: int, stop: int) -> None:
+                work(start, stop, run)
+
+            for start, stop in steps:
+                self._guard.step(partial(steps.take, take_step, start, stop))
+                report(stop - start)
+
+    def _on_trees(self, work: Callable[[State, int, int], int]) -> Callable[[int, int, Workers], None]:
+        """Return a function for :meth:`_in_steps` that does ``work`` on every tree."""
+        return lambda start, stop, run: self._on_each_tree(work, stop, run)
+
+    def _on_each_tree(
+        self, work: Callable[[State, int, int], int], stop: int, run: Workers, n_memories: int | None = None
+    ) -> None:
+        """Do ``work`` on every tree up to row ``stop``, and allocate more room whenever a tree runs out of it.
+
+        A tree writes only to memory of its own, so trees run in parallel. Arrays grow while no tree runs, and have
+        room for ``n_memories`` if that is given.
+        """
+        waiting = list(range(self._allocated().parameters.n_trees))
+        try:
+            while waiting:
+                state = self._allocated()
+                statuses = run(lambda t: work(state, t, stop), waiting)  # noqa: B023
+                waiting = [t for t, status in zip(waiting, statuses, strict=True) if status != DONE]
+                for status in sorted(set(statuses) - {DONE}):
+                    self._state = with_more(self._allocated(), status, n_memories or self.n_memories)
+        except BaseException:
+            self._undo_moves()
+            raise
+
+    # Recovery
+
+    def _undo_moves(self) -> None:
+        """Undo the move of a memory that a failure or an interrupt has left half done, in each tree."""
+        for t in range(self._allocated().parameters.n_trees):
+            undo_move(self._allocated(), t)
+
+    @changes
+    def _roll_back(self, first: int | None = None) -> None:
+        """Undo what changes that did not complete have left, even if they were interrupted while they were undone.
+
+        Memories that are not in all trees are removed; so are those from slot ``first`` on, which were inserted last.
+        """
+        if self._state is None:
+            return
+        self._undo_moves()
+        placed = int(self._allocated().counters[:, COUNT].min())
+        first = placed if first is None else min(first, placed)
+        if first < self.n_memories:
+            self._take_back(first)
+
+    def _take_back(self, first: int) -> None:
+        """Remove the memories from slot ``first`` on, and their ids. What routers learned from them stays."""
+        state = self._allocated()
+
+        def take_back(slot: int) -> None:
+            for t in range(state.parameters.n_trees):
+                remove_slots_from(state, t, slot)
+            drop_keys_from(state, slot)
+
+        self._guard.step(partial(self._eviction.taken_back, first))
+        for slot in reversed(range(first, self.n_memories, _REMOVALS_IN_A_STEP)):
+            self._guard.step(partial(take_back, slot))

@@ -1,0 +1,378 @@
+"""The operations of a forest on rows and ids that are validated.
+
+The rows have unit length and the form and the width of the keys stored. Nothing is checked here a second time, except
+what can change between the check and the operation.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from .._concurrency.guard import changes
+from .._concurrency.workers import Steps, Workers, map_threads, progress_bar, spans
+from .._forest import invariants as _invariants
+from .._forest.allocation import trimmed, with_room_for_keys
+from .._forest.compaction import compacted
+from .._forest.exploration import explore_rows
+from .._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
+from .._forest.hits import Hits, no_hits
+from .._forest.insert_remove import insert_slots, remove_ids, reroute_tree
+from .._forest.invariants import Leaves
+from .._forest.invariants.errors import require
+from .._forest.key_store import append_keys
+from .._forest.quantization import encode_keys
+from .._forest.replacement import overwrite_keys, reinsert_slots
+from .._forest.rows import Rows
+from .._forest.search import query_rows
+from .._forest.state import (
+    MOST_MEMORIES,
+    N_MEMORIES,
+    NEXT_ID,
+    NEXT_ROW,
+    NONE,
+    TAUGHT_FROM,
+    State,
+    count_bytes,
+)
+from .._forest.teaching import forget_routes, teach_tree
+from .._forest.update import update_scorer, update_tree
+from .._validation import Among, check_known
+from .driver import Driver
+
+_INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
+
+
+class Forest(Driver):
+    """A forest that takes validated rows. See :class:`~cmt_numba.ContextualMemoryTree` for what its operations do."""
+
+    # What it holds
+
+    @property
+    def n_features(self) -> int | None:
+        """Width of the keys, set by the first insert; None before."""
+        state = self._state
+        return None if state is None else state.parameters.n_features
+
+    @property
+    def depth(self) -> int:
+        """Maximum number of internal nodes between a root and a leaf; 0 while every tree is a single leaf."""
+        return self._guard.read(lambda: 0 if self._state is None else _invariants.depth(self._state))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated for keys, trees, routers, the scorer and the eviction policy."""
+        state = self._state
+        return 0 if state is None else count_bytes(state) + self._eviction.nbytes
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all memories, in no particular order: int64, shape (n_memories,)."""
+        return self._guard.read(
+            lambda: np.empty(0, np.int64) if self._state is None else self._state.keys.ids[: self.n_memories].copy()
+        )
+
+    def __len__(self) -> int:
+        return self.n_memories
+
+    def __contains__(self, memory_id: object) -> bool:
+        if not isinstance(memory_id, (int, np.integer)) or isinstance(memory_id, bool):
+            return False
+        if not 0 <= memory_id < self._next_id():
+            return False
+        return bool(self._guard.read(lambda: self._slots(np.array([memory_id], np.int64)))[0] >= 0)
+
+    def _next_id(self) -> int:
+        """Return the id of the next memory."""
+        state = self._state
+        return 0 if state is None else int(state.keys.totals[NEXT_ID])
+
+    def _known_slots(self, ids: np.ndarray) -> np.ndarray:
+        """Return the slots of memories. Raises KeyError if one is not stored."""
+        slots = self._slots(ids)
+        if slots.size > 0:
+            check_known(ids, slots)
+        return slots
+
+    def leaves(self) -> Leaves:
+        """Return the tree, the depth and the size of every leaf; an empty tree is a single leaf.
+
+        Returns
+        -------
+        Leaves
+            ``tree``, ``depth`` and ``size``: int64, one entry for each leaf.
+        """
+        if self._state is None:
+            n_trees = int(self._options["n_trees"])
+            return Leaves(np.arange(n_trees, dtype=np.int64), np.zeros(n_trees, np.int64), np.zeros(n_trees, np.int64))
+        return self._guard.read(lambda: _invariants.leaves(self._allocated()))
+
+    @changes  # nothing, but other changes must wait
+    def check_invariants(self) -> None:
+        """Check all invariants of the trees, the key store and the eviction policy.
+
+        Raises
+        ------
+        InvariantError
+            If one is violated. Unless memory was overwritten from outside, this is a bug.
+        """
+        if self._state is not None:
+            _invariants.check(self._state)
+            with self._guard.instant:
+                self._eviction.check(self._state)
+            self._check_bound()
+
+    def _check_bound(self) -> None:
+        most = self._bound["max_memories"]
+        require(most is None or self.n_memories <= most, f"there are {self.n_memories} memories, more than {most}")
+
+    # Inserting
+
+    @changes
+    def _insert_rows(self, rows: Rows, progress: bool = False) -> np.ndarray:
+        """Insert memories, and remove others first where the bound requires it. Returns the new ids."""
+        most = self._bound["max_memories"]
+        if most is None or self.n_memories + rows.n_rows <= most:
+            return self._append_rows(rows, progress)
+        first_id = self._next_id()
+        try:
+            with progress_bar(rows.n_rows, "insert", progress) as report:
+                for start, stop in spans(rows.n_rows, max(1, most // _INSERTS_TO_FILL)):
+                    self._evict(self.n_memories + stop - start - most)
+                    self._append_rows(rows.between(start, stop), False)
+                    report(stop - start)
+        except BaseException:
+            self._remove_ids(self.ids[self.ids >= first_id])
+            raise
+        return np.arange(first_id, first_id + rows.n_rows)
+
+    def _append_rows(self, rows: Rows, progress: bool) -> np.ndarray:
+        """Insert memories, all or none of them."""
+        before = self._state
+        state = self._new_state(rows) if before is None else before
+        first = int(state.keys.totals[N_MEMORIES])
+        if first + rows.n_rows > MOST_MEMORIES:
+            raise ValueError(f"X must have at most {MOST_MEMORIES - first} rows, not {rows.n_rows}: the forest is full")
+        try:
+            self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
+            self._insert_in_steps(rows, first, progress)
+            if rows.n_rows > first:  # seldom enough for the copying not to count
+                self._state = trimmed(self._state)
+        except BaseException:
+            if before is None:
+                self._state, self._eviction = None, self._new_eviction()
+            else:
+                self._take_back(first)
+            raise
+        return self._state.keys.ids[first : first + rows.n_rows].copy()
+
+    def _insert_in_steps(self, rows: Rows, slot: int, progress: bool) -> None:
+        """Store rows from a slot on, for which there is room, and insert them into the trees."""
+
+        def insert(start: int, stop: int, run: Workers) -> None:
+            state = self._allocated()
+            append_keys(state, rows.between(start, stop))
+            if not rows.sparse:
+                encode_keys(state, slot + start, slot + stop)
+            self._on_each_tree(insert_slots, slot + stop, run, slot + rows.n_rows)
+            self._eviction.inserted(self._allocated(), slot + start)
+
+        self._in_steps(rows.n_rows, "insert", progress, insert)
+
+    def _evict(self, n: int) -> None:
+        """Remove ``n`` memories, chosen by the eviction policy; none if ``n`` is not positive."""
+        if n > 0:
+            self._remove_ids(self._choose_to_forget(n))
+
+    def _choose_to_forget(self, n: int) -> np.ndarray:
+        """Return the ids of ``n`` memories, chosen by the eviction policy."""
+        with self._guard.instant:
+            return self._eviction.choose(self._allocated(), n)
+
+    # Querying
+
+    def _query_rows(
+        self,
+        rows: Rows,
+        k: int = 1,
+        n_leaves: int | None = None,
+        epsilon: float = 0.0,
+        among: Among | None = None,
+        progress: bool = False,
+    ) -> Hits:
+        """Return the best ``k`` memories for each row, of all memories or of those in ``among``."""
+        n_leaves = self._options["n_trees"] if n_leaves is None else n_leaves
+        hits = no_hits(rows.n_rows, k)
+        if among is not None:
+            self._guard.read(partial(self._answer_among, rows, n_leaves, among, progress, hits))
+        elif self.n_memories > 0:
+            self._answer(rows, n_leaves, epsilon, progress, hits)
+        self._note_returned(hits.ids)
+        return hits
+
+    def _fitting_state(self, rows: Rows) -> State | None:
+        """Return the state if its keys have the form and the width of the rows, else None.
+
+        A first insert that failed since the rows were validated has left no state, and the next one may have made a
+        state for keys of another width.
+        """
+        state = self._state
+        if state is None or state.parameters.n_features != rows.n_features or state.parameters.sparse != rows.sparse:
+            return None
+        return state
+
+    def _answer(self, rows: Rows, n_leaves: int, epsilon: float, progress: bool, hits: Hits) -> None:
+        """Write the answers to rows. Changes may come in between."""
+        seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
+
+        def answer(first: int, stop: int) -> None:
+            state = self._fitting_state(rows)
+            if state is None:
+                return
+            query_rows(state, rows, first, stop, n_leaves, UNRESTRICTED, epsilon, seed, hits)
+            if epsilon > 0.0:
+                explore_rows(state, rows, first, stop, epsilon, seed, hits)
+
+        n_threads = self._threads_for(rows.n_rows)
+        with progress_bar(rows.n_rows, "query", progress) as report:
+
+            def answer_in_steps(span: tuple[int, int]) -> None:
+                steps = Steps(*span)
+                for first, stop in steps:
+                    self._guard.read(partial(steps.take, answer, first, stop))
+                    report(stop - first)
+
+            map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+
+    def _answer_among(self, rows: Rows, n_leaves: int, among: Among, progress: bool, hits: Hits) -> None:
+        """Write the answers to rows, filtered by ``among``, while nothing changes."""
+        chosen, state = self._slots_among(among), self._fitting_state(rows)
+        if state is None or chosen.size == 0:
+            return
+        few = are_few(chosen, n_leaves)
+        restriction = UNRESTRICTED if few else restriction_to(state, chosen)
+        n_threads = self._threads_for(rows.n_rows)
+        with progress_bar(rows.n_rows, "query", progress) as report:
+
+            def answer(span: tuple[int, int]) -> None:
+                if few:
+                    score_slots(state, rows, span[0], span[1], chosen, hits)
+                else:
+                    query_rows(state, rows, span[0], span[1], n_leaves, restriction, 0.0, np.uint64(0), hits)
+                report(span[1] - span[0])
+
+            map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+
+    def _slots_among(self, among: Among) -> np.ndarray:
+        """Return the slots of the memories in ``among``, without duplicates and in rising order."""
+        slots = self._slots(among.ids)
+        if among.may_have_gone:
+            slots = slots[slots != NONE]
+        elif slots.size > 0:
+            check_known(among.ids, slots, "among")
+        return np.unique(slots)
+
+    def _note_returned(self, ids: np.ndarray) -> None:
+        """Tell the eviction policy which memories were returned: all that a query may change."""
+        if self._eviction.minds_queries:
+            self._enter_returned(ids)
+
+    def _enter_returned(self, ids: np.ndarray) -> None:
+        def enter() -> None:
+            if self._state is not None:
+                with self._guard.instant:
+                    self._eviction.returned(self._state, ids)
+
+        self._guard.read(enter)
+
+    # Learning
+
+    @changes
+    def _update_rows(self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool = False) -> None:
+        """Learn from rewards, float32 (n, k), for the first ``k`` hits of each row."""
+        if self._state is None:
+            return
+        state = self._state
+        if state.scorer.theta.size == 0:
+            theta, squares = np.zeros((2, rows.n_features), np.float32)
+            state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))
+        state.counters[:, NEXT_ROW] = 0
+
+        def learn_rows(state: State, t: int, stop: int) -> int:
+            return int(update_tree(state, t, rows, hits, rewards, stop))
+
+        def learn(start: int, stop: int, run: Workers) -> None:
+            of_rows = rows.between(start, stop), hits.between(start, stop), rewards[start:stop]
+            update_scorer(self._allocated(), *of_rows)
+            self._on_each_tree(learn_rows, stop, run)
+
+        self._in_steps(rows.n_rows, "update", progress, learn)
+
+    @changes
+    def _teach_rows(
+        self, rows: Rows, ids: np.ndarray, n_passes: int = 1, afresh: bool = False, progress: bool = False
+    ) -> None:
+        """Teach routers which memory each row belongs to. Raises KeyError if one is not stored."""
+        slots, state = self._known_slots(ids), self._allocated()
+        if afresh:
+            for t in range(state.parameters.n_trees):
+                self._guard.step(partial(forget_routes, state, t))
+        orders = self._new_generator()
+        for _ in range(n_passes):
+            order = orders.permutation(rows.n_rows)
+            self._allocated().counters[:, [NEXT_ROW, TAUGHT_FROM]] = 0, NONE  # in case an earlier call was interrupted
+
+            def teach_rows(state: State, t: int, stop: int) -> int:
+                return int(teach_tree(state, t, rows, order, slots, stop))  # noqa: B023
+
+            self._in_steps(rows.n_rows, "teach", progress, self._on_trees(teach_rows))
+
+    # Reorganising
+
+    @changes
+    def _remove_ids(self, ids: np.ndarray) -> None:
+        """Remove memories, each named once. Raises KeyError if one is not stored."""
+        self._known_slots(ids)
+
+        def remove(start: int, stop: int) -> None:
+            remove_ids(self._allocated(), self._eviction.recency, ids[start:stop])
+
+        steps = Steps(0, ids.size)
+        for start, stop in steps:
+            self._guard.step(partial(steps.take, remove, start, stop))
+
+    @changes
+    def _replace_rows(self, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:
+        """Give memories, each named once, the keys in ``rows``. Raises KeyError if one is not stored."""
+        slots = self._known_slots(ids)
+        self._state = state = with_room_for_keys(self._allocated(), 0, rows.values.size)
+        self._guard.step(lambda: overwrite_keys(state, slots, rows))
+        state.counters[:, NEXT_ROW] = 0
+
+        def reinsert(state: State, t: int, stop: int) -> int:
+            return int(reinsert_slots(state, t, slots, stop))
+
+        self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
+        self._note_returned(ids[:, None])
+
+    @changes
+    def _reroute(self, n: int, progress: bool = False) -> None:
+        """Reroute ``n`` memories of each tree."""
+        if self.n_memories > 0:
+            self._allocated().counters[:, NEXT_ROW] = 0
+            self._in_steps(n, "reroute", progress, self._on_trees(reroute_tree))
+
+    @changes
+    def _compact(self, copies: bool) -> None:
+        """Store the memories in the order in which searches read them."""
+        if self.n_memories == 0:
+            return
+        before = self._allocated()
+        state = compacted(before, copies=copies)
+
+        def put_in_place() -> None:
+            # Both in one assignment, whatever comes in between: the policy knows memories by their slots.
+            self._state, self._eviction = state, self._eviction.moved(before, state)
+
+        self._guard.step(put_in_place)

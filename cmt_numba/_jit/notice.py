@@ -1,0 +1,59 @@
+"""What is said when something is compiled and that takes a while."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_PATIENCE = 1.0
+"""Seconds."""
+
+_MESSAGE = "compiling kernels for first use, about 15 s; see cmt_numba.warmup"
+
+logger = logging.getLogger("cmt_numba")
+
+
+class Notice:
+    """A message that is logged as a warning, at most once, while something takes long.
+
+    Parameters
+    ----------
+    message : str
+        What to say.
+    patience : float
+        Seconds after which something takes long.
+    """
+
+    def __init__(self, message: str, patience: float) -> None:
+        self.message, self.patience = message, patience
+        self._lock = threading.Lock()
+        self._given = False
+
+    @contextmanager
+    def around(self, wanted: Callable[[], bool]) -> Iterator[None]:
+        """Give the notice if the block takes long and it is ``wanted`` then."""
+        if self._given:
+            yield
+            return
+        done = threading.Event()
+        threading.Thread(target=self._watch, args=(done, wanted), daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()
+
+    def _watch(self, done: threading.Event, wanted: Callable[[], bool]) -> None:
+        while not done.wait(self.patience):
+            if wanted():
+                self._give()
+                return
+
+    def _give(self) -> None:
+        with self._lock:
+            if self._given:
+                return
+            self._given = True
+        logger.warning(self.message)
+
+
+compiling = Notice(_MESSAGE, _PATIENCE)

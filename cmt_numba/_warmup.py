@@ -1,0 +1,190 @@
+"""Compile kernels before they are needed, in processes side by side."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+KINDS = ("tree", "classifier", "multilabel", "retriever")
+"""What there are kernels for."""
+
+_FORMS = ("dense", "sparse")
+_FEW = 60  # rows: enough to split leaves and to train
+_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress: bool | None = None) -> None:
+    """Compile kernels now, so that no later process waits for it.
+
+    The first call of each method compiles what it needs and keeps it on disk, in the folder that the environment
+    variable ``NUMBA_CACHE_DIR`` names, by default beside the package or, if this cannot be written, in the user's
+    folder for caches. This makes all these calls with a few rows, dense and sparse ones. It is for the build of an
+    image whose processes run as the same user, on the same kind of processor.
+
+    Parameters
+    ----------
+    kinds : iterable of str, default all
+        What to compile for: "tree" (:class:`ContextualMemoryTree`), "classifier" (:class:`CMTClassifier`),
+        "multilabel" (:class:`CMTMultilabelClassifier`), "retriever" (:class:`CMTRetriever`).
+    n_jobs : int, optional
+        Processes at a time; by default as many as there are processors.
+    progress : bool, optional
+        Whether to show a progress bar on standard error; by default only on a terminal.
+
+    Raises
+    ------
+    ValueError
+        If there is no such kind, ``n_jobs`` is not positive, or what is compiled would not be kept.
+    RuntimeError
+        If a process fails; the message ends with what it has printed.
+
+    Examples
+    --------
+    >>> import cmt_numba
+    >>> cmt_numba.warmup(["tree"])  # doctest: +SKIP
+    """
+    wanted = [kinds] if isinstance(kinds, str) else list(dict.fromkeys(kinds))
+    for kind in wanted:
+        if kind not in KINDS:
+            raise ValueError(f"kinds must be of {', '.join(KINDS)}, not {kind!r}")
+    n_jobs = (os.cpu_count() or 1) if n_jobs is None else n_jobs
+    if n_jobs < 1:
+        raise ValueError(f"n_jobs must be at least 1, not {n_jobs}")
+    for name, value in (("CMT_NUMBA_CACHE", "0"), ("NUMBA_DISABLE_JIT", "1")):
+        if os.environ.get(name) == value:
+            raise ValueError(f"nothing that is compiled is kept with {name}={value}: unset it")
+    if wanted:
+        _run(["insert", *wanted], n_jobs, progress)
+
+
+def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
+    """Run the first part, which all others need, then the others side by side."""
+    from tqdm import tqdm
+
+    hidden = None if progress is None else not progress  # None: unless on a terminal
+    with (
+        tqdm(total=len(parts), desc="compiling", disable=hidden, file=sys.stderr) as bar,
+        ThreadPoolExecutor(n_jobs) as pool,
+    ):
+        for together in (parts[:1], parts[1:]):
+            processes = [pool.submit(_run_part, part) for part in together]
+            try:
+                for process in as_completed(processes):
+                    process.result()
+                    bar.update()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def _run_part(part: str) -> None:
+    """Make the calls of a part in a process of its own."""
+    path = os.pathsep.join(filter(None, (_PACKAGE_FOLDER, os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-m", f"{__package__}._warmup", part],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"compiling for {part!r} failed: {done.stderr.strip() or f'status {done.returncode}'}")
+
+
+def make_calls(part: str) -> None:
+    """Make the calls of a part, each of all kinds once."""
+    import numpy as np
+    import scipy.sparse
+
+    rng = np.random.default_rng(0)
+    for form in _FORMS:
+        for dtype in (np.float64, np.float32):
+            X: Any = rng.normal(size=(_FEW, 8)).astype(dtype)
+            if form == "sparse":
+                X = scipy.sparse.csr_array(X * (rng.random(X.shape) < 0.5))
+            _CALLS[part](X)
+
+
+def _insert(X: Any) -> None:
+    from .tree import ContextualMemoryTree
+
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(X)
+    tree.query(X)
+
+
+def _tree(X: Any) -> None:
+    import numpy as np
+
+    from .tree import ContextualMemoryTree
+
+    bounded = ContextualMemoryTree(max_memories=_FEW, random_state=0)
+    bounded.insert(X)
+    bounded.query(X)
+    bounded.insert(X[:5])
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
+    ids = tree.insert(X)
+    hits = tree.query(X, 3, epsilon=0.5)
+    tree.update(X, hits, np.zeros(hits.ids.shape))
+    tree.query(X, among=ids[:-5])
+    tree.query(X, among=ids[:2])
+    tree.teach(X, ids)
+    tree.replace(ids[:2], X[:2])
+    tree.remove(ids[:2])
+    tree.reroute(3)
+    tree.compact()
+    copy.deepcopy(tree).check_invariants()
+
+
+def _classifier(X: Any) -> None:
+    from .estimators import CMTClassifier
+
+    y = [i % 5 for i in range(_FEW)]
+    learned = CMTClassifier(random_state=0).fit(X, y)
+    learned.predict_proba(X)
+    learned.partial_fit(X, y)
+    learned.kneighbors(X)
+
+
+def _multilabel(X: Any) -> None:
+    import numpy as np
+
+    from .estimators import CMTMultilabelClassifier
+
+    Y = np.random.default_rng(0).random((_FEW, 5)) < 0.4
+    learned = CMTMultilabelClassifier(random_state=0).fit(X, Y)
+    learned.predict(X)
+    learned.top_labels(X)
+    learned.partial_fit(X, Y)
+
+
+def _retriever(X: Any) -> None:
+    import numpy as np
+
+    from .estimators import CMTRetriever
+
+    for values in (np.random.default_rng(0).normal(size=(_FEW, 4)), [str(i) for i in range(_FEW)]):
+        learned = CMTRetriever(random_state=0).fit(X, values)
+        learned.predict(X)
+        ids = learned.kneighbors(X, return_distance=False)
+        learned.feedback(X, ids, np.zeros(ids.shape))
+        learned.partial_fit(X, values)
+        learned.remove(np.arange(2))
+
+
+_CALLS: dict[str, Callable[[Any], None]] = {
+    "insert": _insert,
+    "tree": _tree,
+    "classifier": _classifier,
+    "multilabel": _multilabel,
+    "retriever": _retriever,
+}
+
+if __name__ == "__main__":
+    make_calls(sys.argv[1])

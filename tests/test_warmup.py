@@ -1,0 +1,86 @@
+"""Compiling before anything is needed."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import needs_jit
+
+import cmt_numba
+from cmt_numba import _warmup
+
+UNAWARE = """
+import sys
+from numba.core import event
+from cmt_numba import _warmup
+
+with event.install_recorder("numba:compile") as recorder:
+    _warmup.make_calls(sys.argv[1])
+print(sorted({str(event.data["dispatcher"]) for _, event in recorder.buffer}))
+"""
+
+
+@pytest.mark.parametrize("part", ["insert", *_warmup.KINDS])
+def test_calls_can_be_made(part: str):
+    _warmup.make_calls(part)
+
+
+@needs_jit
+def test_what_has_been_compiled_is_loaded():
+    """A second process that makes the same calls compiles nothing, whatever it is handed: no kernel is missing."""
+    _warmup.make_calls("classifier")
+    done = subprocess.run(
+        [sys.executable, "-c", UNAWARE, "classifier"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent,
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_what_all_need_comes_first(monkeypatch: pytest.MonkeyPatch):
+    run: list[str] = []
+
+    def note(command: list[str], **options: Any) -> Any:
+        run.append(command[-1])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", note)
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
+    cmt_numba.warmup(["classifier", "tree", "classifier"], n_jobs=1)
+    assert run == ["insert", "classifier", "tree"]
+    run.clear()
+    cmt_numba.warmup([])
+    assert run == []
+    cmt_numba.warmup("tree", n_jobs=1)
+    assert run == ["insert", "tree"]
+
+
+def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="compiling for 'insert' failed: status 1"):
+        cmt_numba.warmup()
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "reason"),
+    [
+        ({"kinds": ["forest"]}, {}, "kinds must be of tree, classifier, multilabel, retriever, not 'forest'"),
+        ({"n_jobs": 0}, {}, "n_jobs must be at least 1"),
+        ({}, {"CMT_NUMBA_CACHE": "0"}, "kept with CMT_NUMBA_CACHE=0"),
+        ({}, {"NUMBA_DISABLE_JIT": "1"}, "kept with NUMBA_DISABLE_JIT=1"),
+    ],
+)
+def test_what_cannot_be(
+    given: dict[str, Any], environment: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("NUMBA_DISABLE_JIT", "CMT_NUMBA_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=reason):
+        cmt_numba.warmup(**given)
