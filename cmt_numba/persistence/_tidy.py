@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # trees do not need these
     from .._heads.ridge import Expectation
 
 AT_REST = {CELLS_WANTED: 0, NEXT_ROW: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE, TAUGHT_FROM: NONE}
-"""The counters that mean something only while a step is under way, and what they are in files."""
+"""The counters that are used only during a step, and their values in files."""
 
 
 def tidy_state(state: State) -> State:
