@@ -476,7 +476,7 @@ def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened
 
 def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
     opened(n_trees=3, alpha=0.8).close()
-    with pytest.raises(ValueError, match=r"n_trees must be 3 as for the tree in .*, not 2"):
+    with pytest.raises(ValueError, match=r"n_trees must be 3, as for the tree in .*, or omitted, not 2"):
         opened(n_trees=2)
     tree = opened(n_trees=3, alpha=0.8, n_threads=2, random_state=3)
     assert tree._n_threads == 2
@@ -635,15 +635,24 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     ),
     "no bytes": ("entry 3: is not a file", lambda f: execute(f, "UPDATE entries SET entry = x'' WHERE sequence = 3")),
     "another's": (
-        "entry 3 is not valid: it is entry 2",
+        "entry 3 is not valid: it has the number 2",
         lambda f: execute(
             f, "UPDATE entries SET entry = (SELECT entry FROM entries WHERE sequence=2) WHERE sequence=3"
         ),
     ),
-    "an unknown change": ("no such change as 'explode'", lambda f: rewritten(f, 2, Entry("explode", {}, AFTER))),
-    "a private method": ("no such change", lambda f: rewritten(f, 2, Entry("__init__", {}, AFTER))),
-    "a second snapshot": ("no such change as 'snapshot'", lambda f: rewritten(f, 2, Entry("snapshot", {}, AFTER))),
-    "a later operation": ("no such change as 'reroute' of version 9", lambda f: _of_version(f, 9)),
+    "an unknown change": (
+        "its operation 'explode' of version 2 is unknown",
+        lambda f: rewritten(f, 2, Entry("explode", {}, AFTER)),
+    ),
+    "a private method": (
+        "its operation .__init__. of version 2 is unknown",
+        lambda f: rewritten(f, 2, Entry("__init__", {}, AFTER)),
+    ),
+    "a second snapshot": (
+        "its operation 'snapshot' of version 2 is unknown",
+        lambda f: rewritten(f, 2, Entry("snapshot", {}, AFTER)),
+    ),
+    "a later operation": ("its operation 'reroute' of version 9 is unknown", lambda f: _of_version(f, 9)),
     "another journal's": (
         "entry 2 is not valid: it is of another journal",
         lambda f: _of_another_journal(f, "00" * 16),
@@ -662,7 +671,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "a number for keys": ("X must have two", lambda f: rewritten(f, 2, Entry("insert", {"keys": 3}, AFTER))),
     "unknown ids": ("there is no 99", lambda f: rewritten(f, 2, Entry("remove", {"ids": np.array([99])}, AFTER))),
     "fewer keys": (
-        "leads to n_memories 60",
+        "leads to n_memories=60",
         lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(20, 4)}, AFTER)),
     ),
     "no outline": ("n_memories", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 4)}, {}))),

@@ -42,7 +42,7 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     Parameters
     ----------
     path : path-like
-        The file. Text files may be compressed by gzip, whatever their suffix.
+        The file. Text files may be compressed by gzip, with any suffix.
     options : ReadOptions, optional
         How to read it.
     **changes
