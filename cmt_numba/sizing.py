@@ -1,4 +1,4 @@
-"""How much memory a forest will take, foretold from what is known before it is grown."""
+"""How much memory a forest will take, estimated before it is grown."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _expected_nodes(n: int, width: int) -> list[float]:
 
 
 def _expected_cells(n_met: float) -> float:
-    """Return the expected size of the table of a router that has met about so many features."""
+    """Return the expected size of the table of a router that has met about this number of features."""
     quantiles = n_met * np.exp(_TABLE_SPREAD * np.linspace(-2.0, 2.0, 41))
     weights = np.exp(-(np.linspace(-2.0, 2.0, 41) ** 2) / 2)
     bits = np.maximum(SMALLEST_TABLE_BITS, np.ceil(np.log2(np.maximum(1.0, quantiles * 4 / 3))))
@@ -176,7 +176,7 @@ def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int]
     def distinct(n_drawn: float) -> float:
         return float(np.sum(size * -np.expm1(n_drawn * np.log1p(-share)))) if n_features > 1 else 1.0
 
-    least, most = 0.0, 1e9  # words of a text with so many different ones
+    least, most = 0.0, 1e9  # length of a text with this number of distinct words
     for _ in range(100):
         middle = (least + most) / 2
         least, most = (middle, most) if distinct(middle) < cells_per_key else (least, middle)
