@@ -275,9 +275,10 @@ def test_running_out_of_memory_part_way(form: Any, failing: str, monkeypatch: py
 
     with monkeypatch.context() as patch:
         if failing == "insert":
-            patch.setattr(cmt_numba.ContextualMemoryTree, "insert", fail)
+            patch.setattr(cmt_numba.ContextualMemoryTree, "_insert_rows", fail)
         else:
-            patch.setattr(f"cmt_numba.{'_label_forest' if failing == 'with_labels' else '_classifier'}.{failing}", fail)
+            module = "_label_forest" if failing == "with_labels" else "_classifier"
+            patch.setattr(f"cmt_numba.estimators.{module}.{failing}", fail)
         with pytest.raises(MemoryError):
             classifier.partial_fit(form(X[~old]), y[~old])
     assert classifier.score(form(X[old]), y[old]) > 0.9
