@@ -150,7 +150,7 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
         if checked:
             if X.indices.dtype.kind != "i" or X.indptr.dtype.kind != "i":
                 raise ValueError("its indices must be signed integers")
-            X = type(X)(X)  # the check may tidy up the matrix, which shall not be the caller's
+            X = type(X)(X)  # the check may tidy up the matrix, so it gets a copy
             X.check_format(full_check=True)
         elif X.format == "coo":
             X = scipy.sparse.coo_array((X.data, X.coords), X.shape)  # checks
@@ -251,7 +251,7 @@ def check_known(ids: np.ndarray, slots: np.ndarray, name: str = "ids") -> None:
 
 
 class Among(NamedTuple):
-    """The memories that a query is restricted to."""
+    """The memories that a query is filtered by."""
 
     ids: np.ndarray  # int64
     may_have_gone: bool  # as a mask's may; those that are listed may not
@@ -316,7 +316,7 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
         If they are for another number of rows, or hold a record that no query of the forest has made.
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
-        raise TypeError(f"hits must be what query answered, not {type(hits).__name__}")
+        raise TypeError(f"hits must be the return value of query, not {type(hits).__name__}")
     ids = _for_kernels(hits.ids, np.int64)
     if ids.ndim != 2 or ids.shape[0] != n_rows:
         raise ValueError(f"hits must have one row for each of the {n_rows} rows of X, not shape {ids.shape}")
@@ -326,7 +326,7 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
         if column.shape != (n_rows,):
             raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, not {column.shape}")
     if state is not None and not _could_be(state, exploration):
-        raise ValueError("hits.exploration must come from this forest: it holds a record that no query has made")
+        raise ValueError("hits.exploration must come from this forest: pass hits as query has returned them")
     return Hits(ids, hits.scores, exploration)
 
 

@@ -81,22 +81,22 @@ class ContextualMemoryTree(StoredForest):
         Trees over the same memories, each grown with its own random draws. One is the paper's tree; each further tree
         costs as much again to insert and finds much of what the others miss.
     alpha : float in (0, 1], default 0.9
-        How strongly routers are taught to keep the two sides of a node equal in number.
+        How strongly routers balance the two sides of a node.
     leaf_multiplier : float, default 4.0
         ``c``: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
     n_reroutes : int, default 5
-        ``d``: how many memories each tree reroutes after each memory inserted and each row of an update:
-        at most 10,000.
+        ``d``: number of memories that each tree reroutes after each memory inserted and each row of an update, at most
+        10,000.
     router_loss : {"squared", "logistic", "mira"}, default "squared"
-        What routers minimise, by AdaGrad steps; or "mira", where each row changes a router as little as gives the row
-        a margin of 1 on the right side (the passive-aggressive step).
+        Loss that routers minimise, by AdaGrad steps (Duchi et al., 2011). With "mira" each row makes the smallest
+        change of a router that gives the row a margin of 1 on the right side: the passive-aggressive step.
     router_learning_rate : float, default 2.0
         AdaGrad step of the routers, relative to the sum of a key's absolute values. With "mira" the cap on a step
-        (``C``): how often at most a row is added to a router.
+        (``C``): the largest factor by which a row is added to a router.
     sure_margin : float, default 0.75
-        From which margin on searches take a router at its word. Routers learn to answer -1 or 1 for keys, and less for
-        queries that share only most of a key's features. With a small value searches leave the path of the routers
-        seldom, which is faster; with a large one they look into more half-way paths, which finds more.
+        Margin from which on searches follow a router without looking at the other side. Routers learn to answer -1 or
+        1 for keys, and less for queries that share only some of a key's features. Small values are faster: searches
+        seldom leave the path of the routers. Large values find more: searches try more paths.
     scorer_loss : {"ranking", "mira", "regression"}, default "ranking"
         What the scorer learns from rewards. "ranking" and "mira" compare two memories of a row: the one with the
         highest reward, and of those with a lower reward the one with the highest score. A row with a reward for a
@@ -104,25 +104,25 @@ class ContextualMemoryTree(StoredForest):
 
         - "ranking" minimises a logistic loss of the difference of the two scores, times that of the rewards, by AdaGrad
           steps.
-        - "mira" changes the scorer as little as puts the two in order by a small margin.
-        - "regression" is the paper's: scores shall be the rewards, by AdaGrad steps on the squared error. Where most
-          rewards are 0 it can do worse than not to learn.
+        - "mira" makes the smallest change of the scorer that orders the two by a small margin.
+        - "regression" is the paper's: AdaGrad steps on the squared difference between score and reward. Where most
+          rewards are 0, it can be worse than not learning.
     scorer_learning_rate : float, default 0.1
         AdaGrad step of the scorer. With "mira" the cap on a step is proportional to it.
     max_memories : int, optional
-        How many memories there may be at most; by default as many as are inserted. Before an insert that would exceed
-        it, as many as needed are forgotten. Batches larger than an eighth of it are inserted in parts.
+        Maximum number of memories; unlimited by default. Before an insert that would exceed it, the excess is removed.
+        Batches larger than an eighth of it are inserted in parts.
     eviction : {"least_recently_returned", "oldest", "random"}, default "least_recently_returned"
-        Which memories are forgotten:
+        Which memories are removed then:
 
-        - "least_recently_returned": those that no :meth:`query`, nor one that :meth:`learn` has made, has returned for
-          the longest time. A query returns its rows one after another, and the worst memory of a row first. To be
-          inserted or replaced counts as to be returned. This takes 8 bytes for each memory.
+        - "least_recently_returned": those that were not returned for the longest time, by :meth:`query` or by the
+          queries of :meth:`learn`. Rows count one after the other, and the worst memory of a row counts first. An
+          insert or a replacement counts as a return. This policy takes 8 bytes for each memory.
         - "oldest": those inserted first.
         - "random": any.
     n_threads : int, optional
-        Threads for batches; by default as many as numba uses (``NUMBA_NUM_THREADS``, or one a processor). Answers
-        and trees do not depend on it.
+        Number of threads for batches; by default as many as numba uses (``NUMBA_NUM_THREADS``, or one for each
+        processor). Answers and trees do not depend on it.
     random_state : int or numpy.random.SeedSequence, optional
         Seed. The same seed and calls give the same trees and answers, bit for bit, on any number of threads. On a
         processor with other vector instructions sums are added up in another order: scores and weights may then differ
@@ -230,12 +230,12 @@ class ContextualMemoryTree(StoredForest):
             Probability with which a row explores: it draws a tree and a place on its path there, and either takes a
             random side at that node or draws random memories in the leaf.
         among : array-like of int, or of bool, optional
-            Which memories come into question: their ids, or a mask whose entry ``i`` speaks for id ``i`` (ids beyond
-            its end, and those of memories that have gone, do not come into question). The search passes by what
-            holds none of them, and goes on beyond ``n_probes`` leaves until it has found ``k``. Where they are fewer
-            than about a hundred for each of ``n_probes`` all of them are scored. Preparing the search takes time in
-            proportion to how many they are, so ask for many rows at once; changes by other threads wait until all of
-            them have been answered.
+            Filter: the ids of the candidate memories, or a mask whose entry ``i`` says whether id ``i`` is a candidate.
+            Ids beyond the end of a mask, and those of removed memories, are no candidates. The search skips subtrees
+            without candidates, and goes on beyond ``n_probes`` leaves until it has found ``k``. With fewer than about
+            a hundred candidates for each of ``n_probes``, all of them are scored. Preparing a filter takes time in
+            proportion to the number of candidates, so pass many rows at once. Changes by other threads wait until all
+            rows have been answered.
         progress : bool, default False
             Show a progress bar.
 
@@ -247,10 +247,10 @@ class ContextualMemoryTree(StoredForest):
         Raises
         ------
         KeyError
-            If ``among`` names an id of which there is no memory.
+            If ``among`` has an id that is not stored.
         TypeError, ValueError
-            If an argument cannot be used; or if ``among`` is given with an ``epsilon`` above 0, since what explores
-            goes anywhere.
+            If an argument cannot be used; or if ``among`` is given with an ``epsilon`` above 0, since exploration
+            ignores filters.
         """
         rows = self._check_rows(X)
         k = check_wanted("k", k, self.n_memories)
@@ -258,7 +258,7 @@ class ContextualMemoryTree(StoredForest):
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
         if among is not None:
             if epsilon > 0.0:
-                raise ValueError("epsilon must be 0 with among: a row that explores may leave the memories in among")
+                raise ValueError("epsilon must be 0 with among, since exploration ignores filters: pass epsilon=0.0")
             among = check_among(among)
         return self._query_rows(rows, k, n_leaves, epsilon, among, progress)
 
@@ -275,7 +275,7 @@ class ContextualMemoryTree(StoredForest):
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
             The queries.
         hits : Hits
-            What :meth:`query` answered. Memories and nodes that have gone since are passed over.
+            The return value of :meth:`query`. Memories and nodes that were removed since are skipped.
         rewards : array-like, shape (n,) or (n, k)
             Rewards in [0, 1] of each row's first memory, or of each memory. Those where ``hits.ids`` is -1 do not
             count.
@@ -305,10 +305,10 @@ class ContextualMemoryTree(StoredForest):
         n_passes: int = 1,
         progress: bool = False,
     ) -> float:
-        """Query, reward and update, over and over: the supervised protocol of the paper (section 4).
+        """Query, reward and update repeatedly: the supervised protocol of the paper (section 4).
 
-        In each pass the rows come in another random order, in blocks: a block of rows is asked for, the memories found
-        are rewarded, and the trees and the scorer are updated, all of it compiled.
+        Each pass goes through the rows in a new random order, in blocks: query a block of rows, reward the memories
+        found, then update the trees and the scorer.
 
         Parameters
         ----------
@@ -327,7 +327,7 @@ class ContextualMemoryTree(StoredForest):
         epsilon : float in [0, 1], default 0.1
             Share of the rows that explore, and so teach routers.
         n_passes : int, default 1
-            How often to go through the rows: at most 10,000 times.
+            Number of passes over the rows, at most 10,000.
         progress : bool, default False
             Show a progress bar.
 
@@ -349,7 +349,7 @@ class ContextualMemoryTree(StoredForest):
         own = np.full(rows.n_rows, NONE, np.int64) if own_ids is None else check_memory_ids(own_ids, rows.n_rows)
         if self.n_memories == 0:
             return 0.0
-        matrix = as_matrix(rows)
+        matrix = as_matrix(rows)  # blocks take the public way, so that subclasses can note each query and update
         orders = self._new_generator()
         total = 0.0
         with progress_bar(n_passes * rows.n_rows, "learn", progress) as report:
@@ -380,17 +380,16 @@ class ContextualMemoryTree(StoredForest):
         ids : array-like of int, shape (n,)
             Ids of the stored memories that the rows belong to.
         n_passes : int, default 1
-            How often to go through the rows, each time in another order: at most 10,000 times.
+            Number of passes over the rows, each in another random order; at most 10,000.
         afresh : bool, default False
-            Let routers first forget what they have learned, for rows that show where every memory belongs. Memories
-            stay where they are.
+            Reset the routers first, for rows that cover all memories. Memories stay in their leaves.
         progress : bool, default False
             Show a progress bar.
 
         Raises
         ------
         KeyError
-            If there is no such memory; nothing has changed then.
+            If an id is not stored; nothing has changed then.
         TypeError, ValueError
             If an argument cannot be used; nothing has changed then.
         MemoryError
@@ -403,7 +402,7 @@ class ContextualMemoryTree(StoredForest):
 
     @changes
     def remove(self, ids: Any) -> None:
-        """Remove memories (REMOVE, Algorithm 6). Their room is used again, their ids are not.
+        """Remove memories (REMOVE, Algorithm 6). Their space is reused, their ids are not.
 
         Parameters
         ----------
@@ -413,7 +412,7 @@ class ContextualMemoryTree(StoredForest):
         Raises
         ------
         KeyError
-            If there is no such memory; nothing has been removed then.
+            If an id is not stored; nothing has been removed then.
         TypeError, ValueError
             If ``ids`` are not distinct integers.
         """
@@ -435,7 +434,7 @@ class ContextualMemoryTree(StoredForest):
         Raises
         ------
         KeyError
-            If there is no such memory; nothing has changed then.
+            If an id is not stored; nothing has changed then.
         TypeError, ValueError
             If ``ids`` are not distinct integers, one for each row, or ``X`` cannot be used as keys; nothing has changed
             then.
@@ -463,20 +462,21 @@ class ContextualMemoryTree(StoredForest):
 
     @changes
     def compact(self, *, copies: bool = True) -> None:
-        """Lay the memories out in the order in which searches read them, for faster queries. Answers do not change.
+        """Store memories in the order in which searches read them, for faster queries. Answers do not change.
 
-        Worthwhile after many inserts and before many queries. Later changes disturb the order little by little.
+        Do so after many inserts and before many queries. Later changes disturb the order gradually.
 
         Parameters
         ----------
         copies : bool, default True
-            Whether each tree but the first gets a copy, in its own order, of the 8-bit codes by which searches weigh
-            dense keys: ``n_features + 8`` bytes more for each memory. A leaf that changes makes no use of it any more.
+            Give each tree but the first a copy, in its own order, of the 8-bit codes of dense keys that searches read
+            first. This takes ``n_features + 8`` bytes for each memory and copy. Leaves that change do not use it any
+            more.
 
         Raises
         ------
         MemoryError
-            If memory runs out, of which this takes as much again as the keys do; nothing has changed then.
+            If memory runs out; nothing has changed then. Compaction takes as much memory again as the keys do.
         """
         self._compact(bool(copies))
 

@@ -273,7 +273,7 @@ def test_what_is_learned_does_not_depend_on_stored_examples():
     X, Y = topics(120)
     stored, stream = (CMTMultilabelClassifier(store_examples=store, **FEW).fit(X, Y) for store in (True, False))
     np.testing.assert_array_equal(stored.decision_function(X), stream.decision_function(X))
-    with pytest.raises(ValueError, match="store_examples must be True"):
+    with pytest.raises(ValueError, match="pass store_examples=True and fit again"):
         stream.kneighbors(X)
     with pytest.raises(TypeError, match="store_examples must be True or False"):
         CMTMultilabelClassifier(store_examples=1).fit(X, Y)

@@ -131,7 +131,7 @@ def test_what_is_neither_ids_nor_a_mask_is_refused(grown, among, error, message)
 
 def test_exploring_is_not_filtered(grown):
     tree, X = grown
-    with pytest.raises(ValueError, match="epsilon must be 0 where among says"):
+    with pytest.raises(ValueError, match="epsilon must be 0 with among"):
         tree.query(X[:2], epsilon=0.1, among=[1])
 
 

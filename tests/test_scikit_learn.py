@@ -161,13 +161,13 @@ def test_examples_need_not_be_stored():
     for each in (stored, stream):
         each.partial_fit(X[30:], y[30:] + 3)
     np.testing.assert_array_equal(stored.predict_proba(X), stream.predict_proba(X))
-    with pytest.raises(ValueError, match="store_examples must be True"):
+    with pytest.raises(ValueError, match="pass store_examples=True and fit again"):
         stream.kneighbors(X)
-    with pytest.raises(ValueError, match='method must be "head" with store_examples=False'):
+    with pytest.raises(ValueError, match="needs stored examples: pass store_examples=True"):
         CMTClassifier(method="neighbors", store_examples=False).fit(X, y)
-    with pytest.raises(ValueError, match='method must be "head" with store_examples=False'):
+    with pytest.raises(ValueError, match="needs stored examples: pass store_examples=True"):
         stream.set_params(method="neighbors").predict(X)
-    with pytest.raises(ValueError, match="store_examples must be True when examples are learned"):
+    with pytest.raises(ValueError, match="pass store_examples=True and fit again"):
         stream.set_params(store_examples=True).predict(X)
     with pytest.raises(TypeError, match="store_examples must be True or False"):
         CMTClassifier(store_examples="no").fit(X, y)

@@ -335,7 +335,7 @@ def test_accepted_rewards(queries: np.ndarray, rewards: Any):
 def test_bad_hits(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits):
     rewards = np.ones(5)
     for wrong in (None, hits.ids, tuple(hits), hits._replace(exploration=None), hits._replace(exploration=(1,) * 5)):
-        with nothing_changes(tree), pytest.raises(TypeError, match="hits must be what query answered"):
+        with nothing_changes(tree), pytest.raises(TypeError, match="hits must be the return value of query"):
             tree.update(queries, wrong, rewards)
     with nothing_changes(tree), pytest.raises(ValueError, match="hits must have one row for each of the 4 rows of X"):
         tree.update(queries[:4], hits, rewards)

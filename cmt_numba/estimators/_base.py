@@ -4,8 +4,8 @@ A change of an estimator is made in an order that can be broken off at any place
 learned from scratch is learned aside and put in place at once. Otherwise one assignment to the estimator's own tables
 makes new memories or labels known, or lets old ones be forgotten, and these tables say what must be there: what was
 inserted into a forest and is not in the tables is surplus, and is taken out again. A mark says that a change is under
-way. Whoever finds it on an estimator that no thread is changing takes the surplus out first; so this may be broken off
-as well.
+way. The next use that finds it on an estimator that no thread is changing removes the surplus first, so this may be
+interrupted as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .._validation import Constraint
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, write_object
 from ._checks import check_parts
-from ._files import LEARNED, estimator_contents, estimator_of, put_together_again, taken_apart
+from ._files import LEARNED, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -32,7 +32,7 @@ _GUARD, _MARK = "_own_guard", "_unfinished"
 
 
 class _UnfinishedError(Exception):
-    """A change was broken off, and what it has left must be put right first."""
+    """A change was interrupted, and must be rolled back first."""
 
 
 def changes_at_once(method: Method) -> Method:
@@ -105,7 +105,7 @@ class SavableEstimator(Guarded):
                 constraint.check(name, getattr(self, name))
 
     def _roll_back(self) -> None:
-        """Put right what a change that was broken off has left, if one was. May itself be broken off."""
+        """Undo what an interrupted change has left, if there was one. This may itself be interrupted."""
         if _MARK in vars(self):
             if hasattr(self, "forest_"):
                 self._recover()
@@ -143,27 +143,27 @@ class SavableEstimator(Guarded):
                 some.check_invariants()
         check_parts(self, thorough=True)
 
-    @changes  # of which there are none, but others must wait
+    @changes  # nothing, but other changes must wait
     def __getstate__(self) -> dict[str, Any]:
         if _MARK in vars(self):
             self._guard.step(self._roll_back)
         state: Any = super().__getstate__()
-        # Whoever pickles it has not done so yet when other threads go on.
+        # Other threads may go on before the copy is pickled.
         state = {name: copy.deepcopy(value) for name, value in state.items() if name != _GUARD}
-        return taken_apart(self._kind, state)
+        return pickled_attributes(self._kind, state)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = {name: writeable(value) for name, value in state.items()}
-        super().__setstate__(put_together_again(self._kind, state))  # type: ignore[misc]
+        super().__setstate__(unpickled_attributes(self._kind, state))  # type: ignore[misc]
 
-    @changes  # of which there are none, but others must wait
+    @changes  # nothing, but other changes must wait
     def _contents(self) -> Contents:
         """Return what the estimator is in a file."""
         if _MARK in vars(self):
             self._guard.step(self._roll_back)
         return estimator_contents(self)
 
-    @changes  # of which there are none, but others must wait
+    @changes  # nothing, but other changes must wait
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimator and all that it has learned to a file.
 

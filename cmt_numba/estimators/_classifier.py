@@ -41,7 +41,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
     each example's class, so that a new example reaches, in time logarithmic in the number of classes, a few leaves
-    with the classes that come into question; among these a linear scorer for each class decides. Both learn online:
+    with the candidate classes; a linear scorer for each of these decides. Both learn online:
     ``partial_fit`` takes new examples, and new classes, at any time.
 
     Parameters
@@ -54,16 +54,17 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         Leaves searched in all trees together; by default one for each tree with sparse examples, three for
         two trees with dense ones, and as many again for each time that there are twice as many classes as a thousand.
     n_candidates : int, optional
-        How many classes to look at for a row at most: fewer is faster, and errs more. By default a fifth of the
+        Maximum number of candidate classes for a row: fewer are faster and less accurate. By default a fifth of the
         classes, less where there are thousands. It can be set at any time, for learning does not depend on it.
     n_router_passes : int, default 2
-        How often each example teaches the routers: at most 10,000 times. With 0 the trees are unsupervised.
+        Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised.
     n_head_passes : int, default 5
-        How often each example trains the head: at most 10,000 times. With 0 classes are told apart by their mean
-        examples.
-    loss : {"mira", "softmax", "logistic", "squared"}, default "mira"
-        What the head learns by. "mira" is Crammer and Singer's multiclass support vector machine with squared slack,
-        solved in the dual one example at a time; the others are minimised by AdaGrad.
+        Number of passes over the examples that train the head, at most 10,000. With 0 a class is scored by its mean
+        example.
+    loss : {"softmax", "logistic", "squared", "mira"}, default "mira"
+        What the head learns by. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
+        squared slack, solved in the dual one example at a time (Keerthi et al., 2008). The other losses are minimised
+        by AdaGrad (Duchi et al., 2011).
     aggressiveness : float, default 1.0
         Of "mira": how hard the margin is (``C``). The larger, the more an example that falls short of it counts.
     learning_rate : float, default 5.0
@@ -71,7 +72,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     method : {"head", "neighbors"}, default "head"
         Whether ``predict`` answers with the head's best class, or lets the nearest memories vote.
     n_neighbors : int, default 5
-        How many memories vote: at most 1,000,000.
+        Number of memories that vote, at most 1,000,000.
     weights : {"uniform", "score"}, default "uniform"
         Whether each memory has one vote, or as much as its score.
     leaf_multiplier : float, optional
@@ -238,7 +239,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.method == "neighbors" and not self.store_examples:
-            raise ValueError('method must be "head" with store_examples=False, because neighbours are stored examples')
+            raise ValueError("method='neighbors' needs stored examples: pass store_examples=True, or method='head'")
 
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
         self._start_forest(rows, classes.size, HEAD_LOSSES.index(self.loss), float(self.learning_rate))
@@ -365,7 +366,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         Returns
         -------
         classes : ndarray of int64, shape (n, k)
-            Positions in ``classes_``, the best first; -1 where fewer came into question.
+            Positions in ``classes_``, the best first; -1 where there were fewer candidates.
         scores : ndarray of float32, shape (n, k)
             Their scores; minus infinity for none.
         """
@@ -436,7 +437,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     def _stored(self) -> Examples:
         if self.examples_ is None:
-            raise ValueError("store_examples must be True when examples are learned that shall be found as neighbours")
+            raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
         return self.examples_
 
     def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -478,4 +479,4 @@ def _check_targets(y: Any) -> None:
 def _check_expected(y: np.ndarray, expected: np.ndarray) -> None:
     """Raise ValueError if there are classes that are not among those expected."""
     if not np.all(np.isin(y, expected)):
-        raise ValueError("y must hold only classes that are named in classes")
+        raise ValueError("y must hold only classes that are named in classes: add the others, or pass classes=None")

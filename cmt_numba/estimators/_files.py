@@ -303,13 +303,13 @@ LEARNED = {kind: frozenset(stores) for kind, stores in _KINDS.items()}
 """The attributes of each kind of estimator that it has from learning; others are parameters, or the user's own."""
 
 
-def taken_apart(kind: str, state: dict[str, Any]) -> dict[str, Any]:
+def pickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes of an estimator as its pickles hold them: objects of private classes as plain arrays."""
     apart = {name: store for name, store in _pickled_apart(kind).items() if state.get(name) is not None}
     return state | {name: {_APART: store.put(name, state[name])} for name, store in apart.items()}
 
 
-def put_together_again(kind: str, state: dict[str, Any]) -> dict[str, Any]:
+def unpickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes of an estimator whose pickle holds these."""
     state = dict(state)
     for name, store in _pickled_apart(kind).items():

@@ -40,20 +40,25 @@ _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them 
 _FEWEST_LISTED = 16  # of those from the head's index that are scored in full
 _SHARE_LISTED = 1 / 64  # of those looked at, if that is more
 _SHARE_LISTED_OF_FEW = 1 / 16  # where the user says how many to look at, which are few
-_WIDER_IN_TRAINING = 2  # leaves and listed labels, so that the head learns of more rivals than it will be asked about
+_WIDER_IN_TRAINING = (
+    2  # leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score
+)
 
 LOGITS_PER_MARGIN = 4.0
 """A lead of a whole margin is worth odds of 55 to 1."""
 
 # The head's index and digest.
-_GROWTH_LISTED = 1.25  # the head may have so many times the labels listed before it lists them anew
+_GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
 _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
 
 # Routers.
 _CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
 _SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
 _DENSE_TREES = 8
-_MORE_TREES, _MANY_EXAMPLES = 12, 16  # where classes have so many on average: routers and head are then worth more
+_MORE_TREES, _MANY_EXAMPLES = (
+    12,
+    16,
+)  # where classes have at least this number of examples on average: routers and head are then worth more
 _SPARSE_TREES = 2  # sparse rows have the head's index as well
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves again for each time that labels are twice as many
@@ -122,7 +127,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
         )
 
     def _start_forest(self, rows: Rows, n_labels: int, loss: int, learning_rate: float) -> None:
-        """Make an empty forest and head for rows like these, of so many labels."""
+        """Make an empty forest and head for rows like these, with this number of labels."""
         n_trees, leaf_multiplier = self.n_trees, self.leaf_multiplier
         if n_trees is None:
             many = rows.n_rows >= _MANY_EXAMPLES * n_labels
@@ -190,7 +195,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
             self._cells_pruned = int(self.head_.counters[0, TABLES_END])
 
     def _begin_training(self) -> None:
-        """Make the head ready to learn, and its index fit for finding rivals."""
+        """Make the head ready to learn, and its index fit for finding hard negatives."""
         self.head_ = without_digest(self.head_)
         if self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
             self.head_ = with_index(self.head_, self._lightest_listed)
@@ -203,7 +208,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
             self._n_unlisted = 0
 
     def _worth_listing(self, n_rows: int) -> bool:
-        """Return whether learning so many rows takes as long as going through all scorers once."""
+        """Return whether learning this number of rows takes as long as going through all scorers once."""
         return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
 
     # Answering
@@ -251,7 +256,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
-    """Return ``c`` for trees over so many classes: leaves that hold a small share of them, but some."""
+    """Return ``c`` for trees over a number of classes: leaves that hold a small share of them, but some."""
     if n_classes < _MANY_CLASSES:
         return usual
     return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))

@@ -25,7 +25,7 @@ from ._input import DTYPES
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._labels import check_unmixed, in_one_type
 
-_MOST_COMMON = 1024  # labels that come into question for every row: all, if there are no more
+_MOST_COMMON = 1024  # labels that are candidates for every row: all, if there are no more
 _SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
 _SWEEPS = 4  # over the rows of a label, in each pass
 _SWEEPS_AT_ONCE = 40  # over the rows of a common label, which are all there are from the start
@@ -42,16 +42,16 @@ _LABELS_LISTED = 1 << 16
 class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     """A classifier that gives each example any number of very many labels, with the forest of :class:`CMTClassifier`.
 
-    For an example the common labels come into question, those that it reaches in the trees, and for sparse examples
-    those that the head's index lists for its rare features. Of each a linear support vector machine says whether the
-    example has it. Those of common labels learn from all examples (one against all), the others from the examples for
-    which they come into question (one against some, section 4.2 of the paper). Everything learns online:
-    ``partial_fit`` takes new examples at any time, and new labels as further columns.
+    The candidates for an example are the common labels, those that it reaches in the trees, and for sparse examples
+    those that the head's inverted index lists for its rare features. A linear support vector machine for each label
+    decides whether the example has it. Those of common labels learn from all examples (one against all), the others
+    from the examples for which they are candidates (one against some, section 4.2 of the paper). Everything learns
+    online: ``partial_fit`` takes new examples at any time, and new labels as further columns.
 
     Parameters
     ----------
     n_candidates : int, optional
-        How many labels to look at for a row at most, beside the common ones. By default see the notes.
+        Maximum number of candidate labels for a row, beside the common ones. By default see the notes.
     n_trees, n_probes, n_router_passes, n_head_passes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
         As for :class:`CMTClassifier`.
     store_examples : bool, default True
@@ -67,8 +67,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     at, and of those that the index lists the best 16 are scored, or 4 times the labels that an example has on average.
     So of 20,000 labels a tenth is looked at, of a million less than half a percent; :meth:`count_candidates` tells.
 
-    ``n_head_passes`` is how often the head looks for new rivals of the labels that are not common. With 0 labels are
-    ranked by their cosine, and those of a positive one predicted.
+    ``n_head_passes`` is the number of times that the head looks for hard negatives for labels that are not common.
+    With 0, labels are ranked by their cosine, and those of a positive one are predicted.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     """
 
     _kind = "CMTMultilabelClassifier"  # of what is in a file
-    _lightest_listed = 0.1  # weights that rivals have left are many and small, and find nothing
+    _lightest_listed = 0.1  # weights from hard negatives are many and small, and find nothing
 
     # Learning
 
@@ -222,10 +222,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._recover_labels(self._column_of_label.size)
 
     def _choose_common(self) -> None:
-        """Choose the labels that come into question for every row."""
+        """Choose the labels that are candidates for every row."""
         former, common = self.head_.common.labels, np.argsort(-self._n_of_label, kind="stable")[:_MOST_COMMON]
         if self._n_of_label.size > _MOST_COMMON:
-            # What has been common stays so for longer, lest the index be made anew again and again.
+            # What has been common stays so for longer, so that the index is not rebuilt again and again.
             share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
             common = common[self._n_of_label[common] >= share * self._n_rows]
         self.head_ = self.head_._replace(common=common_labels(common))
@@ -259,7 +259,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._prune()
 
     def _rivals(self, questions: Questions) -> np.ndarray:
-        """Return the labels, but for common ones, that come into question for each row, then NONE: int32."""
+        """Return the candidate labels of each row, without the common ones, then NONE: int32."""
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), questions.rows.n_rows
         most = effort.n_leaves * state.members.shape[2] + effort.n_listed
         rivals = np.empty((n_rows, most), np.int32)
@@ -297,7 +297,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         Returns
         -------
         labels : ndarray of int64, shape (n, k)
-            Columns, the best first; -1 where fewer came into question.
+            Columns, the best first; -1 where there were fewer candidates.
         decisions : ndarray of float32, shape (n, k)
             Their scores, positive where the row should have the label; minus infinity for none.
         """
@@ -356,7 +356,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each label for each row, positive where the row should have it: float64, (n, n_labels).
 
-        Labels that did not come into question are given 1 less than the lowest score of any that did. If ``fit`` saw a
+        Labels that were no candidates get 1 less than the lowest score of any that was. If ``fit`` saw a
         vector, the score of the second class, shape (n,).
         """
         rows = self._checked(X)
@@ -405,7 +405,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         """
         rows, k = self._checked(X), check_wanted("n_neighbors", n_neighbors, 0)
         if self.examples_ is None:
-            raise ValueError("store_examples must be True when examples are learned that shall be found as neighbours")
+            raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
         hits = self.examples_._query_rows(rescaled(rows), k, _EXAMPLE_LEAVES)
         return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
 
@@ -435,7 +435,7 @@ def _is_vector(Y: Any) -> bool:
 
 
 def _pair_of_classes(y: Any) -> np.ndarray:
-    """Return the classes of a vector, sorted, of which there may be two."""
+    """Return the classes of a vector, sorted: at most two."""
     check_unmixed("Y", y)
     y = np.asarray(y)
     check_classification_targets(y)

@@ -66,7 +66,7 @@ class CMTRetriever(MemoryForest):
     n_components : int, default 64
         Of the search by value: how many components of values are compared; at most 65,536.
     regularization : float, default 3.0
-        Of the search by value: the ridge. Keys have length 1, so it counts like so many examples of a feature.
+        Of the search by value: the ridge. Keys have length 1, so it counts like that number of examples of a feature.
     n_value_passes : int, default 10
         Of the search by value: how often the expectation learns from each memory; at most 10,000 times, as with all
         passes.
@@ -218,7 +218,7 @@ class CMTRetriever(MemoryForest):
     def feedback(self, X: Any, ids: Any, rewards: Any) -> CMTRetriever:
         """Learn from what memories were worth to queries.
 
-        Searching by value, the expectation learns to foretell the rewards. Searching by key, the scorer learns to rank
+        Searching by value, the expectation learns to predict the rewards. Searching by key, the scorer learns to rank
         memories of high reward above those of low reward, and a query that was rewarded with 0.5 or more is stored as
         a further key of its best memory, once however often it comes. Further keys go when their memory is removed.
 
@@ -308,7 +308,7 @@ class CMTRetriever(MemoryForest):
         """
         rows = self._checked(X)
         if self.search_ == "value":
-            raise ValueError('keys are not stored where search is by value: use search="key"')
+            raise ValueError('keys are not stored with search="value": pass search="key" and fit again to replace keys')
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
         self._memories.rows_of(ids)
         self.forest_._replace_rows(self._memories.entries_of(ids), rescaled(rows))
@@ -378,7 +378,7 @@ class CMTRetriever(MemoryForest):
         """
         ids = self._best(self._checked(X), 1).ids[:, 0]
         if np.any(ids == NONE):
-            raise LookupError("there is no memory to answer with: all have been removed")
+            raise LookupError("all memories have been removed: call partial_fit with new ones before predict")
         return self._memories.values_of(ids)
 
     @reads

@@ -217,7 +217,7 @@ class DistinctVectors:
 
     @classmethod
     def of(cls, numbers: np.ndarray, digests: np.ndarray) -> DistinctVectors:
-        """Return what :meth:`as_arrays` has taken apart.
+        """Return vectors with the numbers and digests of :meth:`as_arrays`.
 
         Raises
         ------
@@ -258,7 +258,7 @@ class DistinctVectors:
         return numbers
 
     def forget(self, numbers: np.ndarray) -> None:
-        """Let vectors be new when they come again. Numbers that none has are passed over."""
+        """Let vectors be new when they come again. Unknown numbers are ignored."""
         for number in numbers.tolist():
             if number in self._digests:
                 self._numbers.pop(self._digests[number], None)
