@@ -15,7 +15,7 @@ from .._forest.scorer import probed_dot
 from .._forest.state import DONE, NEXT_ROW, NONE, TABLES_FULL
 from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
 from .candidates import best_of, find_candidates, new_candidates, place_of
-from .label_scorers import LOGISTIC, MIRA, SOFTMAX, Head
+from .label_scorers import MIRA, SOFTMAX, Head
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
@@ -97,9 +97,9 @@ def _new_slopes(most):
 @inner_merged
 def _find_slopes(head, candidates, right, slopes):
     """Write the slope of the loss in each candidate's score."""
-    loss, n, scores = head.parameters.loss, candidates.n_found[0], candidates.scores
+    n, scores = candidates.n_found[0], candidates.scores
     steepness = np.float32(_STEEPNESS / _margin_wanted(head))
-    if loss == SOFTMAX:
+    if head.parameters.loss == SOFTMAX:
         highest = scores[best_of(candidates, NONE)]
         total = np.float32(0.0)
         for i in range(n):
@@ -107,12 +107,9 @@ def _find_slopes(head, candidates, right, slopes):
             total += slopes[i]
         for i in range(n):
             slopes[i] /= total
-    elif loss == LOGISTIC:
-        for i in range(n):
-            slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
     else:
         for i in range(n):
-            slopes[i] = scores[i]
+            slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
     slopes[right] -= np.float32(1.0)
 
 

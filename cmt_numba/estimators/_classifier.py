@@ -60,7 +60,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     n_head_passes : int, default 5
         How often each example trains the head: at most 10,000 times. With 0 classes are told apart by their mean
         examples.
-    loss : {"mira", "softmax", "logistic", "squared"}, default "mira"
+    loss : {"mira", "softmax", "logistic"}, default "mira"
         What the head learns by. "mira" is Crammer and Singer's multiclass support vector machine with squared slack,
         solved in the dual one example at a time; the others are minimised by AdaGrad.
     aggressiveness : float, default 1.0
@@ -228,7 +228,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_choice("loss", self.loss, HEAD_LOSSES)
+        check_choice("loss", self.loss, tuple(HEAD_LOSSES))
         check_real("learning_rate", self.learning_rate, 0.0, 1e6, above=True)
         check_choice("method", self.method, ("head", "neighbors"))
         check_choice("weights", self.weights, VOTES)
@@ -237,7 +237,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             raise ValueError('method must be "head" with store_examples=False, because neighbours are stored examples')
 
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
-        self._start_forest(rows, classes.size, HEAD_LOSSES.index(self.loss), float(self.learning_rate))
+        self._start_forest(rows, classes.size, HEAD_LOSSES[self.loss], float(self.learning_rate))
         parameters = ExampleParameters(n_features=rows.n_features, sparse=rows.sparse)
         self.examples_ = new_examples(parameters) if self.store_examples else None
         self.classes_ = classes
