@@ -273,4 +273,4 @@ CASES: dict[str, Callable[[Any], Case]] = {
 
 NEED_DATA = frozenset(CASES) - {"synthetic", "tree, dense", "tree, bounded", "tree, among"}
 
-SLOW = frozenset({"bible"})
+SLOW = frozenset({"bible", "debian_depends"})

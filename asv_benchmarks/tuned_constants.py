@@ -136,7 +136,13 @@ TREE = (
         "tree", "_ROWS_IN_A_BLOCK", "learn: rows that see the same tree, freshness against time", ("tree, ranking",)
     ),
     Constant("tree", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR),
-    Constant("_forest.filtering", "_WORTH_A_LEAF", "among: when all are scored, time only", ("tree, among",), FAR),
+    Constant(
+        "_forest.filtering",
+        "_WORTH_A_LEAF",
+        "among: how many are all scored, error against time",
+        ("tree, among",),
+        FAR,
+    ),
     Constant(
         "_forest.linear_model", "_CELLS_IN_A_LOOKUP", "time only: tables looked up or gone through", ("tree, sparse",)
     ),

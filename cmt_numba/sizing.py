@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ._forest.allocation import SPARE, slot_table_size
 from ._forest.invariants.trees import levels
 from ._forest.rows import Rows
 from ._forest.state import (
@@ -27,11 +28,11 @@ from .tree import OPTIONS, ContextualMemoryTree
 
 _leaf_limit = as_python(leaf_limit)
 
-# All of these were measured.
+_ROOM = (1.0 + SPARE) / 2  # of nodes, leaves and router tables to those in use, in the mean, after a large insert
+
+# What no layout tells: how evenly trees part memories, and how much the memories below a router are alike. Measured.
 _SPREAD = 0.26  # of the sizes of leaves at one depth, in square roots of their mean
 _EARLY = 0.65  # in units of that spread: a leaf splits when it has once been too large, not when it is
-_ROOM = 1.06  # of nodes and leaves to those in use, between 1 and 1.1 after a large insert
-_TABLE_ROOM = 1.08  # of the cells of router tables to those in use, likewise
 _TABLE_SPREAD = 0.1  # of the logarithm of how many features routers at one depth have met
 _LIKENESS = 0.85  # features that a router has met, to those of as many keys drawn at random
 _FINER = 0.12  # by how much the power of that grows when memories double, among which routers part finer
@@ -125,7 +126,7 @@ def predict_nbytes(
     width = _leaf_limit(multiplier, n)
     at_depth = _expected_nodes(n, width)
     n_nodes = sum(at_depth)
-    own = 8 * n + 4 * (1 << (5 * n // 4).bit_length())
+    own = 8 * n + 4 * slot_table_size(n)
     of_each_tree = 4 * n + _ROOM * (n_nodes + 1) * (LEAF.itemsize + 4 * width) + _ROOM * n_nodes * NODE.itemsize
     of_each_tree += 8 * (N_COUNTERS + 1)
     if cells is None:
@@ -136,7 +137,7 @@ def predict_nbytes(
         met = _met_in_text(d, cells) if rows is None else _met_in_sample(rows, multiplier)
         n_cells = sum(count * _expected_cells(met(n * 0.5**depth, depth)) for depth, count in enumerate(at_depth))
         own += n * 16 + int(8 * n * cells)
-        of_each_tree += _TABLE_ROOM * n_cells * WEIGHT_CELL.itemsize
+        of_each_tree += _ROOM * n_cells * WEIGHT_CELL.itemsize
     return int(own + n_trees * of_each_tree + (8 * d if scorer else 0))
 
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
 import cmt_numba
-from cmt_numba import CMTClassifier
+from cmt_numba import CMTClassifier, InvariantError
 from cmt_numba._heads.label_scorers import HEAD_LOSSES
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -228,6 +228,15 @@ def test_wrong_parameters_are_refused(options: dict[str, Any], message: str):
         CMTClassifier(**options).fit(X, y)
     with pytest.raises(ValueError, match=message):
         CMTClassifier(**options).partial_fit(X, y)
+
+
+def test_a_head_of_a_loss_that_is_no_more_is_refused():
+    X, y = classes_of_views(3, 2, 0.1)
+    classifier = CMTClassifier(**FEW).fit(X, y)
+    parameters = classifier.head_.parameters._replace(loss=2)
+    classifier.head_ = classifier.head_._replace(parameters=parameters)
+    with pytest.raises(InvariantError, match="a loss that is not known"):
+        classifier.check_invariants()
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -193,7 +193,7 @@ def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes
     tree = ContextualMemoryTree(leaf_multiplier=100.0, random_state=0)
     tree.insert(form(np.eye(d)))
     state, checked = state_of(tree), check_rows(form(rows))
-    parameters = HeadParameters(1, d, checked.sparse, HEAD_LOSSES.index(loss), 1.0)
+    parameters = HeadParameters(1, d, checked.sparse, HEAD_LOSSES[loss], 1.0)
     head = with_labels(new_head(parameters), check_rows(form(np.eye(d))))
     questions, order = all_of(checked, checked), np.arange(len(rows))
     duals = new_duals(1.0, np.bincount(labels, minlength=d)[labels])
@@ -447,7 +447,7 @@ def test_means_follow_further_examples(form: Any, rng: np.random.Generator):
     X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
     labels = np.array([0, 1, 2, 0, 1, 2, *rng.integers(0, 3, 24)])
     rows = check_rows(form(X))
-    parameters = HeadParameters(1, 7, rows.sparse, HEAD_LOSSES.index("mira"), 1.0)
+    parameters = HeadParameters(1, 7, rows.sparse, HEAD_LOSSES["mira"], 1.0)
     head = with_labels(new_head(parameters), check_rows(form(X[:3])))
     for array in (head.routers.table["weight"], head.routers.weights[:, :7]):
         array += 0.25  # as if learned; of a dense head by the first label only

@@ -36,7 +36,9 @@ from .state import (
 
 _SMALLEST = 16
 _GENTLE = 1.25  # growth by this factor still makes the copying per row a constant
-_SPARE = 1.1
+
+SPARE = 1.1
+"""An array that a large insert fills is made so many times as large as it is expected to need, at most."""
 
 MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
 """Of the tables of one tree: int32 tells where they start, see ``sparse_weights.py``."""
@@ -55,7 +57,7 @@ def resized(array: np.ndarray, size: int, axis: int) -> np.ndarray:
 def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
     """Return a new capacity for an array of the trees, which are to hold ``n_memories`` before long."""
     n_placed = max(1, int(state.counters[:, COUNT].min()))
-    expected = _SPARE * capacity * n_memories / n_placed
+    expected = SPARE * capacity * n_memories / n_placed
     return max(_SMALLEST, needed, int(_GENTLE * capacity), int(min(2 * capacity, expected)))
 
 
@@ -93,9 +95,14 @@ def keys_with_room(parameters: Any, keys: Keys, n_rows: int, n_cells: int) -> Ke
     return keys
 
 
+def slot_table_size(n: int) -> int:
+    """Return the number of cells of a new slot table for ``n`` memories."""
+    return 1 << (5 * n // 4).bit_length()
+
+
 def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
     """Return a slot table for ``n`` memories, at most four fifths full."""
-    table = np.full(1 << (5 * n // 4).bit_length(), NONE, np.int32)
+    table = np.full(slot_table_size(n), NONE, np.int32)
     fill_slot_table(table, ids)
     return table
 
@@ -156,13 +163,13 @@ def trimmed(state: State) -> State:
     nearly twice too much.
     """
     nodes_end, leaves_end = (int(state.counters[:, end].max()) for end in (NODES_END, LEAVES_END))
-    if state.nodes.shape[1] > _SPARE * nodes_end + _SMALLEST:
-        state = with_nodes(state, int(_SPARE * nodes_end))
-    if state.leaves.shape[1] > _SPARE * leaves_end + _SMALLEST:
-        state = _with_leaves(state, int(_SPARE * leaves_end))
+    if state.nodes.shape[1] > SPARE * nodes_end + _SMALLEST:
+        state = with_nodes(state, int(SPARE * nodes_end))
+    if state.leaves.shape[1] > SPARE * leaves_end + _SMALLEST:
+        state = _with_leaves(state, int(SPARE * leaves_end))
     cells = most_cells_in_use(state)
-    if state.routers.table.shape[1] > _SPARE * cells + _SMALLEST:
-        state = with_tables(state, int(_SPARE * cells))
+    if state.routers.table.shape[1] > SPARE * cells + _SMALLEST:
+        state = with_tables(state, int(SPARE * cells))
     return state
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from .._forest.allocation import with_nodes, with_tables
+from .._forest.allocation import SPARE, with_nodes, with_tables
 from .._forest.linear_model import (
     add_row,
     add_sum,
@@ -60,20 +60,18 @@ from .inverted_index import Postings, list_by_feature, no_postings
 
 
 class HeadLoss(IntEnum):
-    """What a head learns from its candidates."""
+    """What a head learns from its candidates, by number in files. 2 was the squared loss, which is no longer there."""
 
     SOFTMAX = 0
     LOGISTIC = 1
-    SQUARED = 2
     MIRA = 3
 
 
 _NEGLIGIBLE = 0.04  # of the largest weight of the same label
-_SPARE = 1.1
 _SHORTEST = np.float32(1e-6)  # squared: a shorter sum of examples has no direction
 _CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
 
-HEAD_LOSSES = tuple(loss.name.lower() for loss in HeadLoss)
+HEAD_LOSSES = {loss.name.lower(): int(loss) for loss in HeadLoss}
 
 
 class HeadParameters(NamedTuple):
@@ -194,7 +192,7 @@ def without_negligible_weights(head: Head) -> Head:
     shares = np.full(pruned.nodes.shape[1], _NEGLIGIBLE, np.float32)
     shares[head.common.labels] = 0.0
     copy_labels(pruned.models, head.models, shares)
-    return with_tables(pruned, int(_SPARE * pruned.counters[0, TABLES_END]))
+    return with_tables(pruned, int(SPARE * pruned.counters[0, TABLES_END]))
 
 
 def without_digest(head: Head) -> Head:

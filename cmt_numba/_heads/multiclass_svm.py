@@ -117,12 +117,9 @@ def _find_slopes(head, candidates, right, slopes):
             total += slopes[i]
         for i in range(n):
             slopes[i] /= total
-    elif loss == HeadLoss.LOGISTIC:
-        for i in range(n):
-            slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
     else:
         for i in range(n):
-            slopes[i] = scores[i]
+            slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
     slopes[right] -= np.float32(1.0)
 
 

@@ -61,7 +61,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     n_head_passes : int, default 5
         Number of passes over the examples that train the head, at most 10,000. With 0 a class is scored by its mean
         example.
-    loss : {"softmax", "logistic", "squared", "mira"}, default "mira"
+    loss : {"softmax", "logistic", "mira"}, default "mira"
         What the head learns by. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
         squared slack, solved in the dual one example at a time (Keerthi et al., 2008). The other losses are minimised
         by AdaGrad (Duchi et al., 2011).
@@ -104,7 +104,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     _kind = "CMTClassifier"  # of what is in a file
     _constraints: ClassVar[dict[str, Constraint]] = {
         **LabelForest._constraints,
-        "loss": OneOf(HEAD_LOSSES),
+        "loss": OneOf(tuple(HEAD_LOSSES)),
         "learning_rate": Real(0.0, 1e6, above=True),
         "method": OneOf(METHODS),
         "n_neighbors": Integer(1, MOST_WANTED),
@@ -242,7 +242,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             raise ValueError("method='neighbors' needs stored examples: pass store_examples=True, or method='head'")
 
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
-        self._start_forest(rows, classes.size, HEAD_LOSSES.index(self.loss), float(self.learning_rate))
+        self._start_forest(rows, classes.size, HEAD_LOSSES[self.loss], float(self.learning_rate))
         parameters = ExampleParameters(n_features=rows.n_features, sparse=rows.sparse)
         self.examples_ = new_examples(parameters) if self.store_examples else None
         self.classes_ = classes

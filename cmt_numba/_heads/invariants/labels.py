@@ -20,7 +20,7 @@ def check_head_frame(head: Head, n_labels: int) -> None:
     Looks at no array but ``counters`` and a few entries of others.
     """
     d, sparse = head.parameters.n_features, head.parameters.sparse
-    require(0 <= head.parameters.loss < len(HEAD_LOSSES), "the head has no such loss")
+    require(head.parameters.loss in HEAD_LOSSES.values(), "the head has learned by a loss that is not known")
     require(0.0 < head.parameters.learning_rate <= 1e6, "the head's learning rate is out of range")
     check_layout(head, {"trees": 1})
     check_model_frame(head)
