@@ -17,7 +17,7 @@ from .._heads.binary_svm import learn_memberships, new_duties, numbered_afresh
 from .._heads.candidates import Effort, Listing, Questions, all_of, list_labels, list_rivals
 from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from .._heads.inference_weights import common_labels
-from .._heads.label_scorers import MIRA, forget_labels, with_index
+from .._heads.label_scorers import HeadLoss, forget_labels, with_index
 from .._validation import check_jobs, check_rows, check_wanted, sound, unmasked
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once, reads
@@ -120,7 +120,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._check_all_parameters()
         rows = check_rows(X)
         self._pair = pair
-        self._start_forest(rows, max(1, np.unique(answers.indices).size), MIRA, 1.0)
+        self._start_forest(rows, max(1, np.unique(answers.indices).size), HeadLoss.MIRA, 1.0)
         self.n_labels_ = 0
         self._sparse_output = scipy.sparse.issparse(Y)
         self._label_of_column = np.empty(0, np.int64)
