@@ -197,10 +197,10 @@ def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes
     head = with_labels(new_head(parameters), check_rows(form(np.eye(d))))
     questions, order = all_of(checked, checked), np.arange(len(rows))
     duals = new_duals(1.0, np.bincount(labels, minlength=d)[labels])
-    measure_gaps(state.trees, state.models, head.scorers, questions, order, labels, ALL_LABELS)
+    measure_gaps(state.trees, state.models, head.scorers, Lesson(questions, order, labels), ALL_LABELS, duals)
     for _ in range(n_passes):
         lesson, at = Lesson(questions, order, labels), np.zeros(1, np.int64)
-        while learn_labels(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, at) != DONE:
+        while learn_labels(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, at, False) != DONE:
             head = with_more_cells(head)
     return head, state, questions
 

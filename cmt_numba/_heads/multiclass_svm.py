@@ -76,27 +76,18 @@ def margin_wanted(head: Any) -> float:
 _margin_wanted = inner(margin_wanted)
 
 
-@inner
-def _measure_row(trees, routers, head, candidates, questions, row, label):
-    find_candidates(trees, routers, head, candidates, questions, row)
-    right = place_of(head, candidates, questions, row, label)
+@inner_merged
+def _measure_gap(head, candidates, right):
+    """Count the gap between a row's right label and its best competitor, if it has one."""
     rival = best_of(candidates, right)
     if rival != NONE:
         head.gaps[0] += 1.0
         head.gaps[1] += np.abs(candidates.scores[right] - candidates.scores[rival])
 
 
-@kernel
-def measure_gaps(trees, routers, head, questions, order, labels, effort):
-    """Measure the gaps of rows in the given order, until enough are known for good."""
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    head = by_reference(head)
-    candidates = new_candidates(trees, head, questions, effort, 1)
-    for row in order:
-        if head.gaps[0] >= _GAPS_MEASURED:
-            break
-        _measure_row(trees, routers, head, candidates, questions, row, labels[row])
+def measure_gaps(trees: Any, routers: Any, head: Any, lesson: Any, effort: Any, duals: Duals) -> None:
+    """Measure the gaps of a lesson's rows, until enough are known for good. It learns nothing else."""
+    learn_labels(trees, routers, head, lesson, effort, duals, np.zeros(1, np.int64), True)
 
 
 @inner_allocating
@@ -218,10 +209,16 @@ def _ascend(head, candidates, x, right, row, duals, work):
 
 
 @inner
-def _learn_row(trees, routers, head, candidates, questions, row, label, duals, slopes, work):
-    """Learn from a row. Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room."""
+def _learn_row(trees, routers, head, candidates, questions, row, label, duals, slopes, work, measuring):
+    """Learn from a row, or measure its gap.
+
+    Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room.
+    """
     find_candidates(trees, routers, head, candidates, questions, row)
     right = place_of(head, candidates, questions, row, label)
+    if measuring:
+        _measure_gap(head, candidates, right)
+        return DONE
     x = row_of(questions.rows, row)
     if head.loss == HeadLoss.MIRA:
         return _ascend(head, candidates, x, right, row, duals, work)
@@ -229,10 +226,14 @@ def _learn_row(trees, routers, head, candidates, questions, row, label, duals, s
 
 
 @kernel
-def learn_labels(trees, routers, head, lesson, effort, duals, at):
+def learn_labels(trees, routers, head, lesson, effort, duals, at, measuring):
     """Train the head on a lesson, from number ``at[0]`` on, which it moves on.
 
-    Writes the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL; it can then be called again.
+    If it is ``measuring``, it learns only the gaps of the rows, until enough are known for good. One kernel does both,
+    because both compile the whole search for candidates.
+
+    Writes the models and the gaps of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL; it can then be called
+    again.
     """
     trees = by_reference(trees)
     routers = by_reference(routers)
@@ -242,8 +243,11 @@ def learn_labels(trees, routers, head, lesson, effort, duals, at):
     work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)
     while at[0] < order.size:
-        row = order[at[0]]
-        if _learn_row(trees, routers, head, candidates, questions, row, labels[row], duals, slopes, work) != DONE:
-            return TABLES_FULL
+        if measuring and head.gaps[0] >= _GAPS_MEASURED:
+            break
+        row, label = order[at[0]], labels[order[at[0]]]
+        status = _learn_row(trees, routers, head, candidates, questions, row, label, duals, slopes, work, measuring)
+        if status != DONE:
+            return status
         at[0] += 1
     return DONE

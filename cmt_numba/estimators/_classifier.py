@@ -312,14 +312,13 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             # get further examples the gaps become smaller, and half of those measured make room for new ones.
             self.head_.gaps[:] *= 0.5
             self._n_measured = n_examples
-        measure_gaps(
-            state.trees, state.models, self.head_.scorers, questions, self._orders.permutation(n_rows), labels, effort
-        )
         duals = new_duals(self.aggressiveness, self._n_of_label[labels])
+        lesson = Lesson(questions, self._orders.permutation(n_rows), labels)
+        measure_gaps(state.trees, state.models, self.head_.scorers, lesson, effort, duals)
 
         def learn(order: np.ndarray, at: np.ndarray) -> int:
             lesson = Lesson(questions, order, labels)
-            return int(learn_labels(state.trees, state.models, self.head_.scorers, lesson, effort, duals, at))
+            return int(learn_labels(state.trees, state.models, self.head_.scorers, lesson, effort, duals, at, False))
 
         self._train_in_passes(n_rows, duals.settled, learn)
 
