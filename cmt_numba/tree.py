@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._concurrency.guard import changes
+from ._concurrency.rwlock import changes
 from ._concurrency.workers import progress_bar, spans
 from ._engine.files import StoredForest
 from ._forest.eviction import EVICTIONS

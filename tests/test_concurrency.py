@@ -24,7 +24,7 @@ from stress_threads import Stress
 
 import cmt_numba._engine.forest
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
-from cmt_numba._concurrency.guard import Guard
+from cmt_numba._concurrency.rwlock import ReadWriteLock
 from cmt_numba._concurrency.workers import Steps
 
 SOON = 30.0  # seconds after which a thread that should have come has not
@@ -76,11 +76,11 @@ class Threads:
             raise self._errors[0]
 
 
-# The guard
+# The lock
 
 
 def test_steps_wait_for_readers_and_readers_for_steps():
-    guard, log = Guard(), []
+    lock, log = ReadWriteLock(), []
     reading, read_on, stepping, step_on = (threading.Event() for _ in range(4))
 
     def read() -> None:
@@ -93,11 +93,11 @@ def test_steps_wait_for_readers_and_readers_for_steps():
         assert step_on.wait(SOON)
         log.append("step")
 
-    reader = started(lambda: guard.read(read))
+    reader = started(lambda: lock.read(read))
     assert reading.wait(SOON)
-    writer = started(lambda: guard.change(lambda: guard.step(step)))
-    until(lambda: guard._gate is not None)
-    late = started(lambda: guard.read(lambda: log.append("late")))
+    writer = started(lambda: lock.change(lambda: lock.step(step)))
+    until(lambda: lock._gate is not None)
+    late = started(lambda: lock.read(lambda: log.append("late")))
     assert not stepping.wait(0.02)
     read_on.set()
     assert stepping.wait(SOON)
@@ -109,15 +109,15 @@ def test_steps_wait_for_readers_and_readers_for_steps():
 
 
 def test_changes_queue():
-    guard, order = Guard(), []
+    lock, order = ReadWriteLock(), []
     go_on = threading.Event()
-    threads = [started(lambda: guard.change(lambda: go_on.wait(SOON)))]
-    until(lambda: guard._changer is not None)
+    threads = [started(lambda: lock.change(lambda: go_on.wait(SOON)))]
+    until(lambda: lock._changer is not None)
     for i in range(5):
-        last = guard._last
-        threads.append(started(lambda i=i: guard.change(lambda: order.append(i))))
-        until(lambda last=last: guard._last is not last)
-    guard.read(lambda: order.append("read"))  # a change lets others read between its steps
+        last = lock._last
+        threads.append(started(lambda i=i: lock.change(lambda: order.append(i))))
+        until(lambda last=last: lock._last is not last)
+    lock.read(lambda: order.append("read"))  # a change lets others read between its steps
     go_on.set()
     for thread in threads:
         thread.join(SOON)
@@ -126,26 +126,26 @@ def test_changes_queue():
 
 def test_change_given_up_keeps_the_order(monkeypatch: pytest.MonkeyPatch):
     """A change behind an abandoned one still waits for the change before that."""
-    guard, log = Guard(), []
+    lock, log = ReadWriteLock(), []
     go_on, given_up = threading.Event(), threading.Event()
-    first = started(lambda: guard.change(lambda: (go_on.wait(SOON), log.append("first"))))
-    until(lambda: guard._changer is not None)
+    first = started(lambda: lock.change(lambda: (go_on.wait(SOON), log.append("first"))))
+    until(lambda: lock._changer is not None)
 
-    class Interrupted(type(guard._last)):
+    class Interrupted(type(lock._last)):
         __slots__ = ()
 
         def wait(self) -> None:
             raise KeyboardInterrupt
 
-    waited_for = guard._last
+    waited_for = lock._last
     stand_in = Interrupted()
     stand_in.lock, stand_in.before = waited_for.lock, None
-    guard._last = stand_in
+    lock._last = stand_in
     with pytest.raises(KeyboardInterrupt):
-        guard.change(lambda: log.append("given up"))
-    guard._last.before = waited_for
+        lock.change(lambda: log.append("given up"))
+    lock._last.before = waited_for
     given_up.set()
-    second = started(lambda: guard.change(lambda: log.append("second")))
+    second = started(lambda: lock.change(lambda: log.append("second")))
     time.sleep(0.02)
     assert log == []
     go_on.set()
@@ -154,49 +154,49 @@ def test_change_given_up_keeps_the_order(monkeypatch: pytest.MonkeyPatch):
     assert log == ["first", "second"]
 
 
-def test_guards_within_guards():
-    guard, other = Guard(), Guard()
+def test_locks_within_locks():
+    lock, other = ReadWriteLock(), ReadWriteLock()
 
     def step() -> str:
-        return guard.change(lambda: guard.step(lambda: guard.read(lambda: other.read(lambda: "all at once"))))
+        return lock.change(lambda: lock.step(lambda: lock.read(lambda: other.read(lambda: "all at once"))))
 
-    assert guard.change(lambda: guard.step(step)) == "all at once"
-    assert guard.read(lambda: guard.read(lambda: "twice")) == "twice"
+    assert lock.change(lambda: lock.step(step)) == "all at once"
+    assert lock.read(lambda: lock.read(lambda: "twice")) == "twice"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_errors_release_guards(error: type[BaseException]):
-    guard = Guard()
+def test_errors_release_locks(error: type[BaseException]):
+    lock = ReadWriteLock()
 
     def fail() -> None:
         raise error
 
     for work in (
-        lambda: guard.read(fail),
-        lambda: guard.change(fail),
-        lambda: guard.change(lambda: guard.step(fail)),
+        lambda: lock.read(fail),
+        lambda: lock.change(fail),
+        lambda: lock.change(lambda: lock.step(fail)),
     ):
         with pytest.raises(error):
             work()
         done: list[str] = []
-        thread = started(lambda: done.append(guard.change(lambda: guard.step(lambda: guard.read(lambda: "done")))))  # noqa: B023
+        thread = started(lambda: done.append(lock.change(lambda: lock.step(lambda: lock.read(lambda: "done")))))  # noqa: B023
         thread.join(SOON)
         assert done == ["done"]
 
 
 def test_readers_that_never_pause_do_not_stop_changes():
-    guard, changed = Guard(), []
-    with Threads(*[lambda: guard.read(lambda: None)] * 4):
+    lock, changed = ReadWriteLock(), []
+    with Threads(*[lambda: lock.read(lambda: None)] * 4):
         for i in range(20):
-            guard.change(lambda i=i: guard.step(lambda: changed.append(i)))
+            lock.change(lambda i=i: lock.step(lambda: changed.append(i)))
     assert changed == list(range(20))
 
 
 def test_changes_that_never_pause_do_not_stop_readers():
-    guard = Guard()
-    with Threads(*[lambda: guard.change(lambda: guard.step(lambda: None))] * 2):
+    lock = ReadWriteLock()
+    with Threads(*[lambda: lock.change(lambda: lock.step(lambda: None))] * 2):
         for _ in range(20):
-            guard.read(lambda: None)
+            lock.read(lambda: None)
 
 
 def test_steps_cover_all_rows():

@@ -19,7 +19,7 @@ from cmt_numba.rewards import LabelEquality
 N = 24
 PACKAGE = str(ROOT / "cmt_numba")
 # No interrupt comes between the lines by which its locks and marks are set: they call nothing.
-LOCKING = str(ROOT / "cmt_numba" / "_concurrency/guard.py")
+LOCKING = str(ROOT / "cmt_numba" / "_concurrency/rwlock.py")
 
 
 class Lines:

@@ -43,6 +43,6 @@ def test_pickles_of_earlier_versions_load(things: dict[str, Any]):
         if isinstance(thing, ContextualMemoryTree):
             continue
         again = type(thing).__new__(type(thing))
-        state = {name: value for name, value in BaseEstimator.__getstate__(thing).items() if name != "_own_guard"}
+        state = {name: value for name, value in BaseEstimator.__getstate__(thing).items() if name != "_own_lock"}
         again.__setstate__(pickle.loads(pickle.dumps(state)))
         assert predicted(again) == predicted(thing) == predicted(pickle.loads(pickle.dumps(thing)))

@@ -9,7 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from .._concurrency.guard import Guard, changes
+from .._concurrency.rwlock import ReadWriteLock, changes
 from .._concurrency.workers import Steps, Workers, progress_bar, workers
 from .._forest.allocation import with_more
 from .._forest.eviction import Eviction, new_eviction
@@ -56,7 +56,7 @@ class Driver:
         # The initial random streams: one for each tree, and one more for queries.
         self._streams = seed.generate_state(options["n_trees"] + 1, np.uint64)
         self._state: State | None = None  # allocated by the first insert, which sets the form and the width of keys
-        self._guard = Guard()
+        self._lock = ReadWriteLock()
 
     @property
     def n_memories(self) -> int:
@@ -86,7 +86,7 @@ class Driver:
 
     def _draw_word(self) -> int:
         """Return 64 bits of the random stream for queries."""
-        with self._guard.instant:
+        with self._lock.instant:
             streams = self._allocated().streams
             return int(draw_word(streams, streams.size - 1))
 
@@ -111,7 +111,7 @@ class Driver:
                 work(start, stop, run)
 
             for start, stop in steps:
-                self._guard.step(partial(steps.take, take_step, start, stop))
+                self._lock.step(partial(steps.take, take_step, start, stop))
                 report(stop - start)
 
     def _on_trees(self, work: Callable[[State, int, int], int]) -> Callable[[int, int, Workers], None]:
@@ -168,6 +168,6 @@ class Driver:
                 remove_slots_from(state.trees, state.models, state.key_store, t, slot)
             drop_keys_from(state.key_store, slot)
 
-        self._guard.step(partial(self._eviction.taken_back, first))
+        self._lock.step(partial(self._eviction.taken_back, first))
         for slot in reversed(range(first, self.n_memories, _REMOVALS_IN_A_STEP)):
-            self._guard.step(partial(take_back, slot))
+            self._lock.step(partial(take_back, slot))

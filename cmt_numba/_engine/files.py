@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._concurrency.guard import changes
+from .._concurrency.rwlock import changes
 from .._forest.structures import writeable
 from ..persistence._container import Contents
 from ..persistence._trees import check_state, read_object, refusing, state_of, take, tree_contents, write_object
@@ -104,7 +104,7 @@ class StoredForest(Forest):
         state = self._state
         if state is None:
             return tree_contents(self._named_options(), self._n_threads, self._streams, None)
-        with self._guard.instant:  # queries that explore or are noted by the policy go on while the tree is saved
+        with self._lock.instant:  # queries that explore or are noted by the policy go on while the tree is saved
             state = state._replace(streams=state.streams.copy())
             noted = self._eviction.contents(state)
         fields, arrays = tree_contents(self._named_options(), self._n_threads, self._streams, state)

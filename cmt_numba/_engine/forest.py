@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from .._concurrency.guard import changes
+from .._concurrency.rwlock import changes
 from .._concurrency.workers import Steps, Workers, map_threads, progress_bar, spans
 from .._forest import invariants as _invariants
 from .._forest.allocation import trimmed, with_room_for_keys
@@ -56,7 +56,7 @@ class Forest(Driver):
     @property
     def depth(self) -> int:
         """Maximum number of internal nodes between a root and a leaf; 0 while every tree is a single leaf."""
-        return self._guard.read(lambda: 0 if self._state is None else _invariants.depth(self._state))
+        return self._lock.read(lambda: 0 if self._state is None else _invariants.depth(self._state))
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +67,7 @@ class Forest(Driver):
     @property
     def ids(self) -> np.ndarray:
         """The ids of all memories, in no particular order: int64, shape (n_memories,)."""
-        return self._guard.read(
+        return self._lock.read(
             lambda: np.empty(0, np.int64) if self._state is None else self._state.keys.ids[: self.n_memories].copy()
         )
 
@@ -79,7 +79,7 @@ class Forest(Driver):
             return False
         if not 0 <= memory_id < self._next_id():
             return False
-        return bool(self._guard.read(lambda: self._slots(np.array([memory_id], np.int64)))[0] >= 0)
+        return bool(self._lock.read(lambda: self._slots(np.array([memory_id], np.int64)))[0] >= 0)
 
     def _next_id(self) -> int:
         """Return the id of the next memory."""
@@ -104,7 +104,7 @@ class Forest(Driver):
         if self._state is None:
             n_trees = int(self._options["n_trees"])
             return Leaves(np.arange(n_trees, dtype=np.int64), np.zeros(n_trees, np.int64), np.zeros(n_trees, np.int64))
-        return self._guard.read(lambda: _invariants.leaves(self._allocated()))
+        return self._lock.read(lambda: _invariants.leaves(self._allocated()))
 
     @changes  # nothing, but other changes must wait
     def check_invariants(self) -> None:
@@ -117,7 +117,7 @@ class Forest(Driver):
         """
         if self._state is not None:
             _invariants.check(self._state)
-            with self._guard.instant:
+            with self._lock.instant:
                 self._eviction.check(self._state)
             self._check_bound()
 
@@ -188,7 +188,7 @@ class Forest(Driver):
 
     def _choose_to_forget(self, n: int) -> np.ndarray:
         """Return the ids of ``n`` memories, chosen by the eviction policy."""
-        with self._guard.instant:
+        with self._lock.instant:
             return self._eviction.choose(self._allocated(), n)
 
     # Querying
@@ -206,7 +206,7 @@ class Forest(Driver):
         n_leaves = self._options["n_trees"] if n_leaves is None else n_leaves
         hits = no_hits(rows.n_rows, k)
         if among is not None:
-            self._guard.read(partial(self._answer_among, rows, n_leaves, among, progress, hits))
+            self._lock.read(partial(self._answer_among, rows, n_leaves, among, progress, hits))
         elif self.n_memories > 0:
             self._answer(rows, n_leaves, epsilon, progress, hits)
         self._note_returned(hits.ids)
@@ -243,7 +243,7 @@ class Forest(Driver):
             def answer_in_steps(span: tuple[int, int]) -> None:
                 steps = Steps(*span)
                 for first, stop in steps:
-                    self._guard.read(partial(steps.take, answer, first, stop))
+                    self._lock.read(partial(steps.take, answer, first, stop))
                     report(stop - first)
 
             map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
@@ -286,10 +286,10 @@ class Forest(Driver):
     def _enter_returned(self, ids: np.ndarray) -> None:
         def enter() -> None:
             if self._state is not None:
-                with self._guard.instant:
+                with self._lock.instant:
                     self._eviction.returned(self._state, ids)
 
-        self._guard.read(enter)
+        self._lock.read(enter)
 
     # Learning
 
@@ -324,7 +324,7 @@ class Forest(Driver):
         slots, state = self._known_slots(ids), self._allocated()
         if afresh:
             for t in range(state.parameters.n_trees):
-                self._guard.step(partial(forget_routes, state.trees, state.models, t))
+                self._lock.step(partial(forget_routes, state.trees, state.models, t))
         orders = self._new_generator()
         for _ in range(n_passes):
             lesson = Lesson(rows, orders.permutation(rows.n_rows), slots)
@@ -349,14 +349,14 @@ class Forest(Driver):
 
         steps = Steps(0, ids.size)
         for start, stop in steps:
-            self._guard.step(partial(steps.take, remove, start, stop))
+            self._lock.step(partial(steps.take, remove, start, stop))
 
     @changes
     def _replace_rows(self, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:
         """Give memories, each named once, the keys in ``rows``. Raises KeyError if one is not stored."""
         slots = self._known_slots(ids)
         self._state = state = with_room_for_keys(self._allocated(), 0, rows.values.size)
-        self._guard.step(lambda: overwrite_keys(state.trees, state.key_store, state.code_store, slots, rows))
+        self._lock.step(lambda: overwrite_keys(state.trees, state.key_store, state.code_store, slots, rows))
         at = np.zeros(state.parameters.n_trees, np.int64)
 
         def reinsert(state: State, t: int, stop: int) -> int:
@@ -391,4 +391,4 @@ class Forest(Driver):
             # Both in one assignment, whatever comes in between: the policy knows memories by their slots.
             self._state, self._eviction = state, self._eviction.moved(before, state)
 
-        self._guard.step(put_in_place)
+        self._lock.step(put_in_place)

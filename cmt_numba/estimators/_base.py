@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 from sklearn.utils.validation import check_is_fitted
 
-from .._concurrency.guard import Guard, Guarded, changes
+from .._concurrency.rwlock import Lockable, ReadWriteLock, changes
 from .._forest.structures import writeable
 from .._validation import Constraint
 from ..persistence._container import Contents
@@ -28,7 +28,7 @@ from ._files import LEARNED, estimator_contents, estimator_of, pickled_attribute
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_GUARD, _MARK = "_own_guard", "_unfinished"
+_LOCK, _MARK = "_own_lock", "_unfinished"
 
 
 class _UnfinishedError(Exception):
@@ -40,7 +40,7 @@ def changes_at_once(method: Method) -> Method:
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        guard: Guard = self._guard
+        lock: ReadWriteLock = self._lock
 
         def work() -> Any:
             self._roll_back()
@@ -53,7 +53,7 @@ def changes_at_once(method: Method) -> Method:
             vars(self).pop(_MARK, None)
             return result
 
-        return guard.change(partial(guard.step, work))
+        return lock.change(partial(lock.step, work))
 
     return cast(Method, changing)
 
@@ -63,23 +63,23 @@ def reads(method: Method) -> Method:
 
     @wraps(method)
     def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
-        guard: Guard = self._guard
+        lock: ReadWriteLock = self._lock
 
         def work() -> Any:
-            if _MARK in vars(self) and not guard.is_stepping():
+            if _MARK in vars(self) and not lock.is_stepping():
                 raise _UnfinishedError
             return method(self, *args, **kwargs)
 
         while True:
             try:
-                return guard.read(work)
+                return lock.read(work)
             except _UnfinishedError:
-                guard.change(partial(guard.step, self._roll_back))
+                lock.change(partial(lock.step, self._roll_back))
 
     return cast(Method, reading)
 
 
-class SavableEstimator(Guarded):
+class SavableEstimator(Lockable):
     """What estimators have in common that can be saved. Their attributes are listed in ``_files.py``.
 
     Any number of threads may use an estimator at once. Changes are made one after the other, and at once: what is asked
@@ -117,12 +117,12 @@ class SavableEstimator(Guarded):
 
     def _begin_anew(self, learn: Callable[[Any], None]) -> Self:
         """Have ``learn`` make another estimator learn that has learned nothing, and take its place at once."""
-        learned = LEARNED[self._kind] | {_GUARD, _MARK}
+        learned = LEARNED[self._kind] | {_LOCK, _MARK}
         anew: Any = object.__new__(type(self))
         vars(anew).update((name, value) for name, value in vars(self).items() if name not in learned)
         learn(anew)
-        kept = {name: value for name, value in vars(self).items() if name not in learned or name == _GUARD}
-        self.__dict__ = kept | {name: value for name, value in vars(anew).items() if name in learned - {_GUARD, _MARK}}
+        kept = {name: value for name, value in vars(self).items() if name not in learned or name == _LOCK}
+        self.__dict__ = kept | {name: value for name, value in vars(anew).items() if name in learned - {_LOCK, _MARK}}
         return self
 
     @reads
@@ -146,10 +146,10 @@ class SavableEstimator(Guarded):
     @changes  # nothing, but other changes must wait
     def __getstate__(self) -> dict[str, Any]:
         if _MARK in vars(self):
-            self._guard.step(self._roll_back)
+            self._lock.step(self._roll_back)
         state: Any = super().__getstate__()
         # Other threads may go on before the copy is pickled.
-        state = {name: copy.deepcopy(value) for name, value in state.items() if name != _GUARD}
+        state = {name: copy.deepcopy(value) for name, value in state.items() if name != _LOCK}
         return pickled_attributes(self._kind, state)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ class SavableEstimator(Guarded):
     def _contents(self) -> Contents:
         """Return what the estimator is in a file."""
         if _MARK in vars(self):
-            self._guard.step(self._roll_back)
+            self._lock.step(self._roll_back)
         return estimator_contents(self)
 
     @changes  # nothing, but other changes must wait

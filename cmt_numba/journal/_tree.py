@@ -411,7 +411,7 @@ class DurableTree(ContextualMemoryTree):
         def made_of(read: Contents) -> ContextualMemoryTree:
             return ContextualMemoryTree._made_of(read.fields, read.arrays, thorough=True)
 
-        self._guard.change(lambda: write_object(path, contents, made_of, mode))
+        self._lock.change(lambda: write_object(path, contents, made_of, mode))
 
     def _snapshot_entry(self) -> Entry:
         return Entry(SNAPSHOT, {}, outline(self), journal=self._folder.identify())

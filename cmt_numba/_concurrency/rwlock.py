@@ -67,7 +67,7 @@ class _Turn:
         return not self.lock.locked() and self.before is None
 
 
-class Guard:
+class ReadWriteLock:
     """A reader-writer lock for the threads that use an object.
 
     Copies of the object, objects loaded from files, and child processes have their own lock. A fork waits for the
@@ -93,7 +93,7 @@ class Guard:
         self._stepper: int | None = None  # the thread inside a step; valid while the gate is closed
         self._renew()
         with _listing:
-            _guards.add(self)
+            _locks.add(self)
 
     def _renew(self) -> None:
         """Forget all other threads."""
@@ -219,28 +219,28 @@ class Guard:
 
 
 def changes(method: Method) -> Method:
-    """Decorate a method that changes its object, which must have a ``_guard``. The method takes the steps itself."""
+    """Decorate a method that changes its object, which must have a ``_lock``. The method takes the steps itself."""
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._guard.change(partial(method, self, *args, **kwargs))
+        return self._lock.change(partial(method, self, *args, **kwargs))
 
     return cast(Method, changing)
 
 
-class Guarded:
-    """A mixin that creates an outer lock at its first use. Pickles and copies must leave out ``_own_guard``."""
+class Lockable:
+    """A mixin that creates an outer lock at its first use. Pickles and copies must leave out ``_own_lock``."""
 
     @property
-    def _guard(self) -> Guard:
-        guard: Guard | None = self.__dict__.get("_own_guard")
-        return self.__dict__.setdefault("_own_guard", Guard(is_outer=True)) if guard is None else guard
+    def _lock(self) -> ReadWriteLock:
+        lock: ReadWriteLock | None = self.__dict__.get("_own_lock")
+        return self.__dict__.setdefault("_own_lock", ReadWriteLock(is_outer=True)) if lock is None else lock
 
 
 # Forks
 
 _listing = Lock()
-_guards: WeakSet[Guard] = WeakSet()
+_locks: WeakSet[ReadWriteLock] = WeakSet()
 _forking = Lock()
 _releases: list[Callable[[], None] | None] = []  # release functions of the locks held by the current fork
 
@@ -250,10 +250,10 @@ def _before_fork() -> None:
     _forking.acquire()
     while True:
         with _listing:
-            guards = sorted(_guards, key=lambda guard: not guard.is_outer)
-        _releases.extend(guard.seize(patient=True) for guard in guards)
+            locks = sorted(_locks, key=lambda lock: not lock.is_outer)
+        _releases.extend(lock.seize(patient=True) for lock in locks)
         _listing.acquire()
-        _releases.extend(guard.seize(patient=False) for guard in set(_guards).difference(guards))
+        _releases.extend(lock.seize(patient=False) for lock in set(_locks).difference(locks))
         if None not in _releases:
             return
         _listing.release()  # a new object is being changed already: start again
@@ -277,8 +277,8 @@ def _after_fork_in_child() -> None:
     global _listing, _forking
     _listing, _forking = Lock(), Lock()
     _releases.clear()
-    for guard in list(_guards):
-        guard._renew()
+    for lock in list(_locks):
+        lock._renew()
 
 
 if hasattr(os, "register_at_fork"):
