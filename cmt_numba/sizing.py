@@ -111,7 +111,7 @@ def predict_nbytes(
     Examples
     --------
     >>> predict_nbytes(1_000_000, 128, n_trees=4) // 2**20
-    742
+    741
     """
     n = check_integer("n_memories", n_memories, 0, MOST_MEMORIES)
     n_trees = OPTIONS["n_trees"].check("n_trees", n_trees)

@@ -304,7 +304,7 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
         "evaluate", folder / "train.svm", "--progressive", "--test", broken
     )
     assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
-    assert "task is multilabel" in fail("info", folder / "several.xc", "--task", "multiclass")
+    assert "choose the task multilabel" in fail("info", folder / "several.xc", "--task", "multiclass")
     assert run("--traceback", "info", broken).exception.__class__.__name__ == "FormatError"
 
 
@@ -408,7 +408,7 @@ def test_nobody_reads_on(folder: Path):
 
 @needs_jit
 def test_outputs_are_checked_before_the_work(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cmt_numba.cli._app.look_through", None)  # not come to
+    monkeypatch.setattr("cmt_numba.cli._streams.look_through", None)  # not come to
     data, none = folder / "train.svm", tmp_path / "none" / "file"
     assert "is not a regular file" in fail("fit", data, "-m", tmp_path)
     assert "is not a regular file" in fail("fit", data, "-m", os.devnull)
@@ -444,9 +444,9 @@ def test_labels_that_steer_terminals(tmp_path: Path):
 
 def test_second_files_of_labels(folder: Path, tmp_path: Path):
     np.save(tmp_path / "y.npy", np.zeros(240, int))
-    assert "has its labels in it" in fail("info", folder / "train.svm", "--labels", tmp_path / "y.npy")
+    assert "contain their labels" in fail("info", folder / "train.svm", "--labels", tmp_path / "y.npy")
     options = ("--test", folder / "test.svm", "--test-labels", tmp_path / "y.npy")
-    assert "has its labels in it" in fail("evaluate", folder / "train.svm", *options)
+    assert "contain their labels" in fail("evaluate", folder / "train.svm", *options)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

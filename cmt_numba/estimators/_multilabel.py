@@ -120,7 +120,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._check_all_parameters()
         rows = check_rows(X)
         self._pair = pair
-        self._start_forest(rows, max(1, np.unique(answers.indices).size), HeadLoss.MIRA, 1.0)
+        self._start_forest(rows, max(1, np.unique(answers.indices).size), int(HeadLoss.MIRA), 1.0)
         self.n_labels_ = 0
         self._sparse_output = scipy.sparse.issparse(Y)
         self._label_of_column = np.empty(0, np.int64)
