@@ -30,7 +30,7 @@ FAR = (0.125, 8.0)
 
 _FOREST, _SVM, _SCORERS = "estimators._label_forest", "_heads.multiclass_svm", "_heads.label_scorers"
 _MULTILABEL, _BINARY = "estimators._multilabel", "_heads.binary_svm"
-_RETRIEVER, _RANKING = "estimators._retriever", "_forest.ranking"
+_RETRIEVER, _RANKING = "estimators._memory_forest", "_forest.ranking"
 
 CLASSIFIER = (
     Constant(_FOREST, "_SHARE_OF_LABELS", "share of the classes looked at: error against time", CLASSES),
@@ -135,7 +135,11 @@ TREE = (
     Constant(
         "tree", "_ROWS_IN_A_BLOCK", "learn: rows that see the same tree, freshness against time", ("tree, ranking",)
     ),
-    Constant("tree", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR),
+    Constant(
+        "_engine.forest", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR
+    ),
+        "_engine.forest", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR
+    ),
     Constant(
         "_forest.filtering",
         "_WORTH_A_LEAF",

@@ -292,7 +292,7 @@ def test_removed_memories_are_not_found(search: str):
     assert 120 in retriever.query(keys[:1], 30).ids
     retriever.remove(np.arange(90, 121))
     retriever.forest_.check_invariants()
-    with pytest.raises(LookupError, match="all have been removed"):
+    with pytest.raises(LookupError, match="all memories have been removed"):
         retriever.predict(keys[:1])
     assert np.all(retriever.kneighbors(keys[:2], 2, return_distance=False) == -1)
 
