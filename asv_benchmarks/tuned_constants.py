@@ -138,8 +138,6 @@ TREE = (
     Constant(
         "_engine.forest", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR
     ),
-        "_engine.forest", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR
-    ),
     Constant(
         "_forest.filtering",
         "_WORTH_A_LEAF",
