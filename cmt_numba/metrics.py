@@ -121,7 +121,7 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     ranked : array-like of int, shape (n, at least k)
         Labels (columns of ``Y``) by row, the best first, -1 for none.
     k : int
-        So many of them count: at most 1,000,000.
+        Number of answers that count, at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
         The weight of each label, see :func:`inverse_propensities`. The result is then the propensity-scored precision
         of Jain et al. (2016), relative to that of the best ranking.
@@ -151,7 +151,7 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     ranked : array-like of int, shape (n, at least k)
         Labels (columns of ``Y``) by row, the best first, -1 for none.
     k : int
-        So many of them count: at most 1,000,000.
+        Number of answers that count, at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
         The weight of each label, see :func:`inverse_propensities`. The result is then the propensity-scored gain of
         Jain et al. (2016): the total gain of all rows relative to that of the best rankings.
@@ -208,7 +208,7 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
     found, exact : array-like of int, shape (n, at least k)
         Ids by row, the best first, -1 for none.
     k : int
-        So many of them count: at most 1,000,000.
+        Number of answers that count, at most 1,000,000.
 
     Returns
     -------

@@ -30,7 +30,7 @@ class Restriction(NamedTuple):
 
 
 UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np.empty((0, 0), np.bool_))
-"""Lets all memories come into question."""
+"""No filter: all memories are candidates."""
 
 
 def are_few(slots: np.ndarray, n_leaves: int) -> bool:
