@@ -530,6 +530,39 @@ def test_forks_while_threads_work():
     use_all()
 
 
+_CHANGE_DURING_FORK = """
+from cmt_numba._concurrency.rwlock import ReadWriteLock  # first of all imports
+import logging, os, threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+lock, changing = ReadWriteLock(), threading.Event()
+
+def change():
+    changing.set()
+    time.sleep(0.3)  # the fork is waiting now
+    logging.getLogger("cmt_numba").warning("a message")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+
+thread = threading.Thread(target=lock.change, args=(change,))
+thread.start()
+changing.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not FORKS, reason="there is no fork")
+def test_forks_wait_for_changes_that_use_executors_and_logging():
+    """Both lock themselves for a fork. They do it only after the changes have ended, whatever was imported first."""
+    script = [sys.executable, "-c", _CHANGE_DURING_FORK]
+    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=SOON)
+    assert done.returncode == 0, done.stderr
+
+
 @needs_jit
 def test_spawned_process():
     tree = ContextualMemoryTree(n_trees=2, random_state=0)

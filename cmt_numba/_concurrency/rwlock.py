@@ -19,6 +19,8 @@ them.
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - registers what it does at a fork, see the end of this file
+import logging  # noqa: F401 - likewise
 import os
 import time
 from collections.abc import Callable
@@ -281,5 +283,7 @@ def _after_fork_in_child() -> None:
         lock._renew()
 
 
+# Before a fork, what was registered last is called first. Executors and logging lock themselves for a fork, and the
+# changes that ``_before_fork`` waits for use both, so they must have been registered before.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
