@@ -41,6 +41,7 @@ from typing import Any
 from numba import njit
 from numba.core.registry import CPUDispatcher
 
+from .collection import pause
 from .inlining import PartCompiler
 from .notice import compiling
 
@@ -70,7 +71,7 @@ def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
     """Compile a function for arguments, or load it, and say so if it is compiled and that takes long."""
     before = dispatcher.stats.cache_misses.total()
-    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before):
+    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before), pause.during():
         return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
 
 
