@@ -1,5 +1,7 @@
 """How kernels are compiled: interrupts meanwhile, what is said of it, and what if Numba is not as it was."""
 
+import gc
+import operator
 import os
 import signal
 import subprocess
@@ -10,13 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from numba import njit
+from numba import njit, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.errors import TypingError
+from numba.core.registry import cpu_target
 
 from cmt_numba._forest.sparse_weights import table_bits
-from cmt_numba._jit import as_python, inner, inner_exported, uninterrupted
-from cmt_numba._jit.inlining import part_compiler
+from cmt_numba._jit import as_python, empty, inner, inner_exported, kernel, uninterrupted, zeros
+from cmt_numba._jit.arrays import array_makers
+from cmt_numba._jit.collection import Pause
+from cmt_numba._jit.inlining import _resolving, part_compiler
 from cmt_numba._jit.notice import Notice
 
 INTERRUPTED = """
@@ -115,10 +121,6 @@ def test_functions_that_only_kernels_call_are_not_compiled_by_themselves():
 @needs_jit
 def test_numba_may_change(monkeypatch: pytest.MonkeyPatch):
     """What is no longer as expected is compiled as Numba does by default."""
-
-    def gone() -> Any:
-        raise ImportError("cannot import name '_dynfunc'")
-
     assert part_compiler(gone) is Compiler
     finalize = JITCodeLibrary._finalize_dynamic_globals
 
@@ -131,6 +133,78 @@ def test_numba_may_change(monkeypatch: pytest.MonkeyPatch):
     part = inner(first_of)
     assert njit(lambda array: part(array) + 2)(np.arange(3) + 5) == 7
     assert type(part.overloads[part.signatures[0]].library) is JITCodeLibrary
+
+
+def sum_of_squares(array: Any) -> Any:
+    total = 0
+    for number in [value * value for value in array]:  # a function of its own until Python 3.12
+        total += number
+    return total
+
+
+@needs_jit
+def test_kernels_may_have_functions_of_their_own():
+    assert kernel(sum_of_squares)(np.arange(4)) == 14
+
+
+@needs_jit
+def test_what_operators_do_is_looked_up_once():
+    context = cpu_target.typing_context
+    context.refresh()
+    resolving = _resolving(context)
+    assert _resolving(context) is resolving
+    array, number = types.int64[::1], types.float64
+    for resolve in (
+        lambda it: it.resolve_function_type(operator.getitem, (array, types.int64), {}),
+        lambda it: it.resolve_setitem(array, types.int64, number),
+        lambda it: it.resolve_function_type(operator.add, (number, types.int64), {}),
+        lambda it: it.resolve_function_type(bool, (number,), {}),
+    ):
+        assert resolve(resolving) is resolve(resolving)
+        assert resolve(resolving) == resolve(context)
+    with pytest.raises(TypingError, match="add"):
+        resolving.resolve_function_type(operator.add, (number, types.none), {})
+
+
+def of_each(n: Any) -> Any:
+    return empty((n, 3), np.float32), zeros((n, 2), np.int64), zeros(n, np.uint64)
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_jit)])
+def test_new_arrays(compiled: bool):
+    for array, shape, dtype in zip(
+        (njit(of_each) if compiled else of_each_in_python)(5),
+        [(5, 3), (5, 2), (5,)],
+        [np.float32, np.int64, np.uint64],
+        strict=True,
+    ):
+        assert (array.shape, array.dtype, array.flags.c_contiguous) == (shape, dtype, True)
+        assert dtype == np.float32 or not array.any()
+        array[:] = 1
+
+
+def of_each_in_python(n: int) -> Any:
+    make_empty, make_zeros = array_makers(gone)
+    assert (make_empty, make_zeros) == (np.empty, np.zeros)
+    return make_empty((n, 3), np.float32), make_zeros((n, 2), np.int64), make_zeros(n, np.uint64)
+
+
+def gone() -> Any:
+    raise ImportError("cannot import name '_empty_nd_impl'")
+
+
+def test_collection_pauses_until_all_are_done():
+    pause, enabled = Pause(), gc.isenabled()
+    try:
+        for before in (True, False):
+            (gc.enable if before else gc.disable)()
+            with pause.during():
+                with pytest.raises(ValueError, match="broken"), pause.during():
+                    raise ValueError("broken")
+                assert not gc.isenabled()
+            assert gc.isenabled() == before
+    finally:
+        (gc.enable if enabled else gc.disable)()
 
 
 def test_notice_is_given_once_and_only_if_it_takes_long(caplog: pytest.LogCaptureFixture):

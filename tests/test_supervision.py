@@ -200,7 +200,7 @@ def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes
     measure_gaps(state.trees, state.models, head.scorers, Lesson(questions, order, labels), ALL_LABELS, duals)
     for _ in range(n_passes):
         lesson, at = Lesson(questions, order, labels), np.zeros(1, np.int64)
-        while learn_labels(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, at, False) != DONE:
+        while learn_labels(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, at) != DONE:
             head = with_more_cells(head)
     return head, state, questions
 

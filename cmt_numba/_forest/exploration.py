@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._jit import by_reference, inner, inner_allocating, kernel
+from .._jit import by_reference, empty, inner, inner_allocating, kernel
 from .leaf_scan import answer, new_best, scan_leaf
 from .linear_model import margin_of
 from .rng import mix, random_below, unit_of
@@ -28,7 +28,7 @@ def explores(query, row):
 
 @inner_allocating
 def _new_stream():
-    return np.empty(1, np.uint64)
+    return empty(1, np.uint64)
 
 
 @inner

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import inner, inner_allocating, inner_merged, prefetch
+from .._jit import empty, inner, inner_allocating, inner_merged, prefetch
 from .linear_model import margin_of, prefetch_weights
 from .state import LEFT, NODES_END, NONE, RIGHT, ROOT
 from .topology import child_of
@@ -54,7 +54,7 @@ def new_frontiers(trees, n):
     n_places = trees.counters.shape[0]
     for t in range(trees.counters.shape[0]):
         n_places += trees.counters[t, NODES_END]
-    return Frontier(np.empty((n, n_places), ENTRY), np.empty((n, 1), HERE))
+    return Frontier(empty((n, n_places), ENTRY), empty((n, 1), HERE))
 
 
 @inner

@@ -6,6 +6,8 @@ on from there, so nothing is done twice and growth leaves no trace in the tree. 
 :func:`undo_move` puts things back.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .._jit import by_reference, by_value, inner, inner_called, inner_merged, kernel, prefetch
@@ -286,19 +288,15 @@ def insert_slots(parameters, trees, routers, keys, t, stop):
         counters[t, REROUTES_LEFT] = parameters.n_reroutes
 
 
-@kernel
-def reroute_tree(parameters, trees, routers, keys, t, at, stop):
-    """REROUTE tree ``t`` once for each number from ``at[t]`` up to ``stop``, where it moves ``at[t]``."""
-    parameters = by_reference(parameters)
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
+def reroute_tree(parameters: Any, trees: Any, routers: Any, keys: Any, t: int, at: np.ndarray, stop: int) -> int:
+    """REROUTE tree ``t`` once for each number from ``at[t]`` up to ``stop``, where it moves ``at[t]``.
+
+    To insert up to the slot that the tree has got to is to do the reroutes that are due.
+    """
     counters = trees.counters
     counters[t, REROUTES_LEFT] += stop - at[t]
     at[t] = stop
-    return finish_step(
-        by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, new_workspace(longest_key(keys))
-    )
+    return int(insert_slots(parameters, trees, routers, keys, t, counters[t, COUNT]))
 
 
 @kernel

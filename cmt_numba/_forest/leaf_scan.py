@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import inner, inner_allocating, inner_merged
+from .._jit import empty, inner, inner_allocating, inner_merged, zeros
 from .key_store import prefetch_key, prefetch_span
 from .quantization import coded_score, prefetch_code
 from .rng import mix
@@ -40,14 +40,14 @@ class Best(NamedTuple):
 def new_bests(n, k, width):
     """Return room for the ``k`` best of each of ``n`` rows, in leaves of up to ``width`` memories."""
     return Best(
-        np.empty((n, k), np.float32),
-        np.empty((n, k), np.uint64),
-        np.empty((n, k), np.int64),
-        np.zeros((n, 1), np.int64),
-        np.empty((n, width), np.int64),
-        np.empty((n, width), np.float32),
-        np.zeros((n, 1), np.int64),
-        np.empty((n, k), np.float32),
+        empty((n, k), np.float32),
+        empty((n, k), np.uint64),
+        empty((n, k), np.int64),
+        zeros((n, 1), np.int64),
+        empty((n, width), np.int64),
+        empty((n, width), np.float32),
+        zeros((n, 1), np.int64),
+        empty((n, k), np.float32),
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import inner, inner_allocating, inner_exported, inner_fastmath, inner_merged, prefetch
+from .._jit import empty, inner, inner_allocating, inner_exported, inner_fastmath, inner_merged, prefetch
 from .adagrad import descend
 from .hash_table import hash_feature
 from .rows import dot, squared_length
@@ -32,7 +32,7 @@ class Workspace(NamedTuple):
 @inner_allocating
 def new_workspace(n_cells):
     """Return a workspace for rows of up to ``n_cells`` cells."""
-    return Workspace(np.empty(n_cells, np.int64), np.empty(n_cells, np.float32))
+    return Workspace(empty(n_cells, np.int64), empty(n_cells, np.float32))
 
 
 @inner_exported

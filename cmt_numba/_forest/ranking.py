@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import inner, inner_allocating
+from .._jit import empty, inner, inner_allocating
 from .adagrad import descend
 from .key_store import find_slot, key_of, longest_key
 from .rows import row_of
@@ -38,9 +38,7 @@ class Comparison(NamedTuple):
 def new_comparison(keys, k):
     """Return room to compare ``k`` memories."""
     most = 2 * longest_key(keys)
-    return Comparison(
-        np.empty(k, np.int64), np.empty(k, np.float32), np.empty(most, np.int64), np.empty(most, np.float32)
-    )
+    return Comparison(empty(k, np.int64), empty(k, np.float32), empty(most, np.int64), empty(most, np.float32))
 
 
 @inner

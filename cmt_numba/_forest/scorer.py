@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import inner, inner_allocating, inner_fastmath, inner_merged
+from .._jit import empty, inner, inner_allocating, inner_fastmath, inner_merged, zeros
 from .adagrad import descend
 from .hash_table import find_feature
 from .key_store import key_of
@@ -57,11 +57,11 @@ def _table_bits(n_cells):
 def new_probes(rows, first, stop, n):
     """Return ``n`` probes for the rows ``first .. stop``: all arrays have one axis more, the first."""
     d = rows.n_features
-    aimed, length = np.zeros((n, 3), np.int64), np.zeros((n, 1), np.float32)
+    aimed, length = zeros((n, 3), np.int64), zeros((n, 1), np.float32)
     if not rows.sparse or d <= _WIDEST_DIRECT:
-        return Probe(np.zeros((n, d), np.float32), np.empty((n, 0), PROBE_CELL), aimed, length)
+        return Probe(zeros((n, d), np.float32), empty((n, 0), PROBE_CELL), aimed, length)
     size = 1 << _table_bits(longest_row(rows, first, stop))
-    return Probe(np.empty((n, size), np.float32), np.empty((n, size), PROBE_CELL), aimed, length)
+    return Probe(empty((n, size), np.float32), empty((n, size), PROBE_CELL), aimed, length)
 
 
 @inner

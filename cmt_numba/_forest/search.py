@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, by_value, inner, inner_allocating, inner_called, inner_merged, kernel
+from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, inner_merged, kernel, zeros
 from .exploration import explores
 from .filtering import leave_out_others, take_only_way
 from .frontier import (
@@ -59,8 +59,8 @@ def _new_lanes(trees, query, k):
         new_frontiers(trees, n),
         new_probes(rows, first, stop, n),
         new_bests(n, k, trees.members.shape[2]),
-        np.empty(n, np.int64),
-        np.full(n, _BEGIN, np.int64),
+        empty(n, np.int64),
+        zeros(n, np.int64),  # _BEGIN
     )
 
 

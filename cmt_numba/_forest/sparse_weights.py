@@ -10,7 +10,7 @@ tables start at multiples of the smallest one, and counted in those a start fits
 
 import numpy as np
 
-from .._jit import inner
+from .._jit import by_reference, by_value, inner, inner_called
 from .hash_table import belongs_before, find_feature, hash_feature
 from .key_store import key_of
 from .state import CELLS_WANTED, DONE, FREE_TABLES, NONE, SMALLEST_TABLE_BITS, TABLES_END, TABLES_FULL
@@ -87,9 +87,10 @@ def find_cell(models, t, node, feature):
     return find_feature(models.table[t], table_start(models, t, node), bits, np.int64(feature))
 
 
-@inner
+@inner_called
 def _enlarge_table(models, t, node, bits):
     """Move the node's router into a larger table. Returns DONE, or TABLES_FULL with nothing changed."""
+    models = by_reference(models)
     record, table = models.nodes[t, node], models.table
     start = _take_table(models, t, bits)
     if start == NONE:
@@ -132,7 +133,7 @@ def locate_or_insert_cells(models, t, node, x, cells):
         return DONE
     used = record["table_used"] + n_missing
     bits = table_bits(used)
-    if bits > record["table_bits"] and _enlarge_table(models, t, node, bits) != DONE:
+    if bits > record["table_bits"] and _enlarge_table(by_value(models), t, node, bits) != DONE:
         return TABLES_FULL
     for i in range(x.a, x.b):
         cell = find_cell(models, t, node, x.indices[i])

@@ -19,7 +19,7 @@ from .._forest.rows import Row, Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
 from .._forest.sparse_weights import find_cell, locate_or_insert_cells, request_cells, table_bits
 from .._forest.state import DONE, NONE, TABLES_FULL
-from .._jit import by_reference, inner, inner_allocating, kernel
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
 from .dual_ascent import dual_step
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
@@ -68,19 +68,21 @@ def _new_bench(rows, features, most):
     d, n_rows = rows.n_features, rows.offsets.size - 1
     return Bench(
         features,
-        np.zeros(d, np.float32),
-        np.full(d, NONE, np.int64),
-        np.empty(d, np.int32),
-        np.empty(d, np.float32),
-        np.empty(d, np.int64),
-        np.empty(most, np.int64),
-        np.empty(n_rows, np.float32),
-        np.zeros(1, np.uint64),
+        zeros(d, np.float32),
+        empty(d, np.int64),
+        empty(d, np.int32),
+        empty(d, np.float32),
+        empty(d, np.int64),
+        empty(most, np.int64),
+        empty(n_rows, np.float32),
+        zeros(1, np.uint64),
     )
 
 
 @inner
-def _measure_rows(bench, rows):
+def _prepare(bench, rows):
+    for feature in range(bench.met.size):
+        bench.met[feature] = NONE
     for row in range(bench.sizes.size):
         bench.sizes[row] = squared_length(row_of(rows, row)) + np.float32(1.0)
 
@@ -255,7 +257,7 @@ def learn_memberships(models, rows, features, pairs, duties, n_sweeps, share, at
     """
     models = by_reference(models)
     bench = _new_bench(rows, features, longest_row(pairs, 0, pairs.offsets.size - 1))
-    _measure_rows(bench, rows)
+    _prepare(bench, rows)
     while at[0] < pairs.offsets.size - 1:
         label = at[0]
         first, stop = pairs.offsets[label], pairs.offsets[label + 1]

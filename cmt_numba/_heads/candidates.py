@@ -1,27 +1,33 @@
-"""Kernels: one against some. The labels that a row reaches, and what the head says of them."""
+"""Kernels: one against some. What the head says of the labels that come into question for a row."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest.frontier import Frontier, begin_search, frontier_at, new_frontiers, reach_next
-from .._forest.rows import Rows, longest_row, row_of
+from .._forest.rows import row_of
 from .._forest.scorer import Probe, aim_probe, new_probe
-from .._forest.state import COUNT, NONE
-from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
-from .inverted_index import keep_best_labels, meet_labels
+from .._forest.state import NONE
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
 from .label_scorers import score_common, score_label
+from .search import Effort, Questions, all_of, candidates_of
 
-_FOUND = np.float32(-1e30)  # no list makes up for it
-
-
-class Questions(NamedTuple):
-    """Rows ``first .. stop`` to be labelled, as routers see them and as the head does."""
-
-    routed: Rows
-    rows: Rows
-    first: int
-    stop: int
+__all__ = [
+    "Answers",
+    "Candidates",
+    "Effort",
+    "Listing",
+    "Questions",
+    "all_of",
+    "best_of",
+    "drop_candidate",
+    "list_labels",
+    "list_rivals",
+    "new_candidates",
+    "place_of",
+    "score_labels",
+    "scored_candidates",
+    "take_candidates",
+]
 
 
 class Answers(NamedTuple):
@@ -40,114 +46,38 @@ class Listing(NamedTuple):
     scores: np.ndarray  # float32
 
 
-def all_of(routed: Rows, rows: Rows) -> Questions:
-    """Return the questions that all of the rows are."""
-    return Questions(routed, rows, 0, rows.n_rows)
-
-
-class Effort(NamedTuple):
-    """How far the search for a row's candidates may go."""
-
-    n_leaves: int  # to reach in all trees together
-    n_labels: int  # to look at
-    n_listed: int  # of those out of the head's index, to be scored in full
-
-
 class Candidates(NamedTuple):
-    """The labels that come into question for a row, each once, and what it takes to find them."""
+    """The labels that come into question for a row, each once, and their scores."""
 
     labels: np.ndarray  # int64 (most + n_right,): right labels count even where they were not reached
     scores: np.ndarray  # float32, of each
     n_found: np.ndarray  # int64 (1,)
-    n_touched: np.ndarray  # int64 (1,): labels looked at, of which some were not worth a score
-    sums: np.ndarray  # float32 (labels,): what the index says of a label found, or _FOUND; 0 for labels not found
-    effort: Effort
-    most: int  # labels to look at
-    frontiers: Frontier  # a single one
-    priorities: np.ndarray  # float32 (longest row,): of the lists of the row's features
     probe: Probe  # aimed at the row
 
 
 @inner_allocating
-def new_candidates(trees, head, questions, effort, n_right):
-    """Return room for the candidates of any of the questions, and for ``n_right`` labels that were not reached."""
-    n_labels = trees.counters[0, COUNT]
-    longest = longest_row(questions.rows, 0, questions.rows.offsets.size - 1)
-    most, listed = min(effort.n_labels, n_labels), head.postings.n_labels > 0
-    if not listed:
-        most = min(most, effort.n_leaves * trees.members.shape[2] + head.common.labels.size)
+def new_candidates(rows, most, n_right):
+    """Return room for ``most`` candidates of any of the rows, and for ``n_right`` labels that were not reached."""
     return Candidates(
-        np.empty(most + n_right, np.int64),
-        np.empty(most + n_right, np.float32),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int64),
-        np.zeros(n_labels, np.float32),
-        effort,
-        most,
-        new_frontiers(trees, 1),
-        np.empty(longest, np.float32),
-        new_probe(questions.rows, 0, questions.rows.offsets.size - 1),
+        empty(most + n_right, np.int64),
+        empty(most + n_right, np.float32),
+        zeros(1, np.int64),
+        new_probe(rows, 0, rows.offsets.size - 1),
     )
 
 
-@inner_merged
-def _reach_labels(trees, routers, candidates, routed, most):
-    """Add the labels of the leaves that a row reaches, those of the surest leaves first, until there are ``most``."""
-    frontier, n_leaves = frontier_at(candidates.frontiers, 0), candidates.effort.n_leaves
-    begin_search(frontier)
-    patience = min(most, trees.members.shape[2])
-    while candidates.n_found[0] < most:
-        t, leaf = reach_next(trees, routers, frontier, routed, n_leaves, patience)
-        if leaf == NONE:
-            break
-        for j in range(trees.leaves[t, leaf]["size"]):
-            label = np.int64(trees.members[t, leaf, j])
-            if candidates.n_found[0] < most and candidates.sums[label] == 0.0:
-                candidates.sums[label] = _FOUND
-                candidates.labels[candidates.n_found[0]] = label
-                candidates.n_found[0] += 1
-
-
-@inner_merged
-def _add_common(head, candidates):
-    """Add the labels that come into question for every row."""
-    common = head.common.labels
-    for i in range(min(common.size, candidates.most)):
-        candidates.labels[i] = common[i]
-        candidates.sums[common[i]] = _FOUND
-        candidates.n_found[0] += 1
+@inner
+def take_candidates(found, i, candidates):
+    """Take over the labels found for entry ``i``."""
+    first = found.ends[i - 1] if i > 0 else np.int64(0)
+    candidates.n_found[0] = found.ends[i] - first
+    for j in range(candidates.n_found[0]):
+        candidates.labels[j] = found.labels[first + j]
 
 
 @inner
-def _find_labels(trees, routers, head, candidates, questions, row):
-    """Find the labels that come into question for a row, the common ones first; return how many are common.
-
-    The others are those of the leaves that the row reaches, and the best of those that the head's index lists for it.
-    """
-    x, sums = row_of(questions.rows, row), candidates.sums
-    candidates.n_found[0] = 0
-    _add_common(head, candidates)
-    most, listed = candidates.most, head.postings.n_labels > 0
-    n_common = candidates.n_found[0]
-    half_way = n_common + (most - n_common + 1) // 2  # what is left goes to leaves and index in equal parts
-    if n_common < most:
-        _reach_labels(trees, routers, candidates, row_of(questions.routed, row), half_way if listed else most)
-    n_reached = n_met = n_found = candidates.n_found[0]
-    labels = candidates.labels[:most]
-    if listed and n_common < most:
-        n_met = meet_labels(head.postings, candidates.priorities, x, sums, labels, n_reached)
-        n_found += keep_best_labels(labels[n_reached:n_met], sums, candidates.effort.n_listed)
-    for i in range(n_met):
-        sums[labels[i]] = 0.0
-    candidates.n_found[0], candidates.n_touched[0] = n_found, n_met
-    return n_common
-
-
-@inner
-def find_candidates(trees, routers, head, candidates, questions, row):
-    """Find the labels that come into question for a row, and score them."""
-    n_common = _find_labels(trees, routers, head, candidates, questions, row)
-    x = row_of(questions.rows, row)
+def score_candidates(head, candidates, n_common, x):
+    """Score a row's candidates, of which the first ``n_common`` are common."""
     aim_probe(candidates.probe, x)
     n_scored = score_common(head, x, candidates.scores[:n_common])
     for i in range(n_scored, candidates.n_found[0]):
@@ -155,16 +85,15 @@ def find_candidates(trees, routers, head, candidates, questions, row):
 
 
 @inner
-def place_of(head, candidates, questions, row, label):
-    """Return where a label stands among the row's candidates, adding it if it was not reached."""
-    for i in range(candidates.n_found[0]):
+def place_of(candidates, label):
+    """Return where a label stands among a row's candidates, adding it, without a score, if it was not reached."""
+    n_found = candidates.n_found[0]
+    for i in range(n_found):
         if candidates.labels[i] == label:
             return np.int64(i)
-    i = candidates.n_found[0]
-    candidates.labels[i] = label
-    candidates.scores[i] = score_label(head, label, candidates.probe, row_of(questions.rows, row))
+    candidates.labels[n_found] = label
     candidates.n_found[0] += 1
-    return np.int64(i)
+    return n_found
 
 
 @inner
@@ -187,70 +116,89 @@ def drop_candidate(candidates, i):
 
 
 @inner
-def _answer_row(trees, routers, head, candidates, questions, row, answers):
-    """Write the best labels of a row, the best first."""
-    labels, scores = answers.labels, answers.scores
-    find_candidates(trees, routers, head, candidates, questions, row)
-    for rank in range(min(labels.shape[1], candidates.n_found[0])):
+def _score_row(head, rows, found, i, candidates, answers):
+    labels, scores, row = answers.labels, answers.scores, found.rows[i]
+    take_candidates(found, i, candidates)
+    score_candidates(head, candidates, found.n_common, row_of(rows, row))
+    n_found = candidates.n_found[0]
+    for j in range(n_found):
+        found.scores[found.ends[i] - n_found + j] = candidates.scores[j]
+    for rank in range(min(labels.shape[1], n_found)):
         best = best_of(candidates, NONE)
         labels[row, rank] = candidates.labels[best]
         scores[row, rank] = candidates.scores[best]
         drop_candidate(candidates, best)
-    answers.n_touched[row] = candidates.n_touched[0]
 
 
 @kernel
-def score_labels(trees, routers, head, questions, effort, answers):
+def score_found(head, rows, found, answers):
+    """Score the labels found for some of the rows, and write the best of each row, the best first, to ``answers``.
+
+    Writes the scores of ``found``, and the labels and scores of ``answers``, which may have no columns.
+    """
+    head = by_reference(head)
+    candidates = new_candidates(rows, found.most, 0)
+    for i in range(found.rows.size):
+        _score_row(head, rows, found, i, candidates, answers)
+
+
+_NO_ANSWERS = Answers(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), np.empty(0, np.int64))
+
+
+def scored_candidates(
+    trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, answers: Answers = _NO_ANSWERS
+) -> Any:
+    """Yield the labels that come into question for the rows ``first .. stop`` with their scores, some rows at a time.
+
+    Writes the best labels and their scores to ``answers``. Each time the arrays that were yielded are written over.
+    """
+    order = np.arange(questions.first, questions.stop)
+    for found in candidates_of(trees, routers, head, questions, order, effort):
+        score_found(head, questions.rows, found, answers)
+        yield found
+
+
+def score_labels(trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, answers: Answers) -> None:
     """Write the best labels of the rows ``first .. stop``, their scores and how many labels were looked at.
 
     Writes ``answers`` and nothing else.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    head = by_reference(head)
-    candidates = new_candidates(trees, head, questions, effort, 0)
-    for row in range(questions.first, questions.stop):
-        _answer_row(trees, routers, head, candidates, questions, row, answers)
+    for found in scored_candidates(trees, routers, head, questions, effort, answers):
+        answers.n_touched[found.rows] = found.n_touched
 
 
-@kernel
-def list_rivals(trees, routers, head, questions, effort, rivals):
+def list_rivals(trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, rivals: np.ndarray) -> None:
     """Write the labels, but for common ones, that come into question for the rows ``first .. stop``, then NONE.
 
     ``rivals``, int32 of shape (rows, most), is all that it writes.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    head = by_reference(head)
-    candidates = new_candidates(trees, head, questions, effort, 0)
-    for row in range(questions.first, questions.stop):
-        n_common = _find_labels(trees, routers, head, candidates, questions, row)
-        n = min(candidates.n_found[0] - n_common, rivals.shape[1])
-        for i in range(n):
-            rivals[row, i] = candidates.labels[n_common + i]
-        rivals[row, n:] = NONE
+    order = np.arange(questions.first, questions.stop)
+    for found in candidates_of(trees, routers, head, questions, order, effort):
+        starts = np.concatenate([[0], found.ends[:-1]]) + found.n_common
+        n_each = np.minimum(found.ends - starts, rivals.shape[1])
+        columns = np.arange(n_each.sum()) - np.repeat(np.cumsum(n_each) - n_each, n_each)
+        rivals[found.rows] = NONE
+        rivals[np.repeat(found.rows, n_each), columns] = found.labels[np.repeat(starts, n_each) + columns]
 
 
-@kernel
-def list_labels(trees, routers, head, questions, effort, lowest, listing):
+def list_labels(
+    trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, lowest: float, listing: Listing
+) -> int:
     """List the labels of a score above ``lowest`` of the rows from ``first`` on, in no order, as long as there is room.
 
     Writes ``listing`` and nothing else. Returns the row that it got to, which there was no room for, or ``stop`` if all
     are listed.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    head = by_reference(head)
-    candidates = new_candidates(trees, head, questions, effort, 0)
-    ends, labels, scores = listing.ends, listing.labels, listing.scores
     end = 0
-    for row in range(questions.first, questions.stop):
-        find_candidates(trees, routers, head, candidates, questions, row)
-        for i in range(candidates.n_found[0]):
-            if candidates.scores[i] > lowest:
-                if end == labels.size:
-                    return row
-                labels[end], scores[end] = candidates.labels[i], candidates.scores[i]
-                end += 1
-        ends[row] = end
+    for found in scored_candidates(trees, routers, head, questions, effort):
+        above = np.flatnonzero(found.scores[: found.ends[-1]] > lowest)
+        ends = end + np.searchsorted(above, found.ends)
+        n_rows = int(np.searchsorted(ends, listing.labels.size, side="right"))
+        n_labels = int(ends[n_rows - 1]) - end if n_rows > 0 else 0
+        listing.ends[found.rows[:n_rows]] = ends[:n_rows]
+        listing.labels[end : end + n_labels] = found.labels[above[:n_labels]]
+        listing.scores[end : end + n_labels] = found.scores[above[:n_labels]]
+        if n_rows < found.rows.size:
+            return int(found.rows[n_rows])
+        end += n_labels
     return questions.stop

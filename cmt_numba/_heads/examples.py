@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from .._forest.allocation import keys_with_room, resized
+from .._forest.hits import Hits
 from .._forest.key_store import append_keys
 from .._forest.leaf_scan import answer, new_best, offer
-from .._forest.rows import Rows
-from .._forest.scorer import score
+from .._forest.rows import Rows, row_of
+from .._forest.scorer import aim_probe, score
 from .._forest.state import N_MEMORIES, NONE, Keys, KeyStore, Scorer, new_keys, new_scorer
 from .._forest.structures import kind_of
-from .._jit import by_reference, inner, kernel
-from .candidates import best_of, drop_candidate, find_candidates, new_candidates
+from .._jit import inner, kernel
+from .candidates import Effort, Questions, best_of, drop_candidate, new_candidates, scored_candidates, take_candidates
 
 
 class ExampleParameters(NamedTuple):
@@ -93,28 +94,47 @@ def _scan_label(examples, best, probe, label, label_score):
 
 
 @inner
-def _nearest_row(trees, routers, head, examples, candidates, best, questions, row, n_labels):
-    find_candidates(trees, routers, head, candidates, questions, row)
+def _nearest_row(examples, rows, found, i, candidates, best, n_labels):
+    take_candidates(found, i, candidates)
+    n_found = candidates.n_found[0]
+    for j in range(n_found):
+        candidates.scores[j] = found.scores[found.ends[i] - n_found + j]
+    aim_probe(candidates.probe, row_of(rows, found.rows[i]))
     best.n_found[0] = 0
     n_scanned = 0
     while candidates.n_found[0] > 0 and (n_scanned < n_labels or best.n_found[0] < best.scores.size):
-        i = best_of(candidates, NONE)
-        _scan_label(examples, best, candidates.probe, candidates.labels[i], candidates.scores[i])
-        drop_candidate(candidates, i)
+        j = best_of(candidates, NONE)
+        _scan_label(examples, best, candidates.probe, candidates.labels[j], candidates.scores[j])
+        drop_candidate(candidates, j)
         n_scanned += 1
 
 
 @kernel
-def nearest_rows(trees, routers, head, examples, questions, effort, n_labels, hits):
+def find_examples(examples, rows, found, n_labels, hits):
+    """Write the best examples of the best ``n_labels`` labels found for some of the rows into ``hits``.
+
+    More labels are looked at where these have too few examples. Writes ``hits`` and nothing else.
+    """
+    candidates = new_candidates(rows, found.most, 0)
+    best = new_best(hits.ids.shape[1], 0)
+    for i in range(found.rows.size):
+        _nearest_row(examples, rows, found, i, candidates, best, n_labels)
+        answer(examples.keys, best, found.rows[i], hits)
+
+
+def nearest_rows(
+    trees: Any,
+    routers: Any,
+    head: Any,
+    examples: ExampleLists,
+    questions: Questions,
+    effort: Effort,
+    n_labels: int,
+    hits: Hits,
+) -> None:
     """Write the best examples of the best ``n_labels`` labels for the rows ``first .. stop`` into ``hits``.
 
     More labels are looked at where these have too few examples. Writes ``hits`` and nothing else.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    head = by_reference(head)
-    candidates = new_candidates(trees, head, questions, effort, 0)
-    best = new_best(hits.ids.shape[1], 0)
-    for row in range(questions.first, questions.stop):
-        _nearest_row(trees, routers, head, examples, candidates, best, questions, row, n_labels)
-        answer(examples.keys, best, row, hits)
+    for found in scored_candidates(trees, routers, head, questions, effort):
+        find_examples(examples, questions.rows, found, n_labels, hits)

@@ -13,10 +13,11 @@ from .._forest.linear_model import adagrad_step, add_row, locate_or_insert, new_
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import probed_dot
 from .._forest.state import DONE, NONE, TABLES_FULL
-from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
-from .candidates import Questions, best_of, find_candidates, new_candidates, place_of
+from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel
+from .candidates import Effort, best_of, new_candidates, place_of, score_candidates, take_candidates
 from .dual_ascent import dual_step
 from .label_scorers import HeadLoss
+from .search import Questions, candidates_of
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
@@ -85,14 +86,18 @@ def _measure_gap(head, candidates, right):
         head.gaps[1] += np.abs(candidates.scores[right] - candidates.scores[rival])
 
 
-def measure_gaps(trees: Any, routers: Any, head: Any, lesson: Any, effort: Any, duals: Duals) -> None:
+def measure_gaps(trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Effort, duals: Duals) -> None:
     """Measure the gaps of a lesson's rows, until enough are known for good. It learns nothing else."""
-    learn_labels(trees, routers, head, lesson, effort, duals, np.zeros(1, np.int64), True)
+    at = np.zeros(1, np.int64)
+    for found in candidates_of(trees, routers, head, lesson.questions, lesson.order, effort):
+        if head.gaps[0] >= _GAPS_MEASURED:
+            break
+        ascend_on(head, lesson.questions.rows, lesson.labels, found, duals, at, True)
 
 
 @inner_allocating
 def _new_slopes(most):
-    return np.empty(most, np.float32)
+    return empty(most, np.float32)
 
 
 @inner_merged
@@ -145,6 +150,19 @@ def _entry_for(duals, row, label):
 
 
 @inner
+def _rival_at(candidates, duals, row, entry, excluded):
+    """Return where the rival that a row has a weight for stands among its candidates, NONE if it has no weight.
+
+    It is NONE too if the rival is not among them, or is the one that is excluded.
+    """
+    if duals.weights[row, entry] > 0.0:
+        for i in range(candidates.n_found[0]):
+            if candidates.labels[i] == duals.rivals[row, entry] and i != excluded:
+                return np.int64(i)
+    return NONE
+
+
+@inner
 def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work):
     """Change the weight of one rival by what just meets the margin, in closed form; return a status and the change.
 
@@ -160,12 +178,12 @@ def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work
     change = np.float32(dual_step(short, 2.0 * size + softness, duals.weights[row, entry]))
     if np.abs(change) < _CLOSE_ENOUGH * margin:
         return DONE, np.float32(0.0)
-    for i in (right, rival):
+    for step in range(3):  # first see that there is room for the right one too; a row is located for one at a time
+        i = rival if step == 1 else right
         if locate_or_insert(head.models, 0, candidates.labels[i], x, work) != DONE:
             return TABLES_FULL, np.float32(0.0)
-    add_row(head.models, 0, candidates.labels[rival], x, work, -change)
-    locate_or_insert(head.models, 0, candidates.labels[right], x, work)
-    add_row(head.models, 0, candidates.labels[right], x, work, change)
+        if step > 0:
+            add_row(head.models, 0, candidates.labels[i], x, work, -change if i == rival else change)
     duals.rivals[row, entry] = candidates.labels[rival]
     duals.weights[row, entry] = max(np.float32(0.0), duals.weights[row, entry] + change)
     candidates.scores[right] += change * size
@@ -185,23 +203,21 @@ def _ascend(head, candidates, x, right, row, duals, work):
         return DONE
     for _ in range(_SWEEPS):
         farthest = np.float32(0.0)
-        rival = best_of(candidates, right)
-        if rival == NONE:
+        best = best_of(candidates, right)
+        if best == NONE:
             return DONE
-        entry = _entry_for(duals, row, candidates.labels[rival])
-        if entry != NONE:
-            status, change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
-            if status != DONE:
-                return status
-            farthest = np.abs(change)
-        for j in range(N_RIVALS):
-            if duals.weights[row, j] > 0.0:
-                for i in range(candidates.n_found[0]):
-                    if candidates.labels[i] == duals.rivals[row, j] and i != rival:
-                        status, change = _hold_apart(head, candidates, x, right, np.int64(i), row, j, duals, size, work)
-                        if status != DONE:
-                            return status
-                        farthest = max(farthest, np.abs(change))
+        for j in range(-1, N_RIVALS):
+            # The best rival, then all others that have a weight.
+            entry, rival = np.int64(j), best
+            if j < 0:
+                entry = _entry_for(duals, row, candidates.labels[best])
+            else:
+                rival = _rival_at(candidates, duals, row, entry, best)
+            if entry != NONE and rival != NONE:
+                status, change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
+                if status != DONE:
+                    return status
+                farthest = max(farthest, np.abs(change))
         if farthest == 0.0:
             break
         duals.settled[row] = False
@@ -209,45 +225,84 @@ def _ascend(head, candidates, x, right, row, duals, work):
 
 
 @inner
-def _learn_row(trees, routers, head, candidates, questions, row, label, duals, slopes, work, measuring):
-    """Learn from a row, or measure its gap.
+def _score_with_right(head, candidates, found, i, x, label):
+    """Score the candidates of an entry and its right label; return where that stands among them."""
+    take_candidates(found, i, candidates)
+    right = place_of(candidates, label)
+    score_candidates(head, candidates, found.n_common, x)
+    return right
 
-    Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room.
-    """
-    find_candidates(trees, routers, head, candidates, questions, row)
-    right = place_of(head, candidates, questions, row, label)
+
+@inner
+def _ascend_at(head, rows, labels, found, i, candidates, duals, work, measuring):
+    row, x = found.rows[i], row_of(rows, found.rows[i])
+    right = _score_with_right(head, candidates, found, i, x, labels[row])
     if measuring:
         _measure_gap(head, candidates, right)
         return DONE
-    x = row_of(questions.rows, row)
-    if head.loss == HeadLoss.MIRA:
-        return _ascend(head, candidates, x, right, row, duals, work)
-    return _descend(head, candidates, x, right, slopes, work)
+    return _ascend(head, candidates, x, right, row, duals, work)
 
 
 @kernel
-def learn_labels(trees, routers, head, lesson, effort, duals, at, measuring):
-    """Train the head on a lesson, from number ``at[0]`` on, which it moves on.
+def ascend_on(head, rows, labels, found, duals, at, measuring):
+    """Train the head with MIRA on rows whose candidates have been found, moving ``at[0]`` on with each.
 
-    If it is ``measuring``, it learns only the gaps of the rows, until enough are known for good. One kernel does both,
-    because both compile the whole search for candidates.
+    If it is ``measuring``, it learns only the gaps of the rows, until enough are known for good.
 
-    Writes the models and the gaps of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL; it can then be called
-    again.
+    Writes the models of ``head`` and the ``duals``, or the gaps of ``head``. Returns DONE, or TABLES_FULL, having
+    learned only the rows that ``at`` says.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
     head = by_reference(head)
-    questions, order, labels = lesson.questions, lesson.order, lesson.labels
-    candidates = new_candidates(trees, head, questions, effort, 1)
-    work = new_workspace(longest_row(questions.rows, 0, questions.rows.offsets.size - 1))
-    slopes = _new_slopes(candidates.labels.size)
-    while at[0] < order.size:
+    candidates = new_candidates(rows, found.most, 1)
+    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    for i in range(found.rows.size):
         if measuring and head.gaps[0] >= _GAPS_MEASURED:
             break
-        row, label = order[at[0]], labels[order[at[0]]]
-        status = _learn_row(trees, routers, head, candidates, questions, row, label, duals, slopes, work, measuring)
+        status = _ascend_at(head, rows, labels, found, i, candidates, duals, work, measuring)
         if status != DONE:
             return status
         at[0] += 1
     return DONE
+
+
+@inner
+def _descend_at(head, rows, labels, found, i, candidates, slopes, work):
+    x = row_of(rows, found.rows[i])
+    right = _score_with_right(head, candidates, found, i, x, labels[found.rows[i]])
+    return _descend(head, candidates, x, right, slopes, work)
+
+
+@kernel
+def descend_on(head, rows, labels, found, at):
+    """Train the head with a loss other than MIRA's on rows whose candidates have been found, moving ``at[0]`` on.
+
+    Writes the models of ``head``. Returns DONE, or TABLES_FULL, having learned only the rows that ``at`` says.
+    """
+    head = by_reference(head)
+    candidates = new_candidates(rows, found.most, 1)
+    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    slopes = _new_slopes(candidates.labels.size)
+    for i in range(found.rows.size):
+        status = _descend_at(head, rows, labels, found, i, candidates, slopes, work)
+        if status != DONE:
+            return status
+        at[0] += 1
+    return DONE
+
+
+def learn_labels(
+    trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Effort, duals: Duals, at: np.ndarray
+) -> int:
+    """Train the head on a lesson, from number ``at[0]`` on, which it moves on.
+
+    Writes the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL; it can then be called again.
+    """
+    rows, labels = lesson.questions.rows, lesson.labels
+    for found in candidates_of(trees, routers, head, lesson.questions, lesson.order[at[0] :], effort):
+        if head.loss == HeadLoss.MIRA:
+            status = ascend_on(head, rows, labels, found, duals, at, False)
+        else:
+            status = descend_on(head, rows, labels, found, at)
+        if status != DONE:
+            return int(status)
+    return int(DONE)

@@ -1,5 +1,6 @@
 """How functions are compiled: the only place with options of Numba."""
 
+from .arrays import empty, zeros
 from .decorators import (
     as_python,
     inner,
@@ -18,6 +19,7 @@ __all__ = [
     "as_python",
     "by_reference",
     "by_value",
+    "empty",
     "inner",
     "inner_allocating",
     "inner_called",
@@ -27,4 +29,5 @@ __all__ = [
     "kernel",
     "prefetch",
     "uninterrupted",
+    "zeros",
 ]

@@ -41,11 +41,13 @@ from typing import Any
 from numba import njit
 from numba.core.registry import CPUDispatcher
 
-from .inlining import PartCompiler
+from .collection import pause
+from .inlining import KernelCompiler, PartCompiler
 from .notice import compiling
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_FROM_PYTHON: dict[str, Any] = {"pipeline_class": KernelCompiler}
 _UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 _UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _INLINED: dict[str, Any] = {**_UNCOUNTED, "forceinline": True}
@@ -70,7 +72,7 @@ def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
     """Compile a function for arguments, or load it, and say so if it is compiled and that takes long."""
     before = dispatcher.stats.cache_misses.total()
-    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before):
+    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before), pause.during():
         return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
 
 
@@ -106,9 +108,9 @@ def _called_by_kernels(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorated
 
 
-kernel = _called_by_python(njit(**_OPTIONS, cache=_CACHE))
+kernel = _called_by_python(njit(**_OPTIONS, **_FROM_PYTHON, cache=_CACHE))
 inner = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED))
-inner_exported = _called_by_python(njit(**_OPTIONS, **_INLINED))
+inner_exported = _called_by_python(njit(**_OPTIONS, **_FROM_PYTHON, **_INLINED))
 inner_fastmath = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
 inner_called = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED))
 inner_merged = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED, inline="always"))

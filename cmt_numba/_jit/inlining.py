@@ -1,21 +1,109 @@
-"""Compile functions that only kernels call no further than to where a kernel can take them in.
+"""Compile kernels, and functions that only kernels call, with less work than Numba does by default.
 
 A kernel links the unoptimised code of all that it calls and is optimised as a whole, so to optimise each function by
 itself would be to do it twice, and to make machine code of it would be for nothing. Only what may rearrange sums is
 optimised by itself too, so that a sum is rearranged alike in whatever kernel.
 
+Two more things are left out of both. Passes over closures, array expressions and the like, where there are none. And
+the search for what an operator does with the same types as before: Numba asks anew at every place in every function.
+
 This takes parts of Numba that it does not document. Where they are not as they are here, functions are compiled as
 Numba does by default: this takes longer and gives the same answers.
 """
 
+import operator
+from types import BuiltinFunctionType, CodeType
 from typing import Any
 
+from numba.core import types
 from numba.core.compiler import Compiler, CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
-from numba.core.typed_passes import NativeLowering
+from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 
 _NOT_AS_EXPECTED = (ImportError, AttributeError, TypeError, KeyError, ValueError)
 """What comes of using a part of Numba that is not as it was."""
+
+_NEEDLESS = frozenset({"InlineClosureLikes", "MakeFunctionToJitFunction", "WithLifting", "LiteralUnroll"})
+"""Passes, by name, that change nothing in functions without functions and generators of their own."""
+
+_ALLOCATES = "NopythonRewrites"
+"""Makes loops of expressions of whole arrays, whose results would need room."""
+
+_ONCE = "DeadBranchPrune"
+"""Runs three times, of which the last does what the others do."""
+
+
+class _Resolved:
+    """A typing context that remembers what operators do with which types."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self.known: dict[Any, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.context, name)
+
+    def resolve_function_type(self, function: Any, args: Any, kws: Any) -> Any:
+        """Return the signature of a call, None if there is none."""
+        key = function.typing_key if isinstance(function, types.Function) else function
+        if kws or not (key is bool or isinstance(key, BuiltinFunctionType)):
+            return self.context.resolve_function_type(function, args, kws)
+        call = (function, tuple(args))
+        if call not in self.known:
+            signature = self.context.resolve_function_type(function, args, kws)
+            if signature is None:
+                return None
+            self.known[call] = signature
+        return self.known[call]
+
+    def resolve_setitem(self, target: Any, index: Any, value: Any) -> Any:
+        """Return the signature of ``target[index] = value``."""
+        function = self.context.resolve_value_type(operator.setitem)
+        return self.resolve_function_type(function, (target, index, value), {})
+
+
+_resolved: dict[int, _Resolved] = {}
+"""By the identity of the typing context, which lives as long."""
+
+
+def _resolving(context: Any) -> _Resolved:
+    return _resolved.setdefault(id(context), _Resolved(context))
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _InferTypes(NopythonTypeInference):
+    _name = "infer_types"
+
+    def run_pass(self, state: Any) -> Any:
+        context = state.typingctx
+        state.typingctx = _resolving(context)
+        try:
+            return super().run_pass(state)
+        finally:
+            state.typingctx = context
+
+
+def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
+    """Return Numba's passes without those that a function does not need, and with some of them replaced."""
+    default = DefaultPassBuilder.define_nopython_pipeline(state)
+    needless = set() if any(isinstance(it, CodeType) for it in state.func_id.func.__code__.co_consts) else _NEEDLESS
+    if not state.flags.nrt:
+        needless = needless | {_ALLOCATES}
+    names = [getattr(part, "__name__", "") for part, _ in default.passes]
+    pipeline = PassManager(default.pipeline_name)
+    for i, (part, description) in enumerate(default.passes):
+        if names[i] not in needless and not (names[i] == _ONCE and _ONCE in names[i + 1 :]):
+            pipeline.add_pass(replaced.get(part, part), description)
+    pipeline.finalize()
+    return pipeline
+
+
+class KernelCompiler(CompilerBase):
+    """Compiles what Python calls."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return the passes."""
+        return [_pipeline(self.state, {NopythonTypeInference: _InferTypes})]
 
 
 def _parts() -> Any:
@@ -66,12 +154,7 @@ def _parts() -> Any:
 
     class PartCompiler(CompilerBase):
         def define_pipelines(self):
-            default = DefaultPassBuilder.define_nopython_pipeline(self.state)
-            pipeline = PassManager(default.pipeline_name)
-            for part, description in default.passes:
-                pipeline.add_pass(LowerPart if part is NativeLowering else part, description)
-            pipeline.finalize()
-            return [pipeline]
+            return [_pipeline(self.state, {NopythonTypeInference: _InferTypes, NativeLowering: LowerPart})]
 
     return PartCompiler
 

@@ -318,7 +318,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
         def learn(order: np.ndarray, at: np.ndarray) -> int:
             lesson = Lesson(questions, order, labels)
-            return int(learn_labels(state.trees, state.models, self.head_.scorers, lesson, effort, duals, at, False))
+            return int(learn_labels(state.trees, state.models, self.head_.scorers, lesson, effort, duals, at))
 
         self._train_in_passes(n_rows, duals.settled, learn)
 

@@ -1,0 +1,170 @@
+"""Kernels: one against some. The labels that come into question for a row.
+
+What comes into question does not depend on what the head has learned, only on its index. So the labels of many rows are
+found at once, by the only kernel that searches, and what is done with them comes afterwards.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._forest.frontier import Frontier, begin_search, frontier_at, new_frontiers, reach_next
+from .._forest.rows import Rows, longest_row, row_of
+from .._forest.state import COUNT, NONE
+from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, zeros
+from .inverted_index import keep_best_labels, meet_labels
+
+_FOUND = np.float32(-1e30)  # no list makes up for it
+_LABELS_AT_ONCE = 1 << 15  # what is held of them stays in the second-level cache
+_ROWS_AT_ONCE = 1024
+
+
+class Questions(NamedTuple):
+    """Rows ``first .. stop`` to be labelled, as routers see them and as the head does."""
+
+    routed: Rows
+    rows: Rows
+    first: int
+    stop: int
+
+
+def all_of(routed: Rows, rows: Rows) -> Questions:
+    """Return the questions that all of the rows are."""
+    return Questions(routed, rows, 0, rows.n_rows)
+
+
+class Effort(NamedTuple):
+    """How far the search for a row's candidates may go."""
+
+    n_leaves: int  # to reach in all trees together
+    n_labels: int  # to look at
+    n_listed: int  # of those out of the head's index, to be scored in full
+
+
+class Found(NamedTuple):
+    """The labels that come into question for some rows, each once, one row behind the other.
+
+    Those of entry ``i`` end at ``ends[i]`` and begin with the common ones, the same number for every row.
+    """
+
+    rows: np.ndarray  # int64 (entries,): which rows
+    ends: np.ndarray  # int64 (entries,)
+    n_touched: np.ndarray  # int64 (entries,): labels looked at, of which some were not worth a score
+    labels: np.ndarray  # int64
+    scores: np.ndarray  # float32: room for what the head says of each label
+    n_common: int
+    most: int  # labels of a row
+
+
+class _Room(NamedTuple):
+    """Room for the search of one row after the other."""
+
+    frontiers: Frontier  # a single one
+    priorities: np.ndarray  # float32 (longest row,): of the lists of the row's features
+    sums: np.ndarray  # float32 (labels,): what the index says of a label found, or _FOUND; 0 for labels not found
+
+
+@inner_allocating
+def _new_room(trees, rows):
+    longest = longest_row(rows, 0, rows.offsets.size - 1)
+    return _Room(new_frontiers(trees, 1), empty(longest, np.float32), zeros(trees.counters[0, COUNT], np.float32))
+
+
+@inner_merged
+def _reach_labels(trees, routers, room, routed, n_leaves, labels, n_found):
+    """Append the labels of the leaves that a row reaches, those of the surest leaves first, until ``labels`` is full.
+
+    Returns how many labels there are then.
+    """
+    frontier = frontier_at(room.frontiers, 0)
+    begin_search(frontier)
+    patience = min(labels.size, trees.members.shape[2])
+    while n_found < labels.size:
+        t, leaf = reach_next(trees, routers, frontier, routed, n_leaves, patience)
+        if leaf == NONE:
+            break
+        for j in range(trees.leaves[t, leaf]["size"]):
+            label = np.int64(trees.members[t, leaf, j])
+            if n_found < labels.size and room.sums[label] == 0.0:
+                room.sums[label] = _FOUND
+                labels[n_found] = label
+                n_found += 1
+    return n_found
+
+
+@inner
+def _find_labels(trees, routers, postings, common, asked, row, room, labels):
+    """Write the labels that come into question for a row, the common ones first; return how many, and how many met.
+
+    The others are those of the leaves that the row reaches, and the best of those that the index lists for it.
+    """
+    effort, sums = asked.effort, room.sums
+    n_common, most, listed = min(common.size, labels.size), labels.size, postings.n_labels > 0
+    for i in range(n_common):
+        labels[i] = common[i]
+        sums[common[i]] = _FOUND
+    n_found = n_met = n_common
+    if n_common < most:
+        half_way = n_common + (most - n_common + 1) // 2  # what is left goes to leaves and index in equal parts
+        reachable, routed = labels[: half_way if listed else most], row_of(asked.routed, row)
+        n_found = n_met = _reach_labels(trees, routers, room, routed, effort.n_leaves, reachable, n_common)
+        if listed:
+            n_reached, x = n_found, row_of(asked.rows, row)
+            n_met = meet_labels(postings, room.priorities, x, sums, labels, n_reached)
+            n_found += keep_best_labels(labels[n_reached:n_met], sums, effort.n_listed)
+    for i in range(n_met):
+        sums[labels[i]] = 0.0
+    return n_found, n_met
+
+
+class _Asked(NamedTuple):
+    routed: Rows
+    rows: Rows
+    effort: Effort
+
+
+@kernel
+def find_labels(trees, routers, postings, common, asked, found):
+    """Find the labels that come into question for the rows of ``found``, in turn, as long as there is room.
+
+    Writes ``ends``, ``n_touched`` and ``labels`` of ``found`` and nothing else. Returns for how many rows there was
+    room; one row always has it.
+    """
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    room = _new_room(trees, asked.rows)
+    ends, n_touched, labels, end = found.ends, found.n_touched, found.labels, 0
+    for i in range(found.rows.size):
+        if labels.size - end < found.most:
+            return i
+        places = labels[end : end + found.most]
+        n_found, n_met = _find_labels(trees, routers, postings, common, asked, found.rows[i], room, places)
+        end += n_found
+        ends[i] = end
+        n_touched[i] = n_met
+    return found.rows.size
+
+
+def candidates_of(
+    trees: Any, routers: Any, head: Any, questions: Questions, order: np.ndarray, effort: Effort
+) -> Iterator[Found]:
+    """Yield the labels that come into question for the rows of ``order``, int64, some rows at a time.
+
+    Each time the same arrays are written over.
+    """
+    postings, common = head.postings, head.common.labels
+    most = min(effort.n_labels, int(trees.counters[0, COUNT]))
+    if postings.n_labels == 0:
+        most = min(most, effort.n_leaves * trees.members.shape[2] + common.size)
+    n_rows = min(order.size, _ROWS_AT_ONCE)
+    n_labels = min(n_rows * most, max(most, _LABELS_AT_ONCE))
+    ends, n_touched = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
+    labels, scores = np.empty(n_labels, np.int64), np.empty(n_labels, np.float32)
+    asked, first = _Asked(questions.routed, questions.rows, effort), 0
+    while first < order.size:
+        rows = order[first : first + n_rows]
+        found = Found(rows, ends, n_touched, labels, scores, min(common.size, most), most)
+        n = find_labels(trees, routers, postings, common, asked, found)
+        yield found._replace(rows=rows[:n], ends=ends[:n], n_touched=n_touched[:n])
+        first += n
