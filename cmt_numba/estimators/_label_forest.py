@@ -27,6 +27,7 @@ from .._heads.label_scorers import (
     without_digest,
     without_negligible_weights,
 )
+from .._heads.products import best_of_all, top_of_all, unscaled_rows
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_jobs, check_rows
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import SavableEstimator
@@ -46,6 +47,8 @@ _WIDER_IN_TRAINING = (
 
 LOGITS_PER_MARGIN = 4.0
 """A lead of a whole margin is worth odds of 55 to 1."""
+
+_MOST_SCORED = 8192  # labels that are all scored for dense rows, by matrix products
 
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
@@ -231,16 +234,38 @@ class LabelForest(SavableEstimator, BaseEstimator):
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
         return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
 
-    def _checked(self, X: Any) -> Rows:
+    def _scores_all(self) -> bool:
+        """Return whether all labels are scored for each row, so that no candidates are searched for."""
+        wanted = self.n_probes is None and self.n_candidates is None
+        return wanted and not self.head_.parameters.sparse and self.forest_.n_memories <= _MOST_SCORED
+
+    def _in_form(self, X: Any) -> Any:
         X = checked_matrix(self, X)
         self._check_parameters()  # they may have been set since
-        return check_rows(X, sparse=self.head_.parameters.sparse)
+        return X
+
+    def _checked(self, X: Any) -> Rows:
+        return check_rows(self._in_form(X), sparse=self.head_.parameters.sparse)
 
     def _in_threads(self, rows: Rows, work: Any) -> None:
         share_rows(work, rows.n_rows, self.forest_._threads_for(rows.n_rows))
 
+    def _best_label(self, X: Any) -> np.ndarray:
+        """Return the best label of each row of a matrix in form, NONE where none was reached."""
+        if self._scores_all():
+            unscaled = unscaled_rows(self.head_, X)
+            if unscaled is not None:
+                return best_of_all(self.head_, *unscaled)
+        rows = check_rows(X, sparse=self.head_.parameters.sparse)
+        best: np.ndarray = best_of_all(self.head_, rows) if self._scores_all() else self._best_labels(rows, 1)[0][:, 0]
+        return best
+
     def _best_labels(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the ``k`` best labels of each row, NONE where fewer were reached, their scores, and how many were."""
+        if self._scores_all():
+            n_labels = self.forest_.n_memories
+            labels, scores = top_of_all(self.head_, rows, min(k, n_labels))
+            return *_widened(labels, scores, k), np.full(rows.n_rows, n_labels)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         touched = np.zeros(rows.n_rows, np.int64)
@@ -253,6 +278,12 @@ class LabelForest(SavableEstimator, BaseEstimator):
 
         self._in_threads(rows, answer)
         return labels, scores, touched
+
+
+def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels and scores of ``k`` columns, where there are none NONE and minus infinity."""
+    missing = ((0, 0), (0, k - labels.shape[1]))
+    return np.pad(labels, missing, constant_values=NONE), np.pad(scores, missing, constant_values=-np.inf)
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:

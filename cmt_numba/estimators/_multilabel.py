@@ -18,6 +18,7 @@ from .._heads.candidates import Effort, Listing, Questions, all_of, list_labels,
 from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from .._heads.inference_weights import common_labels
 from .._heads.label_scorers import HeadLoss, forget_labels, with_index
+from .._heads.products import all_above, exact_scores_of_all
 from .._validation import check_jobs, check_rows, check_wanted, sound, unmasked
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once, reads
@@ -283,6 +284,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     # Answering
 
+    def _scores_all(self) -> bool:
+        n_labels = self.forest_.n_memories
+        return not self.head_.parameters.sparse and 0 < n_labels == self.head_.common.labels.size
+
     @reads
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` labels that fit each row best.
@@ -312,6 +317,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         """Return the rows, the columns and the scores of all labels of a score above ``lowest``."""
         if self.forest_.n_memories == 0:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        if self._scores_all():
+            row, labels, scores = all_above(self.head_, rows, lowest)
+            return row, self._column_of_label[labels], scores
         state, effort, questions = self.forest_._allocated(), self._effort(), all_of(routed(rows), rows)
         trees, routers, head = state.trees, state.models, self.head_.scorers
 
@@ -360,9 +368,14 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         vector, the score of the second class, shape (n,).
         """
         rows = self._checked(X)
-        row, column, scores = self._labels_above(rows, -np.inf)
-        values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min(initial=0.0)), 0.0) - 1.0)
-        values[row, column] = scores
+        if self._scores_all():
+            scores = exact_scores_of_all(self.head_, rows)
+            values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min()), 0.0) - 1.0)
+            values[:, self._column_of_label] = scores
+        else:
+            row, column, scores = self._labels_above(rows, -np.inf)
+            values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min(initial=0.0)), 0.0) - 1.0)
+            values[row, column] = scores
         return values if self._pair is None else values[:, 0]
 
     @reads
