@@ -45,8 +45,8 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     with the candidate classes; a linear scorer for each of these decides. Both learn online:
     ``partial_fit`` takes new examples, and new classes, at any time.
 
-    Up to 8,192 classes of dense examples are all scored, by matrix products: that errs least, and for batches of rows
-    it is faster than any search. Trees are searched where there are more classes, where examples are sparse, for
+    Up to 8,192 classes of dense examples, and 1,024 of sparse ones, are all scored, by matrix products: that errs
+    least, and for batches of rows it is faster than any search. Trees are searched where there are more classes, for
     neighbors, and whenever ``n_probes`` or ``n_candidates`` is set.
 
     Parameters
@@ -402,8 +402,9 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             return votes / votes.sum(axis=1, keepdims=True)
         proba = np.zeros((rows.n_rows, self.classes_.size))
         logits_per_score = LOGITS_PER_MARGIN / margin_wanted(self.head_)
-        if self._scores_all():
-            scores = exact_scores_of_all(self.head_, rows)
+        scorers = self._all_scorers()
+        if scorers is not None:
+            scores = exact_scores_of_all(scorers, rows)
             scores -= scores.max(axis=1, keepdims=True)
             proba[:, self._class_of_label] = np.exp(logits_per_score * scores)
         else:

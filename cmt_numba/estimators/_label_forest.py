@@ -27,12 +27,13 @@ from .._heads.label_scorers import (
     without_digest,
     without_negligible_weights,
 )
-from .._heads.products import best_of_all, top_of_all, unscaled_rows
+from .._heads.products import AllScorers, best_of_all, top_of_all, unscaled_rows
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_jobs, check_rows
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import SavableEstimator
 from ._input import checked_matrix
 from ._options import FIT_ONLY, OF_ALL, PASSES
+from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, scorers_laid_out
 
 # Labels that are looked at for a row.
 _FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
@@ -47,8 +48,6 @@ _WIDER_IN_TRAINING = (
 
 LOGITS_PER_MARGIN = 4.0
 """A lead of a whole margin is worth odds of 55 to 1."""
-
-_MOST_SCORED = 8192  # labels that are all scored for dense rows, by matrix products
 
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
@@ -234,10 +233,12 @@ class LabelForest(SavableEstimator, BaseEstimator):
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
         return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
 
-    def _scores_all(self) -> bool:
-        """Return whether all labels are scored for each row, so that no candidates are searched for."""
-        wanted = self.n_probes is None and self.n_candidates is None
-        return wanted and not self.head_.parameters.sparse and self.forest_.n_memories <= _MOST_SCORED
+    def _all_scorers(self) -> AllScorers | None:
+        """Return the scorers of all labels if all are scored for each row, None if candidates are searched for."""
+        most = MOST_SCORED_SPARSE if self.head_.parameters.sparse else MOST_SCORED
+        if self.n_probes is None and self.n_candidates is None and self.forest_.n_memories <= most:
+            return scorers_laid_out(self)
+        return None
 
     def _in_form(self, X: Any) -> Any:
         X = checked_matrix(self, X)
@@ -252,20 +253,20 @@ class LabelForest(SavableEstimator, BaseEstimator):
 
     def _best_label(self, X: Any) -> np.ndarray:
         """Return the best label of each row of a matrix in form, NONE where none was reached."""
-        if self._scores_all():
-            unscaled = unscaled_rows(self.head_, X)
-            if unscaled is not None:
-                return best_of_all(self.head_, *unscaled)
+        scorers = self._all_scorers()
+        unscaled = None if scorers is None else unscaled_rows(scorers, X)
+        if scorers is not None and unscaled is not None:
+            return best_of_all(scorers, *unscaled)
         rows = check_rows(X, sparse=self.head_.parameters.sparse)
-        best: np.ndarray = best_of_all(self.head_, rows) if self._scores_all() else self._best_labels(rows, 1)[0][:, 0]
+        best: np.ndarray = self._best_labels(rows, 1)[0][:, 0] if scorers is None else best_of_all(scorers, rows)
         return best
 
     def _best_labels(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the ``k`` best labels of each row, NONE where fewer were reached, their scores, and how many were."""
-        if self._scores_all():
-            n_labels = self.forest_.n_memories
-            labels, scores = top_of_all(self.head_, rows, min(k, n_labels))
-            return *_widened(labels, scores, k), np.full(rows.n_rows, n_labels)
+        scorers = self._all_scorers()
+        if scorers is not None:
+            labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
+            return *_widened(labels, scores, k), np.full(rows.n_rows, scorers.n_labels)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         touched = np.zeros(rows.n_rows, np.int64)
