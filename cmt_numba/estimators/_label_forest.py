@@ -27,11 +27,13 @@ from .._heads.label_scorers import (
     without_digest,
     without_negligible_weights,
 )
+from .._heads.products import AllScorers, best_of_all, top_of_all, unscaled_rows
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_jobs, check_rows
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import SavableEstimator
 from ._input import checked_matrix
 from ._options import FIT_ONLY, OF_ALL, PASSES
+from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, scorers_laid_out
 
 # Labels that are looked at for a row.
 _FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
@@ -231,16 +233,40 @@ class LabelForest(SavableEstimator, BaseEstimator):
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
         return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
 
-    def _checked(self, X: Any) -> Rows:
+    def _all_scorers(self) -> AllScorers | None:
+        """Return the scorers of all labels if all are scored for each row, None if candidates are searched for."""
+        most = MOST_SCORED_SPARSE if self.head_.parameters.sparse else MOST_SCORED
+        if self.n_probes is None and self.n_candidates is None and self.forest_.n_memories <= most:
+            return scorers_laid_out(self)
+        return None
+
+    def _in_form(self, X: Any) -> Any:
         X = checked_matrix(self, X)
         self._check_parameters()  # they may have been set since
-        return check_rows(X, sparse=self.head_.parameters.sparse)
+        return X
+
+    def _checked(self, X: Any) -> Rows:
+        return check_rows(self._in_form(X), sparse=self.head_.parameters.sparse)
 
     def _in_threads(self, rows: Rows, work: Any) -> None:
         share_rows(work, rows.n_rows, self.forest_._threads_for(rows.n_rows))
 
+    def _best_label(self, X: Any) -> np.ndarray:
+        """Return the best label of each row of a matrix in form, NONE where none was reached."""
+        scorers = self._all_scorers()
+        unscaled = None if scorers is None else unscaled_rows(scorers, X)
+        if scorers is not None and unscaled is not None:
+            return best_of_all(scorers, *unscaled)
+        rows = check_rows(X, sparse=self.head_.parameters.sparse)
+        best: np.ndarray = self._best_labels(rows, 1)[0][:, 0] if scorers is None else best_of_all(scorers, rows)
+        return best
+
     def _best_labels(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the ``k`` best labels of each row, NONE where fewer were reached, their scores, and how many were."""
+        scorers = self._all_scorers()
+        if scorers is not None:
+            labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
+            return *_widened(labels, scores, k), np.full(rows.n_rows, scorers.n_labels)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         touched = np.zeros(rows.n_rows, np.int64)
@@ -253,6 +279,12 @@ class LabelForest(SavableEstimator, BaseEstimator):
 
         self._in_threads(rows, answer)
         return labels, scores, touched
+
+
+def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels and scores of ``k`` columns, where there are none NONE and minus infinity."""
+    missing = ((0, 0), (0, k - labels.shape[1]))
+    return np.pad(labels, missing, constant_values=NONE), np.pad(scores, missing, constant_values=-np.inf)
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:

@@ -18,12 +18,14 @@ from .._heads.candidates import Effort, Listing, Questions, all_of, list_labels,
 from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from .._heads.inference_weights import common_labels
 from .._heads.label_scorers import HeadLoss, forget_labels, with_index
+from .._heads.products import AllScorers, all_above, exact_scores_of_all
 from .._validation import check_jobs, check_rows, check_wanted, sound, unmasked
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once, reads
 from ._input import DTYPES
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._labels import check_unmixed, in_one_type
+from ._plans import scorers_laid_out
 
 _MOST_COMMON = 1024  # labels that are candidates for every row: all, if there are no more
 _SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
@@ -283,6 +285,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     # Answering
 
+    def _all_scorers(self) -> AllScorers | None:
+        return scorers_laid_out(self) if 0 < self.forest_.n_memories == self.head_.common.labels.size else None
+
     @reads
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` labels that fit each row best.
@@ -312,6 +317,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         """Return the rows, the columns and the scores of all labels of a score above ``lowest``."""
         if self.forest_.n_memories == 0:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        scorers = self._all_scorers()
+        if scorers is not None:
+            row, labels, scores = all_above(scorers, rows, lowest)
+            return row, self._column_of_label[labels], scores
         state, effort, questions = self.forest_._allocated(), self._effort(), all_of(routed(rows), rows)
         trees, routers, head = state.trees, state.models, self.head_.scorers
 
@@ -360,9 +369,15 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         vector, the score of the second class, shape (n,).
         """
         rows = self._checked(X)
-        row, column, scores = self._labels_above(rows, -np.inf)
-        values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min(initial=0.0)), 0.0) - 1.0)
-        values[row, column] = scores
+        scorers = self._all_scorers()
+        if scorers is not None:
+            scores = exact_scores_of_all(scorers, rows)
+            values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min()), 0.0) - 1.0)
+            values[:, self._column_of_label] = scores
+        else:
+            row, column, scores = self._labels_above(rows, -np.inf)
+            values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min(initial=0.0)), 0.0) - 1.0)
+            values[row, column] = scores
         return values if self._pair is None else values[:, 0]
 
     @reads

@@ -1,0 +1,195 @@
+"""What a head says of all labels: matrix products of rows and scorers, in blocks.
+
+For many rows a product costs a tenth of what a kernel takes for the same pairs of a row and a label, so up to some
+thousands of labels it is cheaper to score all than to search for candidates. Products are of float32. The last bits of
+a sum over dense rows depend on the shape of the block, so labels that are nearly the best are compared by sums that are
+always taken in the same order: a row's answer does not depend on the rows beside it. Sums over sparse rows are taken in
+the order of their cells.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._forest.rows import Rows, as_matrix
+from .._forest.state import NODES_END
+from .label_scorers import Head
+
+_SCORES_AT_ONCE = 1 << 22  # of a block, 16 MB: a product of fewer rows spends much of its time in packing the scorers
+_SPARSE_SCORES_AT_ONCE = 1 << 18  # of a block of sparse rows, whose products are faster in a cache
+_VALUES_AT_ONCE = 1 << 18  # of rows, or of scorers, that are copied
+_MOST_SPREAD = 1 << 22  # weights of sparse scorers, 16 MB, that are laid out with their zeros
+_ROUNDING = 2.0**-22  # of a sum of float32, for each of its terms, on both sides of a comparison
+_SHORTEST, _LONGEST = 1e-12, 1e12  # lengths of rows whose products neither overflow nor vanish
+
+
+class AllScorers(NamedTuple):
+    """The scorers of all labels, to be multiplied with rows."""
+
+    weights: Any  # float32 (n_features, n_labels): an array or, of sparse heads, an array or one in CSR form
+    biases: np.ndarray | None  # float32 (n_labels,), None if all are 0
+    sparse: bool
+
+    @property
+    def n_labels(self) -> int:
+        """How many labels there are."""
+        return int(self.weights.shape[1])
+
+
+def all_scorers(head: Head) -> AllScorers | None:
+    """Return the scorers of a head, or None if it is a sparse one without a digest.
+
+    Those of a dense head share its memory.
+    """
+    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    biases: np.ndarray | None = head.nodes["bias"][0, :n_labels]
+    if biases is not None and not biases.any():
+        biases = None
+    if not head.parameters.sparse:
+        weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[:, :d].T
+        return AllScorers(weights, biases, False)
+    digest = head.digest
+    if digest.n_labels != n_labels:
+        return None
+    by_label = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))
+    if n_labels * d > _MOST_SPREAD:
+        return AllScorers(by_label.T.tocsr(), biases, True)
+    return AllScorers(np.ascontiguousarray(by_label.toarray().T), biases, True)
+
+
+def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None:
+    """Return dense rows as they are, and their lengths, if they can be ranked without being scaled.
+
+    Without biases the best label does not depend on a row's length. None stands for rows that need to be scaled, or
+    are wrong.
+    """
+    if type(X) is not np.ndarray or X.dtype != np.float32 or not X.flags.c_contiguous:
+        return None
+    if scorers.sparse or scorers.biases is not None:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", X, X))
+    if not (lengths.min() > _SHORTEST and lengths.max() < _LONGEST):  # false for NaN
+        return None
+    offsets = np.arange(0, X.size + 1, X.shape[1], dtype=np.int64)
+    return Rows(X.reshape(-1), np.empty(0, np.int32), offsets, X.shape[1], False), lengths
+
+
+def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the scores of all labels for one block of rows after the other, and the first row of the block.
+
+    The scores, float32 of shape (rows of the block, n_labels), are valid until the next block, and may be overwritten.
+    """
+    X, n_rows, n_labels = as_matrix(rows), rows.n_rows, scorers.n_labels
+    at_once = _SPARSE_SCORES_AT_ONCE if scorers.sparse else _SCORES_AT_ONCE
+    length = max(1, min(n_rows, at_once // max(1, n_labels)))
+    room = np.empty((0 if scorers.sparse else length, n_labels), np.float32)
+    for first in range(0, n_rows, length):
+        block = X if length == n_rows else X[first : first + length]
+        if scorers.sparse:
+            product = block @ scorers.weights
+            scores = product.toarray() if scipy.sparse.issparse(product) else product
+        else:
+            scores = np.matmul(block, scorers.weights, out=room[: block.shape[0]])
+        if scorers.biases is not None:
+            scores += scorers.biases
+        yield first, scores
+
+
+def exact_scores_of_all(scorers: AllScorers, rows: Rows) -> np.ndarray:
+    """Return the scores of all labels: float64, shape (n_rows, n_labels). For dense rows they are summed so."""
+    values = np.empty((rows.n_rows, scorers.n_labels))
+    if scorers.sparse:
+        for first, scores in blocks_of_scores(scorers, rows):
+            values[first : first + scores.shape[0]] = scores
+        return values
+    X = as_matrix(rows).astype(np.float64)
+    length = max(1, _VALUES_AT_ONCE // rows.n_features)
+    for first in range(0, scorers.n_labels, length):
+        part = scorers.weights[:, first : first + length].astype(np.float64)
+        np.matmul(X, part, out=values[:, first : first + length])
+    return values if scorers.biases is None else values + scorers.biases
+
+
+def _scores_of_pairs(scorers: AllScorers, rows: Rows, of_rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the scores of pairs of a dense row and a label, all summed in the same order: float32."""
+    X, weights = as_matrix(rows), scorers.weights.T
+    scores = np.empty(labels.size, np.float32)
+    length = max(1, _VALUES_AT_ONCE // X.shape[1])
+    for first in range(0, labels.size, length):
+        span = slice(first, first + length)
+        np.einsum("ij,ij->i", X[of_rows[span]], weights[labels[span]], out=scores[span])
+    return scores if scorers.biases is None else scores + scorers.biases[labels]
+
+
+def _rounding(rows: Rows, scores: Any, lengths: Any = 1.0) -> Any:
+    """Return how close scores have to be for a product to confuse them; ``scores`` are of rows of these lengths."""
+    terms = 0.0 if rows.sparse else rows.n_features
+    return np.maximum(np.abs(scores), lengths) * np.float32(terms * _ROUNDING)
+
+
+def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:
+    """Return the best label of each row, of several the first: int64. ``lengths`` are those of rows not scaled."""
+    labels = np.empty(rows.n_rows, np.int64)
+    for first, scores in blocks_of_scores(scorers, rows):
+        stop, every = first + scores.shape[0], np.arange(scores.shape[0])
+        best = scores.argmax(axis=1, out=labels[first:stop])
+        if scorers.sparse:
+            continue
+        largest = scores[every, best]
+        least = largest - _rounding(rows, largest, 1.0 if lengths is None else lengths[first:stop])
+        scores[every, best] = -np.inf
+        tied = np.flatnonzero(scores.max(axis=1) >= least)
+        scores[tied, best[tied]] = largest[tied]
+        for some in np.split(tied, range(_few(scores), tied.size, _few(scores))):
+            row, near = np.nonzero(scores[some] >= least[some, None])
+            best[some] = _ranked(near, _scores_of_pairs(scorers, rows, first + some[row], near), row, 1)[0][:, 0]
+    return labels
+
+
+def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ``k`` best labels of each row and their scores; of labels of one score the first comes first.
+
+    Returns
+    -------
+    labels : ndarray of int64, shape (n_rows, k)
+    scores : ndarray of float32, shape (n_rows, k)
+    """
+    labels, found = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+    for first, scores in blocks_of_scores(scorers, rows):
+        n_labels = scores.shape[1]
+        for start in range(0, scores.shape[0], _few(scores)):
+            some = scores[start : start + _few(scores)]
+            worst = some.max(axis=1) if k == 1 else np.partition(some, n_labels - k, axis=1)[:, n_labels - k]
+            row, near = np.nonzero(some >= (worst - _rounding(rows, worst))[:, None])
+            span = slice(first + start, first + start + some.shape[0])
+            exact = some[row, near] if rows.sparse else _scores_of_pairs(scorers, rows, span.start + row, near)
+            labels[span], found[span] = _ranked(near, exact, row, k)
+    return labels, found
+
+
+def all_above(scorers: AllScorers, rows: Rows, lowest: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows, the labels and the scores of all pairs of a score above ``lowest``: int64, int64, float32."""
+    found = []
+    least = lowest - float(_rounding(rows, lowest))
+    for first, scores in blocks_of_scores(scorers, rows):
+        row, labels = np.nonzero(scores > least)
+        exact = scores[row, labels] if rows.sparse else _scores_of_pairs(scorers, rows, first + row, labels)
+        kept = exact > lowest
+        found.append((first + row[kept], labels[kept], exact[kept]))
+    of_rows, labels, above = (np.concatenate(part) for part in zip(*found, strict=True))
+    return of_rows, labels, above
+
+
+def _few(scores: np.ndarray) -> int:
+    """Return a number of rows that all labels may be candidates of, without taking too much memory."""
+    return max(1, _VALUES_AT_ONCE // scores.shape[1])
+
+
+def _ranked(labels: np.ndarray, scores: np.ndarray, of_rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ``k`` best labels of each row, and their scores, out of pairs in the order of their rows."""
+    starts = np.flatnonzero(np.diff(of_rows, prepend=-1))
+    best = np.lexsort((labels, -scores, of_rows))[starts[:, None] + np.arange(k)]
+    return labels[best], scores[best]
