@@ -1,0 +1,5 @@
+"""Texts as keys: vectorizers whose rows trees and estimators store and are asked with."""
+
+from ._bm25 import BM25Vectorizer
+
+__all__ = ["BM25Vectorizer"]

@@ -1,0 +1,419 @@
+"""BM25 as keys: documents and queries as sparse vectors whose similarity is the BM25 score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.utils.validation import check_is_fitted
+
+from .._validation import Constraint, Integer, OneOf, Optional, Real
+from ._counting import HashedColumns, NewColumns, check_texts, count_terms
+
+_MOST_COLUMNS = 2**28
+
+
+class BM25Vectorizer(TransformerMixin, BaseEstimator):
+    r"""Texts as sparse vectors whose similarity is the BM25 score of a document for a query.
+
+    BM25 (Robertson et al., 1995; idf as in Lucene) weighs a term of a document by
+
+        idf * tf / (tf + k1 * (1 - b + b * length / mean_length)),
+
+    and a term of a query by ``tf * (k3 + 1) / (tf + k3)``. The score is the inner product of both. Documents and
+    queries are therefore weighted differently: :meth:`fit_transform` and :meth:`transform_documents` return keys to
+    store, and :meth:`transform` returns keys to ask with. In a :class:`~sklearn.pipeline.Pipeline` this is what
+    happens: ``fit`` calls the first, and ``predict`` the last.
+
+    Trees and estimators compare keys by their cosine, which would divide the score by the length of the document's
+    vector. By default the vectors get one more feature that makes all stored vectors equally long and that queries do
+    not have. The cosine then ranks as the inner product does (Bachrach et al., 2014).
+
+    Parameters
+    ----------
+    k1 : float, default 1.5
+        How many occurrences of a term in a document count: with 0 only one, with large values all.
+    b : float in [0, 1], default 0.75
+        How far the number of occurrences is divided by the length of the document.
+    k3 : float, default 1.0
+        How many occurrences of a term in a query count, as ``k1``.
+    query_idf : float in [0, 1], default 0.5
+        Exponent of the idf in queries; stored vectors have the rest of it. The inner product does not depend on it.
+        With 0.5 both sides have the square root, which suits ``norm="l2"`` and estimators that learn from stored
+        vectors. With 1.0 stored vectors do not depend on document frequencies, so those that change while documents
+        come apply to all that are stored.
+    norm : {"append", "l2"} or None, default "append"
+        What makes a cosine of the inner product. "append" appends the feature described above. "l2" scales the vectors
+        to length 1: the ranking is no longer exactly that of BM25. None leaves vectors as they are, for engines that
+        compare by inner product.
+    analyzer : {"word", "char", "char_wb"} or callable, default "word"
+        Whether terms are words, or n-grams of characters, with "char_wb" only within words. A callable returns the
+        terms of a text of any type.
+    ngram_range : tuple of int, default (1, 1)
+        Least and greatest length of the n-grams that are terms.
+    lowercase : bool, default True
+        Whether to convert texts to lower case.
+    strip_accents : {"ascii", "unicode"} or None, default None
+        Whether and how to remove accents.
+    tokenizer : callable, optional
+        Returns the words of a text in place of ``token_pattern``.
+    token_pattern : str, default r"(?u)\b\w+\b"
+        Regular expression of a word.
+    stop_words : {"english"}, list of str or None, default None
+        Words that are left out.
+    max_df : float in [0, 1] or int, default 1.0
+        Terms in more documents are left out: a share, or a number of documents. Only with a vocabulary.
+    min_df : float in [0, 1] or int, default 1
+        Terms in fewer documents are left out. Only with a vocabulary.
+    n_features : int, optional
+        Number of columns that terms are hashed to. By default there is a vocabulary with a column for each term, which
+        the first documents determine.
+
+    Attributes
+    ----------
+    vocabulary_ : dict
+        The column of each term; None if terms are hashed.
+    document_frequency_ : ndarray of int64, shape (n_columns,)
+        Number of documents with the terms of each column.
+    n_documents_ : int
+        Number of documents counted.
+    n_terms_ : int
+        Number of terms in them.
+    length_ : float
+        Length of stored vectors with ``norm="append"``: that of the longest one of the first documents. Longer ones of
+        later documents are scaled down to it.
+
+    Notes
+    -----
+    Later documents do not change vectors that are stored. In a stream, where :meth:`partial_fit` counts documents as
+    they come, begin with a batch that is representative.
+
+    Examples
+    --------
+    >>> from cmt_numba import ContextualMemoryTree
+    >>> from cmt_numba.text import BM25Vectorizer
+    >>> vectorizer = BM25Vectorizer()
+    >>> tree = ContextualMemoryTree(random_state=0)
+    >>> ids = tree.insert(vectorizer.fit_transform(["a red fox", "a blue whale", "the red planet"]))
+    >>> int(tree.query(vectorizer.transform(["whale, blue"])).ids[0, 0])
+    1
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "k1": Real(0.0, 1e6),
+        "b": Real(0.0, 1.0),
+        "k3": Real(0.0, 1e6),
+        "query_idf": Real(0.0, 1.0),
+        "norm": Optional(OneOf(("append", "l2"))),
+        "n_features": Optional(Integer(1, _MOST_COLUMNS)),
+    }
+    """Of its own parameters; those of the analysis of texts are checked by scikit-learn."""
+
+    def __init__(
+        self,
+        *,
+        k1: float = 1.5,
+        b: float = 0.75,
+        k3: float = 1.0,
+        query_idf: float = 0.5,
+        norm: str | None = "append",
+        analyzer: str | Callable[[Any], Iterable[str]] = "word",
+        ngram_range: tuple[int, int] = (1, 1),
+        lowercase: bool = True,
+        strip_accents: str | None = None,
+        tokenizer: Callable[[str], Iterable[str]] | None = None,
+        token_pattern: str | None = r"(?u)\b\w+\b",
+        stop_words: str | list[str] | None = None,
+        max_df: float = 1.0,
+        min_df: float = 1,
+        n_features: int | None = None,
+    ) -> None:
+        self.k1 = k1
+        self.b = b
+        self.k3 = k3
+        self.query_idf = query_idf
+        self.norm = norm
+        self.analyzer = analyzer
+        self.ngram_range = ngram_range
+        self.lowercase = lowercase
+        self.strip_accents = strip_accents
+        self.tokenizer = tokenizer
+        self.token_pattern = token_pattern
+        self.stop_words = stop_words
+        self.max_df = max_df
+        self.min_df = min_df
+        self.n_features = n_features
+
+    # Documents
+
+    def fit(self, documents: Iterable[Any], y: Any = None) -> Self:
+        """Count terms of documents, forgetting earlier ones.
+
+        Parameters
+        ----------
+        documents : iterable of str
+            The documents.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        """
+        self._fit(documents)
+        return self
+
+    def fit_transform(self, documents: Iterable[Any], y: Any = None) -> Any:
+        """Count terms of documents, forgetting earlier ones, and return keys to store.
+
+        The same as :meth:`fit` and then :meth:`transform_documents`, but faster.
+
+        Parameters
+        ----------
+        documents : iterable of str
+            The documents.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        scipy.sparse.csr_array of float32, shape (n_documents, n_columns)
+            A row for each document, with sorted indices.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        """
+        return self._stored(self._fit(documents))
+
+    def partial_fit(self, documents: Iterable[Any], y: Any = None) -> Self:
+        """Count terms of further documents.
+
+        The first call determines the vocabulary, if there is one: later documents count only for terms that have a
+        column. Pass ``n_features`` for streams with new terms.
+
+        Parameters
+        ----------
+        documents : iterable of str
+            The documents.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        """
+        if not hasattr(self, "document_frequency_"):
+            return self.fit(documents)
+        counts = self._count_known("documents", documents)
+        frequency = self.document_frequency_ + np.bincount(counts.indices, minlength=self.document_frequency_.size)
+        n_documents, n_terms = self.n_documents_ + counts.shape[0], self.n_terms_ + int(counts.data.sum(dtype=float))
+        self.__dict__.update(document_frequency_=frequency, n_documents_=n_documents, n_terms_=n_terms)
+        return self
+
+    def transform_documents(self, texts: Iterable[Any]) -> Any:
+        """Return keys to store for further documents, without counting them.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The documents.
+
+        Returns
+        -------
+        scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
+            A row for each document, with sorted indices. Terms without a column are left out.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first document.
+        TypeError, ValueError
+            If an argument or a parameter cannot be used.
+        """
+        return self._stored(self._count_known("texts", texts))
+
+    # Queries
+
+    def transform(self, texts: Iterable[Any]) -> Any:
+        """Return keys to ask with.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The queries.
+
+        Returns
+        -------
+        scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
+            A row for each query, with sorted indices. Terms without a column are left out.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first document.
+        TypeError, ValueError
+            If an argument or a parameter cannot be used.
+        """
+        counts = self._count_known("texts", texts)
+        weights = counts.data * (self.k3 + 1.0) / (counts.data + self.k3) * self._idf(counts.indices, self.query_idf)
+        return self._as_keys(counts, weights, None)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return what each column stands for: terms or, if these are hashed, numbers, and "norm" for the last one.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored.
+
+        Returns
+        -------
+        ndarray of object, shape (n_columns,)
+        """
+        check_is_fitted(self, "document_frequency_")
+        if self.vocabulary_ is None:
+            names = [f"hash{column}" for column in range(self.document_frequency_.size)]
+        else:
+            names = sorted(self.vocabulary_, key=self.vocabulary_.__getitem__)
+        return np.array(names + ["norm"] * (self.length_ is not None), object)
+
+    def _check_parameters(self) -> CountVectorizer:
+        """Check all parameters, and return what analyses texts."""
+        for name, constraint in self._constraints.items():
+            constraint.check(name, getattr(self, name))
+        hashed = self.n_features is not None
+        if hashed and (self.max_df != 1.0 or self.min_df not in (0, 1)):
+            raise ValueError("max_df and min_df need a vocabulary: pass n_features=None, or leave them out")
+        names = ("analyzer", "ngram_range", "lowercase", "strip_accents", "tokenizer", "token_pattern", "stop_words")
+        counter = CountVectorizer(
+            max_df=self.max_df, min_df=self.min_df, **{name: getattr(self, name) for name in names}
+        )
+        counter._validate_params()
+        if self.ngram_range[0] > self.ngram_range[1] or self.ngram_range[0] < 1:
+            raise ValueError(f"ngram_range must be two positive integers that do not fall, not {self.ngram_range}")
+        if counter.tokenizer is not None:
+            counter.token_pattern = None  # is not used
+        return counter
+
+    def _count(self, name: str, texts: Any, columns: dict[str, int]) -> Any:
+        """Return how often each text has the terms of each column."""
+        analyze = self._check_parameters().build_analyzer()
+        return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), analyze, columns)
+
+    def _count_known(self, name: str, texts: Any) -> Any:
+        """Return how often each text has the terms of each column of the first documents."""
+        check_is_fitted(self, "document_frequency_")
+        n_columns = self.document_frequency_.size
+        counts = self._count(name, texts, HashedColumns(n_columns) if self.vocabulary_ is None else self.vocabulary_)
+        counts.resize((counts.shape[0], n_columns))
+        return counts
+
+    def _fit(self, documents: Any) -> Any:
+        """Learn from the first documents, and return how often each has the term of each column."""
+        self._check_parameters()
+        columns = NewColumns() if self.n_features is None else HashedColumns(self.n_features)
+        counts = self._count("documents", documents, columns)
+        if counts.nnz == 0:
+            raise ValueError("documents must hold at least one term: pass other texts, or change how they are analysed")
+        if self.n_features is None:
+            counts, vocabulary = self._with_vocabulary(counts, columns)
+        else:
+            counts.resize((counts.shape[0], self.n_features))
+            vocabulary = None
+        frequency = np.bincount(counts.indices, minlength=counts.shape[1])
+        learned = {
+            "vocabulary_": vocabulary,
+            "document_frequency_": frequency,
+            "n_documents_": counts.shape[0],
+            "n_terms_": int(counts.data.sum(dtype=float)),
+            "length_": None,
+        }
+        if self.norm == "append":
+            anew = copy(self)
+            anew.__dict__.update(learned)
+            learned["length_"] = float(np.sqrt(_squared_lengths(counts, anew._document_weights(counts)).max()))
+        self.__dict__.update(learned)
+        return counts
+
+    def _with_vocabulary(self, counts: Any, columns: dict[str, int]) -> tuple[Any, dict[str, int]]:
+        """Leave out terms that are too rare or too frequent, and number the others in alphabetical order."""
+        n_documents = counts.shape[0]
+        frequency = np.bincount(counts.indices, minlength=len(columns))
+        least, most = (
+            limit if isinstance(limit, int | np.integer) else limit * n_documents
+            for limit in (self.min_df, self.max_df)
+        )
+        kept = sorted(term for term, column in columns.items() if least <= frequency[column] <= most)
+        if not kept:
+            raise ValueError("no term is left: lower min_df, or raise max_df")
+        place = np.full(len(columns), -1, counts.indices.dtype)
+        place[[columns[term] for term in kept]] = np.arange(len(kept))
+        indices = place[counts.indices]
+        there = indices >= 0
+        ends = np.concatenate([[0], np.cumsum(there)])[counts.indptr].astype(counts.indptr.dtype)
+        counts = scipy.sparse.csr_array((counts.data[there], indices[there], ends), (n_documents, len(kept)))
+        counts.sort_indices()
+        return counts, dict(zip(kept, range(len(kept)), strict=True))
+
+    def _idf(self, columns: np.ndarray, exponent: float) -> np.ndarray:
+        frequency = self.document_frequency_[columns]
+        idf = np.log1p((self.n_documents_ - frequency + 0.5) / (frequency + 0.5))
+        return np.asarray(idf**exponent)
+
+    def _document_weights(self, counts: Any) -> np.ndarray:
+        lengths = np.asarray(counts.sum(axis=1, dtype=np.float64))
+        relative = lengths * (self.n_documents_ / self.n_terms_)
+        saturation = self.k1 * (1.0 - self.b + self.b * relative)
+        of_cell = np.repeat(saturation, np.diff(counts.indptr))
+        return np.asarray(counts.data / (counts.data + of_cell) * self._idf(counts.indices, 1.0 - self.query_idf))
+
+    def _stored(self, counts: Any) -> Any:
+        return self._as_keys(counts, self._document_weights(counts), self.length_)
+
+    def _as_keys(self, counts: Any, weights: np.ndarray, length: float | None) -> Any:
+        """Return rows of these weights; if ``length`` is given, with the feature that makes them this long.
+
+        With ``norm="l2"`` rows are scaled to length 1, with ``norm="append"`` rows that are too long to ``length``.
+        """
+        n_rows, n_columns = counts.shape
+        indices, indptr = counts.indices, counts.indptr
+        if self.norm == "l2" or length is not None:
+            lengths = np.sqrt(_squared_lengths(counts, weights))
+            wanted = np.ones(n_rows) if length is None else np.minimum(lengths, length)
+            scales = np.divide(wanted, lengths, out=np.zeros(n_rows), where=lengths > 0.0)
+            weights = weights * np.repeat(scales, np.diff(indptr))
+        if length is not None:
+            weights = np.insert(weights, indptr[1:], np.sqrt(length**2 - wanted**2))
+            indices = np.insert(indices, indptr[1:], n_columns)
+            indptr = indptr + np.arange(n_rows + 1, dtype=indptr.dtype)
+        width = n_columns + (self.length_ is not None)
+        return scipy.sparse.csr_array((weights.astype(np.float32), indices, indptr), (n_rows, width))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def _squared_lengths(counts: Any, weights: np.ndarray) -> np.ndarray:
+    cells = scipy.sparse.csr_array((weights * weights, counts.indices, counts.indptr), counts.shape)
+    return np.asarray(cells.sum(axis=1))
