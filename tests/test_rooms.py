@@ -17,7 +17,7 @@ FLOORS = (
     ("metrics", "rewards", "persistence"),
     ("_engine",),
     ("tree",),
-    ("estimators", "journal", "sizing"),
+    ("estimators", "journal", "sizing", "text"),
     ("formats", "evaluation", "_warmup"),
     ("report",),
     ("cli",),
