@@ -1,5 +1,6 @@
 """Texts as keys: vectorizers whose rows trees and estimators store and are asked with."""
 
 from ._bm25 import BM25Vectorizer
+from ._subword_vectors import SubwordVectors
 
-__all__ = ["BM25Vectorizer"]
+__all__ = ["BM25Vectorizer", "SubwordVectors"]

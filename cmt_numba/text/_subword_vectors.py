@@ -1,0 +1,448 @@
+"""Dense keys for texts: vectors of words that are learned from the words around them, and of parts of words."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from .._validation import (
+    Checked,
+    Constraint,
+    Flag,
+    Integer,
+    OneOf,
+    Optional,
+    Real,
+    check_integer,
+    check_jobs,
+    check_seed,
+)
+from ..persistence._container import Contents
+from ..persistence._trees import read_object, refusing, take, write_object
+from ._vocabulary import Corpus
+from ._word_model import Options, WordModel, unit
+
+_WORD = re.compile(r"\w+")
+
+
+class SubwordVectors(TransformerMixin, BaseEstimator):
+    """Texts as dense vectors, made of vectors of words that are learned from the words around them.
+
+    A word's vector is the mean of vectors of the word and of the n-grams of its characters, so words that are alike in
+    spelling are near each other, and words never seen have vectors too (Bojanowski et al., Enriching word vectors with
+    subword information, 2017). A text's vector is the mean of its words' vectors.
+
+    Parameters
+    ----------
+    n_components : int, default 100
+        Length of the vectors.
+    method : {"skipgram", "cbow"}, default "skipgram"
+        Whether words predict the words around them, or the other way round, which is faster.
+    min_n, max_n : int, default 3 and 6
+        Least and greatest number of characters of an n-gram, of words with a mark before and after. No n-grams are used
+        if ``max_n`` is 0.
+    n_buckets : int, default 2,000,000
+        Number of values of the hash of n-grams. Only those that occur take memory: 4 bytes for each component.
+    n_whole_words : int, default 0
+        Number of most frequent words of the first texts that have a vector of their own and no n-grams.
+    window : int, default 5
+        Most words on each side of a word that are near it. For each word it is drawn from 1 to ``window``.
+    n_negatives : int, default 5
+        Words drawn at random for each word that is near.
+    min_count : int, default 5
+        Words that come less often have no vector of their own.
+    subsample : float in [0, 1], default 1e-4
+        Share of all words above which occurrences of a word are left out at random; 0 for none.
+    learning_rate : float, default 0.05
+        First step size. It falls to 0 in the course of :meth:`fit`.
+    n_epochs : int, default 5
+        Number of passes over the texts.
+    n_expected_words : int, optional
+        Number of words, over all passes, at which the step size of :meth:`partial_fit` has fallen to 0. By default it
+        stays as it is.
+    pooling : {"mean", "sif"}, default "mean"
+        How words make a text: their mean, or a mean weighted by smooth inverse frequency, from which the direction that
+        is common to the training texts is removed (Arora et al., A simple but tough-to-beat baseline for sentence
+        embeddings, 2017).
+    tokenizer : callable, optional
+        Returns the words of a text. By default runs of letters, digits and underscores.
+    lowercase : bool, default True
+        Whether to convert texts to lower case.
+    n_jobs : int, optional
+        Number of threads: 1 by default, -1 for all processors. With one, the same seed gives the same vectors. Several
+        write to the same vectors without locks, and give slightly different ones every time.
+    progress : bool, default False
+        Whether to show a progress bar.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+
+    Attributes
+    ----------
+    words_ : list of str
+        Words with a vector of their own.
+    counts_ : ndarray of int64, shape (n_words,)
+        How often they have come.
+    n_features_out_ : int
+        Length of the vectors.
+
+    Examples
+    --------
+    >>> texts = ["the red fox", "the blue whale", "a red planet", "a blue planet"] * 20
+    >>> vectors = SubwordVectors(10, min_count=1, random_state=0).fit(texts)
+    >>> vectors.transform(["the redder fox"]).shape
+    (1, 10)
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "n_components": Integer(1, 2**14),
+        "method": OneOf(("skipgram", "cbow")),
+        "min_n": Integer(1, 100),
+        "max_n": Integer(0, 100),
+        "n_buckets": Integer(1, 2**31 - 1),
+        "n_whole_words": Integer(0),
+        "window": Integer(1, 1000),
+        "n_negatives": Integer(1, 1000),
+        "min_count": Integer(1),
+        "subsample": Real(0.0, 1.0),
+        "learning_rate": Real(0.0, 1e3, above=True),
+        "n_epochs": Integer(1, 10_000),
+        "n_expected_words": Optional(Integer(1, 2**62)),
+        "pooling": OneOf(("mean", "sif")),
+        "lowercase": Flag(),
+        "n_jobs": Checked(check_jobs, "int"),
+        "progress": Flag(),
+        "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
+    }
+
+    def __init__(
+        self,
+        n_components: int = 100,
+        *,
+        method: str = "skipgram",
+        min_n: int = 3,
+        max_n: int = 6,
+        n_buckets: int = 2_000_000,
+        n_whole_words: int = 0,
+        window: int = 5,
+        n_negatives: int = 5,
+        min_count: int = 5,
+        subsample: float = 1e-4,
+        learning_rate: float = 0.05,
+        n_epochs: int = 5,
+        n_expected_words: int | None = None,
+        pooling: str = "mean",
+        tokenizer: Callable[[str], Iterable[str]] | None = None,
+        lowercase: bool = True,
+        n_jobs: int | None = None,
+        progress: bool = False,
+        random_state: int | np.random.SeedSequence | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.method = method
+        self.min_n = min_n
+        self.max_n = max_n
+        self.n_buckets = n_buckets
+        self.n_whole_words = n_whole_words
+        self.window = window
+        self.n_negatives = n_negatives
+        self.min_count = min_count
+        self.subsample = subsample
+        self.learning_rate = learning_rate
+        self.n_epochs = n_epochs
+        self.n_expected_words = n_expected_words
+        self.pooling = pooling
+        self.tokenizer = tokenizer
+        self.lowercase = lowercase
+        self.n_jobs = n_jobs
+        self.progress = progress
+        self.random_state = random_state
+
+    # Learning
+
+    _model: WordModel
+
+    def fit(self, texts: Iterable[str], y: Any = None) -> Self:
+        """Learn vectors from texts; whatever was learned before is forgotten.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Sentences, or other texts whose words belong together. They are gone through once, and held as 4 bytes a
+            word.
+        y
+            Ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter is invalid, a text is not a string, or no word comes ``min_count`` times; nothing has changed
+            then.
+        """
+        self._check_parameters()
+        return self._learn(WordModel(self._options()), texts, falling=True)
+
+    def partial_fit(self, texts: Iterable[str], y: Any = None) -> Self:
+        """Learn from more texts. Words that have come ``min_count`` times, in all calls together, get vectors.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            As of :meth:`fit`: as many as fit into memory. Pass files larger than that in parts.
+        y
+            Ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter is invalid or a text is not a string; nothing has changed then.
+        """
+        self._check_parameters()
+        model = WordModel(self._options()) if not hasattr(self, "_model") else self._model.copy()
+        return self._learn(model, texts, falling=False)
+
+    def _learn(self, model: WordModel, texts: Iterable[str], *, falling: bool) -> Self:
+        """Let a model learn, then take it as that of this object, so that an error or an interrupt changes nothing."""
+        corpus = Corpus()
+        corpus.add(self._words_of(text) for text in _checked_texts(texts))
+        model.meet(corpus, self._options())
+        if falling and len(model.vocabulary) == 0:
+            raise ValueError(f"no word comes {self.min_count} times: pass more texts or a smaller min_count")
+        model.learn(corpus, self._options(), falling=falling)
+        self._model = model
+        self.n_features_out_ = self.n_components
+        return self
+
+    def _check_parameters(self) -> None:
+        for name, constraint in self._constraints.items():
+            constraint.check(name, getattr(self, name))
+        if self.max_n and self.max_n < self.min_n:
+            raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, not {self.max_n}")
+        if self.tokenizer is not None and not callable(self.tokenizer):
+            raise TypeError(f"tokenizer must be a function of a text, not {self.tokenizer!r}")
+
+    def _options(self) -> Options:
+        given = self.get_params(deep=False)
+        return Options(**{name: given[name] for name in Options._fields})
+
+    def _words_of(self, text: str) -> list[str]:
+        text = text.lower() if self.lowercase else text
+        return _WORD.findall(text) if self.tokenizer is None else list(self.tokenizer(text))
+
+    # Words
+
+    @property
+    def words_(self) -> list[str]:
+        """Words with a vector of their own."""
+        return list(self._fitted().vocabulary.words)
+
+    @property
+    def counts_(self) -> np.ndarray:
+        """How often they have come."""
+        counts: np.ndarray = self._fitted().vocabulary.counts.copy()
+        return counts
+
+    def _fitted(self) -> WordModel:
+        check_is_fitted(self, "n_features_out_")
+        model: WordModel = self._model
+        return model
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._fitted().vocabulary.id_of
+
+    def word_vectors(self, words: Iterable[str]) -> np.ndarray:
+        """Return the vectors of words, known or not.
+
+        Parameters
+        ----------
+        words : iterable of str
+            Words, in lower case if ``lowercase``.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, n_components)
+            Zeros for a word that is unknown and has no known n-gram.
+        """
+        model = self._fitted()
+        return model.vectors_of(_checked_texts(words))
+
+    def nearest_words(self, word: str | Any, k: int = 10) -> list[tuple[str, float]]:
+        """Return the words whose vectors have the largest cosine with that of a word.
+
+        Parameters
+        ----------
+        word : str or array-like, shape (n_components,)
+            A word, known or not, which is left out; or a vector.
+        k : int, default 10
+            Number of words.
+
+        Returns
+        -------
+        list of tuple of str and float
+            Words and cosines, nearest first.
+        """
+        if isinstance(word, str):
+            return self._near(self.word_vectors([word])[0], k, {word})
+        vector = np.asarray(word, np.float32)
+        if vector.shape != (self.n_features_out_,) or not np.isfinite(vector).all():
+            raise ValueError(f"a vector must be {self.n_features_out_} finite numbers, not of shape {vector.shape}")
+        return self._near(vector, k, set())
+
+    def analogies(self, a: str, b: str, c: str, k: int = 10) -> list[tuple[str, float]]:
+        """Return the words that are to ``c`` as ``b`` is to ``a``: near to ``b - a + c``, all of length 1.
+
+        Parameters
+        ----------
+        a, b, c : str
+            Words, which are left out.
+        k : int, default 10
+            Number of words.
+
+        Returns
+        -------
+        list of tuple of str and float
+            Words and cosines, nearest first.
+        """
+        vectors = unit(self.word_vectors([a, b, c]))
+        return self._near(vectors[1] - vectors[0] + vectors[2], k, {a, b, c})
+
+    def _near(self, vector: np.ndarray, k: int, left_out: set[str]) -> list[tuple[str, float]]:
+        k = check_integer("k", k, 1)
+        model = self._fitted()
+        cosines = model.directions() @ unit(vector[None])[0]
+        order = np.argsort(-cosines, kind="stable")[: k + len(left_out)]
+        found = [(model.vocabulary.words[i], float(cosines[i])) for i in order]
+        return [pair for pair in found if pair[0] not in left_out][:k]
+
+    # Texts
+
+    def transform(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the vectors of texts.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Texts.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, n_components)
+            Zeros for a text without any word that has a vector. Trees and estimators take such keys too.
+
+        Raises
+        ------
+        TypeError
+            If a text is not a string.
+        """
+        model = self._fitted()
+        pooled = model.pooled([self._words_of(text) for text in _checked_texts(texts)], self.pooling)
+        if self.pooling == "sif" and model.common is not None:
+            pooled -= np.outer(pooled @ model.common, model.common)
+        return pooled
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return names of the components."""
+        return np.array([f"subwordvectors{i}" for i in range(self._fitted().n_components)], object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the vectors and the parameters to a file. A ``tokenizer`` is not written.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; replaced at once if it is there already.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        sklearn.exceptions.NotFittedError
+            If there are no vectors.
+        """
+        self._fitted()
+        write_object(path, self._contents, self._made_of)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
+        """Return what :meth:`save` has written.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        mmap : bool, default False
+            Whether to map the vectors, which are then read when they are needed.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is damaged or holds something else.
+        OSError
+            If the file cannot be read.
+        """
+        contents = read_object(path, (cls.__name__,), mmap=mmap)
+        with refusing(path):
+            return cls._made_of(contents)
+
+    def _contents(self) -> Contents:
+        parameters = {
+            name: int(value) if isinstance(value, np.integer) else value
+            for name, value in self.get_params(deep=False).items()
+            if name not in ("tokenizer", "random_state")
+        }
+        model = self._fitted()
+        return Contents(type(self).__name__, {"parameters": parameters}, model.arrays())
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        made = cls(**take(contents.fields, "parameters", dict))
+        made._check_parameters()
+        made._model = WordModel.of(made._options(), contents.arrays)
+        made.n_features_out_ = made.n_components
+        return made
+
+    def save_word2vec(self, path: str | os.PathLike[str]) -> None:
+        """Write the words and their vectors as word2vec's text format: a line for each, after one with both numbers.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        """
+        model = self._fitted()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"{len(model.vocabulary)} {model.n_components}\n")
+            for word, vector in zip(model.vocabulary.words, model.own_vectors(), strict=True):
+                file.write(f"{word} {' '.join(f'{value:.6g}' for value in vector)}\n")
+
+
+def _checked_texts(texts: Any) -> list[str]:
+    """Return texts, or words, as a list. Raises TypeError if one is not a string."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise TypeError(f"texts must be an iterable of strings, not {type(texts).__name__}; pass [text] for one")
+    listed = list(texts)
+    for i, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise TypeError(f"texts must hold strings, but number {i} is {type(text).__name__}: convert it first")
+    return listed

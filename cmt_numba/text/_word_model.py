@@ -1,0 +1,292 @@
+"""The model of word vectors: vectors of words and n-grams, how often words have come, and how it learns."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._concurrency.workers import map_threads, progress_bar
+from .._forest.invariants.errors import require
+from .._validation import check_jobs, check_seed
+from ..persistence._columns import document, read_array, read_document
+from ..persistence._trees import take
+from ._skipgram import Task, Vectors, learn_texts
+from ._vocabulary import Corpus, Vocabulary
+
+_WORDS_IN_A_STEP = 20_000  # of a thread, between which the learning rate falls
+_RARE = 1e-3  # frequency at which smooth inverse frequency halves the weight of a word (Arora et al., 2017)
+_MOST_TEXTS = 20_000  # that the common direction is found from
+
+
+class Options(NamedTuple):
+    """The options of :class:`~cmt_numba.text.SubwordVectors` that the model depends on."""
+
+    n_components: int
+    method: str
+    min_n: int
+    max_n: int
+    n_buckets: int
+    n_whole_words: int
+    window: int
+    n_negatives: int
+    min_count: int
+    subsample: float
+    learning_rate: float
+    n_epochs: int
+    n_expected_words: int | None
+    n_jobs: int | None
+    progress: bool
+    random_state: int | np.random.SeedSequence | None
+
+
+class WordModel:
+    """Vectors of words and n-grams, and how often words have come."""
+
+    def __init__(self, options: Options) -> None:
+        lengths = (options.min_n, options.max_n)
+        self.vocabulary = Vocabulary(lengths, options.n_buckets)
+        self.n_components = options.n_components
+        nothing = np.zeros((0, options.n_components), np.float32)
+        self.vectors = Vectors(nothing, nothing)
+        self.waiting: dict[str, int] = {}  # counts of words without a vector
+        self.n_learned = 0  # words, over all passes
+        self.common: np.ndarray | None = None  # the direction that "sif" removes
+        self.generator = np.random.Generator(np.random.PCG64(check_seed(options.random_state)))
+        self._own: np.ndarray | None = None
+
+    def copy(self) -> WordModel:
+        """Return a copy that can change without this one."""
+        copied = copy.copy(self)
+        copied.vocabulary = copy.deepcopy(self.vocabulary)
+        copied.vectors = Vectors(self.vectors.inputs.copy(), self.vectors.outputs.copy())
+        copied.waiting, copied.generator = dict(self.waiting), copy.deepcopy(self.generator)
+        return copied
+
+    def meet(self, corpus: Corpus, options: Options) -> None:
+        """Count the words of texts, and give vectors to those that come often enough."""
+        if self.n_components != options.n_components:
+            raise ValueError(f"n_components must be {self.n_components} as before, or call fit")
+        known, counts = self.vocabulary, corpus.counts()
+        new: list[tuple[int, str]] = []
+        for word, count in zip(corpus.id_of, counts.tolist(), strict=True):
+            if word not in known.id_of:
+                self.waiting[word] = self.waiting.get(word, 0) + count
+                if self.waiting[word] >= options.min_count:
+                    new.append((-self.waiting[word], word))
+        new.sort()
+        n_whole = options.n_whole_words if len(known) == 0 else 0
+        first = len(known)
+        known.add([word for _, word in new], n_whole)
+        known.counts[first:] = [self.waiting.pop(word) for _, word in new]
+        for word, count in zip(corpus.id_of, counts.tolist(), strict=True):
+            place = known.id_of.get(word, first)
+            if place < first:
+                known.counts[place] += count
+        d = self.n_components
+        n_parts = known.n_parts - self.vectors.inputs.shape[0]
+        fresh = (self.generator.random((n_parts, d), np.float32) * 2.0 - 1.0) / np.float32(d)
+        self.vectors = Vectors(
+            np.concatenate([self.vectors.inputs, fresh]),
+            np.concatenate([self.vectors.outputs, np.zeros((len(known) - first, d), np.float32)]),
+        )
+        self._own = None
+
+    def learn(self, corpus: Corpus, options: Options, *, falling: bool) -> None:
+        """Learn from texts whose words have been met."""
+        tokens, starts = corpus.encoded(self.vocabulary.id_of)
+        if tokens.size == 0:
+            return
+        words = self.vocabulary.for_kernels(options.subsample)
+        n_threads = check_jobs(options.n_jobs) or os.cpu_count() or 1
+        streams = self.generator.integers(0, 2**64, n_threads, np.uint64)
+        total = tokens.size * options.n_epochs
+        expected = total if falling else options.n_expected_words
+        done_before = 0 if falling else self.n_learned
+        with progress_bar(total, "word", options.progress) as report:
+            for _ in range(options.n_epochs):
+                for spans in _steps(starts, n_threads):
+                    left = 1.0 if expected is None else max(1e-4, 1.0 - done_before / expected)
+                    rate = options.learning_rate * left
+                    task = Task(options.window, options.n_negatives, options.method == "cbow", rate)
+
+                    def learn_span(numbered: tuple[int, tuple[int, int]], task: Task = task) -> None:
+                        i, (first, stop) = numbered
+                        learn_texts(self.vectors, words, tokens, starts[first : stop + 1], task, streams, i)
+
+                    map_threads(learn_span, list(enumerate(spans)), n_threads)
+                    n = int(starts[spans[-1][1]] - starts[spans[0][0]])
+                    done_before += n
+                    report(n)
+        self.n_learned = done_before
+        self._own = None
+        self._find_common(tokens, starts)
+
+    def _find_common(self, tokens: np.ndarray, starts: np.ndarray) -> None:
+        """Find the direction that texts have most in common: the first right singular vector of their vectors."""
+        last = min(starts.size - 1, _MOST_TEXTS)
+        starts, tokens = starts[: last + 1], tokens[: starts[last]]
+        pooled = self._mean(tokens, np.diff(starts), self._weights()[tokens])
+        _, vectors = np.linalg.eigh(pooled.T.astype(np.float64) @ pooled)
+        common = vectors[:, -1]
+        self.common = (common * np.sign(common[np.argmax(np.abs(common))])).astype(np.float32)
+
+    def _weights(self) -> np.ndarray:
+        """Return the smooth inverse frequency of each word."""
+        counts = self.vocabulary.counts
+        weights: np.ndarray = (_RARE / (_RARE + counts / max(1, counts.sum()))).astype(np.float32)
+        return weights
+
+    def _mean(self, tokens: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the weighted mean of the words of each text."""
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        shares = scipy.sparse.csr_array(
+            (weights / np.repeat(np.maximum(sizes, 1), sizes), tokens, ends), (sizes.size, len(self.vocabulary))
+        )
+        mean: np.ndarray = shares.astype(np.float32) @ self.own_vectors()
+        return mean
+
+    def own_vectors(self) -> np.ndarray:
+        """Return the vector of each word: the mean of its parts."""
+        if self._own is None:
+            known = self.vocabulary
+            sizes = np.diff(known.starts)
+            shares = np.repeat((1.0 / np.maximum(sizes, 1)).astype(np.float32), sizes)
+            parts = scipy.sparse.csr_array((shares, known.parts, known.starts), (len(known), known.n_parts))
+            self._own = parts @ self.vectors.inputs
+        return self._own
+
+    def directions(self) -> np.ndarray:
+        """Return the vector of each word, of length 1."""
+        return unit(self.own_vectors())
+
+    def vectors_of(self, words: list[str]) -> np.ndarray:
+        """Return the vectors of words, known or not."""
+        answer = np.zeros((len(words), self.n_components), np.float32)
+        for i, word in enumerate(words):
+            rows = self.vocabulary.rows_of(word)
+            if rows.size:
+                answer[i] = self.vectors.inputs[rows].mean(axis=0)
+        return answer
+
+    def pooled(self, texts: list[list[str]], pooling: str) -> np.ndarray:
+        """Return the vectors of texts."""
+        known, weights = self.vocabulary.id_of, self._weights()
+        new: dict[str, int] = {}
+        numbers = np.array(
+            [
+                known.get(word, -1) if word in known else -2 - new.setdefault(word, len(new))
+                for text in texts
+                for word in text
+            ],
+            np.int64,
+        )
+        vectors = np.concatenate([self.own_vectors(), self.vectors_of(list(new))])
+        numbers = np.where(numbers < 0, len(known) - 2 - numbers, numbers)
+        weights = np.concatenate([weights if pooling == "sif" else np.ones(len(known)), np.ones(len(new))])
+        weights[~vectors.any(axis=1)] = 0.0
+        of_text = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+        sizes = np.maximum(np.bincount(of_text, weights[numbers] > 0, len(texts)), 1.0)
+        shares = scipy.sparse.csr_array(
+            (weights[numbers] / sizes[of_text], (of_text, numbers)), (len(texts), vectors.shape[0]), dtype=np.float32
+        )
+        answer: np.ndarray = shares @ vectors
+        return answer
+
+    # Files
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of a file."""
+        known = self.vocabulary
+        described = {
+            "words": known.words,
+            "waiting": self.waiting,
+            "n_learned": self.n_learned,
+            "generator": self.generator.bit_generator.state,
+        }
+        return {
+            "described": document(described),
+            "inputs": self.vectors.inputs,
+            "outputs": self.vectors.outputs,
+            "counts": known.counts,
+            "starts": known.starts,
+            "parts": known.parts,
+            "word_rows": np.array(known.word_rows, np.int64),
+            "buckets": np.array(list(known.row_of_bucket), np.int64),
+            "bucket_rows": np.array(list(known.row_of_bucket.values()), np.int64),
+            "common": np.zeros(0, np.float32) if self.common is None else self.common,
+        }
+
+    @classmethod
+    def of(cls, options: Options, arrays: dict[str, np.ndarray]) -> WordModel:
+        """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is none."""
+        described = read_document(arrays, "described")
+        require(type(described) is dict, "the description must be an object")
+        model, d = cls(options), options.n_components
+        model.vectors = Vectors(
+            read_array("inputs", arrays, np.float32, n_axes=2), read_array("outputs", arrays, np.float32, n_axes=2)
+        )
+        known, words = model.vocabulary, take(described, "words", list)
+        n, known.n_parts = len(words), model.vectors.inputs.shape[0]
+        require(all(type(word) is str for word in words) and len(set(words)) == n, "words must be distinct strings")
+        require(model.vectors.inputs.shape[1] == d, "there must be n_components for each part")
+        require(model.vectors.outputs.shape == (n, d), "there must be n_components for each word")
+        known.words, known.id_of = words, {word: i for i, word in enumerate(words)}
+        known.counts = read_array("counts", arrays, np.int64)
+        require(known.counts.shape == (n,) and bool(np.all(known.counts >= 0)), "there must be a count for each word")
+        known.starts, known.parts = read_array("starts", arrays, np.int64), read_array("parts", arrays, np.int32)
+        sound = known.starts.shape == (n + 1,) and known.starts[0] == 0 and known.starts[-1] == known.parts.size
+        require(sound and bool(np.all(np.diff(known.starts) > 0)), "each word must have parts")
+        known.word_rows = _rows("word_rows", arrays, n, known.n_parts)
+        buckets = read_array("buckets", arrays, np.int64)
+        known.row_of_bucket = dict(
+            zip(buckets.tolist(), _rows("bucket_rows", arrays, buckets.size, known.n_parts), strict=True)
+        )
+        require(len(known.row_of_bucket) == buckets.size, "buckets must be distinct")
+        inside = bool(np.all((known.parts >= 0) & (known.parts < known.n_parts)))
+        require(inside, "parts of words must be among those that have vectors")
+        model.waiting = take(described, "waiting", dict)
+        require(all(type(count) is int and count >= 0 for count in model.waiting.values()), "counts must be integers")
+        model.n_learned = take(described, "n_learned", int)
+        require(model.n_learned >= 0, "the number of words learned must not be negative")
+        bits = np.random.PCG64(0)
+        try:
+            bits.state = take(described, "generator", dict)
+        except (KeyError, OverflowError) as error:
+            raise ValueError(f"that is no state of a generator of random numbers: {error}") from error
+        model.generator = np.random.Generator(bits)
+        common = read_array("common", arrays, np.float32)
+        require(common.size in (0, d) and bool(np.isfinite(common).all()), "the common direction must be a vector")
+        model.common = common if common.size else None
+        return model
+
+
+def _rows(name: str, arrays: dict[str, np.ndarray], n: int, n_parts: int) -> list[int]:
+    rows = read_array(name, arrays, np.int64)
+    require(rows.shape == (n,) and bool(np.all((rows >= 0) & (rows < n_parts))), f"{name} must be rows of vectors")
+    listed: list[int] = rows.tolist()
+    return listed
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors scaled to length 1; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: np.ndarray = vectors / np.where(lengths > 0.0, lengths, 1.0)
+    return scaled
+
+
+def _steps(starts: np.ndarray, n_threads: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield spans of texts for threads to learn from side by side, as many words in each step."""
+    n_texts, first = starts.size - 1, 0
+    while first < n_texts:
+        stop = int(np.searchsorted(starts, starts[first] + n_threads * _WORDS_IN_A_STEP, side="left"))
+        stop = min(max(stop, first + 1), n_texts)
+        inner = np.searchsorted(starts, np.linspace(starts[first], starts[stop], n_threads + 1)[1:-1])
+        bounds = [first, *np.clip(inner, first, stop).tolist(), stop]
+        yield [(a, b) for a, b in pairwise(bounds) if b > a]
+        first = stop
