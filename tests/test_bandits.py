@@ -410,3 +410,9 @@ def test_sparse_contexts_are_as_dense_ones():
     for policy, rows in ((dense, X), (sparse, scipy.sparse.csr_array(X))):
         policy.learn(rows, [0, 1, 2, 0, 1, 2], np.arange(6))
     np.testing.assert_array_equal(dense.probabilities(X), sparse.probabilities(scipy.sparse.coo_array(X)))
+
+
+def test_choices_do_not_depend_on_data_drawn_with_the_same_seed():
+    logged = np.random.default_rng(0).random(2000) < 0.5
+    chosen = Random(2, random_state=0).act(np.ones((2000, 1))).actions
+    assert abs(np.mean(logged == chosen) - 0.5) < 0.05

@@ -1,5 +1,6 @@
 """Contextual bandits: policies that choose actions and learn from their rewards, and their evaluation from logs."""
 
+from . import evaluation
 from ._base import Chosen, Policy
 from ._policies import UCB1, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, Random, SquareCB
 
@@ -16,4 +17,5 @@ __all__ = [
     "Policy",
     "Random",
     "SquareCB",
+    "evaluation",
 ]

@@ -29,6 +29,7 @@ from ._checks import (
     check_propensities,
     check_rewards,
     count_rows,
+    generator_of,
 )
 from ._kernels import Pairs
 from ._models import Arrays, Estimates, LinearModels, Means, blocks, checked
@@ -99,11 +100,10 @@ class Policy(Lockable):
         """Check the options, and begin without rewards."""
         for name, value in options.items():
             self._constraints[name].check(name, value)
-        seed = check_seed(options["random_state"])
         self._options = {name: value for name, value in options.items() if name != "random_state"}
         for name, value in options.items():
             setattr(self, name, value)
-        self._generator = np.random.Generator(np.random.PCG64(seed))
+        self._generator = generator_of(options["random_state"], "choices")
         self._ids = np.empty(0, np.int64)  # by slot
         self._order = np.empty(0, np.int64)  # of slots, by id
         self._features = _NO_FEATURES  # of actions, by slot

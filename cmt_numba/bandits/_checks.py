@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._validation import unmasked
+from .._validation import check_seed, unmasked
 
 LARGEST = 1e30
 """Of the absolute values of contexts, features and rewards: their squares must be finite."""
@@ -16,6 +16,21 @@ MOST_ACTIONS = 2**31 - 1
 
 MOST_FEATURES = 10_000
 """Of contexts: a linear policy keeps a matrix of that many rows and columns for each action."""
+
+
+def generator_of(random_state: Any, use: str) -> np.random.Generator:
+    """Return a generator of random numbers for a seed, another one for each use.
+
+    It is not NumPy's for this seed either: choices that depended on contexts or logged actions that were drawn with the
+    same seed would not have the propensities stated.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no seed.
+    """
+    seed = check_seed(random_state)
+    return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *use.encode())))
 
 
 class Choices(NamedTuple):
