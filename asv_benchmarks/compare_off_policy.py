@@ -1,4 +1,4 @@
-"""Compare the estimators of ``cmt_numba.bandits.evaluation`` with those of Open Bandit Pipeline on the Open Bandit Dataset.
+"""Compare the estimators of ``cmt_numba.bandits.evaluation`` with Open Bandit Pipeline on the Open Bandit Dataset.
 
     python asv_benchmarks/compare_off_policy.py --data path/to/folder
 
