@@ -18,7 +18,7 @@ FLOORS = (
     ("_engine",),
     ("tree",),
     ("estimators", "journal", "sizing", "text"),
-    ("formats", "evaluation", "_warmup"),
+    ("formats", "evaluation", "bandits", "_warmup"),
     ("report",),
     ("cli",),
     ("__init__", "__main__"),

@@ -1,0 +1,458 @@
+"""What all policies have in common: actions that come and go, whole changes, draws, files and pickles."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
+
+import numpy as np
+
+from .._concurrency.rwlock import Lockable
+from .._forest.invariants.errors import require
+from .._forest.state import NONE
+from .._jit import uninterrupted
+from .._validation import Checked, Constraint, Integer, Optional, check_seed
+from ..estimators._files import _Generator as GeneratorInFiles
+from ..persistence._container import Contents
+from ..persistence._trees import read_object, refusing, take, write_object
+from ._checks import (
+    MOST_ACTIONS,
+    MOST_FEATURES,
+    Choices,
+    check_actions,
+    check_choices,
+    check_contexts,
+    check_distinct_actions,
+    check_propensities,
+    check_rewards,
+    count_rows,
+    generator_of,
+)
+from ._kernels import Pairs
+from ._models import Arrays, Estimates, LinearModels, Means, blocks, checked
+from ._rules import draw, rows_of
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+OF_ALL: dict[str, Constraint] = {
+    "n_actions": Optional(Integer(1, MOST_ACTIONS)),
+    "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
+}
+"""The options of every policy."""
+
+_NO_FEATURES = np.empty((0, 0))
+
+
+class Chosen(NamedTuple):
+    """What a policy chose.
+
+    Attributes
+    ----------
+    actions : ndarray of int64, shape (n,)
+        The actions.
+    propensities : ndarray of float64, shape (n,)
+        The probability with which each was chosen.
+    """
+
+    actions: np.ndarray
+    propensities: np.ndarray
+
+
+Chosen.__module__ = "cmt_numba.bandits"
+
+
+def changes(method: Method) -> Method:
+    """Let a method be a change: at once for other threads, and with interrupts only before or after it."""
+
+    @wraps(method)
+    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        lock = self._lock
+        return lock.change(partial(lock.step, partial(uninterrupted, method, self, *args, **kwargs)))
+
+    return cast(Method, changing)
+
+
+def reads(method: Method) -> Method:
+    """Let a method read, while no other thread changes the object."""
+
+    @wraps(method)
+    def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._lock.read(partial(method, self, *args, **kwargs))
+
+    return cast(Method, reading)
+
+
+class Policy(Lockable):
+    """A policy chooses actions in contexts, says with what probability, and learns from rewards.
+
+    Any number of threads may use a policy at once. The same seed and the same calls give the same choices.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]]
+    _is_contextual: ClassVar[bool] = False
+
+    _options: dict[str, Any]
+
+    def _start(self, **options: Any) -> None:
+        """Check the options, and begin without rewards."""
+        for name, value in options.items():
+            self._constraints[name].check(name, value)
+        self._options = {name: value for name, value in options.items() if name != "random_state"}
+        for name, value in options.items():
+            setattr(self, name, value)
+        self._generator = generator_of(options["random_state"], "choices")
+        self._ids = np.empty(0, np.int64)  # by slot
+        self._order = np.empty(0, np.int64)  # of slots, by id
+        self._features = _NO_FEATURES  # of actions, by slot
+        self._model: Means | LinearModels | None = None if self._is_contextual else Means()
+        if options["n_actions"] is not None:
+            self._enter(np.arange(options["n_actions"]), None)
+
+    # Actions
+
+    @property
+    def actions(self) -> np.ndarray:
+        """The actions that are known, in ascending order: int64, shape (n_actions,)."""
+        return self._ids[self._order]
+
+    @property
+    def n_rewards(self) -> int:
+        """How many rewards have been learned for the actions that are known."""
+        return 0 if self._model is None else int(self._model.counts[: self._ids.size].sum())
+
+    @property
+    def n_features(self) -> int | None:
+        """Features of contexts, or None if no contexts have been seen or none are used."""
+        return self._model.n_features if isinstance(self._model, LinearModels) else None
+
+    @changes
+    def add_actions(self, actions: Any) -> Self:
+        """Make actions known, so that they are allowed where ``act`` is called without ``actions``.
+
+        Parameters
+        ----------
+        actions : int or array-like of int, shape (k,)
+            Distinct actions, not known yet: integers from 0 on.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are not new, distinct actions; nothing has changed then.
+        """
+        self._enter(self._new(actions), None)
+        return self
+
+    def _new(self, actions: Any) -> np.ndarray:
+        new = check_distinct_actions(actions)
+        known = new[self._slots_of(new) != NONE]
+        if known.size > 0:
+            raise ValueError(f"actions must not be known yet: {known[0]} is")
+        return new
+
+    @changes
+    def remove_actions(self, actions: Any) -> Self:
+        """Forget actions and what was learned of each alone. What was learned for all actions stays.
+
+        Parameters
+        ----------
+        actions : int or array-like of int, shape (k,)
+            Distinct actions that are known.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If one is not known; nothing has changed then.
+        TypeError, ValueError
+            If they are not distinct actions; nothing has changed then.
+        """
+        gone = check_distinct_actions(actions)
+        slots = self._slots_of(gone)
+        if np.any(slots == NONE):
+            raise KeyError(f"actions must be known: there is no {gone[slots == NONE][0]}")
+        ids, features = self._ids.copy(), self._features.copy()
+        for slot in np.sort(slots)[::-1]:
+            last = ids.size - 1
+            if self._model is not None:
+                self._model.move(last, int(slot))
+            ids[slot] = ids[last]
+            ids = ids[:last]
+            if features.size:
+                features[slot] = features[last]
+                features = features[:last]
+        self._ids, self._features = ids, features
+        self._order = np.argsort(ids)
+        return self
+
+    def _slots_of(self, actions: np.ndarray) -> np.ndarray:
+        """Return the slots of actions, NONE for those that are not known."""
+        if self._ids.size == 0:
+            return np.full(actions.shape, NONE, np.int64)
+        ordered = self._ids[self._order]
+        places = np.minimum(np.searchsorted(ordered, actions), ordered.size - 1)
+        return np.where(ordered[places] == actions, self._order[places], NONE)
+
+    def _enter(self, new: np.ndarray, features: np.ndarray | None) -> None:
+        """Make new actions known."""
+        ids = np.concatenate([self._ids, new])
+        if self._model is not None:
+            self._model.reserve(ids.size)
+        if features is not None:
+            self._features = np.concatenate([self._features.reshape(-1, features.shape[1]), features])
+        self._ids, self._order = ids, np.argsort(ids)
+
+    # Choosing
+
+    @changes
+    def act(self, contexts: Any = None, actions: Any = None) -> Chosen:
+        """Choose an action in each context.
+
+        Parameters
+        ----------
+        contexts : array-like or sparse matrix, shape (n, n_features)
+            Contexts. A policy that uses none takes None for a single row.
+        actions : array-like, optional
+            The actions allowed, by default all that are known: integers for all rows, shape (k,), or for each row,
+            shape (n, k), -1 for none; a mask of booleans, shape (n, k), of the actions 0 .. k - 1; or a list of n
+            sequences. Actions that are not known are as those without rewards.
+
+        Returns
+        -------
+        Chosen
+            ``actions``, int64 of shape (n,), and ``propensities``, float64 of shape (n,): the exact probabilities with
+            which they were chosen.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        """
+        rows, choices = self._asked(contexts, actions)
+        n = choices.offsets.size - 1
+        chosen = Chosen(np.empty(n, np.int64), np.empty(n))
+        uniforms = self._generator.random(n)
+        for first, stop in blocks(choices.offsets):
+            offsets, pairs = choices.between(first, stop)
+            probabilities = self._of_choices(rows[first:stop], choices.actions[pairs], offsets)
+            drawn = draw(probabilities, offsets, uniforms[first:stop])
+            chosen.actions[first:stop] = choices.actions[pairs][drawn]
+            chosen.propensities[first:stop] = probabilities[drawn]
+        return chosen
+
+    @reads
+    def probabilities(self, contexts: Any = None, actions: Any = None) -> np.ndarray:
+        """Return the probabilities with which :meth:`act` chooses.
+
+        Parameters
+        ----------
+        contexts, actions
+            As of :meth:`act`.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, k)
+            The columns are those of ``actions``, by default the known actions in ascending order. Rows sum to 1; what
+            is not allowed has 0.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        rows, choices = self._asked(contexts, actions)
+        answer = np.zeros(choices.shape)
+        for first, stop in blocks(choices.offsets):
+            offsets, pairs = choices.between(first, stop)
+            probabilities = self._of_choices(rows[first:stop], choices.actions[pairs], offsets)
+            answer.reshape(-1)[choices.places[pairs]] = probabilities
+        return answer
+
+    def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices]:
+        """Return what :meth:`act` is called with, checked."""
+        rows = self._checked(contexts)
+        if actions is None:
+            if self._ids.size == 0:
+                raise ValueError("no actions are known: pass actions, or n_actions to the constructor")
+            actions = self.actions
+        return rows, check_choices(actions, rows.shape[0])
+
+    def _checked(self, contexts: Any) -> np.ndarray:
+        """Return contexts, of which policies that use none take only the number."""
+        if self._is_contextual:
+            return check_contexts(contexts, self.n_features)
+        return np.empty((1 if contexts is None else count_rows(contexts), 0))
+
+    def _of_choices(self, rows: np.ndarray, actions: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """Return the probability of each pair."""
+        return self._rule(self._estimates(rows, rows_of(offsets), actions), offsets)
+
+    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray) -> Estimates:
+        slots = self._slots_of(actions)
+        shared = self._shared(rows, of_pairs, actions, slots)
+        if self._model is None:
+            return self._new_model(rows.shape[1]).estimate(Pairs(rows, of_pairs, np.zeros_like(slots), shared))
+        slots = np.where(slots == NONE, self._ids.size, slots)  # as an action without rewards
+        return self._model.estimate(Pairs(rows, of_pairs, slots, shared))
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        """Return the probability of each pair, from what is expected."""
+        raise NotImplementedError
+
+    def _new_model(self, n_features: int) -> LinearModels:
+        """Return a model without rewards for contexts of this width."""
+        raise NotImplementedError
+
+    def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """Return the shared features of pairs."""
+        return np.empty((actions.size, 0))
+
+    # Learning
+
+    @changes
+    def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
+        """Learn from the rewards of actions that were chosen, in the order of the rows.
+
+        Parameters
+        ----------
+        contexts : array-like or sparse matrix, shape (n, n_features)
+            Contexts. A policy that uses none takes None for a single row.
+        actions : array-like of int, shape (n,)
+            The action chosen in each. Those that are not known become known.
+        rewards : array-like, shape (n,)
+            Their rewards.
+        propensities : array-like, shape (n,), optional
+            The probabilities with which they were chosen. They are checked, but have no effect: these policies
+            estimate the reward of each action, for which actions need no weights.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        """
+        rows = self._checked(contexts)
+        actions = check_actions(np.atleast_1d(actions), rows.shape[0])
+        rewards = check_rewards(np.atleast_1d(rewards), rows.shape[0])
+        if propensities is not None:
+            check_propensities(np.atleast_1d(propensities), rows.shape[0])
+        self._check_learnable(actions)
+        new = np.unique(actions[self._slots_of(actions) == NONE])
+        if self._model is None:
+            model = self._new_model(rows.shape[1])
+            model.reserve(self._ids.size + new.size)
+            self._model = model
+        if new.size > 0:
+            self._enter(new, None)
+        slots, of_pairs = self._slots_of(actions), np.arange(rows.shape[0])
+        for first in range(0, rows.shape[0], 4096):
+            part = slice(first, first + 4096)
+            shared = self._shared(rows, of_pairs[part], actions[part], slots[part])
+            self._model.learn(Pairs(rows, of_pairs[part], slots[part], shared), rewards[part])
+        return self
+
+    def _check_learnable(self, actions: np.ndarray) -> None:
+        """Raise an error if an action cannot become known by its rewards."""
+
+    # Files and pickles
+
+    @reads
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy and all that it has learned to a file, which is replaced at once if it is there already.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        write_object(path, self._contents, self._made_of)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the policy that :meth:`save` has written. It goes on exactly as the one saved would.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is not one of such a policy, damaged, or of a later version.
+        OSError
+            If the file cannot be read.
+        """
+        contents = read_object(path, (cls.__name__,), mmap=False)
+        with refusing(path):
+            return cls._made_of(contents)
+
+    def _contents(self) -> Contents:
+        n = self._ids.size
+        n_features = self.n_features
+        generator, _ = GeneratorInFiles().put("generator", self._generator)
+        fields = {"options": self._plain_options(), "generator": generator, "n_features": n_features}
+        arrays = {"ids": self._ids, "features": self._features}
+        if self._model is not None:
+            arrays |= {f"model.{name}": array for name, array in self._model.arrays(n).items()}
+        return Contents(type(self).__name__, fields, arrays)
+
+    def _plain_options(self) -> dict[str, Any]:
+        """Return the options as JSON can express them."""
+        kept = self._options.items()
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in kept}
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        """Return the policy that a file holds. Raises InvariantError, TypeError or ValueError if there is none."""
+        fields, arrays = contents.fields, contents.arrays
+        policy = cls(**take(fields, "options", dict) | {"n_actions": None})
+        policy._options["n_actions"] = policy.n_actions = fields["options"].get("n_actions")  # type: ignore[attr-defined]
+        OF_ALL["n_actions"].check("n_actions", policy._options["n_actions"])
+        policy._generator = GeneratorInFiles().get("generator", fields.get("generator"), {}, thorough=True)
+        ids = arrays.get("ids")
+        require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "there must be an array of ids")
+        assert ids is not None
+        require(bool(np.all((ids >= 0) & (ids <= MOST_ACTIONS))), f"actions must be between 0 and {MOST_ACTIONS}")
+        require(np.unique(ids).size == ids.size, "actions must be distinct")
+        policy._ids, policy._order = ids, np.argsort(ids)
+        policy._features = policy._features_of(arrays, ids.size)
+        n_features = take(fields, "n_features", int, type(None))
+        if n_features is not None:
+            require(policy._is_contextual, "there must be no contexts")
+            require(1 <= n_features <= MOST_FEATURES, f"n_features must be between 1 and {MOST_FEATURES}")
+            shape = (ids.size, n_features, n_features)
+            checked(arrays, "model.matrices", shape, np.dtype(np.float64))  # before room is made for it
+            policy._model = policy._new_model(n_features)
+        if policy._model is not None:
+            model = {name.removeprefix("model."): array for name, array in arrays.items()}
+            policy._model.restore(model, ids.size)
+        return policy
+
+    def _features_of(self, arrays: Arrays, n: int) -> np.ndarray:
+        """Return the features of actions in a file."""
+        return checked(arrays, "features", (0, 0), np.dtype(np.float64))
+
+    @reads
+    def __getstate__(self) -> dict[str, Any]:
+        return {"contents": copy.deepcopy(self._contents())._asdict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(vars(self._made_of(Contents(**state["contents"]))))

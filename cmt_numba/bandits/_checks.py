@@ -1,0 +1,246 @@
+"""Checks and casts of contexts, actions, rewards and propensities."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._validation import check_seed, unmasked
+
+LARGEST = 1e30
+"""Of the absolute values of contexts, features and rewards: their squares must be finite."""
+
+MOST_ACTIONS = 2**31 - 1
+
+MOST_FEATURES = 10_000
+"""Of contexts: a linear policy keeps a matrix of that many rows and columns for each action."""
+
+
+def generator_of(random_state: Any, use: str) -> np.random.Generator:
+    """Return a generator of random numbers for a seed, another one for each use.
+
+    It is not NumPy's for this seed either: choices that depended on contexts or logged actions that were drawn with the
+    same seed would not have the propensities stated.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no seed.
+    """
+    seed = check_seed(random_state)
+    return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *use.encode())))
+
+
+class Choices(NamedTuple):
+    """The actions that each row may choose. Those of a row lie side by side."""
+
+    offsets: np.ndarray  # int64 (rows + 1,), where the actions of a row begin
+    actions: np.ndarray  # int64 (pairs,)
+    shape: tuple[int, int]  # of the answer of ``probabilities``
+    places: np.ndarray  # int64 (pairs,), of the pairs in an array of this shape
+
+    def between(self, first: int, stop: int) -> tuple[np.ndarray, slice]:
+        """Return the offsets of the rows ``first .. stop``, from 0 on, and their pairs."""
+        pairs = slice(int(self.offsets[first]), int(self.offsets[stop]))
+        return self.offsets[first : stop + 1] - self.offsets[first], pairs
+
+
+def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
+    """Return an array-like or sparse matrix of finite real numbers as float64 in C order.
+
+    Raises
+    ------
+    TypeError
+        If it does not hold real numbers.
+    ValueError
+        If it has another number of axes, or a value is not finite or too large.
+    """
+    unmasked(name, values)
+    if scipy.sparse.issparse(values):
+        values = values.toarray()
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of real numbers: {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, not {array.dtype}")
+    if array.ndim != n_axes:
+        hint = f"; write {name}.reshape(1, -1) for a single row" if (n_axes, array.ndim) == (2, 1) else ""
+        raise ValueError(f"{name} must have {n_axes} dimension{'s' if n_axes > 1 else ''}, not {array.ndim}{hint}")
+    array = np.ascontiguousarray(array, np.float64)
+    if not np.all(np.abs(array) <= LARGEST):  # NaN compares false
+        raise ValueError(f"{name} must be finite and at most {LARGEST:g} in absolute value")
+    return array if array.flags.writeable else array.copy()
+
+
+def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
+    """Return contexts as float64, shape (n, n_features).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not a matrix of at least one row of finite numbers, or have the wrong width.
+    """
+    width = np.shape(contexts)[-1] if hasattr(contexts, "shape") and np.ndim(contexts) == 2 else 0
+    if width > MOST_FEATURES and n_features is None:
+        raise ValueError(
+            f"contexts must have at most {MOST_FEATURES} features, not {width}, because a linear policy keeps a matrix "
+            "of their products for each action: reduce them, for example by sklearn.decomposition.TruncatedSVD"
+        )
+    array = numbers("contexts", contexts, 2)
+    if array.shape[0] == 0 or array.shape[1] == 0:
+        raise ValueError(f"contexts must have at least one row and one feature, not shape {array.shape}")
+    if n_features is not None and array.shape[1] != n_features:
+        raise ValueError(f"contexts must have {n_features} features like those before, not {array.shape[1]}")
+    return array
+
+
+def count_rows(contexts: Any) -> int:
+    """Return the number of contexts, for policies that use nothing else of them.
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+    """
+    shape = np.shape(contexts)
+    if len(shape) == 0 or shape[0] == 0:
+        raise ValueError("contexts must have at least one row")
+    return int(shape[0])
+
+
+def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actions") -> np.ndarray:
+    """Return actions as int64, one for each row if ``n_rows`` is given.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers.
+    ValueError
+        If there are none, not one for each row, or one is negative or too large.
+    """
+    array = _integers(name, actions)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, not {array.ndim}")
+    if array.size == 0 or (n_rows is not None and array.size != n_rows):
+        wanted = "name at least one action" if n_rows is None else f"be one for each of the {n_rows} rows"
+        raise ValueError(f"{name} must {wanted}, not {array.size}")
+    if array.min() < 0 or array.max() > MOST_ACTIONS:
+        raise ValueError(f"{name} must be between 0 and {MOST_ACTIONS}")
+    return array
+
+
+def check_distinct_actions(actions: Any) -> np.ndarray:
+    """Return actions as int64, each named once.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not distinct actions.
+    """
+    array = check_actions(np.atleast_1d(np.asarray(actions)))
+    if np.unique(array).size < array.size:
+        raise ValueError("actions must be distinct")
+    return array
+
+
+def check_choices(actions: Any, n_rows: int) -> Choices:
+    """Return the actions allowed in each of ``n_rows`` rows.
+
+    Parameters
+    ----------
+    actions : array-like
+        Actions for all rows, shape (k,); actions of each row, shape (n_rows, k), -1 for none; a mask of booleans, shape
+        (n_rows, k), of the actions 0 .. k - 1; or a list of ``n_rows`` sequences of actions.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these, a row allows no action, or an action is named twice in a row.
+    """
+    array = _padded(actions)
+    if array.ndim == 1:
+        array = check_distinct_actions(array)
+        offsets = np.arange(n_rows + 1) * array.size
+        return Choices(offsets, np.tile(array, n_rows), (n_rows, array.size), np.arange(n_rows * array.size))
+    if array.ndim != 2 or array.shape[0] != n_rows:
+        raise ValueError(
+            f"actions must be a list of actions, or have a row for each of the {n_rows} contexts, "
+            f"not shape {array.shape}"
+        )
+    if array.dtype == np.bool_:
+        array = np.where(array, np.arange(array.shape[1]), -1)
+    allowed = array >= 0
+    if array.size and (array.min() < -1 or array.max() > MOST_ACTIONS):
+        raise ValueError(f"actions must be between 0 and {MOST_ACTIONS}, or -1 for none")
+    sizes = allowed.sum(axis=1)
+    if not np.all(sizes > 0):
+        raise ValueError(f"actions must allow at least one action in each row: row {np.argmin(sizes)} has none")
+    ordered = np.sort(array, axis=1)
+    if np.any((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)):
+        raise ValueError("actions must be distinct in each row")
+    return Choices(np.concatenate([[0], np.cumsum(sizes)]), array[allowed], array.shape, np.flatnonzero(allowed))
+
+
+def check_rewards(rewards: Any, n_rows: int) -> np.ndarray:
+    """Return rewards as float64, one for each row.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not finite real numbers, one for each row.
+    """
+    array = numbers("rewards", rewards, 1)
+    if array.size != n_rows:
+        raise ValueError(f"rewards must be one for each of the {n_rows} rows, not {array.size}")
+    return array
+
+
+def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensities") -> np.ndarray:
+    """Return the probabilities of actions that were chosen, one for each row.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not real numbers above 0 and at most 1, one for each row.
+    """
+    array = numbers(name, propensities, 1)
+    if array.size != n_rows:
+        raise ValueError(f"{name} must be one for each of the {n_rows} rows, not {array.size}")
+    if not np.all((array > 0.0) & (array <= 1.0)):
+        raise ValueError(f"{name} must be above 0 and at most 1")
+    return array
+
+
+def _padded(actions: Any) -> np.ndarray:
+    """Return allowed actions as an array; where rows allow several numbers of them, filled up by -1."""
+    if isinstance(actions, list | tuple) and actions and all(np.ndim(row) == 1 for row in actions):
+        rows = [np.asarray(row) for row in actions]
+        if len({row.size for row in rows}) > 1:
+            for row in rows:
+                if row.size and row.dtype.kind not in "iu":
+                    raise TypeError(f"actions must be integers, not {row.dtype}")
+            padded = np.full((len(rows), max(row.size for row in rows)), -1, np.int64)
+            for i, row in enumerate(rows):
+                if row.size and row.min() < 0:
+                    raise ValueError(f"actions must be between 0 and {MOST_ACTIONS}")
+                padded[i, : row.size] = row
+            return padded
+    return _integers("actions", actions, booleans=True)
+
+
+def _integers(name: str, values: Any, *, booleans: bool = False) -> np.ndarray:
+    unmasked(name, values)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of integers: {error}") from error
+    if booleans and array.dtype == np.bool_:
+        return array
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise TypeError(f"{name} must be integers, not {array.dtype}")
+    if array.dtype == np.uint64 and array.size > 0 and array.max() > MOST_ACTIONS:
+        raise ValueError(f"{name} must be between 0 and {MOST_ACTIONS}")
+    return np.ascontiguousarray(array, np.int64)

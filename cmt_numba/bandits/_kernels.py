@@ -1,0 +1,159 @@
+"""Kernels: linear models of the rewards of actions, kept by recursive least squares.
+
+The reward of an action ``a`` in a context ``x`` is modelled as ``beta . z + theta_a . x``, where ``z`` are features of
+the pair of context and action. This is the hybrid model of Li et al. (2010), Algorithm 2. Without shared features it is
+their disjoint model (Algorithm 1), and without features of the context it is one model for all actions.
+
+Algorithm 2 keeps the matrices ``A0`` (``shared_matrix``), ``A_a`` (``matrices``) and ``B_a`` (``crossed``). With
+``G_a = A_a^-1 B_a`` (``regressed``) and ``h_a = A_a^-1 b_a`` (``offsets``), which are least-squares regressions on the
+contexts of the action, its formulas become
+
+- ``u = z - G_a^T x``: what the contexts of the action do not explain of the shared features,
+- mean ``= h_a . x + beta . u``,
+- variance ``= x^T A_a^-1 x + u^T A0^-1 u``.
+
+A reward then adds one row to each regression. With ``s = 1 + x^T A_a^-1 x`` and ``e = reward - h_a . x`` the updates of
+``A0`` are a single one of rank one, ``A0 += u u^T / s`` and ``b0 += u e / s``, and all inverses follow from the formula
+of Sherman and Morrison.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import by_reference, inner_called, inner_fastmath, kernel
+
+
+class Linear(NamedTuple):
+    """The models of all actions, by slot. ``d`` features of contexts and ``k`` shared features; all float64."""
+
+    matrices: np.ndarray  # (slots, d, d)
+    inverses: np.ndarray  # (slots, d, d)
+    crossed: np.ndarray  # (slots, d, k)
+    regressed: np.ndarray  # (slots, d, k)
+    targets: np.ndarray  # (slots, d)
+    offsets: np.ndarray  # (slots, d)
+    shared_matrix: np.ndarray  # (k, k)
+    shared_inverse: np.ndarray  # (k, k)
+    shared_target: np.ndarray  # (k,)
+    shared: np.ndarray  # (k,)
+    counts: np.ndarray  # int64 (slots,), rewards learned
+
+
+class Pairs(NamedTuple):
+    """Pairs of a context and an action."""
+
+    contexts: np.ndarray  # float64 (rows, d)
+    rows: np.ndarray  # int64 (pairs,), of contexts
+    slots: np.ndarray  # int64 (pairs,)
+    shared: np.ndarray  # float64 (pairs, k)
+
+
+@inner_called
+def _add(y, x, factor):
+    """Add ``factor * x`` to a vector."""
+    if factor != 0.0:
+        for i in range(x.size):
+            y[i] += factor * x[i]
+
+
+@inner_called
+def _multiply(matrix, x, product):
+    """Write the product of a symmetric matrix and a vector."""
+    for j in range(product.size):
+        product[j] = 0.0
+    for i in range(x.size):
+        _add(product, matrix[i], x[i])
+
+
+@inner_fastmath
+def _dot(x, y):
+    """Return the dot product of two vectors."""
+    total = 0.0
+    for i in range(x.size):
+        total += x[i] * y[i]
+    return total
+
+
+@inner_called
+def _unexplained(regressed, x, z, u):
+    """Write what contexts do not explain of shared features: ``z - regressed^T x``."""
+    for j in range(z.size):
+        u[j] = z[j]
+    for i in range(x.size):
+        _add(u, regressed[i], -x[i])
+
+
+@inner_called
+def _add_outer(matrix, x, y, factor):
+    """Add ``factor * x y^T`` to a matrix."""
+    for i in range(x.size):
+        _add(matrix[i], y, factor * x[i])
+
+
+@inner_called
+def _error(matrix, x, gain, product):
+    """Return by how much ``matrix`` times ``gain``, which should be ``x``, differs from it, relative to ``x``."""
+    _multiply(matrix, gain, product)
+    worst, largest = 0.0, 0.0
+    for i in range(x.size):
+        worst = max(worst, abs(product[i] - x[i]))
+        largest = max(largest, abs(x[i]))
+    return worst / largest if largest > 0.0 else 0.0
+
+
+@kernel
+def score_pairs(linear, pairs, means, variances):
+    """Write the expected reward of each pair, and the variance of its estimate in units of that of the rewards."""
+    linear = by_reference(linear)
+    pairs = by_reference(pairs)
+    gain = np.empty(pairs.contexts.shape[1])
+    u, shared_gain = np.empty(linear.shared.size), np.empty(linear.shared.size)
+    for i in range(pairs.slots.size):
+        x, slot = pairs.contexts[pairs.rows[i]], pairs.slots[i]
+        _multiply(linear.inverses[slot], x, gain)
+        _unexplained(linear.regressed[slot], x, pairs.shared[i], u)
+        _multiply(linear.shared_inverse, u, shared_gain)
+        means[i] = _dot(linear.offsets[slot], x) + _dot(linear.shared, u)
+        variances[i] = max(_dot(gain, x) + _dot(shared_gain, u), 0.0)
+
+
+@kernel
+def learn_pairs(linear, pairs, rewards, first, tolerance, trusted):
+    """Learn the rewards of pairs, in their order from ``first`` on; return where it stopped.
+
+    It stops before a pair for which an inverse is off by more than ``tolerance``, so that the caller can compute it
+    anew. With ``trusted`` the first pair is learned in any case.
+    """
+    linear = by_reference(linear)
+    pairs = by_reference(pairs)
+    gain, product = np.empty(pairs.contexts.shape[1]), np.empty(pairs.contexts.shape[1])
+    k = linear.shared.size
+    u, shared_gain, shared_product = np.empty(k), np.empty(k), np.empty(k)
+    for i in range(first, pairs.slots.size):
+        x, z, slot = pairs.contexts[pairs.rows[i]], pairs.shared[i], pairs.slots[i]
+        _multiply(linear.inverses[slot], x, gain)
+        _unexplained(linear.regressed[slot], x, z, u)
+        _multiply(linear.shared_inverse, u, shared_gain)
+        checked = i > first or not trusted
+        if checked and (
+            _error(linear.matrices[slot], x, gain, product) > tolerance
+            or _error(linear.shared_matrix, u, shared_gain, shared_product) > tolerance
+        ):
+            return i
+        scale = 1.0 + _dot(gain, x)
+        shared_scale = scale + _dot(shared_gain, u)
+        residual = rewards[i] - _dot(linear.offsets[slot], x)
+        shared_residual = residual - _dot(linear.shared, u)
+        _add_outer(linear.matrices[slot], x, x, 1.0)
+        _add_outer(linear.crossed[slot], x, z, 1.0)
+        _add_outer(linear.inverses[slot], gain, gain, -1.0 / scale)
+        _add_outer(linear.regressed[slot], gain, u, 1.0 / scale)
+        _add(linear.targets[slot], x, rewards[i])
+        _add(linear.offsets[slot], gain, residual / scale)
+        _add_outer(linear.shared_matrix, u, u, 1.0 / scale)
+        _add_outer(linear.shared_inverse, shared_gain, shared_gain, -1.0 / shared_scale)
+        _add(linear.shared_target, u, residual / scale)
+        _add(linear.shared, shared_gain, shared_residual / shared_scale)
+        linear.counts[slot] += 1
+    return pairs.slots.size

@@ -1,0 +1,95 @@
+"""What proposes actions in logarithmic time: a tree over keys, each of which leads to an action."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._forest.invariants.errors import require
+from .._forest.rows import Rows
+from .._forest.state import NONE
+from ..estimators._files import _Tree as TreeInFiles
+from ..persistence._columns import read_array
+from ..tree import ContextualMemoryTree
+from ._models import Arrays
+
+_TREE = TreeInFiles()
+
+
+class Proposals(NamedTuple):
+    """Actions that a tree proposes for rows."""
+
+    rows: np.ndarray  # int64
+    actions: np.ndarray  # int64
+    scores: np.ndarray  # float64
+
+
+_NOTHING = Proposals(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
+
+class ActionMemory:
+    """A tree whose memories stand for actions.
+
+    Parameters
+    ----------
+    tree : ContextualMemoryTree
+        The tree, empty.
+    """
+
+    def __init__(self, tree: ContextualMemoryTree) -> None:
+        self.tree = tree
+        self._ids = np.empty(0, np.int64)  # of memories, ascending; some may be gone from a bounded tree
+        self._actions = np.empty(0, np.int64)
+
+    def store(self, rows: Rows, actions: np.ndarray) -> None:
+        """Store keys of actions."""
+        ids = self.tree._insert_rows(rows)
+        self._ids, self._actions = np.concatenate([self._ids, ids]), np.concatenate([self._actions, actions])
+        if self._ids.size > 2 * self.tree.n_memories:
+            self._keep(np.isin(self._ids, self.tree.ids))
+
+    def propose(self, rows: Rows, k: int, n_probes: int | None) -> Proposals:
+        """Return the actions of the ``k`` best memories of each row."""
+        if self.tree.n_memories == 0:
+            return _NOTHING
+        hits = self.tree._query_rows(rows, min(k, self.tree.n_memories), n_probes)
+        of_pairs, ranks = np.nonzero(hits.ids != NONE)
+        places = np.searchsorted(self._ids, hits.ids[of_pairs, ranks])
+        return Proposals(of_pairs, self._actions[places], hits.scores[of_pairs, ranks].astype(np.float64))
+
+    def teach(self, rows: Rows, actions: np.ndarray) -> None:
+        """Train the routers to lead rows to the first key of an action; rows of actions without a key are left out."""
+        if self._actions.size == 0:
+            return
+        order = np.argsort(self._actions, kind="stable")
+        places = np.searchsorted(self._actions, actions, sorter=order)
+        places = order[np.minimum(places, order.size - 1)]
+        known = self._actions[places] == actions
+        if np.any(known):
+            self.tree._teach_rows(rows.take(np.flatnonzero(known)), self._ids[places[known]])
+
+    def forget(self, actions: np.ndarray) -> None:
+        """Remove all keys of actions."""
+        gone = np.isin(self._actions, actions)
+        stored = self._ids[gone & np.isin(self._ids, self.tree.ids)]
+        if stored.size > 0:
+            self.tree.remove(stored)
+        self._keep(~gone)
+
+    def _keep(self, kept: np.ndarray) -> None:
+        self._ids, self._actions = self._ids[kept], self._actions[kept]
+
+    def put(self, name: str) -> tuple[Any, Arrays]:
+        """Return the JSON and the arrays for a file."""
+        fields, arrays = _TREE.put(name, self.tree)
+        return fields, arrays | {f"{name} ids": self._ids, f"{name} actions": self._actions}
+
+    def restore(self, name: str, field: Any, arrays: Arrays) -> None:
+        """Take what a file holds. Raises InvariantError, TypeError or ValueError if it is not a memory."""
+        self.tree = _TREE.get(name, field, arrays, thorough=True)
+        ids, actions = (read_array(f"{name} {part}", arrays, np.int64) for part in ("ids", "actions"))
+        require(ids.size == actions.size, f"{name} must have an action for each memory")
+        require(bool(np.all(np.diff(ids) > 0)), f"the ids of {name} must ascend")
+        require(bool(np.all(np.isin(self.tree.ids, ids))), f"{name} must have an action for each memory of the tree")
+        self._ids, self._actions = ids, actions

@@ -1,0 +1,209 @@
+"""What policies know of the rewards of actions: means, or linear models. Actions are numbered by slots.
+
+Arrays have at least one slot that no action uses. It is as that of an action without rewards, and answers for actions
+that are not known yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._forest.allocation import resized
+from .._forest.invariants.errors import require
+from ._kernels import Linear, Pairs, learn_pairs, score_pairs
+
+Arrays = dict[str, np.ndarray]
+
+_PAIRS_AT_ONCE = 4096  # so that the shared features of pairs take little memory
+_TOLERANCE = 1e-9  # of an inverse, before it is computed anew
+
+_OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offsets", "counts")
+_OF_ALL = ("shared_matrix", "shared_inverse", "shared_target", "shared")
+
+
+class Estimates(NamedTuple):
+    """What is expected of pairs of a context and an action."""
+
+    means: np.ndarray  # float64 (pairs,)
+    variances: np.ndarray  # float64 (pairs,), in units of the variance of a reward; infinite without any reward
+
+
+class Means:
+    """The mean reward of each action, whatever the context."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(1, np.int64)
+        self.sums = np.zeros(1)
+
+    def reserve(self, n_slots: int) -> None:
+        """Make room for this number of actions."""
+        capacity = self.counts.size
+        if n_slots >= capacity:
+            grown = [resized(array, 2 * n_slots, 0) for array in (self.counts, self.sums)]
+            for array in grown:
+                array[capacity:] = 0
+            self.counts, self.sums = grown
+
+    def move(self, source: int, target: int) -> None:
+        """Move an action to another slot, and leave its own as that of no action."""
+        for array in (self.counts, self.sums):
+            array[target] = array[source]
+            array[source] = 0
+
+    def estimate(self, pairs: Pairs) -> Estimates:
+        """Return what is expected of pairs."""
+        counts = self.counts[pairs.slots]
+        means = self.sums[pairs.slots] / np.maximum(counts, 1)
+        return Estimates(means, np.where(counts > 0, 1.0 / np.maximum(counts, 1), np.inf))
+
+    def learn(self, pairs: Pairs, rewards: np.ndarray) -> None:
+        """Learn the rewards of pairs."""
+        np.add.at(self.counts, pairs.slots, 1)
+        np.add.at(self.sums, pairs.slots, rewards)  # one after the other: batches do not change what is learned
+
+    def arrays(self, n_slots: int) -> Arrays:
+        """Return the arrays for a file."""
+        return {"counts": self.counts[:n_slots], "sums": self.sums[:n_slots]}
+
+    def restore(self, arrays: Arrays, n_slots: int) -> None:
+        """Take the arrays of a file. Raises InvariantError if they are not those of a model."""
+        self.reserve(n_slots)
+        for name, own in (("counts", self.counts), ("sums", self.sums)):
+            own[:n_slots] = checked(arrays, name, (n_slots,), own.dtype)
+        require(bool(np.all(self.counts >= 0)), "counts must not be negative")
+
+
+class LinearModels:
+    """Linear models of the rewards, see ``_kernels.py``.
+
+    Parameters
+    ----------
+    n_features : int
+        Features of contexts, with weights for each action.
+    n_shared : int
+        Features of pairs, with weights for all actions.
+    regularization : float
+        The ridge of all regressions.
+    """
+
+    def __init__(self, n_features: int, n_shared: int, regularization: float) -> None:
+        d, k = n_features, n_shared
+        self.regularization = regularization
+        self.linear = Linear(
+            *(np.zeros((0, d, d)), np.zeros((0, d, d)), np.zeros((0, d, k)), np.zeros((0, d, k))),
+            *(np.zeros((0, d)), np.zeros((0, d))),
+            *(np.eye(k) * regularization, np.eye(k) / regularization, np.zeros(k), np.zeros(k)),
+            np.zeros(0, np.int64),
+        )
+        self.reserve(0)
+
+    @property
+    def n_features(self) -> int:
+        """Features of contexts."""
+        return int(self.linear.targets.shape[1])
+
+    @property
+    def n_shared(self) -> int:
+        """Features of pairs."""
+        return int(self.linear.shared.size)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Rewards learned of each slot."""
+        return self.linear.counts
+
+    def reserve(self, n_slots: int) -> None:
+        """Make room for this number of actions."""
+        capacity = self.counts.size
+        if n_slots < capacity:
+            return
+        size = max(2 * n_slots, 1)
+        linear = self.linear._replace(**{name: resized(getattr(self.linear, name), size, 0) for name in _OF_ACTIONS})
+        _clear(linear, slice(capacity, size), self.regularization)
+        self.linear = linear
+
+    def move(self, source: int, target: int) -> None:
+        """Move an action to another slot, and leave its own as that of no action."""
+        for name in _OF_ACTIONS:
+            array = getattr(self.linear, name)
+            array[target] = array[source]
+        _clear(self.linear, slice(source, source + 1), self.regularization)
+
+    def estimate(self, pairs: Pairs) -> Estimates:
+        """Return what is expected of pairs."""
+        means, variances = np.empty(pairs.slots.size), np.empty(pairs.slots.size)
+        score_pairs(self.linear, pairs, means, variances)
+        return Estimates(means, variances)
+
+    def learn(self, pairs: Pairs, rewards: np.ndarray) -> None:
+        """Learn the rewards of pairs, one after the other."""
+        first, trusted = 0, False
+        while first < rewards.size:
+            first = learn_pairs(self.linear, pairs, rewards, first, _TOLERANCE, trusted)
+            if first < rewards.size:
+                self._refresh(pairs.slots[first])
+                trusted = True
+
+    def _refresh(self, slot: int) -> None:
+        """Compute the inverses of an action and of all actions anew, and what is computed by them."""
+        linear = self.linear
+        inverse = _inverse(linear.matrices[slot])
+        shared_inverse = _inverse(linear.shared_matrix)
+        linear.inverses[slot] = inverse
+        linear.regressed[slot] = inverse @ linear.crossed[slot]
+        linear.offsets[slot] = inverse @ linear.targets[slot]
+        linear.shared_inverse[:] = shared_inverse
+        linear.shared[:] = shared_inverse @ linear.shared_target
+
+    def arrays(self, n_slots: int) -> Arrays:
+        """Return the arrays for a file."""
+        of_actions = {name: getattr(self.linear, name)[:n_slots] for name in _OF_ACTIONS}
+        return of_actions | {name: getattr(self.linear, name) for name in _OF_ALL}
+
+    def restore(self, arrays: Arrays, n_slots: int) -> None:
+        """Take the arrays of a file. Raises InvariantError if they are not those of a model."""
+        self.reserve(n_slots)
+        for name in (*_OF_ACTIONS, *_OF_ALL):
+            own = getattr(self.linear, name)
+            part = own[:n_slots] if name in _OF_ACTIONS else own
+            part[...] = checked(arrays, name, part.shape, own.dtype)
+        require(bool(np.all(self.counts >= 0)), "counts must not be negative")
+
+
+def _clear(linear: Linear, slots: slice, regularization: float) -> None:
+    """Make slots as those of actions without rewards."""
+    for name in _OF_ACTIONS:
+        getattr(linear, name)[slots] = 0
+    diagonal = np.arange(linear.targets.shape[1])
+    linear.matrices[slots, diagonal, diagonal] = regularization
+    linear.inverses[slots, diagonal, diagonal] = 1.0 / regularization
+
+
+def _inverse(matrix: np.ndarray) -> np.ndarray:
+    """Return the inverse of a symmetric matrix, symmetric itself."""
+    inverse = np.linalg.inv(matrix)
+    result: np.ndarray = (inverse + inverse.T) / 2.0
+    return result
+
+
+def checked(arrays: Arrays, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return an array of a file. Raises InvariantError if it has another shape or dtype, or is not finite."""
+    array = arrays.get(name)
+    require(array is not None, f"there is no array {name}")
+    assert array is not None
+    require(array.dtype == dtype and array.shape == shape, f"{name} must be of {dtype} and of shape {shape}")
+    require(bool(np.all(np.isfinite(array))), f"{name} must be finite")
+    return array
+
+
+def blocks(offsets: np.ndarray) -> list[tuple[int, int]]:
+    """Return spans of rows that have few pairs together, or one row each."""
+    spans, first, n_rows = [], 0, offsets.size - 1
+    while first < n_rows:
+        stop = int(np.searchsorted(offsets, offsets[first] + _PAIRS_AT_ONCE, side="right")) - 1
+        stop = min(max(stop, first + 1), n_rows)
+        spans.append((first, stop))
+        first = stop
+    return spans

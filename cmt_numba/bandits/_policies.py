@@ -1,0 +1,399 @@
+"""Policies over actions that are few enough to estimate the reward of each."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from .._forest.state import NONE
+from .._validation import Checked, Constraint, Flag, Optional, Real
+from ._base import OF_ALL, Policy, changes
+from ._checks import numbers
+from ._models import Arrays, Estimates, LinearModels, checked
+from ._rules import greedy, inverse_gaps, mixed, thompson, uniform
+
+_LARGEST = 1e9
+
+SCALE = Real(0.0, _LARGEST)
+
+RIDGE = Real(1e-9, _LARGEST)
+
+
+class Random(Policy):
+    """Choose uniformly at random: what a log is best made with, and what other policies are compared with.
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default none are.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+
+    Examples
+    --------
+    >>> from cmt_numba.bandits import Random
+    >>> Random(4, random_state=0).act().propensities.tolist()
+    [0.25]
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = OF_ALL
+
+    def __init__(self, n_actions: int | None = None, *, random_state: Any = None) -> None:
+        self._start(n_actions=n_actions, random_state=random_state)
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        return uniform(offsets)
+
+
+class UCB1(Policy):
+    """Choose the action with the largest upper confidence bound of its mean reward, whatever the context.
+
+    The bound is ``mean + scale * sqrt(2 log(t) / n)`` after ``n`` rewards of the action and ``t`` of all actions (Auer,
+    Cesa-Bianchi and Fischer, 2002). Actions without rewards come first. Rewards should lie in [0, 1].
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default none are.
+    scale : float, default 1.0
+        Factor of the bonus; 1 is the algorithm as published.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed, for actions of equal bounds.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
+
+    def __init__(self, n_actions: int | None = None, *, scale: float = 1.0, random_state: Any = None) -> None:
+        self._start(n_actions=n_actions, scale=scale, random_state=random_state)
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        bonus: float = self._options["scale"] * np.sqrt(2.0 * np.log(max(self.n_rewards, 1)))
+        untried = np.isinf(estimates.variances)
+        bounds = estimates.means + bonus * np.sqrt(np.where(untried, 0.0, estimates.variances))
+        return greedy(np.where(untried, np.inf, bounds), offsets)
+
+
+class _LinearPolicy(Policy):
+    """A policy with a linear model of the rewards of each action."""
+
+    _is_contextual = True
+
+    def _new_model(self, n_features: int) -> LinearModels:
+        return LinearModels(n_features, 0, float(self._options["regularization"]))
+
+
+class EpsilonGreedy(_LinearPolicy):
+    """Choose the action of the best estimated reward, and with probability epsilon one at random.
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default none are.
+    epsilon : float in [0, 1], default 0.1
+        Probability of exploring.
+    decay : float, default 0.0
+        After ``t`` rewards the probability of exploring is ``epsilon / (1 + decay * t)``.
+    contextual : bool, default False
+        Estimate rewards by a linear model of the context for each action. By default the estimate is the mean reward of
+        the action, whatever the context, and 0 without any.
+    regularization : float, default 1.0
+        The ridge of the linear models.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        **OF_ALL,
+        "epsilon": Real(0.0, 1.0),
+        "decay": SCALE,
+        "contextual": Flag(),
+        "regularization": RIDGE,
+    }
+
+    def __init__(
+        self,
+        n_actions: int | None = None,
+        *,
+        epsilon: float = 0.1,
+        decay: float = 0.0,
+        contextual: bool = False,
+        regularization: float = 1.0,
+        random_state: Any = None,
+    ) -> None:
+        self._is_contextual = bool(contextual)  # type: ignore[misc]
+        self._start(
+            n_actions=n_actions,
+            epsilon=epsilon,
+            decay=decay,
+            contextual=contextual,
+            regularization=regularization,
+            random_state=random_state,
+        )
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        epsilon: float = self._options["epsilon"] / (1.0 + self._options["decay"] * self.n_rewards)
+        return mixed(greedy(estimates.means, offsets), offsets, epsilon)
+
+
+class LinUCB(_LinearPolicy):
+    """Choose by the upper confidence bound of a linear model for each action (Li et al., 2010, Algorithm 1).
+
+    The bound is ``theta_a . x + alpha * sqrt(x^T A_a^-1 x)``, where ``A_a`` is the ridge plus the sum of the products
+    ``x x^T`` of the contexts in which the action was chosen, and ``theta_a`` the ridge regression of its rewards.
+
+    A decision and a reward take time proportional to the square of the number of features, a decision for each action
+    allowed.
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default none are.
+    alpha : float, default 1.0
+        How much uncertainty counts.
+    regularization : float, default 1.0
+        The ridge.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed, for actions of equal bounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cmt_numba.bandits import LinUCB
+    >>> policy = LinUCB(n_actions=2, alpha=0.5, random_state=0)
+    >>> contexts = np.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> for _ in range(20):
+    ...     actions, propensities = policy.act(contexts)
+    ...     rewards = (actions == [0, 1]).astype(float)
+    ...     policy = policy.learn(contexts, actions, rewards, propensities)
+    >>> policy.act(contexts).actions.tolist()
+    [0, 1]
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "alpha": SCALE, "regularization": RIDGE}
+
+    def __init__(
+        self,
+        n_actions: int | None = None,
+        *,
+        alpha: float = 1.0,
+        regularization: float = 1.0,
+        random_state: Any = None,
+    ) -> None:
+        self._start(n_actions=n_actions, alpha=alpha, regularization=regularization, random_state=random_state)
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        return greedy(estimates.means + self._options["alpha"] * np.sqrt(estimates.variances), offsets)
+
+
+class HybridLinUCB(LinUCB):
+    """LinUCB with features that actions share (Li et al., 2010, Algorithm 2).
+
+    To the model of each action it adds one of all actions, ``beta . z``. The shared features ``z`` of a context ``x``
+    and an action with features ``f`` are all products of a feature of ``x`` and one of ``f``. What is learned of one
+    action serves similar ones, which helps most while there are few rewards.
+
+    A decision takes time proportional to the square of the number of shared features for each action allowed.
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default as many as ``action_features`` has rows.
+    alpha : float, default 1.0
+        How much uncertainty counts.
+    action_features : array-like, shape (n_actions, n_action_features), optional
+        Features of the actions 0 .. n_actions - 1. Those of other actions come by :meth:`add_actions`. Without
+        features, ``z`` is the context itself.
+    regularization : float, default 1.0
+        The ridge.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed, for actions of equal bounds.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        **LinUCB._constraints,
+        "action_features": Optional(Checked(lambda value: numbers("action_features", value, 2), "array-like")),
+    }
+
+    def __init__(
+        self,
+        n_actions: int | None = None,
+        *,
+        alpha: float = 1.0,
+        action_features: Any = None,
+        regularization: float = 1.0,
+        random_state: Any = None,
+    ) -> None:
+        self._n_action_features: int | None = None
+        self._start(
+            n_actions=n_actions,
+            alpha=alpha,
+            action_features=None,
+            regularization=regularization,
+            random_state=random_state,
+        )
+        if action_features is not None:
+            features = numbers("action_features", action_features, 2)
+            if n_actions is not None and features.shape[0] != n_actions:
+                raise ValueError(f"action_features must have {n_actions} rows, not {features.shape[0]}")
+            self._forget_actions()
+            self._enter_featured(np.arange(features.shape[0]), features)
+
+    def _forget_actions(self) -> None:
+        """Forget the actions that were known without features."""
+        self._ids = self._order = np.empty(0, np.int64)
+
+    @changes
+    def add_actions(self, actions: Any, features: Any = None) -> Self:
+        """Make actions known.
+
+        Parameters
+        ----------
+        actions : int or array-like of int, shape (k,)
+            Distinct actions, not known yet: integers from 0 on.
+        features : array-like, shape (k, n_action_features), optional
+            Their features. Either all actions have features, or none.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are not new, distinct actions, or features are missing or of another width; nothing has changed
+            then.
+        """
+        new = self._new(actions)
+        if features is None:
+            if self._n_action_features is not None:
+                raise ValueError(f"features must be given: other actions have {self._n_action_features}")
+            self._enter(new, None)
+            return self
+        array = numbers("features", features, 2)
+        if array.shape[0] != new.size or array.shape[1] == 0:
+            raise ValueError(f"features must have one row for each of the {new.size} actions, not shape {array.shape}")
+        if self._n_action_features is None and (self._ids.size > 0 or self._model is not None):
+            raise ValueError("features must be None: other actions are known without features")
+        if self._n_action_features not in (None, array.shape[1]):
+            raise ValueError(f"features must have {self._n_action_features} columns, not {array.shape[1]}")
+        self._enter_featured(new, array)
+        return self
+
+    def _enter_featured(self, new: np.ndarray, features: np.ndarray) -> None:
+        self._enter(new, features)
+        self._n_action_features = features.shape[1]
+
+    def _new_model(self, n_features: int) -> LinearModels:
+        n_shared = n_features * (self._n_action_features or 1)
+        return LinearModels(n_features, n_shared, float(self._options["regularization"]))
+
+    def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        contexts: np.ndarray = rows[of_pairs]
+        if self._n_action_features is None:
+            return contexts
+        self._check_featured(actions, slots)
+        products = self._features[slots][:, :, None] * contexts[:, None, :]
+        return np.ascontiguousarray(products.reshape(slots.size, -1))
+
+    def _check_featured(self, actions: np.ndarray, slots: np.ndarray) -> None:
+        if np.any(slots == NONE):
+            unknown = actions[slots == NONE][0]
+            raise ValueError(f"actions must have features: call add_actions with those of {unknown}")
+
+    def _check_learnable(self, actions: np.ndarray) -> None:
+        if self._n_action_features is not None:
+            self._check_featured(actions, self._slots_of(actions))
+
+    def _features_of(self, arrays: Arrays, n: int) -> np.ndarray:
+        features = arrays.get("features", np.empty(0))
+        if features.ndim == 2 and features.shape[1] > 0:
+            self._n_action_features = features.shape[1]
+            return checked(arrays, "features", (n, features.shape[1]), np.dtype(np.float64))
+        return super()._features_of(arrays, n)
+
+
+class LinearThompson(_LinearPolicy):
+    """Thompson sampling with a Bayesian linear model for each action.
+
+    An action is chosen with the probability that it is the best one, where its reward is normal with mean
+    ``theta_a . x`` and standard deviation ``scale * sqrt(x^T A_a^-1 x)`` (Agrawal and Goyal, 2013, with models that
+    actions do not share). This probability is integrated numerically, and the action drawn from it: propensities are
+    exact, where drawing parameters would leave them unknown.
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default none are.
+    scale : float, default 0.3
+        Standard deviation of the reward: how much uncertainty counts.
+    regularization : float, default 1.0
+        The ridge.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE, "regularization": RIDGE}
+
+    def __init__(
+        self,
+        n_actions: int | None = None,
+        *,
+        scale: float = 0.3,
+        regularization: float = 1.0,
+        random_state: Any = None,
+    ) -> None:
+        self._start(n_actions=n_actions, scale=scale, regularization=regularization, random_state=random_state)
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        deviations: np.ndarray = self._options["scale"] * np.sqrt(estimates.variances)
+        return thompson(estimates.means, deviations, offsets)
+
+
+class SquareCB(_LinearPolicy):
+    """Choose with probabilities inversely proportional to the gap to the best estimate (Foster and Rakhlin, 2020).
+
+    Of ``k`` actions, one whose estimated reward is by ``gap`` below the best is chosen with probability
+    ``1 / (k + gamma * gap)``, and the best one otherwise. Estimates are linear in the context for each action.
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default none are.
+    gamma : float, default 10.0
+        How strongly gaps count: ``gamma * t ** exponent`` after ``t`` rewards.
+    exponent : float in [0, 1], default 0.5
+        How fast this grows.
+    regularization : float, default 1.0
+        The ridge of the linear models.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        **OF_ALL,
+        "gamma": SCALE,
+        "exponent": Real(0.0, 1.0),
+        "regularization": RIDGE,
+    }
+
+    def __init__(
+        self,
+        n_actions: int | None = None,
+        *,
+        gamma: float = 10.0,
+        exponent: float = 0.5,
+        regularization: float = 1.0,
+        random_state: Any = None,
+    ) -> None:
+        self._start(
+            n_actions=n_actions,
+            gamma=gamma,
+            exponent=exponent,
+            regularization=regularization,
+            random_state=random_state,
+        )
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        gamma: float = self._options["gamma"] * float(self.n_rewards) ** self._options["exponent"]
+        return inverse_gaps(estimates.means, offsets, gamma)

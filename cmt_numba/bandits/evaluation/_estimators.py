@@ -1,0 +1,362 @@
+"""Estimators of the value of a policy from the rewards of another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..._validation import check_choice, check_integer, check_real
+from .._checks import check_rewards, generator_of, numbers
+from . import _intervals
+from ._intervals import METHODS
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate of the mean reward of a policy.
+
+    Attributes
+    ----------
+    name : str
+        The estimator.
+    value : float
+        The estimate: the mean of ``terms``.
+    terms : ndarray of float64, shape (n,)
+        What each row contributes.
+    weights : ndarray of float64, shape (n,)
+        The importance weight of each row.
+    bounds : tuple of float, or None
+        The least and the largest value that a row could contribute; None if terms are not independent.
+    """
+
+    name: str
+    value: float
+    terms: np.ndarray
+    weights: np.ndarray
+    bounds: tuple[float, float] | None
+    _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators, if it is a ratio of means
+    _offsets: np.ndarray | None = None  # terms whose mean is added to that ratio
+
+    @property
+    def effective_sample_size(self) -> float:
+        """The number of rows of equal weight that would tell as much: ``sum(w)**2 / sum(w**2)``."""
+        squares = float(np.square(self.weights).sum())
+        return float(self.weights.sum()) ** 2 / squares if squares > 0.0 else 0.0
+
+    def interval(
+        self,
+        method: str = "bernstein",
+        *,
+        confidence: float = 0.95,
+        n_resamples: int = 1000,
+        random_state: Any = 0,
+    ) -> tuple[float, float]:
+        """Return a confidence interval of the value.
+
+        Parameters
+        ----------
+        method : {"bernstein", "chernoff", "bootstrap", "normal"}, default "bernstein"
+            - "bernstein": the empirical Bernstein bound, which holds for any number of rows and is narrow where terms
+              vary little.
+            - "chernoff": the relative-entropy Chernoff bound, which holds for any number of rows and is narrow where
+              the value is close to a bound. Strehl et al. (2010) use it on [0, 1 / tau].
+            - "bootstrap": percentiles over resampled rows, right for many rows.
+            - "normal": the central limit theorem, right for many rows.
+        confidence : float, default 0.95
+            Probability with which the interval should hold the value.
+        n_resamples : int, default 1000
+            Of the bootstrap.
+        random_state : int or numpy.random.SeedSequence, default 0
+            Seed of the bootstrap.
+
+        Returns
+        -------
+        low, high : float
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used, there are fewer than two rows, or the bound does not hold for this estimator.
+        """
+        check_choice("method", method, METHODS)
+        confidence = check_real("confidence", confidence, 0.0, 1.0, above=True)
+        n_resamples = check_integer("n_resamples", n_resamples, 1)
+        if self.terms.size < 2:
+            raise ValueError("an interval needs at least two rows")
+        if method == "bootstrap":
+            rng = generator_of(random_state, "bootstrap")
+            offsets = np.zeros(self.terms.size) if self._offsets is None else self._offsets
+            above, below = (self.terms, np.ones(self.terms.size)) if self._parts is None else self._parts
+            return _intervals.bootstrap(offsets, above, below, confidence, n_resamples, rng)
+        if method == "normal":
+            return _intervals.normal(self._linearized(), confidence)
+        if self.bounds is None:
+            raise ValueError(f'the {method} bound does not hold for {self.name}: use method="bootstrap"')
+        bound = _intervals.bernstein if method == "bernstein" else _intervals.chernoff
+        return bound(self.terms, *self.bounds, confidence)
+
+    def _linearized(self) -> np.ndarray:
+        """Return independent terms whose mean varies like the estimate in first order."""
+        if self._parts is None:
+            return self.terms
+        above, below = self._parts
+        scale = below.mean() or 1.0
+        ratio = above.mean() / scale
+        result: np.ndarray = (0.0 if self._offsets is None else self._offsets) + ratio + (above - ratio * below) / scale
+        return result
+
+
+def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.ndarray:
+    """Return ``target / max(propensities, tau)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If these are not probabilities, of equal number; or if a propensity is 0 and ``tau`` is 0 too.
+    """
+    tau = check_real("tau", tau, 0.0, 1.0)
+    propensities, target = numbers("propensities", propensities, 1), numbers("target", target, 1)
+    if target.size != propensities.size or target.size == 0:
+        raise ValueError(f"propensities and target must be as many, not {propensities.size} and {target.size}")
+    for name, array in (("propensities", propensities), ("target", target)):
+        if not np.all((array >= 0.0) & (array <= 1.0 + 1e-9)):
+            raise ValueError(f"{name} must be between 0 and 1")
+    propensities = np.maximum(propensities, tau)
+    if not np.all(propensities > 0.0):
+        row = int(np.argmin(propensities))
+        raise ValueError(f"propensities must be above 0, but that of row {row} is 0: set tau to a value above 0")
+    weights: np.ndarray = target / propensities
+    return weights
+
+
+def inverse_propensity(
+    rewards: Any, propensities: Any, target: Any, *, tau: float = 0.0, reward_range: tuple[float, float] = (0.0, 1.0)
+) -> Estimate:
+    """Return the inverse propensity score, with ``tau`` the clipped one of Strehl et al. (2010), equation 2.
+
+    Parameters
+    ----------
+    rewards : array-like, shape (n,)
+        The rewards logged.
+    propensities : array-like, shape (n,)
+        The probabilities with which the logged actions were chosen, or estimates of them.
+    target : array-like, shape (n,)
+        The probabilities with which the policy to evaluate would have chosen them.
+    tau : float in [0, 1], default 0.0
+        Least propensity: smaller ones count as this. It bounds the variance; the value is underestimated if rewards are
+        not negative.
+    reward_range : tuple of float, default (0.0, 1.0)
+        The least and the largest possible reward, for intervals.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+    """
+    weights = importance_weights(propensities, target, tau)
+    rewards = check_rewards(rewards, weights.size)
+    low, high = _checked_range(reward_range, rewards)
+    largest = _largest_weight(propensities, tau)
+    terms = weights * rewards
+    return _estimate("inverse propensity", terms, weights, (min(low * largest, 0.0), max(high * largest, 0.0)))
+
+
+def self_normalized(rewards: Any, propensities: Any, target: Any, *, tau: float = 0.0) -> Estimate:
+    """Return the self-normalised inverse propensity score. It is 0 if no row has a weight.
+
+    Parameters
+    ----------
+    rewards, propensities, target, tau
+        As of :func:`inverse_propensity`.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+    """
+    weights = importance_weights(propensities, target, tau)
+    above = weights * check_rewards(rewards, weights.size)
+    terms = above / (weights.mean() or 1.0)
+    return Estimate("self-normalised", float(terms.mean()), terms, weights, None, (above, weights))
+
+
+def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] = (0.0, 1.0)) -> Estimate:
+    """Return the mean of what a model of the rewards expects of the policy.
+
+    Parameters
+    ----------
+    expected_of_target : array-like, shape (n,)
+        The reward expected in each row: the sum over actions of the policy's probability times the expected reward.
+    reward_range : tuple of float, default (0.0, 1.0)
+        The least and the largest possible reward, for intervals. These say nothing of the error of the model.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+    """
+    terms = numbers("expected_of_target", expected_of_target, 1)
+    if terms.size == 0:
+        raise ValueError("expected_of_target must have at least one entry")
+    low, high = _checked_range(reward_range, np.empty(0))
+    bounds = (min(low, float(terms.min())), max(high, float(terms.max())))
+    return _estimate("direct method", terms, np.ones(terms.size), bounds)
+
+
+def doubly_robust(
+    rewards: Any,
+    propensities: Any,
+    target: Any,
+    expected: Any,
+    expected_of_target: Any,
+    *,
+    tau: float = 0.0,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+) -> Estimate:
+    """Return the doubly robust estimate: right if the propensities or the model of the rewards are.
+
+    Parameters
+    ----------
+    rewards, propensities, target, tau, reward_range
+        As of :func:`inverse_propensity`.
+    expected : array-like, shape (n,)
+        The reward that a model expects of each logged action.
+    expected_of_target : array-like, shape (n,)
+        The reward that it expects of the policy in each row.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+    """
+    rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
+    bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, tau))
+    return _estimate("doubly robust", base + weights * errors, weights, bounds)
+
+
+def self_normalized_doubly_robust(
+    rewards: Any, propensities: Any, target: Any, expected: Any, expected_of_target: Any, *, tau: float = 0.0
+) -> Estimate:
+    """Return the doubly robust estimate whose weights are divided by their mean.
+
+    Parameters
+    ----------
+    rewards, propensities, target, expected, expected_of_target, tau
+        As of :func:`doubly_robust`.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+    """
+    _, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
+    above = weights * errors
+    terms = base + above / (weights.mean() or 1.0)
+    name = "self-normalised doubly robust"
+    return Estimate(name, float(terms.mean()), terms, weights, None, (above, weights), base)
+
+
+def switch(
+    rewards: Any,
+    propensities: Any,
+    target: Any,
+    expected: Any,
+    expected_of_target: Any,
+    *,
+    threshold: float = 10.0,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+) -> Estimate:
+    """Return the doubly robust estimate that trusts the model alone where weights are above a threshold.
+
+    Parameters
+    ----------
+    rewards, propensities, target, expected, expected_of_target, reward_range
+        As of :func:`doubly_robust`.
+    threshold : float, default 10.0
+        The largest weight that counts.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+    """
+    threshold = check_real("threshold", threshold, 0.0, 1e18)
+    rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, 0.0)
+    weights = np.where(weights <= threshold, weights, 0.0)
+    bounds = _corrected_bounds(reward_range, rewards, errors, base, threshold)
+    return _estimate("switch", base + weights * errors, weights, bounds)
+
+
+def _estimate(name: str, terms: np.ndarray, weights: np.ndarray, bounds: tuple[float, float]) -> Estimate:
+    return Estimate(name, float(terms.mean()), terms, weights, bounds)
+
+
+def _largest_weight(propensities: Any, tau: float) -> float:
+    """Return the largest weight that a row could have had, if its propensity is one of those given."""
+    return 1.0 / max(float(np.min(propensities)), tau)
+
+
+def _corrections(
+    rewards: Any, propensities: Any, target: Any, expected: Any, expected_of_target: Any, tau: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return rewards, weights, the errors of a model on logged actions, and what it expects of the policy."""
+    weights = importance_weights(propensities, target, tau)
+    rewards = check_rewards(rewards, weights.size)
+    model = []
+    for name, values in (("expected", expected), ("expected_of_target", expected_of_target)):
+        array = numbers(name, values, 1)
+        if array.size != weights.size:
+            raise ValueError(f"{name} must be one for each of the {weights.size} rows, not {array.size}")
+        model.append(array)
+    return rewards, weights, rewards - model[0], model[1]
+
+
+def _corrected_bounds(
+    reward_range: tuple[float, float], rewards: np.ndarray, errors: np.ndarray, base: np.ndarray, largest: float
+) -> tuple[float, float]:
+    """Return what rows can contribute, if all rewards and expectations lie in the range or in that of those given."""
+    low, high = _checked_range(reward_range, rewards)
+    expected = rewards - errors
+    low = min(low, float(expected.min()), float(base.min()))
+    high = max(high, float(expected.max()), float(base.max()))
+    return low - largest * (high - low), high + largest * (high - low)
+
+
+def _checked_range(reward_range: Any, rewards: np.ndarray) -> tuple[float, float]:
+    if not isinstance(reward_range, tuple | list) or len(reward_range) != 2:
+        raise TypeError(f"reward_range must be a pair of numbers, not {reward_range!r}")
+    low, high = (check_real("reward_range", value, -1e18, 1e18) for value in reward_range)
+    if not low < high:
+        raise ValueError(f"reward_range must be a lower and a higher number, not {low} and {high}")
+    if rewards.size and not (low <= rewards.min() and rewards.max() <= high):
+        raise ValueError(
+            f"rewards must lie in reward_range, [{low}, {high}], not in [{rewards.min()}, {rewards.max()}]: pass "
+            "reward_range"
+        )
+    return low, high

@@ -1,0 +1,242 @@
+"""Logs of decisions: columns of contexts, actions, rewards and propensities."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from ..._validation import check_integer
+from .._checks import (
+    Choices,
+    check_actions,
+    check_choices,
+    check_contexts,
+    check_propensities,
+    check_rewards,
+    numbers,
+)
+
+_SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".csv", ".csv.gz")
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log of decisions, in the order in which they were made.
+
+    Parameters
+    ----------
+    actions : array-like of int, shape (n,)
+        The actions chosen.
+    rewards : array-like, shape (n,)
+        Their rewards.
+    contexts : array-like or sparse matrix, shape (n, n_features), optional
+        The contexts.
+    propensities : array-like, shape (n,), optional
+        The probabilities with which the actions were chosen.
+    allowed : array-like, optional
+        The actions that were allowed, as ``act`` takes them: for all rows or for each. By default all actions that
+        occur.
+    times : array-like, shape (n,), optional
+        When the decisions were made; they must not decrease.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a column cannot be used, columns have different lengths, or an action was not allowed.
+    """
+
+    actions: Any
+    rewards: Any
+    contexts: Any = None
+    propensities: Any = None
+    allowed: Any = None
+    times: Any = None
+
+    def __post_init__(self) -> None:
+        actions = check_actions(self.actions)
+        n = actions.size
+        columns: dict[str, Any] = {"actions": actions, "rewards": check_rewards(self.rewards, n)}
+        if self.contexts is not None:
+            columns["contexts"] = check_contexts(self.contexts, None)
+            if columns["contexts"].shape[0] != n:
+                raise ValueError(f"contexts must be one for each of the {n} rows, not {columns['contexts'].shape[0]}")
+        if self.propensities is not None:
+            columns["propensities"] = check_propensities(self.propensities, n)
+        if self.times is not None:
+            columns["times"] = numbers("times", self.times, 1)
+            if columns["times"].size != n or np.any(np.diff(columns["times"]) < 0):
+                raise ValueError(f"times must not decrease, and be one for each of the {n} rows")
+        columns["allowed"] = np.unique(actions) if self.allowed is None else self.allowed
+        for name, column in columns.items():
+            object.__setattr__(self, name, column)
+        choices = self.choices()
+        rows = np.repeat(np.arange(n), np.diff(choices.offsets))
+        found = np.zeros(n, np.bool_)
+        found[rows[choices.actions == actions[rows]]] = True
+        if not np.all(found):
+            row = int(np.argmin(found))
+            raise ValueError(f"allowed must allow the actions chosen, but row {row} does not allow {actions[row]}")
+
+    def __len__(self) -> int:
+        return int(self.actions.size)
+
+    def choices(self) -> Choices:
+        """Return the actions allowed in each row."""
+        return check_choices(self.allowed, len(self))
+
+    def take(self, rows: Any) -> Log:
+        """Return the log of some rows, given by a slice, a mask or their positions.
+
+        Returns
+        -------
+        Log
+        """
+        for_all = not self._is_by_row()
+        parts = {name: getattr(self, name) for name in ("contexts", "propensities", "times")}
+        parts = {name: None if part is None else part[rows] for name, part in parts.items()}
+        if for_all or isinstance(self.allowed, np.ndarray):
+            allowed = self.allowed if for_all else self.allowed[rows]
+        else:
+            allowed = [self.allowed[i] for i in np.arange(len(self))[rows]]
+        return Log(self.actions[rows], self.rewards[rows], allowed=allowed, **parts)
+
+    def allowed_between(self, first: int, stop: int) -> Any:
+        """Return the actions allowed in the rows ``first .. stop``, as ``act`` takes them."""
+        return self.allowed[first:stop] if self._is_by_row() else self.allowed
+
+    def _is_by_row(self) -> bool:
+        """Return whether each row has its own allowed actions."""
+        return np.ndim(self.allowed[0]) == 1
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        action: str = "action",
+        reward: str = "reward",
+        propensity: str | None = None,
+        context: str | Sequence[str] | None = None,
+        allowed: str | None = None,
+        time: str | None = None,
+    ) -> Self:
+        """Return the log in a data frame, of pandas or alike.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            A row for each decision.
+        action, reward : str
+            Names of columns.
+        propensity, time : str, optional
+            Names of columns.
+        context : str or sequence of str, optional
+            The columns of the contexts: several of numbers, or one of lists of numbers.
+        allowed : str, optional
+            A column of lists of actions.
+
+        Returns
+        -------
+        Log
+
+        Raises
+        ------
+        KeyError
+            If there is no such column.
+        TypeError, ValueError
+            If a column cannot be used.
+        """
+        named = [action, reward, propensity, allowed, time, *([context] if isinstance(context, str) else context or [])]
+        for name in named:
+            if name is not None and name not in frame.columns:
+                raise KeyError(f"there is no column {name!r}, but {', '.join(map(repr, frame.columns))}")
+
+        def column(name: str | None) -> Any:
+            return None if name is None else np.asarray(frame[name])
+
+        contexts = None
+        if isinstance(context, str):
+            contexts = np.array([np.asarray(row, np.float64) for row in frame[context]])
+        elif context is not None:
+            contexts = np.column_stack([np.asarray(frame[name], np.float64) for name in context])
+        return cls(
+            actions=column(action),
+            rewards=column(reward),
+            contexts=contexts,
+            propensities=column(propensity),
+            allowed=None if allowed is None else [np.asarray(row) for row in frame[allowed]],
+            times=column(time),
+        )
+
+
+def read_log(path: str | os.PathLike[str], **columns: Any) -> Log:
+    """Return the log in a file.
+
+    Parameters
+    ----------
+    path : path-like
+        A file in Parquet, CSV or JSONL (a JSON object in each line), by its suffix; text may be gzipped.
+    **columns
+        The names of the columns, see :meth:`Log.from_frame`.
+
+    Returns
+    -------
+    Log
+
+    Raises
+    ------
+    ImportError
+        If pandas or pyarrow is missing, of the extra "cli".
+    KeyError, TypeError, ValueError
+        If a column is missing or cannot be used, or the suffix is unknown.
+    OSError
+        If the file cannot be read.
+    """
+    return Log.from_frame(import_module("pandas").concat(list(_frames(path, 1 << 16)), ignore_index=True), **columns)
+
+
+def read_log_in_batches(path: str | os.PathLike[str], batch_size: int = 10_000, **columns: Any) -> Iterator[Log]:
+    """Yield the log in a file in parts, for files larger than memory.
+
+    Pass ``allowed``, or an action that does not occur in a part is not allowed in it.
+
+    Parameters
+    ----------
+    path, **columns
+        As of :func:`read_log`.
+    batch_size : int, default 10,000
+        The most rows of a part.
+
+    Yields
+    ------
+    Log
+
+    Raises
+    ------
+    ImportError, KeyError, TypeError, ValueError, OSError
+        As :func:`read_log` does.
+    """
+    for frame in _frames(path, check_integer("batch_size", batch_size, 1)):
+        yield Log.from_frame(frame, **columns)
+
+
+def _frames(path: str | os.PathLike[str], n_rows: int) -> Iterator[Any]:
+    """Yield the rows of a file as data frames."""
+    name = Path(path).name.lower()
+    if not name.endswith(_SUFFIXES):
+        raise ValueError(f"{os.fspath(path)}: the suffix must be one of {', '.join(_SUFFIXES)}")
+    if name.endswith(".parquet"):
+        with import_module("pyarrow.parquet").ParquetFile(path) as file:
+            yield from (batch.to_pandas() for batch in file.iter_batches(n_rows) if batch.num_rows > 0)
+        return
+    pandas = import_module("pandas")
+    read = partial(pandas.read_json, lines=True) if ".jsonl" in name else pandas.read_csv
+    with read(path, chunksize=n_rows) as frames:
+        yield from frames

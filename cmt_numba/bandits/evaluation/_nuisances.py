@@ -1,0 +1,195 @@
+"""What estimators need and a log may not hold: propensities, and a model of the rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..._validation import check_choice, check_integer, check_real
+from .._checks import generator_of
+from .._kernels import Pairs
+from .._models import LinearModels
+from ._logs import Log
+
+METHODS = ("ridge", "logistic", "classifier", "frequency")
+
+
+def estimate_propensities(log: Log, method: str = "ridge", *, regularization: float = 1.0) -> np.ndarray:
+    """Estimate with what probability the actions of a log were chosen.
+
+    Parameters
+    ----------
+    log : Log
+        The log; its propensities are not used.
+    method : {"ridge", "logistic", "classifier", "frequency"}, default "ridge"
+        - "ridge": for each stretch of rows that allow the same actions, and for each action, the ridge regression on
+          contexts of whether it was chosen, as Strehl et al. (2010) do.
+        - "logistic": scikit-learn's logistic regression of the action, by stretch too.
+        - "classifier": the probabilities of :class:`~cmt_numba.CMTClassifier`, for very many actions.
+        - "frequency": how often the action was chosen in its stretch, without regard to contexts.
+    regularization : float, default 1.0
+        The ridge; for "logistic" the inverse of ``C``.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        Estimates in [0, 1]. They may be 0, so use them with ``tau`` above 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used, or the log has no contexts where they are needed.
+    """
+    check_choice("method", method, METHODS)
+    regularization = check_real("regularization", regularization, 0.0, 1e9, above=True)
+    if log.contexts is None and method != "frequency":
+        raise ValueError(f'contexts must be part of the log for method={method!r}: use method="frequency"')
+    propensities = np.empty(len(log))
+    for first, stop in _stretches(log):
+        actions = log.actions[first:stop]
+        X = np.ones((stop - first, 1)) if method == "frequency" else log.contexts[first:stop]
+        if method == "frequency":
+            _, numbers, counts = np.unique(actions, return_inverse=True, return_counts=True)
+            propensities[first:stop] = counts[numbers] / actions.size
+        elif method == "ridge":
+            propensities[first:stop] = _ridge(X, actions, regularization)
+        else:
+            propensities[first:stop] = _by_classifier(X, actions, method, regularization)
+    return np.clip(propensities, 0.0, 1.0)
+
+
+def _stretches(log: Log) -> Iterator[tuple[int, int]]:
+    """Yield spans of rows that allow the same actions."""
+    choices, first = log.choices(), 0
+    if not log._is_by_row():
+        yield 0, len(log)
+        return
+    sets = [np.sort(choices.actions[a:b]) for a, b in zip(choices.offsets[:-1], choices.offsets[1:], strict=True)]
+    for row in range(1, len(log) + 1):
+        if row == len(log) or not np.array_equal(sets[row], sets[first]):
+            yield first, row
+            first = row
+
+
+def _ridge(X: np.ndarray, actions: np.ndarray, regularization: float) -> np.ndarray:
+    """Return the fitted value of the chosen action's indicator in each row, with an intercept."""
+    X = np.column_stack([X, np.ones(X.shape[0])])
+    penalty = np.eye(X.shape[1]) * regularization
+    penalty[-1, -1] = 1e-9  # the intercept is not shrunk
+    chosen, numbers = np.unique(actions, return_inverse=True)
+    sums = np.zeros((chosen.size, X.shape[1]))
+    np.add.at(sums, numbers, X)  # the product of the indicators and the contexts
+    weights = np.linalg.solve(X.T @ X + penalty, sums.T)
+    fitted: np.ndarray = np.einsum("nd,nd->n", X, weights.T[numbers])
+    return fitted
+
+
+def _by_classifier(X: np.ndarray, actions: np.ndarray, method: str, regularization: float) -> np.ndarray:
+    if np.unique(actions).size < 2:
+        return np.ones(actions.size)
+    classifier: Any
+    if method == "logistic":
+        from sklearn.linear_model import LogisticRegression
+
+        classifier = LogisticRegression(C=1.0 / regularization, max_iter=1000)
+    else:
+        from ...estimators import CMTClassifier
+
+        classifier = CMTClassifier(random_state=0)
+    classifier.fit(X, actions)
+    probabilities: np.ndarray = classifier.predict_proba(X)
+    chosen = np.searchsorted(classifier.classes_, actions)
+    result: np.ndarray = probabilities[np.arange(actions.size), chosen]
+    return result
+
+
+def estimate_rewards(
+    log: Log, *, n_folds: int = 2, regularization: float = 1.0, regressor: Any = None, random_state: Any = 0
+) -> np.ndarray:
+    """Estimate the reward of every allowed action in every row of a log, by models of other rows.
+
+    Parameters
+    ----------
+    log : Log
+        The log, with contexts.
+    n_folds : int, default 2
+        The rows are divided at random into so many parts, and each part is predicted by a model of the others. With 1
+        all rows are predicted by a model of themselves.
+    regularization : float, default 1.0
+        Of the default model, the ridge.
+    regressor : scikit-learn regressor, optional
+        Learns the rewards from contexts beside an indicator of the action. By default there is a linear model of each
+        action.
+    random_state : int or numpy.random.SeedSequence, default 0
+        Seed of the division.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        The columns are those of ``log.allowed``, or its mask; 0 where no action is allowed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used, or the log has no contexts.
+    """
+    if log.contexts is None:
+        raise ValueError("contexts must be part of the log to model rewards")
+    regularization = check_real("regularization", regularization, 1e-9, 1e9)
+    n_folds = check_integer("n_folds", n_folds, 1, max(1, len(log)))
+    folds = generator_of(random_state, "folds").permutation(len(log)) % n_folds
+    choices = log.choices()
+    rows = np.repeat(np.arange(len(log)), np.diff(choices.offsets))
+    known, numbers = np.unique(choices.actions, return_inverse=True)
+    chosen = np.searchsorted(known, log.actions)
+    expected = np.zeros(choices.shape)
+    X = np.column_stack([log.contexts, np.ones(len(log))])
+    for fold in range(n_folds):
+        train = np.flatnonzero(folds != fold) if n_folds > 1 else np.arange(len(log))
+        asked = np.flatnonzero(folds[rows] == fold)
+        if regressor is None:
+            found = _linear(X, train, chosen, log.rewards, rows[asked], numbers[asked], known.size, regularization)
+        else:
+            found = _by_regressor(regressor, X, train, chosen, log.rewards, rows[asked], numbers[asked], known.size)
+        expected.reshape(-1)[choices.places[asked]] = found
+    return expected
+
+
+def _linear(
+    X: np.ndarray,
+    train: np.ndarray,
+    chosen: np.ndarray,
+    rewards: np.ndarray,
+    rows: np.ndarray,
+    numbers: np.ndarray,
+    n_actions: int,
+    regularization: float,
+) -> np.ndarray:
+    models = LinearModels(X.shape[1], 0, regularization)
+    models.reserve(n_actions)
+    models.learn(Pairs(X, train, chosen[train], np.empty((train.size, 0))), rewards[train])
+    return models.estimate(Pairs(X, rows, numbers, np.empty((rows.size, 0)))).means
+
+
+def _by_regressor(
+    regressor: Any,
+    X: np.ndarray,
+    train: np.ndarray,
+    chosen: np.ndarray,
+    rewards: np.ndarray,
+    rows: np.ndarray,
+    numbers: np.ndarray,
+    n_actions: int,
+) -> np.ndarray:
+    import scipy.sparse
+    from sklearn.base import clone
+
+    def features(of: np.ndarray, actions: np.ndarray) -> Any:
+        indicators = scipy.sparse.csr_array((np.ones(of.size), (np.arange(of.size), actions)), (of.size, n_actions))
+        return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(X[of]), indicators]))
+
+    fitted = clone(regressor).fit(features(train, chosen[train]), rewards[train])
+    found: np.ndarray = np.asarray(fitted.predict(features(rows, numbers)), np.float64)
+    return found

@@ -1,0 +1,105 @@
+"""The replay evaluator (Li et al., 2010, Algorithm 3): policies that learn while they are evaluated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..._validation import check_integer
+from .._checks import generator_of
+from ._estimators import Estimate
+from ._logs import Log
+
+_FARTHEST = 256  # rows asked for at a time
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a policy earned in the rows of a log in which it chose as the log did.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (m,)
+        These rows.
+    rewards : ndarray of float64, shape (m,)
+        Their rewards.
+    n_seen : int
+        Rows of the log that it went through.
+    """
+
+    rows: np.ndarray
+    rewards: np.ndarray
+    n_seen: int
+
+    @property
+    def value(self) -> float:
+        """The mean reward; NaN if no row was used."""
+        return float(self.rewards.mean()) if self.rewards.size else float("nan")
+
+    def estimate(self, reward_range: tuple[float, float] = (0.0, 1.0)) -> Estimate:
+        """Return the mean reward with its intervals, which hold for a policy that does not learn."""
+        if self.rewards.size == 0:
+            raise ValueError("the policy never chose as the log did: no row was used")
+        ones = np.ones(self.rewards.size)
+        return Estimate("replay", self.value, self.rewards, ones, (float(reward_range[0]), float(reward_range[1])))
+
+
+def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None = None, random_state: Any = 0) -> Replay:
+    """Let a policy choose in the contexts of a log, and keep the rows in which it chooses as the log did.
+
+    If actions were logged uniformly at random, the rows kept are distributed as if the policy had chosen in the world
+    (Li et al., 2010, Algorithm 3). If the log has propensities that differ, a row is dropped at random so that all
+    actions are kept equally often: it stays with the smallest propensity of the log divided by its own.
+
+    Parameters
+    ----------
+    policy : object
+        With ``act(contexts, actions)`` and ``learn(contexts, actions, rewards, propensities)``, as the policies of
+        :mod:`cmt_numba.bandits` have them. It is changed: evaluate a new one, or a copy.
+    log : Log
+        The log. Without propensities its actions must have been uniform over those allowed.
+    learn : bool, default True
+        Whether the policy learns from the rows kept.
+    n_rewards : int, optional
+        Stop after so many rows kept.
+    random_state : int or numpy.random.SeedSequence, default 0
+        Seed, for which rows are dropped.
+
+    Returns
+    -------
+    Replay
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+    """
+    wanted = len(log) if n_rewards is None else check_integer("n_rewards", n_rewards, 1)
+    usable = _usable(log, generator_of(random_state, "replay"))
+    kept: list[int] = []
+    contexts = np.ones((len(log), 1)) if log.contexts is None else log.contexts
+    first, ahead = 0, 1
+    while first < len(log) and len(kept) < wanted:
+        stop = min(first + ahead, len(log))
+        actions, propensities = policy.act(contexts[first:stop], log.allowed_between(first, stop))
+        same = np.flatnonzero((actions == log.actions[first:stop]) & usable[first:stop])
+        same = same[: 1 if learn else wanted - len(kept)]  # a policy that has learned is another one
+        kept.extend(int(i) for i in first + same)
+        if learn and same.size:
+            row = slice(kept[-1], kept[-1] + 1)
+            policy.learn(contexts[row], log.actions[row], log.rewards[row], propensities[same])
+            stop = kept[-1] + 1
+        first = stop
+        ahead = _FARTHEST if not learn else min(_FARTHEST, max(1, first // max(1, len(kept))))
+    rows = np.array(kept, np.int64)
+    return Replay(rows, log.rewards[rows], first)
+
+
+def _usable(log: Log, rng: np.random.Generator) -> np.ndarray:
+    """Return which rows may be kept, so that all actions are as frequent as if they had been logged uniformly."""
+    if log.propensities is None or np.ptp(log.propensities) <= 1e-12:
+        return np.ones(len(log), np.bool_)
+    usable: np.ndarray = rng.random(len(log)) * log.propensities < log.propensities.min()
+    return usable
