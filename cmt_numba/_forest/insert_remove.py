@@ -94,7 +94,7 @@ def _split(parameters, trees, routers, keys, t, leaf, work):
         return LEAVES_FULL
     size = np.int64(trees.leaves[t, leaf]["size"])
     if keys.sparse:
-        n_cells = 0
+        n_cells = np.int64(0)
         for i in range(size):
             x = key_of(keys, np.int64(trees.members[t, leaf, i]))
             n_cells += x.b - x.a
@@ -152,7 +152,7 @@ def _sides_of_members(trees, routers, keys, t, node, leaf):
     """Return how many of a leaf's memories the router of ``node`` sends right, and the lowest and highest margin."""
     n_right = 0
     lowest, highest = np.float32(np.inf), np.float32(-np.inf)
-    for i in range(trees.leaves[t, leaf]["size"]):
+    for i in range(np.int64(trees.leaves[t, leaf]["size"])):
         margin = _member_margin(trees, routers, keys, t, node, leaf, i)
         n_right += margin > 0.0
         lowest, highest = min(lowest, margin), max(highest, margin)
