@@ -273,7 +273,11 @@ def finish_step(parameters, trees, routers, keys, t, work):
 
 @kernel
 def insert_slots(parameters, trees, routers, keys, t, stop):
-    """INSERT the memories up to slot ``stop`` into tree ``t``, each followed by the reroutes due."""
+    """INSERT the memories up to slot ``stop`` into tree ``t``, each followed by the reroutes due.
+
+    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone. Returns DONE, or what is
+    full; it can then be called again.
+    """
     parameters = by_reference(parameters)
     trees = by_reference(trees)
     routers = by_reference(routers)
@@ -301,7 +305,10 @@ def reroute_tree(parameters: Any, trees: Any, routers: Any, keys: Any, t: int, a
 
 @kernel
 def undo_move(trees, t):
-    """Give up the step under way: put a rerouted memory back where it was, forget one that was being inserted."""
+    """Give up the step under way: put a rerouted memory back where it was, forget one that was being inserted.
+
+    Writes ``trees``, of tree ``t`` alone.
+    """
     trees = by_reference(trees)
     counters = trees.counters
     counters[t, REROUTES_LEFT] = 0
@@ -345,7 +352,10 @@ def _remove_slot(trees, routers, keys, t, slot, last):
 
 @kernel
 def remove_slots_from(trees, routers, keys, t, first):
-    """REMOVE the memories in slots ``first`` and above from tree ``t`` alone, keeping their keys."""
+    """REMOVE the memories in slots ``first`` and above from tree ``t`` alone, keeping their keys.
+
+    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone.
+    """
     trees = by_reference(trees)
     routers = by_reference(routers)
     keys = by_reference(keys)
@@ -356,7 +366,10 @@ def remove_slots_from(trees, routers, keys, t, first):
 
 @kernel
 def remove_ids(trees, routers, keys, codes, recency, ids):
-    """REMOVE memories from every tree, from the key store and from the order in which they were returned."""
+    """REMOVE memories from every tree, from the key store and from the order in which they were returned.
+
+    Writes everything but ``ids``.
+    """
     trees = by_reference(trees)
     routers = by_reference(routers)
     keys = by_reference(keys)

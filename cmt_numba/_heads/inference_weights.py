@@ -81,7 +81,10 @@ def no_digest() -> Digest:
 
 @kernel
 def list_cells(models, digest):
-    """Fill in the digest of sparse models."""
+    """Fill in the digest of sparse models.
+
+    Writes the features and weights of ``digest``.
+    """
     models = by_reference(models)
     table = models.table
     for label in range(digest.offsets.size - 1):

@@ -264,7 +264,10 @@ def score_common(head, x, scores):
 
 @kernel
 def copy_labels(target, source, shares):
-    """Copy all labels' scorers but for weights below a label's share of its largest."""
+    """Copy all labels' scorers but for weights below a label's share of its largest.
+
+    Reads ``source``; writes the models of ``target``, which must have room.
+    """
     target = by_reference(target)
     source = by_reference(source)
     for label in range(source.counters[0, NODES_END]):
@@ -293,6 +296,7 @@ def start_labels(models, sums, rows, lengths, first):
 
     ``sums`` says whether they keep the sums of their examples. Returns DONE, or TABLES_FULL; it can then be called
     again.
+    Writes the models.
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
@@ -334,6 +338,7 @@ def move_means(models, rows, labels, at):
     """Count the rows in the means of their labels, going on from row ``at[0]``, which it moves on.
 
     Returns DONE, or TABLES_FULL; it can then be called again.
+    Writes the models.
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
@@ -348,7 +353,10 @@ def move_means(models, rows, labels, at):
 
 @kernel
 def forget_labels(models, first):
-    """Let the scorers of the labels from ``first`` on answer 0 everywhere."""
+    """Let the scorers of the labels from ``first`` on answer 0 everywhere.
+
+    Writes the models.
+    """
     models = by_reference(models)
     for label in range(first, models.counters[0, NODES_END]):
         reset_weights(models, ONLY_TREE, label)
