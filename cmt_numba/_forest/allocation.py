@@ -109,7 +109,10 @@ def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
 
 @kernel
 def fill_slot_table(table, ids):
-    """Enter slots ``0 ..`` under their ids into an empty table."""
+    """Enter slots ``0 ..`` under their ids into an empty table.
+
+    Writes ``table``, which must have room.
+    """
     for slot in range(ids.size):
         enter_slot(table, ids[slot], slot)
 
@@ -135,7 +138,10 @@ def with_cells(keys: Keys, slots: np.ndarray, size: int) -> Keys:
 
 @kernel
 def copy_cells(target, source, slots):
-    """Copy sparse keys one behind the other."""
+    """Copy sparse keys one behind the other.
+
+    Reads ``source``; writes the cells and spans of ``target``, which must have room.
+    """
     end = 0
     for slot in range(slots.size):
         target.spans[slot, 0] = end
@@ -232,7 +238,10 @@ def with_tables(state: Any, size: int) -> Any:
 
 @kernel
 def copy_tables(models, source):
-    """Move tables from ``source`` into the models' own array, one behind the other."""
+    """Move tables from ``source`` into the models' own array, one behind the other.
+
+    Reads ``source``; writes the table, the nodes and the counters of ``models``, which must have room.
+    """
     models = by_reference(models)
     for t in range(models.counters.shape[0]):
         end = np.int64(0)

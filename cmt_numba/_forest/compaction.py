@@ -61,7 +61,10 @@ def list_in_order(trees, t, order, starts):
 
 @kernel
 def rename_members(trees, members, new_slot):
-    """Call the members of all leaves by their new slots."""
+    """Call the members of all leaves by their new slots.
+
+    Reads ``trees`` and ``new_slot``; writes ``members``.
+    """
     trees = by_reference(trees)
     for t in range(trees.counters.shape[0]):
         for leaf in range(trees.counters[t, LEAVES_END]):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, inner, inner_merged, kernel
+from .._jit import by_reference, inner, kernel
 from .key_store import prefetch_key
 from .leaf_scan import answer, new_best, offer_memory
 from .rows import row_of
@@ -73,7 +73,7 @@ def _leads_anywhere(restriction, t, place):
     return restriction.nodes[t, place] if place >= 0 else restriction.leaves[t, ~place]
 
 
-@inner_merged
+@inner
 def take_only_way(trees, frontier, restriction):
     """Go on from the node at hand without asking its router if all that comes into question is on one side."""
     if restriction.slots.size == 0:
@@ -92,7 +92,7 @@ def take_only_way(trees, frontier, restriction):
     return False
 
 
-@inner_merged
+@inner
 def leave_out_others(restriction, best):
     """Leave out those memories of a leaf that do not come into question."""
     if restriction.slots.size == 0:

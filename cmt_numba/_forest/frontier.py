@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_allocating, inner_merged, prefetch
+from .._jit import empty, inner, inner_allocating, prefetch
 from .linear_model import margin_of, prefetch_weights
 from .state import LEFT, NODES_END, NONE, RIGHT, ROOT
 from .topology import child_of
@@ -74,7 +74,7 @@ def _put(frontier, i, cost, tree, place):
 @inner
 def _move(frontier, source, target):
     entry = frontier.heap[source]
-    _put(frontier, target, entry["cost"], entry["tree"], entry["place"])
+    _put(frontier, target, entry["cost"], np.int64(entry["tree"]), np.int64(entry["place"]))
 
 
 @inner
@@ -126,7 +126,7 @@ def _take_cheapest(frontier):
     _go_to_top(frontier)
     frontier.here[0]["end"] -= 1
     last = frontier.heap[frontier.here[0]["end"]]
-    _replace_top(frontier, last["cost"], last["tree"], last["place"])
+    _replace_top(frontier, last["cost"], np.int64(last["tree"]), np.int64(last["place"]))
 
 
 @inner
@@ -147,7 +147,7 @@ def begin_search(frontier):
     here["n_reached"] = 0
 
 
-@inner_merged
+@inner
 def begin_path(trees, frontier, n_leaves, patience, unfinished):
     """Begin the path to the leaf that is the most promising of those not yet reached; False after ``n_leaves``.
 
@@ -184,10 +184,10 @@ def _merge_heaps(frontier):
     here["end"] = 0
     for i in range(end):
         entry = frontier.heap[i]
-        _push(frontier, entry["cost"], entry["tree"], entry["place"])
+        _push(frontier, entry["cost"], np.int64(entry["tree"]), np.int64(entry["place"]))
 
 
-@inner_merged
+@inner
 def pass_router(trees, routers, frontier, x):
     """Let the router of the place at hand, which is no leaf, send a row on.
 
@@ -225,7 +225,7 @@ def prefetch_router(routers, frontier, x):
     prefetch_weights(routers, frontier.here[0]["tree"], frontier.here[0]["place"], x)
 
 
-@inner_merged
+@inner
 def reach_next(trees, routers, frontier, x, n_leaves, patience):
     """Return the tree and the leaf that are the most promising of those not yet reached; NONE after ``n_leaves``."""
     if not begin_path(trees, frontier, n_leaves, patience, False):

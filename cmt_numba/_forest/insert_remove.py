@@ -94,7 +94,7 @@ def _split(parameters, trees, routers, keys, t, leaf, work):
         return LEAVES_FULL
     size = np.int64(trees.leaves[t, leaf]["size"])
     if keys.sparse:
-        n_cells = 0
+        n_cells = np.int64(0)
         for i in range(size):
             x = key_of(keys, np.int64(trees.members[t, leaf, i]))
             n_cells += x.b - x.a
@@ -152,7 +152,7 @@ def _sides_of_members(trees, routers, keys, t, node, leaf):
     """Return how many of a leaf's memories the router of ``node`` sends right, and the lowest and highest margin."""
     n_right = 0
     lowest, highest = np.float32(np.inf), np.float32(-np.inf)
-    for i in range(trees.leaves[t, leaf]["size"]):
+    for i in range(np.int64(trees.leaves[t, leaf]["size"])):
         margin = _member_margin(trees, routers, keys, t, node, leaf, i)
         n_right += margin > 0.0
         lowest, highest = min(lowest, margin), max(highest, margin)
@@ -273,7 +273,11 @@ def finish_step(parameters, trees, routers, keys, t, work):
 
 @kernel
 def insert_slots(parameters, trees, routers, keys, t, stop):
-    """INSERT the memories up to slot ``stop`` into tree ``t``, each followed by the reroutes due."""
+    """INSERT the memories up to slot ``stop`` into tree ``t``, each followed by the reroutes due.
+
+    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone. Returns DONE, or what is
+    full; it can then be called again.
+    """
     parameters = by_reference(parameters)
     trees = by_reference(trees)
     routers = by_reference(routers)
@@ -301,7 +305,10 @@ def reroute_tree(parameters: Any, trees: Any, routers: Any, keys: Any, t: int, a
 
 @kernel
 def undo_move(trees, t):
-    """Give up the step under way: put a rerouted memory back where it was, forget one that was being inserted."""
+    """Give up the step under way: put a rerouted memory back where it was, forget one that was being inserted.
+
+    Writes ``trees``, of tree ``t`` alone.
+    """
     trees = by_reference(trees)
     counters = trees.counters
     counters[t, REROUTES_LEFT] = 0
@@ -345,7 +352,10 @@ def _remove_slot(trees, routers, keys, t, slot, last):
 
 @kernel
 def remove_slots_from(trees, routers, keys, t, first):
-    """REMOVE the memories in slots ``first`` and above from tree ``t`` alone, keeping their keys."""
+    """REMOVE the memories in slots ``first`` and above from tree ``t`` alone, keeping their keys.
+
+    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone.
+    """
     trees = by_reference(trees)
     routers = by_reference(routers)
     keys = by_reference(keys)
@@ -356,7 +366,10 @@ def remove_slots_from(trees, routers, keys, t, first):
 
 @kernel
 def remove_ids(trees, routers, keys, codes, recency, ids):
-    """REMOVE memories from every tree, from the key store and from the order in which they were returned."""
+    """REMOVE memories from every tree, from the key store and from the order in which they were returned.
+
+    Writes everything but ``ids``.
+    """
     trees = by_reference(trees)
     routers = by_reference(routers)
     keys = by_reference(keys)

@@ -81,7 +81,10 @@ def _erase_id(keys, memory_id):
 
 @kernel
 def append_keys(keys, rows):
-    """Store unit-length rows in the next slots under the next ids; the caller has made room."""
+    """Store unit-length rows in the next slots under the next ids; the caller has made room.
+
+    Writes the keys.
+    """
     keys = by_reference(keys)
     keys = keys
     for row in range(rows.offsets.size - 1):
@@ -150,7 +153,10 @@ def drop_key(keys, slot):
 
 @kernel
 def drop_keys_from(keys, first):
-    """Forget the keys in slots ``first`` and above, which were the last to come, and their ids."""
+    """Forget the keys in slots ``first`` and above, which were the last to come, and their ids.
+
+    Writes the keys.
+    """
     keys = by_reference(keys)
     while keys.totals[N_MEMORIES] > first:
         drop_key(keys, keys.totals[N_MEMORIES] - 1)

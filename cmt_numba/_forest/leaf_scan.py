@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_allocating, inner_merged, zeros
+from .._jit import empty, inner, inner_allocating, zeros
 from .key_store import prefetch_key, prefetch_span
 from .quantization import coded_score, prefetch_code
 from .rng import mix
@@ -109,7 +109,7 @@ def offer_memory(trees, keys, best, value, slot):
     offer(best, value, mix(mix(trees.streams[0]) ^ np.uint64(keys.ids[slot])), slot)
 
 
-@inner_merged
+@inner
 def meet_members(trees, keys, codes, best, t, leaf):
     """List the memories of a leaf, and ask for their codes or, if keys are sparse, for where the keys are."""
     record = trees.leaves[t, leaf]
@@ -124,7 +124,7 @@ def meet_members(trees, keys, codes, best, t, leaf):
             prefetch_code(codes, slot)
 
 
-@inner_merged
+@inner
 def weigh_members(trees, keys, codes, best, probe, t, leaf):
     """Leave out those memories of the leaf whose codes show that they are not among the best; ask for others' keys."""
     if not keys.sparse:
@@ -136,7 +136,7 @@ def weigh_members(trees, keys, codes, best, probe, t, leaf):
         prefetch_key(keys, best.waiting[i])
 
 
-@inner_merged
+@inner
 def _bound_scores(codes, best, probe, t, packed):
     """Write the most that each memory can score, and to ``floors`` the highest of the least that they score."""
     d = codes.n_features
@@ -162,7 +162,7 @@ def _enter_floor(floors, value):
     floors[i] = value
 
 
-@inner_merged
+@inner
 def _drop_hopeless(best):
     """Leave out the memories that cannot be among the best."""
     last = best.scores.size - 1
@@ -188,7 +188,7 @@ def _is_new(trees, best, slot):
     return True
 
 
-@inner_merged
+@inner
 def score_members(trees, keys, best, probe):
     """Score the memories left of the leaf, and keep the best."""
     last = best.scores.size - 1

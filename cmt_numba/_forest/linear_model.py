@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_allocating, inner_exported, inner_fastmath, inner_merged, prefetch
+from .._jit import empty, inner, inner_allocating, inner_fastmath, inner_merged, prefetch
 from .adagrad import descend
 from .hash_table import hash_feature
 from .rows import dot, squared_length
@@ -35,7 +35,7 @@ def new_workspace(n_cells):
     return Workspace(empty(n_cells, np.int64), empty(n_cells, np.float32))
 
 
-@inner_exported
+@inner
 def dense_start(models, node):
     """Return where a dense router's weights start; its accumulators follow them."""
     return node * 2 * models.n_features
@@ -86,7 +86,7 @@ def prefetch_weights(models, t, node, x):
     elif models.nodes[t, node]["table_bits"] > 0:
         bits, start = np.int64(models.nodes[t, node]["table_bits"]), table_start(models, t, node)
         for i in range(x.a, x.b):
-            prefetch(models.table[t], start + hash_feature(x.indices[i], bits))
+            prefetch(models.table[t], start + hash_feature(np.int64(x.indices[i]), bits))
 
 
 @inner
@@ -114,7 +114,7 @@ def _sparse_margin(models, t, node, x, first, stop):
     margin = np.float32(0.0)
     collided = np.uint64(0)
     for i in range(first, stop):
-        cell = start + hash_feature(x.indices[i], bits)
+        cell = start + hash_feature(np.int64(x.indices[i]), bits)
         feature = table[t, cell]["feature"]
         found = feature == x.indices[i]
         margin += table[t, cell]["weight"] * x.values[i] * np.float32(found)

@@ -93,7 +93,10 @@ def take_out_slot(recency, slot, last):
 
 @kernel
 def put_last(recency, slots):
-    """List slots as the last ones, one after another, wherever they stood before; NONE is passed over."""
+    """List slots as the last ones, one after another, wherever they stood before; NONE is passed over.
+
+    Writes ``recency``.
+    """
     for i in range(slots.size):
         slot = slots[i]
         if slot == NONE:
@@ -107,7 +110,10 @@ def put_last(recency, slots):
 
 @kernel
 def take_out(recency, slots):
-    """Take slots out of the list."""
+    """Take slots out of the list.
+
+    Writes ``recency``.
+    """
     for i in range(slots.size):
         _unlink(recency, slots[i])
 

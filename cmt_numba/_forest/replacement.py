@@ -18,7 +18,10 @@ from .topology import add_to_counts, take_member
 
 @kernel
 def overwrite_keys(trees, keys, codes, slots, rows):
-    """Store unit-length rows as the keys of some slots; the caller has made room."""
+    """Store unit-length rows as the keys of some slots; the caller has made room.
+
+    Writes the keys and the codes, and in ``trees`` which leaves have copies of codes.
+    """
     trees = by_reference(trees)
     keys = by_reference(keys)
     codes = by_reference(codes)
@@ -36,6 +39,8 @@ def reinsert_slots(parameters, trees, routers, keys, t, slots, at, stop):
     """REMOVE and INSERT memories in tree ``t``, from number ``at[t]`` up to ``stop``, and reroute after each.
 
     Moves ``at[t]`` on.
+    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone. Returns DONE, or what is
+    full; it can then be called again.
     """
     parameters = by_reference(parameters)
     trees = by_reference(trees)

@@ -54,5 +54,8 @@ def unit_of(word):
 
 @kernel
 def draw_word(streams, i):
-    """Advance stream ``i`` and return 64 random bits, for callers outside of kernels."""
+    """Advance stream ``i`` and return 64 random bits, for callers outside of kernels.
+
+    Writes entry ``i`` of ``streams``.
+    """
     return next_word(streams, i)

@@ -102,7 +102,10 @@ def rescaled(rows: Rows) -> Rows:
 
 @kernel
 def keep_heaviest(rows, n, values, indices, offsets):
-    """Copy the ``n`` heaviest cells of each sparse row, in their order; return how many cells there are in all."""
+    """Copy the ``n`` heaviest cells of each sparse row, in their order; return how many cells there are in all.
+
+    Writes ``values``, ``indices`` and ``offsets``, which must have room.
+    """
     end = 0
     for row in range(rows.offsets.size - 1):
         a, b = rows.offsets[row], rows.offsets[row + 1]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_allocating, inner_fastmath, inner_merged, zeros
+from .._jit import empty, inner, inner_allocating, inner_fastmath, zeros
 from .adagrad import descend
 from .hash_table import find_feature
 from .key_store import key_of
@@ -77,7 +77,7 @@ def new_probe(rows, first, stop):
     return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
 
 
-@inner_merged
+@inner
 def aim_probe(probe, x):
     """Make ``probe`` ready for a row, always of the same rows."""
     hashed, sparse = probe.features.size > 0, x.indices.size > 0

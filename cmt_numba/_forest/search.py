@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, inner_merged, kernel, zeros
+from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, kernel, zeros
 from .exploration import explores
 from .filtering import leave_out_others, take_only_way
 from .frontier import (
@@ -64,7 +64,7 @@ def _new_lanes(trees, query, k):
     )
 
 
-@inner_merged
+@inner
 def _begin_row(scorer, lanes, lane, rows, row):
     """Let a lane begin with a row."""
     lanes.row[lane] = row
@@ -74,7 +74,7 @@ def _begin_row(scorer, lanes, lane, rows, row):
     lanes.step[lane] = _CHOOSE
 
 
-@inner_merged
+@inner
 def _look_ahead(trees, routers, lanes, lane, frontier, x):
     """Decide what a lane does next at the place that it has come to, and ask for what that will read."""
     prefetch_here(trees, frontier)
@@ -87,7 +87,7 @@ def _look_ahead(trees, routers, lanes, lane, frontier, x):
         lanes.step[lane] = _ROUTE
 
 
-@inner_merged
+@inner
 def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, hits):
     """Take a lane's next step with the row that it has begun with."""
     frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)

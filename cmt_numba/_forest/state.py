@@ -23,6 +23,9 @@ NONE = np.int64(-1)
 LEFT = np.int64(0)
 RIGHT = np.int64(1)
 
+ONLY_TREE = np.int64(0)
+"""The tree of a head, which lays out its labels like the nodes of a forest of one tree."""
+
 MOST_FEATURES = 2**31 - 1
 """Feature indices are int32."""
 

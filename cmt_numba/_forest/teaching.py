@@ -73,7 +73,10 @@ def teach_tree(parameters, trees, routers, t, lesson, at, stop):
 
 @kernel
 def forget_routes(trees, routers, t):
-    """Let all routers of tree ``t`` forget what they have learned, so that they can be taught afresh."""
+    """Let all routers of tree ``t`` forget what they have learned, so that they can be taught afresh.
+
+    Writes ``routers``, of tree ``t`` alone.
+    """
     trees = by_reference(trees)
     routers = by_reference(routers)
     for node in range(trees.counters[t, NODES_END]):

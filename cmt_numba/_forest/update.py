@@ -18,6 +18,8 @@ def update_scorer(parameters, keys, scorer, feedback):
     """Train the scorer on the rewards of each row's memories.
 
     Left out are memories that have gone, and rows that explored an internal node: their rewards are the router's.
+
+    Writes the scorer.
     """
     parameters = by_reference(parameters)
     keys = by_reference(keys)
@@ -81,6 +83,8 @@ def update_tree(parameters, trees, routers, keys, t, feedback, at, stop):
     """UPDATE tree ``t`` with the rows ``at[t] .. stop``: routers where rows explored it, and reroutes after each.
 
     Moves ``at[t]`` on. Records of nodes that have gone are passed over.
+    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone. Returns DONE, or what is
+    full; it can then be called again.
     """
     parameters = by_reference(parameters)
     trees = by_reference(trees)

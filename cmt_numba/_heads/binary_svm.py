@@ -18,7 +18,7 @@ from .._forest.rng import random_below
 from .._forest.rows import Row, Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
 from .._forest.sparse_weights import find_cell, locate_or_insert_cells, request_cells, table_bits
-from .._forest.state import DONE, NONE, TABLES_FULL
+from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
 from .dual_ascent import dual_step
 
@@ -133,7 +133,7 @@ def _load(models, bench, label, n_touched):
     for i in range(n_touched):
         weight = np.float32(0.0)
         if started:
-            cell = find_cell(models, 0, label, bench.features[bench.touched[i]])
+            cell = find_cell(models, ONLY_TREE, label, bench.features[bench.touched[i]])
             if cell >= 0:
                 weight = models.table[0, cell]["weight"]
         bench.weights[bench.touched[i]] = weight
@@ -158,13 +158,13 @@ def _store(models, bench, label, n_touched, share):
         feature = bench.features[local]
         kept = weight != 0.0 and np.abs(weight) >= lightest
         if not kept and started:
-            kept = find_cell(models, 0, label, feature) >= 0
+            kept = find_cell(models, ONLY_TREE, label, feature) >= 0
         if kept:
             bench.touched[n_kept] = feature  # over what has been read
             bench.kept[n_kept] = weight
             n_kept += 1
     row = Row(bench.kept, bench.touched, 0, n_kept)
-    locate_or_insert_cells(models, 0, label, row, bench.cells)
+    locate_or_insert_cells(models, ONLY_TREE, label, row, bench.cells)
     for i in range(n_kept):
         models.table[0, bench.cells[i]]["weight"] = bench.kept[i]
 
@@ -174,7 +174,7 @@ def _request_room(models, label, n_touched):
     """Return DONE if there is room for a weight for every feature of a label's rows, else TABLES_FULL."""
     if not models.sparse:
         return DONE
-    return request_cells(models, 0, 1 << table_bits(models.nodes[0, label]["table_used"] + n_touched))
+    return request_cells(models, ONLY_TREE, 1 << table_bits(models.nodes[0, label]["table_used"] + n_touched))
 
 
 @inner

@@ -72,7 +72,10 @@ def with_room_for_examples(examples: Examples, rows: Rows, n_labels: int) -> Exa
 
 @kernel
 def append_examples(examples, rows, labels):
-    """Store one more example for each of the rows, for which there is room, and list them by their labels."""
+    """Store one more example for each of the rows, for which there is room, and list them by their labels.
+
+    Writes ``examples``.
+    """
     first = examples.keys.totals[N_MEMORIES]
     append_keys(examples.keys, rows)
     for i in range(labels.size):

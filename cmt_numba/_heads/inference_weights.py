@@ -11,7 +11,7 @@ import scipy.sparse
 
 from .._forest.scorer import gathered_dot
 from .._forest.sparse_weights import table_start
-from .._forest.state import NONE
+from .._forest.state import NONE, ONLY_TREE
 from .._forest.structures import kind_of
 from .._jit import by_reference, inner, inner_fastmath, kernel
 
@@ -81,13 +81,16 @@ def no_digest() -> Digest:
 
 @kernel
 def list_cells(models, digest):
-    """Fill in the digest of sparse models."""
+    """Fill in the digest of sparse models.
+
+    Writes the features and weights of ``digest``.
+    """
     models = by_reference(models)
     table = models.table
     for label in range(digest.offsets.size - 1):
         end = digest.offsets[label]
         if models.nodes[0, label]["table_bits"] > 0:
-            start = table_start(models, 0, label)
+            start = table_start(models, ONLY_TREE, label)
             for cell in range(start, start + (1 << np.int64(models.nodes[0, label]["table_bits"]))):
                 if table[0, cell]["feature"] != NONE:
                     digest.features[end] = table[0, cell]["feature"]

@@ -14,7 +14,7 @@ import scipy.sparse
 
 from .._forest.state import NONE
 from .._forest.structures import kind_of
-from .._jit import inner, inner_merged
+from .._jit import inner
 
 _MOST_LISTS = 32  # that a row goes through
 
@@ -51,7 +51,7 @@ def list_by_feature(offsets: np.ndarray, features: np.ndarray, weights: np.ndarr
     return Postings(ranked.indptr.astype(np.int64), labels[kept], weights[kept], n_labels)
 
 
-@inner_merged
+@inner
 def _set_priorities(postings, priorities, x):
     """Let heavy cells come before light ones, and short lists before long ones."""
     for i in range(x.b - x.a):
@@ -62,7 +62,7 @@ def _set_priorities(postings, priorities, x):
         priorities[i] = value * value / np.float32(length) if fits else np.float32(0.0)
 
 
-@inner_merged
+@inner
 def _next_list(priorities, n_cells):
     """Return the cell whose list comes next, NONE after the last one."""
     next_cell, highest = NONE, np.float32(0.0)
@@ -91,7 +91,7 @@ def _go_through(postings, entry, end, value, sums, labels, n_found):
     return n_found
 
 
-@inner_merged
+@inner
 def meet_labels(postings, priorities, x, sums, labels, n_found):
     """Append the labels that row ``x`` meets to the ``n_found`` there are, until ``labels`` is full.
 
@@ -127,7 +127,7 @@ def _sift_down(heap, sums, i):
     heap[i] = label
 
 
-@inner_merged
+@inner
 def keep_best_labels(labels, sums, n_kept):
     """Keep the labels of the greatest sums, put them first, and return how many they are."""
     if labels.size <= n_kept:
@@ -140,5 +140,5 @@ def keep_best_labels(labels, sums, n_kept):
         if sums[label] > sums[heap[0]]:
             labels[i] = heap[0]
             heap[0] = label
-            _sift_down(heap, sums, 0)
+            _sift_down(heap, sums, np.int64(0))
     return n_kept

@@ -17,7 +17,6 @@ from .._forest.linear_model import (
     add_row,
     add_sum,
     add_to_sum,
-    dense_start,
     locate_or_insert,
     located_sum,
     margin_of,
@@ -36,6 +35,7 @@ from .._forest.state import (
     NODE,
     NODES_END,
     NONE,
+    ONLY_TREE,
     TABLES_END,
     TABLES_FULL,
     WEIGHT_CELL,
@@ -44,7 +44,7 @@ from .._forest.state import (
     linear_models,
 )
 from .._forest.structures import kind_of
-from .._jit import by_reference, inner, inner_merged, kernel
+from .._jit import by_reference, inner, kernel
 from .inference_weights import (
     Common,
     Digest,
@@ -204,7 +204,7 @@ def with_digest(head: Head) -> Head:
     """Return a head with a digest, which holds until it learns again."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
-        weights = head.routers.weights[0, : dense_start(head.models, n_labels)].reshape(n_labels, 2 * d)
+        weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
         return head._replace(digest=digest_of(weights[:, :d]))
     digest = new_digest(head.nodes[0, :n_labels]["table_used"])
     list_cells(head.models, digest)
@@ -236,15 +236,15 @@ def score_label(head, label, probe, x):
     """Return what the head says of a label for row ``x``, at which ``probe`` has been aimed."""
     digest = head.digest
     if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
-        return probed_margin(head.models, 0, label, probe, x)
+        return probed_margin(head.models, ONLY_TREE, label, probe, x)
     if digest.features.size > 0:
         n_cells = digest.offsets[label + 1] - digest.offsets[label]
         if n_cells > _CELLS_IN_A_LOOKUP * (x.b - x.a):
-            return margin_of(head.models, 0, label, x)
+            return margin_of(head.models, ONLY_TREE, label, x)
     return head.models.nodes[0, label]["bias"] + digested_margin(digest, label, probe)
 
 
-@inner_merged
+@inner
 def score_common(head, x, scores):
     """Write what the head says of the common labels for row ``x``, if this can be said of all at once.
 
@@ -264,25 +264,28 @@ def score_common(head, x, scores):
 
 @kernel
 def copy_labels(target, source, shares):
-    """Copy all labels' scorers but for weights below a label's share of its largest."""
+    """Copy all labels' scorers but for weights below a label's share of its largest.
+
+    Reads ``source``; writes the models of ``target``, which must have room.
+    """
     target = by_reference(target)
     source = by_reference(source)
     for label in range(source.counters[0, NODES_END]):
         if source.nodes[0, label]["table_bits"] > 0:
-            copy_heavy_cells(target, source, 0, label, shares[label])
+            copy_heavy_cells(target, source, ONLY_TREE, label, shares[label])
 
 
 @inner
 def _start_label(models, sums, rows, lengths, row, label, work):
     x = row_of(rows, row)
-    reset_model(models, 0, label)
+    reset_model(models, ONLY_TREE, label)
     models.nodes[0, label]["table_bits"] = 0  # whatever an attempt that was given up has left there
     models.nodes[0, label]["table_used"] = 0
-    if locate_or_insert(models, 0, label, x, work) != DONE:
+    if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
         return TABLES_FULL
-    add_row(models, 0, label, x, work, 1.0)
+    add_row(models, ONLY_TREE, label, x, work, np.float32(1.0))
     if sums:
-        add_to_sum(models, 0, label, x, work, lengths[row])
+        add_to_sum(models, ONLY_TREE, label, x, work, lengths[row])
         models.nodes[0, label]["bias_square"] = lengths[row] * lengths[row]
     return DONE
 
@@ -293,6 +296,7 @@ def start_labels(models, sums, rows, lengths, first):
 
     ``sums`` says whether they keep the sums of their examples. Returns DONE, or TABLES_FULL; it can then be called
     again.
+    Writes the models.
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
@@ -313,18 +317,18 @@ def _move_mean(models, rows, row, label, work):
     TABLES_FULL, with nothing changed, if there is no room for the features of the row.
     """
     x = row_of(rows, row)
-    if locate_or_insert(models, 0, label, x, work) != DONE:
+    if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
         return TABLES_FULL
     old = models.nodes[0, label]["bias_square"]
-    new = old + np.float32(2.0) * located_sum(models, 0, label, x, work) + squared_length(x)
+    new = old + np.float32(2.0) * located_sum(models, ONLY_TREE, label, x, work) + squared_length(x)
     if new > _SHORTEST:
         scale = np.float32(1.0) / np.sqrt(new)
         shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > _SHORTEST else scale
-        add_sum(models, 0, label, shrunk)
-        add_row(models, 0, label, x, work, scale)
+        add_sum(models, ONLY_TREE, label, shrunk)
+        add_row(models, ONLY_TREE, label, x, work, scale)
     elif old > _SHORTEST:
-        add_sum(models, 0, label, np.float32(-1.0) / np.sqrt(old))  # examples that cancel out have no mean
-    add_to_sum(models, 0, label, x, work, np.float32(1.0))
+        add_sum(models, ONLY_TREE, label, np.float32(-1.0) / np.sqrt(old))  # examples that cancel out have no mean
+    add_to_sum(models, ONLY_TREE, label, x, work, np.float32(1.0))
     models.nodes[0, label]["bias_square"] = max(np.float32(0.0), new)
     return DONE
 
@@ -334,6 +338,7 @@ def move_means(models, rows, labels, at):
     """Count the rows in the means of their labels, going on from row ``at[0]``, which it moves on.
 
     Returns DONE, or TABLES_FULL; it can then be called again.
+    Writes the models.
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
@@ -348,7 +353,10 @@ def move_means(models, rows, labels, at):
 
 @kernel
 def forget_labels(models, first):
-    """Let the scorers of the labels from ``first`` on answer 0 everywhere."""
+    """Let the scorers of the labels from ``first`` on answer 0 everywhere.
+
+    Writes the models.
+    """
     models = by_reference(models)
     for label in range(first, models.counters[0, NODES_END]):
-        reset_weights(models, 0, label)
+        reset_weights(models, ONLY_TREE, label)

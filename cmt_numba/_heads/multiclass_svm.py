@@ -12,8 +12,8 @@ import numpy as np
 from .._forest.linear_model import adagrad_step, add_row, locate_or_insert, new_workspace
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import probed_dot
-from .._forest.state import DONE, NONE, TABLES_FULL
-from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel
+from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
+from .._jit import by_reference, empty, inner, inner_allocating, kernel
 from .candidates import Effort, best_of, new_candidates, place_of, score_candidates, take_candidates
 from .dual_ascent import dual_step
 from .label_scorers import HeadLoss
@@ -77,7 +77,7 @@ def margin_wanted(head: Any) -> float:
 _margin_wanted = inner(margin_wanted)
 
 
-@inner_merged
+@inner
 def _measure_gap(head, candidates, right):
     """Count the gap between a row's right label and its best competitor, if it has one."""
     rival = best_of(candidates, right)
@@ -100,7 +100,7 @@ def _new_slopes(most):
     return empty(most, np.float32)
 
 
-@inner_merged
+@inner
 def _find_slopes(head, candidates, right, slopes):
     """Write the slope of the loss in each candidate's score."""
     loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
@@ -119,7 +119,7 @@ def _find_slopes(head, candidates, right, slopes):
     slopes[right] -= np.float32(1.0)
 
 
-@inner_merged
+@inner
 def _descend(head, candidates, x, right, slopes, work):
     """Take an AdaGrad step for every candidate whose slope counts.
 
@@ -127,13 +127,16 @@ def _descend(head, candidates, x, right, slopes, work):
     """
     _find_slopes(head, candidates, right, slopes)
     for i in range(candidates.n_found[0]):
-        if np.abs(slopes[i]) >= _NEGLIGIBLE and locate_or_insert(head.models, 0, candidates.labels[i], x, work) != DONE:
+        if (
+            np.abs(slopes[i]) >= _NEGLIGIBLE
+            and locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work) != DONE
+        ):
             return TABLES_FULL
     rate = head.learning_rate * _margin_wanted(head) / _STEEPNESS
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
-            locate_or_insert(head.models, 0, candidates.labels[i], x, work)
-            adagrad_step(head.models, 0, candidates.labels[i], x, work, slopes[i], rate, np.inf)
+            locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work)
+            adagrad_step(head.models, ONLY_TREE, candidates.labels[i], x, work, slopes[i], rate, np.inf)
     return DONE
 
 
@@ -180,10 +183,10 @@ def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work
         return DONE, np.float32(0.0)
     for step in range(3):  # first see that there is room for the right one too; a row is located for one at a time
         i = rival if step == 1 else right
-        if locate_or_insert(head.models, 0, candidates.labels[i], x, work) != DONE:
+        if locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work) != DONE:
             return TABLES_FULL, np.float32(0.0)
         if step > 0:
-            add_row(head.models, 0, candidates.labels[i], x, work, -change if i == rival else change)
+            add_row(head.models, ONLY_TREE, candidates.labels[i], x, work, -change if i == rival else change)
     duals.rivals[row, entry] = candidates.labels[rival]
     duals.weights[row, entry] = max(np.float32(0.0), duals.weights[row, entry] + change)
     candidates.scores[right] += change * size
@@ -191,7 +194,7 @@ def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work
     return DONE, change
 
 
-@inner_merged
+@inner
 def _ascend(head, candidates, x, right, row, duals, work):
     """Crammer and Singer's dual, one row at a time: hold the right label apart from its rivals, no more than needed.
 

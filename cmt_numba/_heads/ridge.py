@@ -108,7 +108,10 @@ def are_known(expectation, features):
 
 @kernel
 def enter_features(expectation, features):
-    """Give the next places to features that have none."""
+    """Give the next places to features that have none.
+
+    Writes the features, the table and the number of places, for which there must be room.
+    """
     bits = _bits_of(expectation.table)
     for i in range(features.size):
         place = expectation.n_places[0]
@@ -162,7 +165,10 @@ def expect_rows(expectation, rows, first, stop, expected):
 
 @kernel
 def learn_expectations(expectation, rows, order, targets, duals, regularization):
-    """Train the map once with every row: dual coordinate ascent, whose variables are vectors here."""
+    """Train the map once with every row: dual coordinate ascent, whose variables are vectors here.
+
+    Writes the map and ``duals``.
+    """
     bits = _bits_of(expectation.table)
     change = np.empty(targets.shape[1], np.float32)
     softness = np.float32(regularization)
@@ -181,6 +187,8 @@ def learn_rewards(expectation, rows, pairs, vectors, rewards, regularization):
 
     ``pairs`` names the row of each vector and reward. Each changes the map by what makes its error smaller by the same
     share as one row of examples does.
+
+    Writes the map.
     """
     bits = _bits_of(expectation.table)
     expected = np.empty(vectors.shape[1], np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 from .._forest.frontier import Frontier, begin_search, frontier_at, new_frontiers, reach_next
 from .._forest.rows import Rows, longest_row, row_of
 from .._forest.state import COUNT, NONE
-from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
 from .inverted_index import keep_best_labels, meet_labels
 
 _FOUND = np.float32(-1e30)  # no list makes up for it
@@ -71,7 +71,7 @@ def _new_room(trees, rows):
     return _Room(new_frontiers(trees, 1), empty(longest, np.float32), zeros(trees.counters[0, COUNT], np.float32))
 
 
-@inner_merged
+@inner
 def _reach_labels(trees, routers, room, routed, n_leaves, labels, n_found):
     """Append the labels of the leaves that a row reaches, those of the surest leaves first, until ``labels`` is full.
 

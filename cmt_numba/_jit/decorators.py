@@ -14,9 +14,9 @@ uses them and need no cache entry of their own:
   NaN and infinity keep their meaning.
 - ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
   count: a kernel holds it once, however many places call it.
-- ``inner_merged`` is ``inner`` for what one place of a kernel calls: it becomes part of its caller before that is
-  compiled at all, where one that is inlined is compiled by itself and once more in each function on the way up to the
-  kernel. No kernel may call it itself, because arrays would be counted in it as in the kernel.
+- ``inner_merged`` is ``inner`` for what one place of all kernels calls: it becomes part of its caller before that is
+  compiled at all. What several kernels call is better ``inner``, of which only the inlining is done once more in each.
+  No kernel may call it itself, because arrays would be counted in it as in the kernel.
 - ``inner_exported`` is ``inner`` for the few that Python calls too. Of all others numba is told to leave out the
   wrapper that Python would call, a third of what there is to compile: to call one from Python raises TypeError.
 - ``inner_allocating`` is for what a kernel calls once to make room to work in. It is merged into the kernel too.
