@@ -25,7 +25,7 @@ _LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | None]] = We
 
 
 def scorers_laid_out(forest: LabelForest) -> AllScorers | None:
-    """Return the scorers of all labels for products, or None if they are not ready to be read.
+    """Return the scorers of all labels for products, or None if there are none that are worth a product.
 
     Those of sparse heads are laid out once and kept, beside the estimator and not in it: they are no part of what it
     has learned, and files and copies do without them.
