@@ -111,9 +111,7 @@ def views(n_classes: int, n_each: int, seed: int) -> tuple[np.ndarray, np.ndarra
     return centres[y] + 0.4 * np.random.default_rng(seed).normal(size=(y.size, 12)), y
 
 
-@pytest.mark.parametrize("spread", [False, True])
-def test_sparse_rows_are_scored_by_products(spread: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(products, "_MOST_SPREAD", 10**6 if spread else 1)
+def test_sparse_rows_are_scored_by_products(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(products, "_SPARSE_SCORES_AT_ONCE", 200)
     X = scipy.sparse.random_array((90, 60), density=0.1, random_state=np.random.default_rng(0), format="csr")
     X = (X + 3 * scipy.sparse.csr_array((np.ones(90), (np.arange(90), np.arange(90) % 30)), (90, 60))).tocsr()
@@ -128,6 +126,10 @@ def test_sparse_rows_are_scored_by_products(spread: bool, monkeypatch: pytest.Mo
     searched, found = classifier.set_params(n_probes=10_000, n_candidates=30).top_classes(X, 1)
     np.testing.assert_array_equal(searched[:, 0], predicted)
     np.testing.assert_allclose(found[:, 0], scores[:, 0], rtol=1e-5)
+    monkeypatch.setattr(products, "_MOST_SPREAD", 1)
+    monkeypatch.setattr(products, "_MOST_SPREAD_EACH", 1)
+    assert all_scorers(classifier.head_) is None  # too many zeros
+    monkeypatch.undo()
     classifier.set_params(n_probes=None, n_candidates=None).partial_fit(X[:1], y[:1])  # the layout is out of date
     again = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
@@ -165,12 +167,8 @@ def test_settings_of_the_search_are_respected(sparse: bool):
         )
 
 
-@pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_multilabel_classifier_scores_common_labels_by_products(
-    sparse: bool, spread: bool, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(products, "_MOST_SPREAD", 10**6 if spread else 1)
+def test_a_multilabel_classifier_scores_common_labels_by_products(sparse: bool):
     X, y = views(30, 4, 1)
     X = scipy.sparse.csr_array(X) if sparse else X
     Y = np.eye(30, dtype=int)[y] + np.eye(30, dtype=int)[(y + 1) % 30]

@@ -21,6 +21,7 @@ _SCORES_AT_ONCE = 1 << 22  # of a block, 16 MB: a product of fewer rows spends m
 _SPARSE_SCORES_AT_ONCE = 1 << 18  # of a block of sparse rows, whose products are faster in a cache
 _VALUES_AT_ONCE = 1 << 18  # of rows, or of scorers, that are copied
 _MOST_SPREAD = 1 << 22  # weights of sparse scorers, 16 MB, that are laid out with their zeros
+_MOST_SPREAD_EACH = 8  # the same for each weight that is not zero, if that is more: four times the memory of a digest
 _ROUNDING = 2.0**-22  # of a sum of float32, for each of its terms, on both sides of a comparison
 _SHORTEST, _LONGEST = 1e-12, 1e12  # lengths of rows whose products neither overflow nor vanish
 
@@ -28,20 +29,20 @@ _SHORTEST, _LONGEST = 1e-12, 1e12  # lengths of rows whose products neither over
 class AllScorers(NamedTuple):
     """The scorers of all labels, to be multiplied with rows."""
 
-    weights: Any  # float32 (n_features, n_labels): an array or, of sparse heads, an array or one in CSR form
+    weights: np.ndarray  # float32 (n_features, n_labels)
     biases: np.ndarray | None  # float32 (n_labels,), None if all are 0
     sparse: bool
 
     @property
     def n_labels(self) -> int:
         """How many labels there are."""
-        return int(self.weights.shape[1])
+        return self.weights.shape[1]
 
 
 def all_scorers(head: Head) -> AllScorers | None:
-    """Return the scorers of a head, or None if it is a sparse one without a digest.
+    """Return the scorers of a head: those of a dense one share its memory, of a sparse one the digest is laid out.
 
-    Those of a dense head share its memory.
+    None if there is no digest, or if its weights are so few of all that a product would mostly multiply zeros.
     """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     biases: np.ndarray | None = head.nodes["bias"][0, :n_labels]
@@ -51,11 +52,9 @@ def all_scorers(head: Head) -> AllScorers | None:
         weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[:, :d].T
         return AllScorers(weights, biases, False)
     digest = head.digest
-    if digest.n_labels != n_labels:
+    if digest.n_labels != n_labels or n_labels * d > max(_MOST_SPREAD, _MOST_SPREAD_EACH * digest.weights.size):
         return None
     by_label = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))
-    if n_labels * d > _MOST_SPREAD:
-        return AllScorers(by_label.T.tocsr(), biases, True)
     return AllScorers(np.ascontiguousarray(by_label.toarray().T), biases, True)
 
 
@@ -89,8 +88,7 @@ def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.
     for first in range(0, n_rows, length):
         block = X if length == n_rows else X[first : first + length]
         if scorers.sparse:
-            product = block @ scorers.weights
-            scores = product.toarray() if scipy.sparse.issparse(product) else product
+            scores = block @ scorers.weights
         else:
             scores = np.matmul(block, scorers.weights, out=room[: block.shape[0]])
         if scorers.biases is not None:

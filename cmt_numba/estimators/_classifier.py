@@ -45,9 +45,9 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     with the candidate classes; a linear scorer for each of these decides. Both learn online:
     ``partial_fit`` takes new examples, and new classes, at any time.
 
-    Up to 8,192 classes of dense examples, and 1,024 of sparse ones, are all scored, by matrix products: that errs
-    least, and for batches of rows it is faster than any search. Trees are searched where there are more classes, for
-    neighbors, and whenever ``n_probes`` or ``n_candidates`` is set.
+    Up to 8,192 classes of dense examples, and 1,024 of sparse ones if they have few features, are all scored by matrix
+    products: that errs least, and for batches of rows it is faster than any search. Trees are searched where there are
+    more classes, for neighbors, and whenever ``n_probes`` or ``n_candidates`` is set.
 
     Parameters
     ----------

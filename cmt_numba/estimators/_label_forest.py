@@ -27,13 +27,14 @@ from .._heads.label_scorers import (
     without_digest,
     without_negligible_weights,
 )
+from .._heads.landmarks import Landmarks, best_of_reached, count_reached, top_of_reached
 from .._heads.products import AllScorers, best_of_all, top_of_all, unscaled_rows
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_jobs, check_rows
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import SavableEstimator
 from ._input import checked_matrix
 from ._options import FIT_ONLY, OF_ALL, PASSES
-from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, scorers_laid_out
+from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, landmarks_laid_out, scorers_laid_out
 
 # Labels that are looked at for a row.
 _FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
@@ -234,11 +235,16 @@ class LabelForest(SavableEstimator, BaseEstimator):
         return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
 
     def _all_scorers(self) -> AllScorers | None:
-        """Return the scorers of all labels if all are scored for each row, None if candidates are searched for."""
+        """Return the scorers of all labels if all are scored for each row."""
         most = MOST_SCORED_SPARSE if self.head_.parameters.sparse else MOST_SCORED
         if self.n_probes is None and self.n_candidates is None and self.forest_.n_memories <= most:
             return scorers_laid_out(self)
         return None
+
+    def _landmarks(self) -> Landmarks | None:
+        """Return scorers in lists if there are too many dense ones to score all."""
+        many = not self.head_.parameters.sparse and self.forest_.n_memories > MOST_SCORED
+        return landmarks_laid_out(self) if many and self.n_probes is None and self.n_candidates is None else None
 
     def _in_form(self, X: Any) -> Any:
         X = checked_matrix(self, X)
@@ -253,20 +259,26 @@ class LabelForest(SavableEstimator, BaseEstimator):
 
     def _best_label(self, X: Any) -> np.ndarray:
         """Return the best label of each row of a matrix in form, NONE where none was reached."""
-        scorers = self._all_scorers()
+        scorers, landmarks = self._all_scorers(), self._landmarks()
         unscaled = None if scorers is None else unscaled_rows(scorers, X)
         if scorers is not None and unscaled is not None:
             return best_of_all(scorers, *unscaled)
         rows = check_rows(X, sparse=self.head_.parameters.sparse)
-        best: np.ndarray = self._best_labels(rows, 1)[0][:, 0] if scorers is None else best_of_all(scorers, rows)
+        if scorers is not None:
+            return best_of_all(scorers, rows)
+        if landmarks is not None:
+            return best_of_reached(landmarks, rows)
+        best: np.ndarray = self._best_labels(rows, 1)[0][:, 0]
         return best
 
     def _best_labels(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the ``k`` best labels of each row, NONE where fewer were reached, their scores, and how many were."""
-        scorers = self._all_scorers()
+        scorers, landmarks = self._all_scorers(), self._landmarks()
         if scorers is not None:
             labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
             return *_widened(labels, scores, k), np.full(rows.n_rows, scorers.n_labels)
+        if landmarks is not None:
+            return *top_of_reached(landmarks, rows, k), count_reached(landmarks, rows)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         touched = np.zeros(rows.n_rows, np.int64)

@@ -288,6 +288,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def _all_scorers(self) -> AllScorers | None:
         return scorers_laid_out(self) if 0 < self.forest_.n_memories == self.head_.common.labels.size else None
 
+    def _landmarks(self) -> None:
+        """Return None: rare labels have learned only from rows that they were candidates for."""
+
     @reads
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` labels that fit each row best.
@@ -354,9 +357,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         rows = self._checked(X)
         row, column, _ = self._labels_above(rows, 0.0)
         if self._pair is not None:
-            second = np.zeros(rows.n_rows, np.int64)
-            second[row] = 1
-            return self._pair[second]
+            return self._pair[np.isin(np.arange(rows.n_rows), row).astype(np.int64)]
         shape = (rows.n_rows, self.n_labels_)
         indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
         return indicator if self._sparse_output else indicator.toarray()

@@ -1,15 +1,19 @@
-"""Which labels are looked at for a row: all of them, or candidates that are searched for.
+"""Which labels are looked at for a row: all of them, those of similar scorers, or candidates that trees and index find.
 
 The plan depends on the number of labels and on the user's settings, never on the rows, so a row's answer does not
-depend on its batch.
+depend on its batch. What products need besides the head is laid out once and kept, beside the estimator and not in it:
+it is no part of what it has learned, and files and copies do without it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from .._heads.inference_weights import Digest
+from .._heads.landmarks import Landmarks, landmarks_of
 from .._heads.products import AllScorers, all_scorers
 
 if TYPE_CHECKING:
@@ -21,19 +25,31 @@ MOST_SCORED = 8192
 MOST_SCORED_SPARSE = 1024
 """Labels that are all scored for sparse rows, for which searches are cheaper."""
 
-_LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | None]] = WeakKeyDictionary()
+_LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | Landmarks | None]] = WeakKeyDictionary()
 
 
 def scorers_laid_out(forest: LabelForest) -> AllScorers | None:
-    """Return the scorers of all labels for products, or None if they are not ready to be read.
-
-    Those of sparse heads are laid out once and kept, beside the estimator and not in it: they are no part of what it
-    has learned, and files and copies do without them.
-    """
+    """Return the scorers of all labels for products, or None if there are none that are worth a product."""
     head = forest.head_
     if not head.parameters.sparse:
         return all_scorers(head)
-    kept = _LAID_OUT.get(forest)
-    if kept is None or kept[0] is not head.digest:
-        kept = _LAID_OUT[forest] = head.digest, all_scorers(head)
+    laid_out = _kept(forest, partial(all_scorers, head))
+    return laid_out if isinstance(laid_out, AllScorers) else None
+
+
+def landmarks_laid_out(forest: LabelForest) -> Landmarks | None:
+    """Return the scorers of a dense head in lists, or None if it has learned since it was made ready to be read."""
+    head = forest.head_
+    scorers = all_scorers(head)
+    if scorers is None or head.digest.halves.shape[0] != scorers.n_labels:
+        return None
+    laid_out = _kept(forest, partial(landmarks_of, scorers))
+    return laid_out if isinstance(laid_out, Landmarks) else None
+
+
+def _kept(forest: LabelForest, lay_out: Callable[[], AllScorers | Landmarks | None]) -> AllScorers | Landmarks | None:
+    """Return what was laid out for the head's digest, or lay it out: scorers that changed have another digest."""
+    digest, kept = forest.head_.digest, _LAID_OUT.get(forest)
+    if kept is None or kept[0] is not digest:
+        kept = _LAID_OUT[forest] = digest, lay_out()
     return kept[1]
