@@ -128,24 +128,27 @@ class Forest(Driver):
     # Inserting
 
     @changes
-    def _insert_rows(self, rows: Rows, progress: bool = False) -> np.ndarray:
-        """Insert memories, and remove others first where the bound requires it. Returns the new ids."""
+    def _insert_rows(self, rows: Rows, progress: bool = False, n_reroutes: int | None = None) -> np.ndarray:
+        """Insert memories, and remove others first where the bound requires it. Returns the new ids.
+
+        ``n_reroutes`` replaces the forest's own.
+        """
         most = self._bound["max_memories"]
         if most is None or self.n_memories + rows.n_rows <= most:
-            return self._append_rows(rows, progress)
+            return self._append_rows(rows, progress, n_reroutes)
         first_id = self._next_id()
         try:
             with progress_bar(rows.n_rows, "insert", progress) as report:
                 for start, stop in spans(rows.n_rows, max(1, most // _INSERTS_TO_FILL)):
                     self._evict(self.n_memories + stop - start - most)
-                    self._append_rows(rows.between(start, stop), False)
+                    self._append_rows(rows.between(start, stop), False, n_reroutes)
                     report(stop - start)
         except BaseException:
             self._remove_ids(self.ids[self.ids >= first_id])
             raise
         return np.arange(first_id, first_id + rows.n_rows)
 
-    def _append_rows(self, rows: Rows, progress: bool) -> np.ndarray:
+    def _append_rows(self, rows: Rows, progress: bool, n_reroutes: int | None) -> np.ndarray:
         """Insert memories, all or none of them."""
         before = self._state
         state = self._new_state(rows) if before is None else before
@@ -154,7 +157,7 @@ class Forest(Driver):
             raise ValueError(f"X must have at most {MOST_MEMORIES - first} rows, not {rows.n_rows}: the forest is full")
         try:
             self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
-            self._insert_in_steps(rows, first, progress)
+            self._insert_in_steps(rows, first, progress, n_reroutes)
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
         except BaseException:
@@ -165,11 +168,12 @@ class Forest(Driver):
             raise
         return self._state.keys.ids[first : first + rows.n_rows].copy()
 
-    def _insert_in_steps(self, rows: Rows, slot: int, progress: bool) -> None:
+    def _insert_in_steps(self, rows: Rows, slot: int, progress: bool, n_reroutes: int | None) -> None:
         """Store rows from a slot on, for which there is room, and insert them into the trees."""
 
         def insert_rows(state: State, t: int, stop: int) -> int:
-            return int(insert_slots(state.parameters, state.trees, state.models, state.key_store, t, stop))
+            parameters = state.parameters if n_reroutes is None else state.parameters._replace(n_reroutes=n_reroutes)
+            return int(insert_slots(parameters, state.trees, state.models, state.key_store, t, stop))
 
         def insert(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()

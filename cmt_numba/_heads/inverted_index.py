@@ -63,7 +63,7 @@ def _set_priorities(postings, priorities, x):
 
 
 @inner
-def _next_list(priorities, n_cells):
+def next_list(priorities, n_cells):
     """Return the cell whose list comes next, NONE after the last one."""
     next_cell, highest = NONE, np.float32(0.0)
     for i in range(n_cells):
@@ -100,7 +100,7 @@ def meet_labels(postings, priorities, x, sums, labels, n_found):
     """
     _set_priorities(postings, priorities, x)
     for _ in range(_MOST_LISTS):
-        i = _next_list(priorities, x.b - x.a)
+        i = next_list(priorities, x.b - x.a)
         if i == NONE or n_found == labels.size:
             break
         priorities[i] = 0.0

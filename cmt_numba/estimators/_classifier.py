@@ -28,7 +28,7 @@ from .._heads.products import exact_scores_of_all
 from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_rows, check_wanted, sound, unmasked
 from ._base import changes_at_once, reads
 from ._input import DTYPES
-from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
+from ._label_forest import LOGITS_PER_MARGIN, MOST_TRAINED_ALONE, LabelForest, routed
 from ._labels import check_unmixed, in_one_type
 
 METHODS = ("head", "neighbors")
@@ -259,7 +259,9 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     def _learn(self, rows: Rows, classes: np.ndarray, y: np.ndarray, *, afresh: bool) -> None:
         """Make classes known, which include those that are, and learn examples of some of them."""
-        labels, known = self._make_known(rows, classes, np.searchsorted(classes, y))
+        # Classes of one sparse example each are found by their features: routers have nothing to learn for them.
+        listed = afresh and rows.sparse and np.unique(y).size == rows.n_rows
+        labels, known = self._make_known(rows, classes, np.searchsorted(classes, y), 0 if listed else None)
         if self.examples_ is not None:
             self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
             append_examples(self.examples_.lists, rows, labels)
@@ -268,12 +270,15 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         if self.loss == "mira" and known.any():
             further = rescaled(rows.take(known))
             self.head_ = count_in_means(self.head_, further, labels[known])
-        self._teach_routers(questions.routed, labels, afresh=afresh)
+        if not listed:
+            self._teach_routers(questions.routed, labels, afresh=afresh)
         if self.n_head_passes > 0:
             self._train_head(questions, labels)
         self._end_training(rows.n_rows)
 
-    def _make_known(self, rows: Rows, classes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _make_known(
+        self, rows: Rows, classes: np.ndarray, y: np.ndarray, n_reroutes: int | None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Make classes known; return the label of each row, whose positions there are ``y``, and which had one.
 
         Classes of rows that have no memory yet are inserted in random order, each under its mean example.
@@ -291,7 +296,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             place = np.full(classes.size, NONE, np.int64)
             place[new] = np.arange(new.size)
             of_new = np.flatnonzero(place[y] != NONE)
-            head, inserted = self._insert_labels(rows, place[y[of_new]], of_new, new.size)
+            head, inserted = self._insert_labels(rows, place[y[of_new]], of_new, new.size, n_reroutes)
             label_of_class = label_of_class.copy()
             label_of_class[new] = inserted
             class_of_label = np.concatenate([class_of_label, new])
@@ -321,6 +326,8 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         duals = new_duals(self.aggressiveness, self._n_of_label[labels])
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels)
         measure_gaps(state.trees, state.models, self.head_.scorers, lesson, effort, duals)
+        if self._n_of_label.max() == 1 and n_examples > MOST_TRAINED_ALONE:
+            return
 
         def learn(order: np.ndarray, at: np.ndarray) -> int:
             lesson = Lesson(questions, order, labels)

@@ -16,6 +16,7 @@ from .._forest.allocation import most_cells_in_use, with_tables
 from .._forest.rows import Rows, as_matrix, keep_heaviest, rescaled
 from .._forest.state import DONE, NONE, TABLES_END
 from .._heads.candidates import Answers, Effort, all_of, score_labels
+from .._heads.index_search import rank_listed
 from .._heads.label_scorers import (
     Head,
     HeadParameters,
@@ -49,6 +50,9 @@ _WIDER_IN_TRAINING = (
 
 LOGITS_PER_MARGIN = 4.0
 """A lead of a whole margin is worth odds of 55 to 1."""
+
+MOST_TRAINED_ALONE = 8192
+"""Labels of one example each that a head is trained for. Of more, passes over the examples change no answers."""
 
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
@@ -148,12 +152,13 @@ class LabelForest(SavableEstimator, BaseEstimator):
     # Learning
 
     def _insert_labels(
-        self, rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int
+        self, rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int, n_reroutes: int | None = None
     ) -> tuple[Head, np.ndarray]:
         """Insert ``n_new`` labels into the forest, each under the mean of its rows.
 
-        The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels. Returns a head
-        for all labels, and the new ones. They are there when the estimator has this head and its tables name them.
+        The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels. ``n_reroutes``
+        replaces the forest's own. Returns a head for all labels, and the new ones. They are there when the estimator
+        has this head and its tables name them.
         """
         ones = np.ones(of_rows.size, np.float32)
         members = scipy.sparse.csr_array((ones, (of_labels, of_rows)), (n_new, rows.n_rows))
@@ -161,7 +166,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
         lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
         means = check_rows(sums, sparse=rows.sparse)
         head = with_labels(without_digest(self.head_), means, lengths)
-        return head, self.forest_._insert_rows(rescaled(routed(means)))
+        return head, self.forest_._insert_rows(rescaled(routed(means)), n_reroutes=n_reroutes)
 
     def _recover_labels(self, n_labels: int) -> None:
         """Let there be no labels but the first ones, after a change that was broken off."""
@@ -282,15 +287,45 @@ class LabelForest(SavableEstimator, BaseEstimator):
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         touched = np.zeros(rows.n_rows, np.int64)
+        answers = Answers(labels, scores, touched)
+        if not self._lists_best(k):
+            self._search_labels(rows, answers)
+            return answers
+        self._rank_listed_labels(rows, answers)
+        short = np.flatnonzero(labels[:, -1] == NONE)  # too few labels have a feature of these rows
+        if short.size > 0:
+            found = Answers(labels[short], scores[short], touched[short])
+            self._search_labels(rows.take(short), found)
+            labels[short], scores[short], touched[short] = found
+        return answers
+
+    def _lists_best(self, k: int) -> bool:
+        """Return whether the ``k`` best labels are found by the head's index alone, which lists all its weights now."""
+        head, n_labels = self.head_, self.forest_.n_memories
+        by_default = self.n_probes is None and self.n_candidates is None
+        complete = head.postings.n_labels == head.digest.n_labels == n_labels and self._lightest_listed == 0.0
+        return by_default and complete and head.common.labels.size == 0 and k <= _FEWEST_LISTED
+
+    def _rank_listed_labels(self, rows: Rows, answers: Answers) -> None:
+        head, questions = self.head_, all_of(rows, rows)
+        biases = np.ascontiguousarray(head.nodes[0, : self.forest_.n_memories]["bias"])
+
+        def answer(first: int, stop: int) -> None:
+            asked = questions._replace(first=first, stop=stop)
+            rank_listed(head.postings, head.digest, biases, asked, _FEWEST_LISTED, answers)
+
+        self._in_threads(rows, answer)
+
+    def _search_labels(self, rows: Rows, answers: Answers) -> None:
+        """Write the best labels that are candidates for the rows."""
         state, effort = self.forest_._allocated(), self._effort()
         questions, head = all_of(routed(rows), rows), self.head_.scorers
-        trees, routers, answers = state.trees, state.models, Answers(labels, scores, touched)
+        trees, routers = state.trees, state.models
 
         def answer(first: int, stop: int) -> None:
             score_labels(trees, routers, head, questions._replace(first=first, stop=stop), effort, answers)
 
         self._in_threads(rows, answer)
-        return labels, scores, touched
 
 
 def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,226 @@
+"""Kernels: the best labels of a row out of the inverted index alone, without a search of trees.
+
+Lists are gone through one after the other, those that can add most first, and within a list the heaviest weights come
+first. What the rest can add to any label bounds what labels can score that were not met. As soon as that is less than
+the score of the best label met, no further label need be met (MaxScore; Turtle and Flood, 1995). Of the labels met only
+those are scored in full that may still be the best.
+
+The bounds hold of all that the index lists, which is every weight of the sign that its feature has on the whole. A
+label that owes its score to other weights may be missed.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest.rows import longest_row, row_of
+from .._forest.scorer import Probe, aim_probe, gathered_dot, new_probe, value_of
+from .._forest.state import NONE
+from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
+from .inverted_index import keep_best_labels, next_list
+
+_MOST_LISTS = 64  # that a row goes through
+_RUN = 128  # entries of a list after which it is decided whether to go on
+_SHARE_MET = 0.5  # a list that is longer than this share of the labels met is worth a look at the best of them
+_ENTRIES_IN_A_LABEL = 24  # of lists are read in the time that it takes to find a label's weights
+_ROUNDING = np.float32(1e-5)  # of the sum of all bounds
+
+
+class _Room(NamedTuple):
+    """Room for the search of one row after the other."""
+
+    bounds: np.ndarray  # float32 (longest row,): what the list of each of the row's features can add at most
+    sums: np.ndarray  # float32 (labels,): what the index says of each label met; 0 for others
+    labels: np.ndarray  # int64 (labels + _RUN,): those met
+    scores: np.ndarray  # float32 (labels + _RUN,): of those scored in full, which come first
+    probe: Probe  # aimed at the row
+
+
+@inner_allocating
+def _new_room(rows, n_labels):
+    longest = longest_row(rows, 0, rows.offsets.size - 1)
+    return _Room(
+        np.empty(longest, np.float32),
+        np.zeros(n_labels, np.float32),
+        np.empty(n_labels + _RUN, np.int64),
+        np.empty(n_labels + _RUN, np.float32),
+        new_probe(rows, 0, rows.offsets.size - 1),
+    )
+
+
+@inner_merged
+def _set_bounds(postings, bounds, x):
+    """Write what each list can add at most, 0 for those that cannot add anything, and return the sum."""
+    total = np.float32(0.0)
+    for i in range(x.b - x.a):
+        feature, value = x.indices[x.a + i], x.values[x.a + i]
+        first = postings.offsets[feature]
+        bound = value * postings.weights[first] if postings.offsets[feature + 1] > first else np.float32(0.0)
+        bounds[i] = max(np.float32(0.0), bound)
+        total += bounds[i]
+    return total
+
+
+@inner
+def _meet(postings, entry, end, value, least, room, n_found):
+    """Add a list's entries to the sums of their labels as long as they add more than ``least``.
+
+    Returns how many labels have been met, and the entry that it got to.
+    """
+    sums, labels = room.sums, room.labels
+    while entry < end and n_found < labels.size and value * postings.weights[entry] > least:
+        run_end = min(end, entry + min(_RUN, labels.size - n_found))
+        for i in range(entry, run_end):
+            label = np.int64(postings.labels[i])
+            total = sums[label]
+            labels[n_found] = label
+            n_found += np.int64(total == 0.0)
+            sums[label] = total + value * postings.weights[i]
+        entry = run_end
+    return n_found, entry
+
+
+@inner
+def _add_to_met(postings, entry, end, value, sums):
+    """Add a list's entries to the sums of the labels that have been met."""
+    for i in range(entry, end):
+        label = np.int64(postings.labels[i])
+        total = sums[label]
+        sums[label] = total + (value * postings.weights[i] if total != 0.0 else np.float32(0.0))
+
+
+@inner
+def _score(digest, biases, probe, label):
+    a, b = digest.offsets[label], digest.offsets[label + 1]
+    if probe.features.size == 0:
+        return biases[label] + gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])
+    total = biases[label]
+    for i in range(a, b):
+        total += value_of(probe, np.int64(digest.features[i])) * digest.weights[i]
+    return total
+
+
+@inner
+def _score_best(digest, biases, room, n_found, n):
+    """Put the ``n`` labels of the greatest sums first and score them; return how many they are."""
+    n_kept = keep_best_labels(room.labels[:n_found], room.sums, n)
+    for i in range(n_kept):
+        room.scores[i] = _score(digest, biases, room.probe, room.labels[i])
+    return n_kept
+
+
+@inner
+def _score_of_rank(scores, n, k):
+    """Return the ``k``-th highest of ``n`` scores, minus infinity if they are fewer."""
+    for i in range(n):
+        n_above = n_alike = np.int64(0)
+        for j in range(n):
+            n_above += np.int64(scores[j] > scores[i])
+            n_alike += np.int64(scores[j] == scores[i])
+        if n_above < k <= n_above + n_alike:
+            return scores[i]
+    return np.float32(-np.inf)
+
+
+@inner
+def _keep_open(room, n_open, lowest):
+    """Of the first ``n_open`` labels, put those with sums from ``lowest`` on first, and return how many they are."""
+    n_kept = np.int64(0)
+    for i in range(n_open):
+        label = room.labels[i]
+        if room.sums[label] >= lowest:
+            room.labels[i], room.labels[n_kept] = room.labels[n_kept], label
+            n_kept += 1
+    return n_kept
+
+
+@inner
+def _go_through_lists(postings, digest, biases, highest, room, x, k):
+    """Meet all labels that may be among the ``k`` best, and put first those that still may be.
+
+    Returns how many have been met, how many may be among the best, and what the lists can add at most to their sums.
+    """
+    rest = _set_bounds(postings, room.bounds, x)
+    rest += _ROUNDING * rest
+    cost_of_a_label = digest.features.size // biases.size + _ENTRIES_IN_A_LABEL
+    lowest, n_found, n_open, meeting = np.float32(-np.inf), np.int64(0), np.int64(0), True
+    unread = np.float32(0.0)  # what the ends of lists that were not read can add
+    for _ in range(_MOST_LISTS):
+        i = next_list(room.bounds, x.b - x.a)
+        if i == NONE:
+            break
+        feature, value = x.indices[x.a + i], x.values[x.a + i]
+        entry, end = postings.offsets[feature], postings.offsets[feature + 1]
+        if n_open >= k and end - entry > _SHARE_MET * n_open:
+            n_kept = _score_best(digest, biases, room, n_open, k)
+            lowest = max(lowest, _score_of_rank(room.scores, n_kept, k))
+        meeting = meeting and rest + unread + highest >= lowest
+        if not meeting:
+            n_open = _keep_open(room, n_open, lowest - highest - rest - unread)
+            if n_open * cost_of_a_label <= end - entry:
+                break
+        rest -= room.bounds[i]
+        room.bounds[i] = 0.0
+        if meeting:
+            n_found, entry = _meet(postings, entry, end, value, lowest - highest - rest - unread, room, n_found)
+            n_open = n_found
+            if entry < end:
+                unread += value * postings.weights[entry]
+        else:
+            _add_to_met(postings, entry, end, value, room.sums)
+    return n_found, n_open, rest + unread
+
+
+@inner
+def _write_best(room, n, row, answers):
+    """Write the labels of the highest of ``n`` scores, the best first."""
+    labels, scores = answers.labels, answers.scores
+    for rank in range(min(labels.shape[1], n)):
+        best = rank
+        for i in range(rank + 1, n):
+            if room.scores[i] > room.scores[best]:
+                best = i
+        label, score = room.labels[best], room.scores[best]
+        room.labels[best], room.scores[best] = room.labels[rank], room.scores[rank]
+        room.labels[rank], room.scores[rank] = label, score
+        labels[row, rank], scores[row, rank] = label, score
+
+
+@inner
+def _rank_row(postings, digest, biases, highest, questions, n_listed, room, row, answers):
+    x, k = row_of(questions.rows, row), answers.labels.shape[1]
+    aim_probe(room.probe, x)
+    n_found, n_open, unread = _go_through_lists(postings, digest, biases, highest, room, x, k)
+    n_scored = _score_best(digest, biases, room, n_open, n_listed)
+    lowest = _score_of_rank(room.scores, n_scored, k)
+    for i in range(n_scored, n_open):
+        label = room.labels[i]
+        if room.sums[label] + biases[label] + unread >= lowest:
+            room.labels[i], room.labels[n_scored] = room.labels[n_scored], label
+            room.scores[n_scored] = _score(digest, biases, room.probe, label)
+            if k == 1:
+                lowest = max(lowest, room.scores[n_scored])
+            n_scored += 1
+    _write_best(room, n_scored, row, answers)
+    for i in range(n_found):
+        room.sums[room.labels[i]] = 0.0
+    answers.n_touched[row] = n_found
+
+
+@kernel
+def rank_listed(postings, digest, biases, questions, n_listed, answers):
+    """Write the best labels that the index lists for the rows ``first .. stop``, and how many of them were met.
+
+    ``digest`` and ``biases``, float32 of shape (labels,), are of the scorers that the index is made of. The
+    ``n_listed`` labels of which the index says most, no fewer than are wanted, are scored in full in any case.
+
+    Writes ``answers`` and nothing else; where fewer labels were met than are wanted, the rest is left as it is.
+    """
+    postings = by_reference(postings)
+    digest = by_reference(digest)
+    room = _new_room(questions.rows, biases.size)
+    highest = np.float32(-np.inf)
+    for label in range(biases.size):
+        highest = max(highest, biases[label])
+    for row in range(questions.first, questions.stop):
+        _rank_row(postings, digest, biases, highest, questions, n_listed, room, row, answers)

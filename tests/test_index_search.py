@@ -1,0 +1,115 @@
+"""The search of the inverted index alone: it finds what scoring all labels finds."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import CMTClassifier
+from cmt_numba._forest.state import NONE
+from cmt_numba._heads.candidates import Answers, all_of
+from cmt_numba._heads.index_search import rank_listed
+from cmt_numba._heads.inference_weights import Digest
+from cmt_numba._heads.inverted_index import list_by_feature
+from cmt_numba._validation import check_rows
+from cmt_numba.estimators import _classifier
+
+
+def zipf_rows(rng: np.random.Generator, n_rows: int, n_features: int = 60, width: int = 8) -> Any:
+    """Return non-negative rows of a few features each, some of which most rows have."""
+    weight = 1.0 / np.arange(1, n_features + 1)
+    cells = np.array([rng.choice(n_features, width, replace=False, p=weight / weight.sum()) for _ in range(n_rows)])
+    values = rng.random(cells.shape) / (0.1 + weight[cells])
+    X = scipy.sparse.csr_array(
+        (values.ravel(), cells.ravel(), np.arange(0, cells.size + 1, width)), (n_rows, n_features)
+    )
+    X.sort_indices()
+    return X.astype(np.float32)
+
+
+def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int) -> Answers:
+    offsets = scorers.indptr.astype(np.int64)
+    features, weights = scorers.indices.astype(np.int32), scorers.data.astype(np.float32)
+    postings = list_by_feature(offsets, features, weights, scorers.shape[1])
+    digest = Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
+    n_rows, rows = queries.shape[0], check_rows(queries)
+    labels, scores = np.full((n_rows, k), NONE, np.int64), np.full((n_rows, k), -np.inf, np.float32)
+    answers = Answers(labels, scores, np.zeros(n_rows, np.int64))
+    rank_listed(postings, digest, biases.astype(np.float32), all_of(rows, rows), 16, answers)
+    return answers
+
+
+@pytest.mark.parametrize("n_features", [60, 1 << 19], ids=["direct", "hashed"])
+@pytest.mark.parametrize("k", [1, 3, 16])
+@pytest.mark.parametrize("spread", [0.0, 0.3], ids=["alike", "biased"])
+def test_the_best_labels_are_found(k: int, spread: float, n_features: int, rng: np.random.Generator):
+    scorers, queries = zipf_rows(rng, 600), zipf_rows(rng, 25)
+    scorers.resize(600, n_features)
+    queries.resize(25, n_features)
+    biases = spread * rng.normal(size=600).astype(np.float32)
+    labels, scores, n_met = ranked(scorers, biases, queries, k)
+    unit = queries.toarray() if n_features == 60 else queries[:, :60].toarray()
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    expected = unit @ scorers[:, :60].toarray().T + biases
+    shared = unit @ (scorers[:, :60].toarray().T > 0) > 0
+    expected[~shared] = -np.inf
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :k], rtol=1e-4)
+    np.testing.assert_allclose(np.take_along_axis(expected, labels, axis=1), scores, rtol=1e-4)
+    assert (n_met <= shared.sum(axis=1)).all()
+    if k == 1 and spread == 0.0:
+        assert n_met.mean() < 0.7 * shared.sum(axis=1).mean()
+
+
+def test_labels_without_a_common_feature_are_not_found(rng: np.random.Generator):
+    scorers = scipy.sparse.csr_array(np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0]], np.float32))
+    queries = scipy.sparse.csr_array(np.array([[0, 1, 0, 1], [0, 0, 0, 1], [1, 0, 0, 0]], np.float32))
+    labels, scores, n_met = ranked(scorers, np.zeros(3), queries, 2)
+    assert labels[0].tolist() == [1, NONE]
+    assert labels[1].tolist() == [NONE, NONE]
+    assert sorted(labels[2]) == [0, 1]
+    assert n_met.tolist() == [1, 0, 2]
+    np.testing.assert_array_equal(np.isneginf(scores), labels == NONE)
+
+
+@pytest.fixture(scope="module")
+def texts() -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    return zipf_rows(rng, 60), zipf_rows(rng, 12)
+
+
+def classifier_of(X: Any, **options: Any) -> CMTClassifier:
+    return CMTClassifier(random_state=0, store_examples=False, **options).fit(X, np.arange(X.shape[0]))
+
+
+def test_classes_of_one_text_are_compared_with_all(texts: tuple[Any, Any]):
+    X, queries = texts
+    classifier = classifier_of(X, n_head_passes=0)
+    unit = X.toarray() / np.linalg.norm(X.toarray(), axis=1, keepdims=True)
+    assert (classifier.predict(queries) == (queries @ unit.T).argmax(axis=1)).all()
+    assert (classifier.predict(X) == np.arange(60)).all()
+    top, scores = classifier.top_classes(queries, 3)
+    np.testing.assert_array_equal(top[:, 0], classifier.predict(queries))
+    assert (np.diff(scores, axis=1) <= 0).all()
+    # A row that has a feature with no class in common gets an answer from the trees.
+    assert classifier.predict(scipy.sparse.csr_array((1, 60), dtype=np.float32))[0] in classifier.classes_
+
+
+def test_many_classes_of_one_example_are_not_trained(texts: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch):
+    X, queries = texts[0][:20], texts[1]
+    untrained = classifier_of(X, n_head_passes=0).top_classes(queries, 2)[1]
+    trained = classifier_of(X, n_head_passes=1).top_classes(queries, 2)[1]
+    assert np.abs(trained - untrained).max() > 0.01
+    monkeypatch.setattr(_classifier, "MOST_TRAINED_ALONE", 19)
+    np.testing.assert_array_equal(classifier_of(X, n_head_passes=1).top_classes(queries, 2)[1], untrained)
+    monkeypatch.setattr(_classifier, "MOST_TRAINED_ALONE", 20)
+    np.testing.assert_array_equal(classifier_of(X, n_head_passes=1).top_classes(queries, 2)[1], trained)
+
+
+def test_trees_of_single_sparse_examples_are_only_inserted_into(texts: tuple[Any, Any]):
+    X = texts[0][:20]
+    options: list[dict[str, Any]] = [{}, {"n_router_passes": 0}, {"n_reroutes": 0}, {"n_reroutes": 7}]
+    trees = [classifier_of(X, n_head_passes=0, **each).forest_._allocated().trees for each in options]
+    for other in trees[1:]:
+        np.testing.assert_array_equal(other.leaves["size"], trees[0].leaves["size"])
+        np.testing.assert_array_equal(other.nodes, trees[0].nodes)
