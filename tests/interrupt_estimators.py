@@ -29,6 +29,7 @@ from sklearn.exceptions import NotFittedError
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 
 _PACKAGE = str(Path(sys.modules["cmt_numba"].__file__ or "").parent)
+_JIT = str(Path(_PACKAGE) / "_jit")  # compiles, which is not interrupted and happens once
 _FEW: dict[str, Any] = {"n_trees": 2, "n_router_passes": 1, "random_state": 0}
 
 Change = Callable[[Any], Any]
@@ -167,7 +168,7 @@ def _traced(change: Change, estimator: Any, number: int | None) -> tuple[int, bo
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal n_lines
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
+        if not frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename.startswith(_JIT):
             return None
         if event == "line" and not _is_with(frame):
             n_lines += 1
