@@ -116,13 +116,15 @@ def drop_candidate(candidates, i):
 
 
 @inner
-def _score_row(head, rows, found, i, candidates, answers):
+def _score_row(head, rows, found, i, room, answers):
+    """Score the candidates of entry ``i`` where they are, and write the best of them."""
     labels, scores, row = answers.labels, answers.scores, found.rows[i]
-    take_candidates(found, i, candidates)
+    first = found.ends[i - 1] if i > 0 else np.int64(0)
+    stop = found.ends[i]
+    n_found = stop - first
+    room.n_found[0] = n_found
+    candidates = Candidates(found.labels[first:stop], found.scores[first:stop], room.n_found, room.probe)
     score_candidates(head, candidates, found.n_common, row_of(rows, row))
-    n_found = candidates.n_found[0]
-    for j in range(n_found):
-        found.scores[found.ends[i] - n_found + j] = candidates.scores[j]
     for rank in range(min(labels.shape[1], n_found)):
         best = best_of(candidates, NONE)
         labels[row, rank] = candidates.labels[best]
@@ -134,12 +136,13 @@ def _score_row(head, rows, found, i, candidates, answers):
 def score_found(head, rows, found, answers):
     """Score the labels found for some of the rows, and write the best of each row, the best first, to ``answers``.
 
-    Writes the scores of ``found``, and the labels and scores of ``answers``, which may have no columns.
+    Writes the scores of ``found``, and the labels and scores of ``answers``. If ``answers`` has columns, the labels of
+    ``found`` are in another order afterwards, and not all of them are left.
     """
     head = by_reference(head)
-    candidates = new_candidates(rows, found.most, 0)
+    room = new_candidates(rows, 0, 0)
     for i in range(found.rows.size):
-        _score_row(head, rows, found, i, candidates, answers)
+        _score_row(head, rows, found, i, room, answers)
 
 
 _NO_ANSWERS = Answers(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), np.empty(0, np.int64))
