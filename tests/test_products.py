@@ -148,6 +148,7 @@ def test_a_classifier_scores_all_classes_by_default(form: Any):
     assert (np.sort(classes[:, :40], axis=1) == np.arange(40)).all()
     predicted = classifier.predict(queries)
     np.testing.assert_array_equal(predicted, classes[:, 0])
+    np.testing.assert_array_equal([classifier.predict(query[None])[0] for query in queries], predicted)
     proba = classifier.predict_proba(queries)
     np.testing.assert_array_equal(np.argsort(-proba, axis=1), classes[:, :40])
     # A search of all leaves finds the same; its scorers are rounded.

@@ -16,7 +16,7 @@ from .._forest.rows import Rows, as_matrix
 from .._forest.state import NONE
 from .products import AllScorers
 
-_LISTS = 2.0  # times the root of the number of labels: comparing with landmarks then costs less than with labels
+_LISTS = 1.4  # times the root of the number of labels
 _LABELS_OF_A_LIST = 64  # that k-means looks at
 _ROUNDS = 6  # of k-means
 _SCORERS_ASKED = 512  # to decide which lists are searched
@@ -154,8 +154,8 @@ def _best_in_block(landmarks: Landmarks, X: np.ndarray) -> np.ndarray:
         np.matmul(asked[:n], landmarks.weights[start:end].T, out=scores)
         if landmarks.biases is not None:
             scores += landmarks.biases[start:end]
-        scores.argmax(axis=1, out=best[first:stop])
-        scores.max(axis=1, out=largest[first:stop])
+        at = scores.argmax(axis=1, out=best[first:stop])
+        np.take(scores, at + np.arange(0, scores.size, end - start), out=largest[first:stop], mode="clip")
     by_row = (np.cumsum(reached) - 1).reshape(reached.shape).T[reached.T]
     n_each = np.count_nonzero(reached, axis=0)
     first_of_row = np.cumsum(n_each) - n_each

@@ -131,6 +131,11 @@ def _rounding(rows: Rows, scores: Any, lengths: Any = 1.0) -> Any:
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:
     """Return the best label of each row, of several the first: int64. ``lengths`` are those of rows not scaled."""
     labels = np.empty(rows.n_rows, np.int64)
+    if rows.n_rows == 1 and not scorers.sparse and scorers.n_labels > 1:
+        alone = _clearly_best(scorers, rows, 1.0 if lengths is None else float(lengths[0]))
+        if alone is not None:
+            labels[0] = alone
+            return labels
     for first, scores in blocks_of_scores(scorers, rows):
         stop, every = first + scores.shape[0], np.arange(scores.shape[0])
         best = scores.argmax(axis=1, out=labels[first:stop])
@@ -141,10 +146,23 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
         scores[every, best] = -np.inf
         tied = np.flatnonzero(scores.max(axis=1) >= least)
         scores[tied, best[tied]] = largest[tied]
-        for some in np.split(tied, range(_few(scores), tied.size, _few(scores))):
+        for start in range(0, tied.size, _few(scores)):
+            some = tied[start : start + _few(scores)]
             row, near = np.nonzero(scores[some] >= least[some, None])
             best[some] = _ranked(near, _scores_of_pairs(scorers, rows, first + some[row], near), row, 1)[0][:, 0]
     return labels
+
+
+def _clearly_best(scorers: AllScorers, rows: Rows, length: float) -> int | None:
+    """Return the best label of a single dense row, or None if others are nearly as good."""
+    scores = scorers.weights.T @ rows.values
+    if scorers.biases is not None:
+        scores += scorers.biases
+    best = int(scores.argmax())
+    largest = float(scores[best])
+    scores[best] = -np.inf
+    margin = max(abs(largest), length) * rows.n_features * _ROUNDING
+    return best if scores.max() < largest - margin else None
 
 
 def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:

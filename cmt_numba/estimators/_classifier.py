@@ -46,8 +46,9 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     ``partial_fit`` takes new examples, and new classes, at any time.
 
     Up to 8,192 classes of dense examples, and 1,024 of sparse ones if they have few features, are all scored by matrix
-    products: that errs least, and for batches of rows it is faster than any search. Trees are searched where there are
-    more classes, for neighbors, and whenever ``n_probes`` or ``n_candidates`` is set.
+    products: that errs least, and for batches of rows it is faster than any search. More classes of dense examples are
+    kept in lists of similar ones, and a row is scored against the lists nearest to it. Trees are searched for sparse
+    examples of more classes, for neighbors, and whenever ``n_probes`` or ``n_candidates`` is set.
 
     Parameters
     ----------
@@ -56,11 +57,12 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         examples, whose classes are also found by their rare features, 8 for dense ones, and 12 where the classes have
         16 dense examples or more on average.
     n_probes : int, optional
-        Leaves searched in all trees together; by default one for each tree with sparse examples, three for
-        two trees with dense ones, and as many again for each time that there are twice as many classes as a thousand.
+        Leaves searched in all trees together. Where trees are searched, by default one for each tree with sparse
+        examples, three for two trees with dense ones, and as many again for each time that there are twice as many
+        classes as a thousand.
     n_candidates : int, optional
-        Maximum number of candidate classes for a row. By default a fifth of the classes, less where there are
-        thousands. It can be set at any time, for learning does not depend on it.
+        Maximum number of candidate classes for a row. Where trees are searched, by default a fifth of the classes, less
+        where there are thousands. It can be set at any time, for learning does not depend on it.
     n_router_passes : int, default 2
         Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised.
     n_head_passes : int, default 5

@@ -239,11 +239,11 @@ class LabelForest(SavableEstimator, BaseEstimator):
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
         return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
 
-    def _all_scorers(self) -> AllScorers | None:
-        """Return the scorers of all labels if all are scored for each row."""
+    def _all_scorers(self, n_rows: int = 0) -> AllScorers | None:
+        """Return the scorers of all labels if all are scored for each row, in the form that suits ``n_rows``."""
         most = MOST_SCORED_SPARSE if self.head_.parameters.sparse else MOST_SCORED
         if self.n_probes is None and self.n_candidates is None and self.forest_.n_memories <= most:
-            return scorers_laid_out(self)
+            return scorers_laid_out(self, for_one=n_rows == 1)
         return None
 
     def _landmarks(self) -> Landmarks | None:
@@ -264,7 +264,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
 
     def _best_label(self, X: Any) -> np.ndarray:
         """Return the best label of each row of a matrix in form, NONE where none was reached."""
-        scorers, landmarks = self._all_scorers(), self._landmarks()
+        scorers, landmarks = self._all_scorers(X.shape[0]), self._landmarks()
         unscaled = None if scorers is None else unscaled_rows(scorers, X)
         if scorers is not None and unscaled is not None:
             return best_of_all(scorers, *unscaled)

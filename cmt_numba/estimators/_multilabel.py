@@ -285,7 +285,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     # Answering
 
-    def _all_scorers(self) -> AllScorers | None:
+    def _all_scorers(self, n_rows: int = 0) -> AllScorers | None:
         return scorers_laid_out(self) if 0 < self.forest_.n_memories == self.head_.common.labels.size else None
 
     def _landmarks(self) -> None:

@@ -12,7 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from .._heads.inference_weights import Digest
+from .._heads.label_scorers import Head
 from .._heads.landmarks import Landmarks, landmarks_of
 from .._heads.products import AllScorers, all_scorers
 
@@ -28,23 +31,39 @@ MOST_SCORED_SPARSE = 1024
 _LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | Landmarks | None]] = WeakKeyDictionary()
 
 
-def scorers_laid_out(forest: LabelForest) -> AllScorers | None:
-    """Return the scorers of all labels for products, or None if there are none that are worth a product."""
+def scorers_laid_out(forest: LabelForest, *, for_one: bool = False) -> AllScorers | None:
+    """Return the scorers of all labels for products, or None if there are none that are worth a product.
+
+    Those of a dense head are read where they are, beside what they learn with. ``for_one`` says that there is a single
+    row, of which it takes twice as long: then they are copied.
+    """
     head = forest.head_
-    if not head.parameters.sparse:
-        return all_scorers(head)
-    laid_out = _kept(forest, partial(all_scorers, head))
+    if head.parameters.sparse:
+        laid_out = _kept(forest, partial(all_scorers, head))
+    elif for_one and head.digest.halves.shape[0] == forest.forest_.n_memories:
+        laid_out = _kept(forest, partial(_without_gaps, head))
+    else:
+        laid_out = all_scorers(head)
     return laid_out if isinstance(laid_out, AllScorers) else None
+
+
+def _without_gaps(head: Head) -> AllScorers | None:
+    scorers = all_scorers(head)
+    return None if scorers is None else scorers._replace(weights=np.ascontiguousarray(scorers.weights.T).T)
 
 
 def landmarks_laid_out(forest: LabelForest) -> Landmarks | None:
     """Return the scorers of a dense head in lists, or None if it has learned since it was made ready to be read."""
     head = forest.head_
-    scorers = all_scorers(head)
-    if scorers is None or head.digest.halves.shape[0] != scorers.n_labels:
+    if head.digest.halves.shape[0] != forest.forest_.n_memories:
         return None
-    laid_out = _kept(forest, partial(landmarks_of, scorers))
+    laid_out = _kept(forest, partial(_in_lists, head))
     return laid_out if isinstance(laid_out, Landmarks) else None
+
+
+def _in_lists(head: Head) -> Landmarks | None:
+    scorers = all_scorers(head)
+    return None if scorers is None else landmarks_of(scorers)
 
 
 def _kept(forest: LabelForest, lay_out: Callable[[], AllScorers | Landmarks | None]) -> AllScorers | Landmarks | None:

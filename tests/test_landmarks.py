@@ -1,0 +1,89 @@
+"""Scorers in lists around landmarks."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cmt_numba import CMTClassifier
+from cmt_numba._heads import landmarks as module
+from cmt_numba._heads.landmarks import best_of_reached, count_reached, landmarks_of, top_of_reached
+from cmt_numba._heads.products import AllScorers, best_of_all, top_of_all
+from cmt_numba._validation import check_rows
+from cmt_numba.estimators import _label_forest
+
+
+def clustered(n_labels: int, *, biased: bool, seed: int = 0) -> tuple[AllScorers, np.ndarray]:
+    """Return scorers around some centres, and rows near them."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(12, 24))
+    weights = (centers[rng.integers(12, size=n_labels)] + 0.6 * rng.normal(size=(n_labels, 24))).astype(np.float32)
+    rows = weights[rng.integers(n_labels, size=200)] + 0.6 * rng.normal(size=(200, 24)).astype(np.float32)
+    return AllScorers(weights.T, 0.1 * rng.normal(size=n_labels).astype(np.float32) if biased else None, False), rows
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_nearly_all_of_the_best_labels_are_found_in_few_lists(biased: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_COMPARED_AT_ONCE", 5000)
+    scorers, X = clustered(900, biased=biased)
+    landmarks, rows = landmarks_of(scorers), check_rows(X)
+    np.testing.assert_array_equal(np.sort(landmarks.labels), np.arange(900))
+    n_reached = count_reached(landmarks, rows)
+    assert n_reached.mean() < 600
+    best = best_of_reached(landmarks, rows)
+    assert np.mean(best == best_of_all(scorers, rows)) > 0.95
+    labels, scores = top_of_reached(landmarks, rows, 900)
+    np.testing.assert_array_equal(labels[:, 0], best)
+    np.testing.assert_array_equal((labels >= 0).sum(axis=1), n_reached)
+    assert np.isneginf(scores[labels < 0]).all()
+    expected = check_rows(X).values.reshape(X.shape) @ scorers.weights
+    expected = expected if scorers.biases is None else expected + scorers.biases
+    row, rank = np.nonzero(labels >= 0)
+    np.testing.assert_allclose(scores[row, rank], expected[row, labels[row, rank]], rtol=1e-4, atol=1e-5)
+    few, _ = top_of_reached(landmarks, rows, 3)
+    np.testing.assert_array_equal(few, labels[:, :3])
+    for i in range(0, 200, 40):
+        assert best_of_reached(landmarks, check_rows(X[[i]])) == best[i]
+
+
+def test_with_every_list_reached_answers_are_those_of_all_labels():
+    scorers, X = clustered(300, biased=True)
+    landmarks, rows = landmarks_of(scorers)._replace(gap=1e9), check_rows(X)
+    np.testing.assert_array_equal(best_of_reached(landmarks, rows), best_of_all(scorers, rows))
+    np.testing.assert_array_equal(top_of_reached(landmarks, rows, 5)[0], top_of_all(scorers, rows, 5)[0])
+
+
+@pytest.mark.parametrize("weights", [np.zeros((20, 4)), np.ones((20, 4)), np.eye(3), np.ones((1, 2))])
+def test_degenerate_scorers(weights: np.ndarray):
+    """The first of equal labels is found, in batches and alone."""
+    scorers = AllScorers(weights.astype(np.float32).T, None, False)
+    rows, landmarks = check_rows(np.ones((6, weights.shape[1]))), landmarks_of(scorers)
+    assert (best_of_reached(landmarks, rows) == 0).all()
+    assert (best_of_reached(landmarks, rows.between(0, 1)) == 0).all()
+    labels, _ = top_of_reached(landmarks, rows, 3)
+    assert (labels == [0, 1, 2] if len(weights) > 2 else labels == [0, -1, -1]).all()
+
+
+@pytest.mark.parametrize("form", [np.float32, np.float64])
+def test_a_classifier_of_many_classes_uses_lists(form: Any, monkeypatch: pytest.MonkeyPatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(160, 20))
+    y, queries = np.arange(160), (X + 0.2 * rng.normal(size=X.shape)).astype(form)
+    classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, y)
+    everything = classifier.predict(queries)
+    monkeypatch.setattr(_label_forest, "MOST_SCORED", 100)
+    n_classes = classifier.count_candidates(queries)
+    assert 5 < n_classes.mean() < 160
+    predicted, (classes, scores) = classifier.predict(queries), classifier.top_classes(queries, 4)
+    assert np.mean(predicted == everything) > 0.95
+    np.testing.assert_array_equal(predicted, classifier.classes_[classes[:, 0]])
+    assert (np.diff(scores, axis=1) <= 0).all()
+    proba = classifier.predict_proba(queries)
+    np.testing.assert_array_equal(proba.argmax(axis=1), classes[:, 0])
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    # New classes are in the lists, whether or not the scorers have been made ready to be read.
+    for first in range(0, 40, 8):
+        more = rng.normal(size=(8, 20))
+        classifier.partial_fit(more, 1000 + np.arange(first, first + 8))
+        np.testing.assert_array_equal(classifier.predict(more), 1000 + np.arange(first, first + 8))
+    assert classifier.set_params(n_candidates=9).count_candidates(queries).max() <= 9
