@@ -41,6 +41,7 @@ _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them 
 _FEWEST_LISTED = 16  # of those from the head's index that are scored in full
 _SHARE_LISTED = 1 / 64  # of those looked at, if that is more
 _SHARE_LISTED_OF_FEW = 1 / 16  # where the user says how many to look at, which are few
+_MOST_RANKED = 16  # labels wanted that the index alone is asked for
 _WIDER_IN_TRAINING = (
     2  # leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score
 )
@@ -262,11 +263,14 @@ class LabelForest(SavableEstimator, BaseEstimator):
         return answers
 
     def _lists_best(self, k: int) -> bool:
-        """Return whether the ``k`` best labels are found by the head's index alone, which lists all its weights now."""
+        """Return whether the head's index alone finds the ``k`` best of all labels: where it lists all weights.
+
+        It does before the head has learned from passes, which give features weights of the other sign.
+        """
         head, n_labels = self.head_, self.forest_.n_memories
-        by_default = self.n_probes is None and self.n_candidates is None
-        complete = head.postings.n_labels == head.digest.n_labels == n_labels and self._lightest_listed == 0.0
-        return by_default and complete and head.common.labels.size == 0 and k <= _FEWEST_LISTED
+        by_default = self.n_probes is None and self.n_candidates is None and k <= _MOST_RANKED
+        up_to_date = head.postings.n_labels == head.digest.n_labels == n_labels
+        return by_default and up_to_date and head.postings.labels.size == head.digest.features.size
 
     def _rank_listed_labels(self, rows: Rows, answers: Answers) -> None:
         head, questions = self.head_, all_of(rows, rows)
@@ -274,7 +278,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
 
         def answer(first: int, stop: int) -> None:
             asked = questions._replace(first=first, stop=stop)
-            rank_listed(head.postings, head.digest, biases, asked, _FEWEST_LISTED, answers)
+            rank_listed(head.postings, head.digest, biases, asked, answers)
 
         self._in_threads(rows, answer)
 
