@@ -50,7 +50,7 @@ LOGITS_PER_MARGIN = 4.0
 """A lead of a whole margin is worth odds of 55 to 1."""
 
 MOST_TRAINED_ALONE = 8192
-"""Labels of one example each that a head is trained for. Of more, passes over the examples change no answers."""
+"""Labels of one sparse example each that a head is trained for. For more, passes over the examples lower no error."""
 
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
