@@ -8,7 +8,7 @@ another translation are queries. Packages are stored with their names, and the q
 fifths are left out at random and a tenth misspelt.
 
 Prints for each engine the error of the best answer, seconds to vectorise and to store all texts, and microseconds to
-vectorise and to answer a query in one batch, on one thread. Kernels are compiled before. Needs tabulate, and bm25s for
+vectorise and to answer a query in one batch, of processor time on one thread. Kernels are compiled before. Needs tabulate, and bm25s for
 its rows, which are left out otherwise.
 """
 
@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,10 +92,10 @@ SETS: dict[str, Callable[[Path], Texts]] = {
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what some work returns, and the seconds that it took."""
-    start = perf_counter()
+    """Return what some work returns, and the seconds of processor time that it took."""
+    start = process_time()
     value = work()
-    return value, perf_counter() - start
+    return value, process_time() - start
 
 
 def by_bm25s(texts: Texts, backend: str) -> Result:

@@ -283,7 +283,7 @@ def test_running_out_of_memory_part_way(form: Any, failing: str, monkeypatch: py
     old = y < 10
     classifier = CMTClassifier(**FEW).fit(form(X[old]), y[old])
 
-    def fail(*arguments: Any) -> Any:
+    def fail(*arguments: Any, **named: Any) -> Any:
         raise MemoryError
 
     with monkeypatch.context() as patch:

@@ -36,7 +36,7 @@ def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int) -> Answers:
     n_rows, rows = queries.shape[0], check_rows(queries)
     labels, scores = np.full((n_rows, k), NONE, np.int64), np.full((n_rows, k), -np.inf, np.float32)
     answers = Answers(labels, scores, np.zeros(n_rows, np.int64))
-    rank_listed(postings, digest, biases.astype(np.float32), all_of(rows, rows), 16, answers)
+    rank_listed(postings, digest, biases.astype(np.float32), all_of(rows, rows), answers)
     return answers
 
 
@@ -93,6 +93,16 @@ def test_classes_of_one_text_are_compared_with_all(texts: tuple[Any, Any]):
     assert (np.diff(scores, axis=1) <= 0).all()
     # A row that has a feature with no class in common gets an answer from the trees.
     assert classifier.predict(scipy.sparse.csr_array((1, 60), dtype=np.float32))[0] in classifier.classes_
+
+
+def test_dense_and_trained_heads_and_explicit_options_search_candidates(texts: tuple[Any, Any]):
+    X = texts[0][:20]
+    assert classifier_of(X, n_head_passes=0)._lists_best(3)
+    assert not classifier_of(X, n_head_passes=0)._lists_best(17)
+    assert not classifier_of(X, n_head_passes=0, n_candidates=5)._lists_best(1)
+    assert not classifier_of(X, n_head_passes=0, n_probes=1)._lists_best(1)
+    assert not classifier_of(X, n_head_passes=1)._lists_best(1)
+    assert not classifier_of(X.toarray(), n_head_passes=0)._lists_best(1)
 
 
 def test_many_classes_of_one_example_are_not_trained(texts: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch):

@@ -1,12 +1,11 @@
 """Kernels: the best labels of a row out of the inverted index alone, without a search of trees.
 
-Lists are gone through one after the other, those that can add most first, and within a list the heaviest weights come
-first. What the rest can add to any label bounds what labels can score that were not met. As soon as that is less than
-the score of the best label met, no further label need be met (MaxScore; Turtle and Flood, 1995). Of the labels met only
-those are scored in full that may still be the best.
+Lists are gone through one after the other, those that can add most for their length first, and within a list the
+heaviest weights come first. What the rest can add to any label bounds what labels can score that were not met. As soon
+as that is less than the score of the best label met, no further label need be met (MaxScore; Turtle and Flood, 1995).
+Of the labels met only those are scored in full that may still be the best.
 
-The bounds hold of all that the index lists, which is every weight of the sign that its feature has on the whole. A
-label that owes its score to other weights may be missed.
+The bounds hold where the index lists all weights.
 """
 
 from typing import NamedTuple
@@ -30,6 +29,7 @@ class _Room(NamedTuple):
     """Room for the search of one row after the other."""
 
     bounds: np.ndarray  # float32 (longest row,): what the list of each of the row's features can add at most
+    priorities: np.ndarray  # float32 (longest row,): of those lists; 0 once they have been gone through
     sums: np.ndarray  # float32 (labels,): what the index says of each label met; 0 for others
     labels: np.ndarray  # int64 (labels + _RUN,): those met
     scores: np.ndarray  # float32 (labels + _RUN,): of those scored in full, which come first
@@ -41,6 +41,7 @@ def _new_room(rows, n_labels):
     longest = longest_row(rows, 0, rows.offsets.size - 1)
     return _Room(
         np.empty(longest, np.float32),
+        np.empty(longest, np.float32),
         np.zeros(n_labels, np.float32),
         np.empty(n_labels + _RUN, np.int64),
         np.empty(n_labels + _RUN, np.float32),
@@ -49,14 +50,16 @@ def _new_room(rows, n_labels):
 
 
 @inner_merged
-def _set_bounds(postings, bounds, x):
+def _set_bounds(postings, room, x):
     """Write what each list can add at most, 0 for those that cannot add anything, and return the sum."""
+    bounds, priorities = room.bounds, room.priorities
     total = np.float32(0.0)
     for i in range(x.b - x.a):
         feature, value = x.indices[x.a + i], x.values[x.a + i]
         first = postings.offsets[feature]
-        bound = value * postings.weights[first] if postings.offsets[feature + 1] > first else np.float32(0.0)
-        bounds[i] = max(np.float32(0.0), bound)
+        length = postings.offsets[feature + 1] - first
+        bounds[i] = max(np.float32(0.0), value * postings.weights[first]) if length > 0 else np.float32(0.0)
+        priorities[i] = bounds[i] / np.float32(max(1, length))
         total += bounds[i]
     return total
 
@@ -140,13 +143,13 @@ def _go_through_lists(postings, digest, biases, highest, room, x, k):
 
     Returns how many have been met, how many may be among the best, and what the lists can add at most to their sums.
     """
-    rest = _set_bounds(postings, room.bounds, x)
+    rest = _set_bounds(postings, room, x)
     rest += _ROUNDING * rest
     cost_of_a_label = digest.features.size // biases.size + _ENTRIES_IN_A_LABEL
     lowest, n_found, n_open, meeting = np.float32(-np.inf), np.int64(0), np.int64(0), True
     unread = np.float32(0.0)  # what the ends of lists that were not read can add
     for _ in range(_MOST_LISTS):
-        i = next_list(room.bounds, x.b - x.a)
+        i = next_list(room.priorities, x.b - x.a)
         if i == NONE:
             break
         feature, value = x.indices[x.a + i], x.values[x.a + i]
@@ -160,7 +163,7 @@ def _go_through_lists(postings, digest, biases, highest, room, x, k):
             if n_open * cost_of_a_label <= end - entry:
                 break
         rest -= room.bounds[i]
-        room.bounds[i] = 0.0
+        room.priorities[i] = 0.0
         if meeting:
             n_found, entry = _meet(postings, entry, end, value, lowest - highest - rest - unread, room, n_found)
             n_open = n_found
@@ -187,11 +190,11 @@ def _write_best(room, n, row, answers):
 
 
 @inner
-def _rank_row(postings, digest, biases, highest, questions, n_listed, room, row, answers):
+def _rank_row(postings, digest, biases, highest, questions, room, row, answers):
     x, k = row_of(questions.rows, row), answers.labels.shape[1]
     aim_probe(room.probe, x)
     n_found, n_open, unread = _go_through_lists(postings, digest, biases, highest, room, x, k)
-    n_scored = _score_best(digest, biases, room, n_open, n_listed)
+    n_scored = _score_best(digest, biases, room, n_open, k)
     lowest = _score_of_rank(room.scores, n_scored, k)
     for i in range(n_scored, n_open):
         label = room.labels[i]
@@ -208,11 +211,10 @@ def _rank_row(postings, digest, biases, highest, questions, n_listed, room, row,
 
 
 @kernel
-def rank_listed(postings, digest, biases, questions, n_listed, answers):
+def rank_listed(postings, digest, biases, questions, answers):
     """Write the best labels that the index lists for the rows ``first .. stop``, and how many of them were met.
 
-    ``digest`` and ``biases``, float32 of shape (labels,), are of the scorers that the index is made of. The
-    ``n_listed`` labels of which the index says most, no fewer than are wanted, are scored in full in any case.
+    ``digest`` and ``biases``, float32 of shape (labels,), are of the scorers all of whose weights the index lists.
 
     Writes ``answers`` and nothing else; where fewer labels were met than are wanted, the rest is left as it is.
     """
@@ -223,4 +225,4 @@ def rank_listed(postings, digest, biases, questions, n_listed, answers):
     for label in range(biases.size):
         highest = max(highest, biases[label])
     for row in range(questions.first, questions.stop):
-        _rank_row(postings, digest, biases, highest, questions, n_listed, room, row, answers)
+        _rank_row(postings, digest, biases, highest, questions, room, row, answers)

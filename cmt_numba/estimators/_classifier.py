@@ -61,13 +61,16 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         examples, three for two trees with dense ones, and as many again for each time that there are twice as many
         classes as a thousand.
     n_candidates : int, optional
-        Maximum number of candidate classes for a row. Where trees are searched, by default a fifth of the classes, less
-        where there are thousands. It can be set at any time, for learning does not depend on it.
+        Maximum number of candidate classes for a row: fewer are faster and less accurate. Where trees are searched, by
+        default a fifth of the classes, less where there are thousands; all of them for sparse rows where the head's
+        index, which lists the classes by feature, finds the best of all. It can be set at any time, for learning does
+        not depend on it.
     n_router_passes : int, default 2
-        Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised.
+        Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised,
+        as they are where ``fit`` gets one sparse example of each class.
     n_head_passes : int, default 5
         Number of passes over the examples that train the head, at most 10,000. With 0 a class is scored by its mean
-        example.
+        example. So it is, without any pass, where more than 8,192 classes have one sparse example each.
     loss : {"softmax", "logistic", "mira"}, default "mira"
         What the head learns by. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
         squared slack, solved in the dual one example at a time (Keerthi et al., 2008). The other losses are minimised
@@ -88,7 +91,8 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     alpha : float in (0, 1], default 0.9
         How strongly routers keep the two sides of a node equal in number while classes are inserted.
     n_reroutes : int, default 5
-        How many classes each tree reroutes after each class inserted: at most 10,000.
+        How many classes each tree reroutes after each class inserted: at most 10,000. None where ``fit`` gets one
+        sparse example of each class.
     store_examples : bool, default True
         Whether to keep all examples, which only ``kneighbors`` and ``method="neighbors"`` need. Without them memory
         grows with the classes and their features, but not with the number of examples, and a stream may be of any
@@ -328,7 +332,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         duals = new_duals(self.aggressiveness, self._n_of_label[labels])
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels)
         measure_gaps(state.trees, state.models, self.head_.scorers, lesson, effort, duals)
-        if self._n_of_label.max() == 1 and n_examples > MOST_TRAINED_ALONE:
+        if questions.rows.sparse and n_examples > MOST_TRAINED_ALONE and self._n_of_label.max() == 1:
             return
 
         def learn(order: np.ndarray, at: np.ndarray) -> int:

@@ -44,6 +44,7 @@ _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them 
 _FEWEST_LISTED = 16  # of those from the head's index that are scored in full
 _SHARE_LISTED = 1 / 64  # of those looked at, if that is more
 _SHARE_LISTED_OF_FEW = 1 / 16  # where the user says how many to look at, which are few
+_MOST_RANKED = 16  # labels wanted that the index alone is asked for
 _WIDER_IN_TRAINING = (
     2  # leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score
 )
@@ -52,7 +53,7 @@ LOGITS_PER_MARGIN = 4.0
 """A lead of a whole margin is worth odds of 55 to 1."""
 
 MOST_TRAINED_ALONE = 8192
-"""Labels of one example each that a head is trained for. Of more, passes over the examples change no answers."""
+"""Labels of one sparse example each that a head is trained for. For more, passes over the examples lower no error."""
 
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
@@ -300,11 +301,14 @@ class LabelForest(SavableEstimator, BaseEstimator):
         return answers
 
     def _lists_best(self, k: int) -> bool:
-        """Return whether the ``k`` best labels are found by the head's index alone, which lists all its weights now."""
+        """Return whether the head's index alone finds the ``k`` best of all labels: where it lists all weights.
+
+        It does before the head has learned from passes, which give features weights of the other sign.
+        """
         head, n_labels = self.head_, self.forest_.n_memories
-        by_default = self.n_probes is None and self.n_candidates is None
-        complete = head.postings.n_labels == head.digest.n_labels == n_labels and self._lightest_listed == 0.0
-        return by_default and complete and head.common.labels.size == 0 and k <= _FEWEST_LISTED
+        by_default = self.n_probes is None and self.n_candidates is None and k <= _MOST_RANKED
+        up_to_date = head.postings.n_labels == head.digest.n_labels == n_labels
+        return by_default and up_to_date and head.postings.labels.size == head.digest.features.size
 
     def _rank_listed_labels(self, rows: Rows, answers: Answers) -> None:
         head, questions = self.head_, all_of(rows, rows)
@@ -312,7 +316,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
 
         def answer(first: int, stop: int) -> None:
             asked = questions._replace(first=first, stop=stop)
-            rank_listed(head.postings, head.digest, biases, asked, _FEWEST_LISTED, answers)
+            rank_listed(head.postings, head.digest, biases, asked, answers)
 
         self._in_threads(rows, answer)
 
