@@ -10,8 +10,8 @@
   of each fifth of the rounds, and microseconds of CPU time for a round.
 - mabwiser: LinUCB of MABWiser (https://github.com/fidelity/mabwiser) and ours on the same rewards: whether both choose
   alike, and microseconds of CPU time to choose and to learn one row.
-- replay: a made log of pools of 20 articles, of which some are replaced now and then, shown uniformly at random to users
-  whose clicks depend on the features of both (as in section 5 of Li et al., 2010, whose log is not public). Prints the
+- replay: a made log of pools of 20 articles, of which some are replaced now and then, shown at random to users whose
+  clicks depend on the features of both (as in section 5 of Li et al., 2010, whose log is not public). Prints the
   click-through rate by replay relative to that of random choice, if policies learn from a share of the rewards.
 """
 
@@ -95,11 +95,11 @@ def compare_intents(data: Path, seeds: int) -> None:
         [
             name,
             *(f"{value:.3f}" for value in np.mean([fifths for fifths, _ in runs], axis=0)),
-            min(us for _, us in runs),
+            f"{min(us for _, us in runs):.0f}",
         ]
         for name, runs in found.items()
     ]
-    print(tabulate(table, headers=["mean reward by fifths", "1", "2", "3", "4", "5", "us"], floatfmt=".0f"))
+    print(tabulate(table, headers=["mean reward by fifths", "1", "2", "3", "4", "5", "us"], disable_numparse=True))
 
 
 # MABWiser

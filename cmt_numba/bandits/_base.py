@@ -22,6 +22,7 @@ from ._checks import (
     MOST_ACTIONS,
     MOST_FEATURES,
     Choices,
+    all_of,
     check_actions,
     check_choices,
     check_contexts,
@@ -73,6 +74,17 @@ def changes(method: Method) -> Method:
         return lock.change(partial(lock.step, partial(uninterrupted, method, self, *args, **kwargs)))
 
     return cast(Method, changing)
+
+
+def draws(method: Method) -> Method:
+    """Let a method change nothing but random numbers: at once for other threads, and safe to interrupt."""
+
+    @wraps(method)
+    def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        lock = self._lock
+        return lock.change(partial(lock.step, partial(method, self, *args, **kwargs)))
+
+    return cast(Method, drawing)
 
 
 def reads(method: Method) -> Method:
@@ -217,7 +229,7 @@ class Policy(Lockable):
 
     # Choosing
 
-    @changes
+    @draws
     def act(self, contexts: Any = None, actions: Any = None) -> Chosen:
         """Choose an action in each context.
 
@@ -287,7 +299,7 @@ class Policy(Lockable):
         if actions is None:
             if self._ids.size == 0:
                 raise ValueError("no actions are known: pass actions, or n_actions to the constructor")
-            actions = self._ordered
+            return rows, all_of(self._ordered, rows.shape[0])
         return rows, check_choices(actions, rows.shape[0])
 
     def _checked(self, contexts: Any) -> np.ndarray:

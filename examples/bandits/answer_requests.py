@@ -2,8 +2,8 @@
 
     python examples/bandits/answer_requests.py
 
-A user writes one of a few kinds of requests, in words drawn from templates, and is pleased by one reply only. The bandit
-knows the replies by number and learns from the rewards which one to give. Its log then tells what two other policies
+A user writes one of a few kinds of requests, in words drawn at random, and is pleased by one reply only. The bandit
+knows the replies by number, and learns from the rewards which one to give. Its log then tells what two other policies
 would have earned, beside what they really earn.
 """
 
