@@ -63,8 +63,6 @@ def test_a_saved_policy_is_evaluated_on_the_whole_log(path: Path, tmp_path: Path
 def test_contexts_may_be_a_column_of_lists(frame: Any, tmp_path: Path):
     pairs = frame[["a", "b"]].to_numpy().tolist()
     listed = pandas.DataFrame({"action": frame["item"], "reward": frame["click"], "context": pairs})
-        {"action": frame["item"], "reward": frame["click"], "context": frame[["a", "b"]].values.tolist()}
-    )
     listed.to_json(tmp_path / "log.jsonl", orient="records", lines=True)
     out = tmp_path / "result.json"
     log = tmp_path / "log.jsonl"
