@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from cmt_numba._validation import check_rows
 from cmt_numba.bandits import (
     UCB1,
     EpsilonGreedy,
@@ -23,6 +24,7 @@ from cmt_numba.bandits import (
     SquareCB,
 )
 from cmt_numba.bandits import _models as models
+from cmt_numba.bandits._hashed_weights import expect_rewards, learn_rewards, new_table
 from cmt_numba.bandits._rules import draw
 from cmt_numba.persistence import FileFormatError
 
@@ -162,6 +164,40 @@ def test_inverses_are_computed_anew_when_they_are_off(monkeypatch: pytest.Monkey
         mine = actions == a
         exact = np.linalg.solve(np.eye(3) * 1e-4 + X[mine].T @ X[mine], X[mine].T @ rewards[mine])
         np.testing.assert_allclose(X @ linear.offsets[a], X @ exact, atol=1e-3)
+
+
+# Weights of very many actions
+
+
+def test_weights_are_learned_by_a_diagonal_kalman_filter():
+    rows = check_rows(np.random.default_rng(0).normal(size=(50, 6)))
+    rewards, actions = np.random.default_rng(1).random(50), np.full(50, 17)
+    table = new_table(12, 0.5)
+    learn_rewards(table, rows, np.arange(50), actions, rewards)
+    mean, precision = np.zeros(6), np.full(6, 0.5)
+    for x, reward in zip(rows.values.reshape(50, 6).astype(float), rewards, strict=True):
+        variance = x / precision @ x
+        mean = mean + (reward - mean @ x) / (1 + variance) * x / precision
+        precision = precision + x * x
+    X = rows.values.reshape(50, 6).astype(float)
+    means, variances = np.empty(50), np.empty(50)
+    expect_rewards(table, rows, np.arange(50), actions, means, variances)
+    np.testing.assert_allclose(means, X @ mean, atol=1e-5)
+    np.testing.assert_allclose(variances, (X * X / precision).sum(axis=1), rtol=1e-5)
+    expect_rewards(table, rows, np.arange(50), actions + 1, means, variances)  # another action has learned nothing
+    assert np.all(means == 0)
+
+
+def test_weights_of_sparse_rows_are_those_of_dense_rows():
+    X = np.random.default_rng(2).normal(size=(30, 20)) * (np.random.default_rng(3).random((30, 20)) < 0.3)
+    dense, sparse = check_rows(X), check_rows(scipy.sparse.csr_array(X))
+    found = []
+    for rows in (dense, sparse):
+        table, answers = new_table(12, 0.5), np.empty((2, 30))
+        learn_rewards(table, rows, np.arange(30), np.arange(30) % 3, np.linspace(0, 1, 30))
+        expect_rewards(table, rows, np.arange(30), np.arange(30) % 3, *answers)
+        found.append(answers)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
 # Of all policies

@@ -1,23 +1,43 @@
 """Contextual bandits: policies that choose actions and learn from their rewards, and their evaluation from logs."""
 
+import os
+
+from ..persistence._trees import read_object, refusing
 from . import evaluation
 from ._base import Chosen, Policy
 from ._cmt_bandit import CMTBandit, Decisions
 from ._policies import UCB1, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, Random, SquareCB
 
-for _public in (
-    CMTBandit,
-    Decisions,
-    Policy,
-    UCB1,
-    EpsilonGreedy,
-    HybridLinUCB,
-    LinearThompson,
-    LinUCB,
-    Random,
-    SquareCB,
-):
+_POLICIES = (CMTBandit, EpsilonGreedy, HybridLinUCB, LinUCB, LinearThompson, Random, SquareCB, UCB1)
+
+for _public in (Chosen, Decisions, Policy, *_POLICIES):
     _public.__module__ = __name__  # where pickles find them, wherever they are defined
+
+
+def load_policy(path: str | os.PathLike[str]) -> Policy:
+    """Return the policy in a file, of whatever class.
+
+    Parameters
+    ----------
+    path : path-like
+        A file that :meth:`Policy.save` has written.
+
+    Returns
+    -------
+    Policy
+
+    Raises
+    ------
+    cmt_numba.persistence.FileFormatError
+        If the file holds no policy, is damaged, or of a later version.
+    OSError
+        If the file cannot be read.
+    """
+    kinds = {kind.__name__: kind for kind in _POLICIES}
+    contents = read_object(path, tuple(kinds), mmap=False)
+    with refusing(path):
+        return kinds[contents.kind]._made_of(contents)
+
 
 __all__ = [
     "UCB1",
@@ -32,4 +52,5 @@ __all__ = [
     "Random",
     "SquareCB",
     "evaluation",
+    "load_policy",
 ]

@@ -22,6 +22,7 @@ from ._checks import (
     MOST_ACTIONS,
     MOST_FEATURES,
     Choices,
+    all_of,
     check_actions,
     check_choices,
     check_contexts,
@@ -75,6 +76,17 @@ def changes(method: Method) -> Method:
     return cast(Method, changing)
 
 
+def draws(method: Method) -> Method:
+    """Let a method change nothing but random numbers: at once for other threads, and safe to interrupt."""
+
+    @wraps(method)
+    def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        lock = self._lock
+        return lock.change(partial(lock.step, partial(method, self, *args, **kwargs)))
+
+    return cast(Method, drawing)
+
+
 def reads(method: Method) -> Method:
     """Let a method read, while no other thread changes the object."""
 
@@ -104,8 +116,8 @@ class Policy(Lockable):
         for name, value in options.items():
             setattr(self, name, value)
         self._generator = generator_of(options["random_state"], "choices")
-        self._ids = np.empty(0, np.int64)  # by slot
-        self._order = np.empty(0, np.int64)  # of slots, by id
+        self._set_ids(np.empty(0, np.int64))
+        self._n_rewards = 0
         self._features = _NO_FEATURES  # of actions, by slot
         self._model: Means | LinearModels | None = None if self._is_contextual else Means()
         if options["n_actions"] is not None:
@@ -116,12 +128,12 @@ class Policy(Lockable):
     @property
     def actions(self) -> np.ndarray:
         """The actions that are known, in ascending order: int64, shape (n_actions,)."""
-        return self._ids[self._order]
+        return self._ordered.copy()
 
     @property
     def n_rewards(self) -> int:
-        """How many rewards have been learned for the actions that are known."""
-        return 0 if self._model is None else int(self._model.counts[: self._ids.size].sum())
+        """How many rewards have been learned."""
+        return self._n_rewards
 
     @property
     def n_features(self) -> int | None:
@@ -190,17 +202,16 @@ class Policy(Lockable):
             if features.size:
                 features[slot] = features[last]
                 features = features[:last]
-        self._ids, self._features = ids, features
-        self._order = np.argsort(ids)
+        self._features = features
+        self._set_ids(ids)
         return self
 
     def _slots_of(self, actions: np.ndarray) -> np.ndarray:
         """Return the slots of actions, NONE for those that are not known."""
         if self._ids.size == 0:
             return np.full(actions.shape, NONE, np.int64)
-        ordered = self._ids[self._order]
-        places = np.minimum(np.searchsorted(ordered, actions), ordered.size - 1)
-        return np.where(ordered[places] == actions, self._order[places], NONE)
+        places = np.minimum(np.searchsorted(self._ordered, actions), self._ids.size - 1)
+        return np.where(self._ordered[places] == actions, self._order[places], NONE)
 
     def _enter(self, new: np.ndarray, features: np.ndarray | None) -> None:
         """Make new actions known."""
@@ -209,11 +220,16 @@ class Policy(Lockable):
             self._model.reserve(ids.size)
         if features is not None:
             self._features = np.concatenate([self._features.reshape(-1, features.shape[1]), features])
-        self._ids, self._order = ids, np.argsort(ids)
+        self._set_ids(ids)
+
+    def _set_ids(self, ids: np.ndarray) -> None:
+        """Take other actions, by slot."""
+        self._order = np.argsort(ids)  # slots, by action
+        self._ids, self._ordered = ids, ids[self._order]
 
     # Choosing
 
-    @changes
+    @draws
     def act(self, contexts: Any = None, actions: Any = None) -> Chosen:
         """Choose an action in each context.
 
@@ -283,7 +299,7 @@ class Policy(Lockable):
         if actions is None:
             if self._ids.size == 0:
                 raise ValueError("no actions are known: pass actions, or n_actions to the constructor")
-            actions = self.actions
+            return rows, all_of(self._ordered, rows.shape[0])
         return rows, check_choices(actions, rows.shape[0])
 
     def _checked(self, contexts: Any) -> np.ndarray:
@@ -361,6 +377,7 @@ class Policy(Lockable):
             part = slice(first, first + 4096)
             shared = self._shared(rows, of_pairs[part], actions[part], slots[part])
             self._model.learn(Pairs(rows, of_pairs[part], slots[part], shared), rewards[part])
+            self._n_rewards += rewards[part].size
         return self
 
     def _check_learnable(self, actions: np.ndarray) -> None:
@@ -408,7 +425,12 @@ class Policy(Lockable):
         n = self._ids.size
         n_features = self.n_features
         generator, _ = GeneratorInFiles().put("generator", self._generator)
-        fields = {"options": self._plain_options(), "generator": generator, "n_features": n_features}
+        fields = {
+            "options": self._plain_options(),
+            "generator": generator,
+            "n_features": n_features,
+            "n_rewards": self._n_rewards,
+        }
         arrays = {"ids": self._ids, "features": self._features}
         if self._model is not None:
             arrays |= {f"model.{name}": array for name, array in self._model.arrays(n).items()}
@@ -432,7 +454,9 @@ class Policy(Lockable):
         assert ids is not None
         require(bool(np.all((ids >= 0) & (ids <= MOST_ACTIONS))), f"actions must be between 0 and {MOST_ACTIONS}")
         require(np.unique(ids).size == ids.size, "actions must be distinct")
-        policy._ids, policy._order = ids, np.argsort(ids)
+        policy._set_ids(ids)
+        policy._n_rewards = take(fields, "n_rewards", int)
+        require(0 <= policy._n_rewards < 2**62, "n_rewards must not be negative")
         policy._features = policy._features_of(arrays, ids.size)
         n_features = take(fields, "n_features", int, type(None))
         if n_features is not None:

@@ -99,7 +99,7 @@ class CandidateModel(Policy):
         if allowed is None or starts is None:
             sizes = np.full(n, self._ids.size)
             if self._ids.size <= most:
-                allowed, starts = np.tile(self.actions, n), np.arange(n + 1) * self._ids.size
+                allowed, starts = np.tile(self._ordered, n), np.arange(n + 1) * self._ids.size
         else:
             sizes = np.diff(starts)
         proposed = self._proposals(rows)
@@ -131,7 +131,7 @@ class CandidateModel(Policy):
         turns = self._turn + np.arange(max(1, self._options["n_tried"]))
         places = turns[None, :] % sizes[:, None]
         of_all = allowed is None or starts is None
-        actions = self._ids[places] if of_all else allowed[starts[:-1, None] + places]  # type: ignore[index]
+        actions = self._ordered[places] if of_all else allowed[starts[:-1, None] + places]  # type: ignore[index]
         return codes_of(np.repeat(np.arange(n), turns.size), actions.reshape(-1))
 
     def _described(self, rows: Rows, of_pairs: np.ndarray, actions: np.ndarray, scores: np.ndarray) -> Any:
@@ -170,6 +170,7 @@ class CandidateModel(Policy):
             self._shared_model.learn(_shared_pairs(shared), rewards[span])
             learn_rewards(self._table, rows, of_pairs, actions[span], rewards[span])
             self._means.learn(Pairs(shared, of_pairs, slots[span], shared), rewards[span])
+            self._n_rewards += stop - first
             first = stop
         best = np.flatnonzero(rewards >= _WORTH_KEEPING)
         if best.size > 0:

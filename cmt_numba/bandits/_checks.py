@@ -146,6 +146,12 @@ def check_distinct_actions(actions: Any) -> np.ndarray:
     return array
 
 
+def all_of(actions: np.ndarray, n_rows: int) -> Choices:
+    """Return the choice among the same, distinct actions in each row."""
+    offsets = np.arange(n_rows + 1) * actions.size
+    return Choices(offsets, np.tile(actions, n_rows), (n_rows, actions.size), np.arange(n_rows * actions.size))
+
+
 def check_choices(actions: Any, n_rows: int) -> Choices:
     """Return the actions allowed in each of ``n_rows`` rows.
 
@@ -162,9 +168,7 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
     """
     array = _padded(actions)
     if array.ndim == 1:
-        array = check_distinct_actions(array)
-        offsets = np.arange(n_rows + 1) * array.size
-        return Choices(offsets, np.tile(array, n_rows), (n_rows, array.size), np.arange(n_rows * array.size))
+        return all_of(check_distinct_actions(array), n_rows)
     if array.ndim != 2 or array.shape[0] != n_rows:
         raise ValueError(
             f"actions must be a list of actions, or have a row for each of the {n_rows} contexts, "

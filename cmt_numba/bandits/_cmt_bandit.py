@@ -268,7 +268,7 @@ class CMTBandit(CandidateModel):
             for i in exploring:
                 place = int(uniforms[2, first + i] * candidates.sizes[i])
                 if of_rows is None or allowed is None:
-                    action = int(self._ids[self._order[place]])
+                    action = int(self._ordered[place])
                 else:
                     action = int(of_rows[allowed[0][i] + place])
                 span = slice(candidates.offsets[i], candidates.offsets[i + 1])
@@ -302,7 +302,7 @@ class CMTBandit(CandidateModel):
         """
         rows = self._rows(contexts)
         self._checked_choices(actions, rows.n_rows)
-        choices = check_choices(self.actions if actions is None else actions, rows.n_rows)
+        choices = check_choices(self._ordered if actions is None else actions, rows.n_rows)
         restricted = None if actions is None else choices
         answer = np.zeros(choices.shape)
         for first, stop in self._blocks(rows.n_rows, choices):

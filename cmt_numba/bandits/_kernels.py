@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, inner_called, inner_fastmath, kernel
+from .._jit import by_reference, inner, inner_called, inner_fastmath, kernel
 
 
 class Linear(NamedTuple):
@@ -49,7 +49,7 @@ class Pairs(NamedTuple):
     shared: np.ndarray  # float64 (pairs, k)
 
 
-@inner_called
+@inner
 def _add(y, x, factor):
     """Add ``factor * x`` to a vector."""
     if factor != 0.0:

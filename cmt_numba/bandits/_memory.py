@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._forest.allocation import resized
 from .._forest.invariants.errors import require
 from .._forest.rows import Rows
 from .._forest.state import NONE
@@ -39,14 +40,30 @@ class ActionMemory:
 
     def __init__(self, tree: ContextualMemoryTree) -> None:
         self.tree = tree
-        self._ids = np.empty(0, np.int64)  # of memories, ascending; some may be gone from a bounded tree
-        self._actions = np.empty(0, np.int64)
+        self._set(np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def _set(self, ids: np.ndarray, actions: np.ndarray) -> None:
+        """Take other memories: their ids, which ascend, and actions. Some may be gone from a bounded tree."""
+        self._n = ids.size
+        self._of_ids, self._of_actions = ids, actions
+        self._by_action: np.ndarray | None = None  # places in the order of actions
+
+    @property
+    def _ids(self) -> np.ndarray:
+        return self._of_ids[: self._n]
+
+    @property
+    def _actions(self) -> np.ndarray:
+        return self._of_actions[: self._n]
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
         """Store keys of actions."""
-        ids = self.tree._insert_rows(rows)
-        self._ids, self._actions = np.concatenate([self._ids, ids]), np.concatenate([self._actions, actions])
-        if self._ids.size > 2 * self.tree.n_memories:
+        n = self._n + rows.n_rows
+        if n > self._of_ids.size:
+            self._of_ids, self._of_actions = (resized(array, 2 * n, 0) for array in (self._of_ids, self._of_actions))
+        self._of_ids[self._n : n], self._of_actions[self._n : n] = self.tree._insert_rows(rows), actions
+        self._n, self._by_action = n, None
+        if n > 2 * self.tree.n_memories:
             self._keep(np.isin(self._ids, self.tree.ids))
 
     def propose(self, rows: Rows, k: int, n_probes: int | None) -> Proposals:
@@ -60,11 +77,12 @@ class ActionMemory:
 
     def teach(self, rows: Rows, actions: np.ndarray) -> None:
         """Train the routers to lead rows to the first key of an action; rows of actions without a key are left out."""
-        if self._actions.size == 0:
+        if self._n == 0:
             return
-        order = np.argsort(self._actions, kind="stable")
-        places = np.searchsorted(self._actions, actions, sorter=order)
-        places = order[np.minimum(places, order.size - 1)]
+        if self._by_action is None:
+            self._by_action = np.argsort(self._actions, kind="stable")
+        places = np.searchsorted(self._actions, actions, sorter=self._by_action)
+        places = self._by_action[np.minimum(places, self._n - 1)]
         known = self._actions[places] == actions
         if np.any(known):
             self.tree._teach_rows(rows.take(np.flatnonzero(known)), self._ids[places[known]])
@@ -78,7 +96,7 @@ class ActionMemory:
         self._keep(~gone)
 
     def _keep(self, kept: np.ndarray) -> None:
-        self._ids, self._actions = self._ids[kept], self._actions[kept]
+        self._set(self._ids[kept], self._actions[kept])
 
     def put(self, name: str) -> tuple[Any, Arrays]:
         """Return the JSON and the arrays for a file."""
@@ -92,4 +110,4 @@ class ActionMemory:
         require(ids.size == actions.size, f"{name} must have an action for each memory")
         require(bool(np.all(np.diff(ids) > 0)), f"the ids of {name} must ascend")
         require(bool(np.all(np.isin(self.tree.ids, ids))), f"{name} must have an action for each memory of the tree")
-        self._ids, self._actions = ids, actions
+        self._set(ids, actions)

@@ -236,12 +236,8 @@ class HybridLinUCB(LinUCB):
             features = numbers("action_features", action_features, 2)
             if n_actions is not None and features.shape[0] != n_actions:
                 raise ValueError(f"action_features must have {n_actions} rows, not {features.shape[0]}")
-            self._forget_actions()
+            self._set_ids(np.empty(0, np.int64))  # which have no features yet
             self._enter_featured(np.arange(features.shape[0]), features)
-
-    def _forget_actions(self) -> None:
-        """Forget the actions that were known without features."""
-        self._ids = self._order = np.empty(0, np.int64)
 
     @changes
     def add_actions(self, actions: Any, features: Any = None) -> Self:

@@ -24,9 +24,9 @@ def uniform(offsets: np.ndarray) -> np.ndarray:
 
 def greedy(scores: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return the probabilities of choosing one of the best actions at random."""
-    best = np.maximum.reduceat(scores, offsets[:-1])
-    is_best = (scores == best[rows_of(offsets)]).astype(np.float64)
-    result: np.ndarray = is_best / np.add.reduceat(is_best, offsets[:-1])[rows_of(offsets)]
+    rows = rows_of(offsets)
+    is_best = (scores == np.maximum.reduceat(scores, offsets[:-1])[rows]).astype(np.float64)
+    result: np.ndarray = is_best / np.add.reduceat(is_best, offsets[:-1])[rows]
     return result
 
 
@@ -71,10 +71,14 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 
 def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     """Return the pair that each row draws, given a number in [0, 1) for each row. It has a positive probability."""
-    rows = rows_of(offsets)
-    places = np.arange(probabilities.size) - offsets[rows]
-    padded = np.zeros((offsets.size - 1, int(np.diff(offsets).max())))
-    padded[rows, places] = probabilities
+    sizes = np.diff(offsets)
+    shape = (sizes.size, int(sizes.max()))
+    if shape[0] * shape[1] == probabilities.size:
+        padded = probabilities.reshape(shape)
+    else:
+        padded = np.zeros(shape)
+        rows = rows_of(offsets)
+        padded[rows, np.arange(rows.size) - offsets[rows]] = probabilities
     ends = padded.cumsum(axis=1)
     drawn = (ends <= (uniforms * ends[:, -1])[:, None]).sum(axis=1)
     drawn = np.where(drawn < padded.shape[1], drawn, padded.argmax(axis=1))  # rounding may leave none

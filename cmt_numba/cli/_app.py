@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 
 from .._version import __version__
 from . import _options as given
+from ._bandit import app as bandit_commands
 from ._options import Kind, new_estimator, read_options
 from ._printing import printable
 
@@ -67,6 +68,9 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"cmt-numba {__version__}")
         raise typer.Exit
+
+
+app.add_typer(bandit_commands, name="bandit")
 
 
 @app.callback()

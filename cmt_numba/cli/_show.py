@@ -27,6 +27,14 @@ def _print(console: Console, title: str, table: Table) -> None:
     console.print(table)
 
 
+def show_table(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    """Print a table with a column for each name."""
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*(Text(printable(format_value(value))) for value in row.values()))
+    _print(console, title, table)
+
+
 def show_result(console: Console, result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> None:
     """Print the tables of an evaluation."""
     show_pairs(console, "Quality", metric_pairs(result))

@@ -1,0 +1,229 @@
+"""Compare the policies of ``cmt_numba.bandits`` with each other, with MABWiser, and by replay of a log.
+
+    python asv_benchmarks/compare_bandits.py intents --data path/to/folder
+    python asv_benchmarks/compare_bandits.py mabwiser
+    python asv_benchmarks/compare_bandits.py replay
+
+- intents: the requests of 40 intents of clinc150 (``clinc150/train.jsonl.gz``, https://github.com/clinc/oos-eval) in
+  random order, 4,800 rounds. The action is an intent, and the reward is 1 if it is that of the request. Contexts are
+  tf-idf vectors; linear policies get the first components of their singular value decomposition. Prints the mean reward
+  of each fifth of the rounds, and microseconds of CPU time for a round.
+- mabwiser: LinUCB of MABWiser (https://github.com/fidelity/mabwiser) and ours on the same rewards: whether both choose
+  alike, and microseconds of CPU time to choose and to learn one row.
+- replay: a made log of pools of 20 articles, of which some are replaced now and then, shown at random to users whose
+  clicks depend on the features of both (as in section 5 of Li et al., 2010, whose log is not public). Prints the
+  click-through rate by replay relative to that of random choice, if policies learn from a share of the rewards.
+"""
+
+import os
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ[_variable] = "1"  # before any library reads them
+
+import argparse
+import gzip
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import normalize
+from tabulate import tabulate
+
+from cmt_numba.bandits import UCB1, CMTBandit, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, Random, SquareCB
+from cmt_numba.bandits.evaluation import Log, replay
+
+N_INTENTS, N_COMPONENTS = 40, 64
+POOL, N_FEATURES = 20, 6
+
+
+# Intents
+
+
+def read_intents(folder: Path, rng: np.random.Generator) -> tuple[list[str], np.ndarray]:
+    """Return the requests of some intents in random order, and the intent of each."""
+    with gzip.open(folder / "clinc150" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    labels = sorted({row["label"] for row in rows})
+    number = {labels[i]: j for j, i in enumerate(rng.choice(len(labels), N_INTENTS, replace=False))}
+    rows = [row for row in rows if row["label"] in number]
+    rows = [rows[i] for i in rng.permutation(len(rows))]
+    return [row["text"] for row in rows], np.array([number[row["label"]] for row in rows])
+
+
+def simulate(policy: Any, X: Any, wanted: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the reward of each round, and the CPU time of a round in microseconds."""
+    delayed = hasattr(policy, "reward")
+    rewards, start = np.zeros(wanted.size), 0.0
+    for i in range(wanted.size):
+        if i == 1:
+            start = time.process_time()  # everything is compiled
+        chosen = policy.act(X[i : i + 1])
+        rewards[i] = chosen.actions[0] == wanted[i]
+        if delayed:
+            policy.reward(chosen.ids, rewards[i : i + 1])
+        else:
+            policy.learn(X[i : i + 1], chosen.actions, rewards[i : i + 1], chosen.propensities)
+    return rewards, (time.process_time() - start) / wanted.size * 1e6
+
+
+def compare_intents(data: Path, seeds: int) -> None:
+    """Print how policies learn intents."""
+    policies: dict[str, Callable[[int], Any]] = {
+        "CMTBandit": lambda seed: CMTBandit(N_INTENTS, random_state=seed),
+        "CMTBandit, Thompson": lambda seed: CMTBandit(N_INTENTS, exploration="thompson", beta=0.1, random_state=seed),
+        "LinUCB": lambda seed: LinUCB(N_INTENTS, alpha=0.3, random_state=seed),
+        "LinearThompson": lambda seed: LinearThompson(N_INTENTS, scale=0.1, random_state=seed),
+        "SquareCB": lambda seed: SquareCB(N_INTENTS, gamma=50, random_state=seed),
+        "EpsilonGreedy, contextual": lambda seed: EpsilonGreedy(N_INTENTS, contextual=True, random_state=seed),
+        "EpsilonGreedy": lambda seed: EpsilonGreedy(N_INTENTS, random_state=seed),
+    }
+    found: dict[str, list[tuple[np.ndarray, float]]] = {name: [] for name in policies}
+    for seed in range(seeds):
+        texts, wanted = read_intents(data, np.random.default_rng(seed))
+        words = TfidfVectorizer(sublinear_tf=True).fit_transform(texts)
+        components = normalize(TruncatedSVD(N_COMPONENTS, random_state=0).fit_transform(words))
+        for name, make in policies.items():
+            X = words if name.startswith("CMT") else components
+            rewards, micros = simulate(make(seed), X, wanted)
+            found[name].append((np.array([part.mean() for part in np.array_split(rewards, 5)]), micros))
+    table = [
+        [
+            name,
+            *(f"{value:.3f}" for value in np.mean([fifths for fifths, _ in runs], axis=0)),
+            f"{min(us for _, us in runs):.0f}",
+        ]
+        for name, runs in found.items()
+    ]
+    print(tabulate(table, headers=["mean reward by fifths", "1", "2", "3", "4", "5", "us"], disable_numparse=True))
+
+
+# MABWiser
+
+
+def compare_mabwiser(n_rows: int = 2000, n_actions: int = 10, n_features: int = 20) -> None:
+    """Print whether both libraries choose alike, and how long they take."""
+    from mabwiser.mab import MAB, LearningPolicy
+
+    rng = np.random.default_rng(0)
+    X, actions, rewards = (
+        rng.normal(size=(n_rows, n_features)),
+        rng.integers(0, n_actions, n_rows),
+        (rng.random(n_rows) < 0.3).astype(float),
+    )
+    asked = rng.normal(size=(500, n_features))
+    theirs = MAB(list(range(n_actions)), LearningPolicy.LinUCB(alpha=0.7, l2_lambda=1.0))
+    theirs.fit(actions, rewards, X)
+    ours = LinUCB(n_actions, alpha=0.7, random_state=0).learn(X, actions, rewards)
+    alike = np.mean(np.array(theirs.predict(asked)) == ours.act(asked).actions)
+    print(f"the same choices in {alike:.1%} of {asked.shape[0]} rows")
+    table = []
+    for name, choose, learn in (
+        ("MABWiser", theirs.predict, lambda i: theirs.partial_fit(actions[[i]], rewards[[i]], X[[i]])),
+        ("ours", ours.act, lambda i: ours.learn(X[[i]], actions[[i]], rewards[[i]])),
+    ):
+        micros = []
+        for call in (lambda i, choose=choose: choose(asked[[i]]), learn):
+            start = time.process_time()
+            for i in range(500):
+                call(i)
+            micros.append((time.process_time() - start) / 500 * 1e6)
+        start = time.process_time()
+        choose(asked)
+        micros.append((time.process_time() - start) / 500 * 1e6)
+        start = time.process_time()
+        if name == "ours":
+            ours.learn(X, actions, rewards)
+        else:
+            theirs.partial_fit(actions, rewards, X)
+        micros.append((time.process_time() - start) / n_rows * 1e6)
+        table.append([name, *micros])
+    table.append(["ratio", *(a / b for a, b in zip(table[0][1:], table[1][1:], strict=True))])
+    headers = ["us", "choose one row", "learn one row", "choose a row of 500", f"learn a row of {n_rows}"]
+    print(tabulate(table, headers=headers, floatfmt=".1f"))
+
+
+# Replay
+
+
+class Sparing:
+    """A policy that learns from a share of the rewards only."""
+
+    def __init__(self, policy: Any, share: float) -> None:
+        self.policy, self.share, self.rng = policy, share, np.random.default_rng(17)
+
+    def act(self, contexts: Any, actions: Any) -> Any:
+        """Choose as the policy does."""
+        return self.policy.act(contexts, actions)
+
+    def learn(self, *columns: Any) -> None:
+        """Learn, or not."""
+        if self.rng.random() < self.share:
+            self.policy.learn(*columns)
+
+
+def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
+    """Return a log of uniform choices from pools that change, and the features of all articles."""
+    rng = np.random.default_rng(seed)
+    n_replaced, every = 2, max(1, n // 40)
+    articles = rng.dirichlet(np.full(N_FEATURES - 1, 0.4), POOL + n_replaced * 40)
+    features = np.column_stack([articles, np.ones(articles.shape[0])])
+    users = np.column_stack([rng.dirichlet(np.full(N_FEATURES - 1, 0.4), n), np.ones(n)])
+    taste = rng.normal(size=(N_FEATURES, N_FEATURES)) * 1.2
+    appeal = rng.normal(size=features.shape[0]) * 0.3
+    pool, newest, allowed = np.arange(POOL), POOL, np.empty((n, POOL), np.int64)
+    for i in range(n):
+        if i and i % every == 0:
+            pool = np.concatenate([pool[n_replaced:], np.arange(newest, newest + n_replaced)])
+            newest += n_replaced
+        allowed[i] = pool
+    actions = allowed[np.arange(n), rng.integers(0, POOL, n)]
+    logits = np.einsum("nd,de,ne->n", users, taste, features[actions]) + appeal[actions] - 3.0
+    clicks = (rng.random(n) < 1 / (1 + np.exp(-logits))).astype(float)
+    return Log(actions, clicks, users, allowed=allowed), features
+
+
+def compare_replay(n: int, seeds: int, shares: tuple[float, ...] = (1.0, 0.3, 0.2, 0.1, 0.05, 0.01)) -> None:
+    """Print relative click-through rates."""
+    policies: dict[str, Callable[[np.ndarray, int], Any]] = {
+        "EpsilonGreedy": lambda features, seed: EpsilonGreedy(epsilon=0.1, random_state=seed),
+        "UCB1": lambda features, seed: UCB1(scale=0.15, random_state=seed),
+        "LinUCB": lambda features, seed: LinUCB(alpha=0.3, random_state=seed),
+        "HybridLinUCB": lambda features, seed: HybridLinUCB(alpha=0.3, action_features=features, random_state=seed),
+    }
+    relative = np.zeros((seeds, len(policies), len(shares)))
+    for seed in range(seeds):
+        log, features = made_log(n, seed)
+        chance = replay(Random(random_state=seed), log, learn=False).value
+        for i, make in enumerate(policies.values()):
+            for j, share in enumerate(shares):
+                relative[seed, i, j] = replay(Sparing(make(features, seed), share), log).value / chance
+    rows = [[name, *relative.mean(axis=0)[i]] for i, name in enumerate(policies)]
+    print(f"click-through rate relative to random choice, {n:,} events, mean of {seeds} logs")
+    print(tabulate(rows, headers=["share of rewards", *(f"{share:.0%}" for share in shares)], floatfmt=".2f"))
+
+
+def main() -> None:
+    """Run a part."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("part", choices=("intents", "mabwiser", "replay"))
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where clinc150 is, for intents")
+    parser.add_argument("--seeds", type=int, default=2, metavar="N")
+    parser.add_argument("--events", type=int, default=60_000, metavar="N", help="of the replay")
+    arguments = parser.parse_args()
+    if arguments.part == "intents":
+        if arguments.data is None:
+            parser.error("intents needs --data")
+        compare_intents(arguments.data, arguments.seeds)
+    elif arguments.part == "mabwiser":
+        compare_mabwiser()
+    else:
+        compare_replay(arguments.events, arguments.seeds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""The commands about bandits."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .._version import __version__
+from . import _options as given
+
+if TYPE_CHECKING:
+    from ..bandits import Policy
+    from ..bandits.evaluation import Log
+
+
+class Estimation(StrEnum):
+    """Ways to estimate propensities."""
+
+    ridge = "ridge"
+    logistic = "logistic"
+    classifier = "classifier"
+    frequency = "frequency"
+
+
+class Interval(StrEnum):
+    """Kinds of confidence intervals."""
+
+    bernstein = "bernstein"
+    chernoff = "chernoff"
+    bootstrap = "bootstrap"
+    normal = "normal"
+
+
+_COLUMNS = "Columns of the log"
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Policies, and their evaluation from logs.")
+
+
+@app.callback()
+def commands() -> None:
+    """Policies, and their evaluation from logs."""
+
+
+@app.command()
+def evaluate(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="Log: .parquet, .csv or .jsonl; text may be gzipped.")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            metavar="FILE|NAME",
+            help="File of a policy, or one of random, epsilon-greedy, ucb1, linucb, thompson, squarecb: these are "
+            "trained on the first rows.",
+        ),
+    ],
+    action: Annotated[str, typer.Option("--action", metavar="COLUMN", rich_help_panel=_COLUMNS)] = "action",
+    reward: Annotated[str, typer.Option("--reward", metavar="COLUMN", rich_help_panel=_COLUMNS)] = "reward",
+    propensity: Annotated[
+        str | None,
+        typer.Option("--propensity", metavar="COLUMN", help="Without it they are estimated.", rich_help_panel=_COLUMNS),
+    ] = None,
+    context: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--context",
+            metavar="COLUMN",
+            help="Column of numbers, to be repeated, or a single column of lists.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    allowed: Annotated[
+        str | None,
+        typer.Option("--allowed", metavar="COLUMN", help="Lists of allowed actions.", rich_help_panel=_COLUMNS),
+    ] = None,
+    estimation: Annotated[
+        Estimation, typer.Option("--estimate", help="How to estimate propensities that were not logged.")
+    ] = Estimation.frequency,
+    tau: Annotated[float, typer.Option("--tau", help="Smallest propensity; smaller ones count as this.")] = 0.0,
+    threshold: Annotated[float, typer.Option("--threshold", help="Largest weight of the switch estimator.")] = 10.0,
+    train: Annotated[
+        float, typer.Option("--train", metavar="SHARE", help="Share of the rows on which a named policy is trained.")
+    ] = 0.5,
+    interval: Annotated[Interval, typer.Option("--interval", help="Kind of interval.")] = Interval.bootstrap,
+    confidence: Annotated[float, typer.Option("--confidence", metavar="P", help="Of the intervals.")] = 0.95,
+    least: Annotated[float, typer.Option("--least", help="Least possible reward.")] = 0.0,
+    largest: Annotated[float, typer.Option("--largest", help="Largest possible reward.")] = 1.0,
+    seed: given.Seed = 0,
+    json_file: given.JsonFile = None,
+) -> None:
+    """Estimate from a log what a policy would have earned.
+
+    ```sh
+    cmt-numba bandit evaluate log.parquet --policy linucb --propensity p --context age --context hour
+    cmt-numba bandit evaluate log.csv --policy my.cmt --propensity p --context age --tau 0.01 --json -
+    ```
+    """
+    from rich.console import Console
+
+    from ..bandits.evaluation import estimate_propensities, estimate_rewards, read_log
+    from ..bandits.evaluation import evaluate as estimate
+    from ..evaluation._json import to_json
+    from ._app import _check_output, _output
+    from ._show import show_pairs, show_table
+
+    _check_output(json_file)
+    columns: dict[str, Any] = {"action": action, "reward": reward, "propensity": propensity, "allowed": allowed}
+    if context:
+        columns["context"] = context[0] if len(context) == 1 and _holds_lists(log, context[0]) else context
+    try:
+        whole = read_log(log, **columns)
+    except KeyError as error:
+        raise ValueError(f"{log}: {error.args[0]}") from error
+    judged, tested = _policy_and_rows(policy, whole, train, seed)
+    propensities = None if propensity else estimate_propensities(tested, estimation.value)
+    expected = None if tested.contexts is None else estimate_rewards(tested)
+    result = estimate(
+        judged,
+        tested,
+        propensities=propensities,
+        expected=expected,
+        tau=tau,
+        threshold=threshold,
+        reward_range=(least, largest),
+    )
+    rows = []
+    for name, found in result.estimates.items():
+        exact = interval in (Interval.bernstein, Interval.chernoff)
+        method = "bootstrap" if exact and found.bounds is None else interval.value
+        low, high = found.interval(method, confidence=confidence, random_state=seed)
+        rows.append({"estimator": name, "value": found.value, "low": low, "high": high, "interval": method})
+    summary = {
+        "rows": result.n_rows,
+        "mean reward of the log": result.logged,
+        "effective sample size": result.effective_sample_size,
+        "mean weight": result.mean_weight,
+    }
+    if json_file is not None:
+        contents = {"log": str(log), "policy": policy, "version": __version__, **summary, "estimates": rows}
+        with _output(json_file) as file:
+            file.write(json.dumps(to_json({**contents, "advice": result.advice}), indent=2) + "\n")
+    if json_file != Path("-"):
+        show_pairs(Console(), f"{log}: {policy}", summary.items())
+        show_table(Console(), "Mean reward of the policy", rows)
+        for advice in result.advice:
+            show_pairs(Console(), "Advice", [("", advice)])
+
+
+def _holds_lists(path: Path, column: str) -> bool:
+    """Return whether a column of a log holds lists."""
+    import numpy as np
+
+    from ..bandits.evaluation._logs import _frames
+
+    frame = next(_frames(path, 1), None)
+    return frame is not None and column in frame.columns and np.ndim(frame[column].iloc[0]) == 1
+
+
+def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Policy, Log]:
+    """Return the policy, and the rows of the log to evaluate it on."""
+    from .._validation import check_real
+    from ..bandits import UCB1, EpsilonGreedy, LinearThompson, LinUCB, Random, SquareCB, load_policy
+
+    named: dict[str, Any] = {
+        "random": Random,
+        "epsilon-greedy": EpsilonGreedy,
+        "ucb1": UCB1,
+        "linucb": LinUCB,
+        "thompson": LinearThompson,
+        "squarecb": SquareCB,
+    }
+    if policy not in named:
+        if not Path(policy).exists():
+            raise ValueError(f"--policy must be a file or one of {', '.join(named)}, not {policy!r}")
+        return load_policy(policy), log
+    n_train = int(check_real("--train", train, 0.0, 1.0) * len(log))
+    if not 0 < n_train < len(log):
+        raise ValueError(f"--train must leave rows on both sides, but takes {n_train} of {len(log)}")
+    learned = named[policy](random_state=seed)
+    if log.contexts is None and learned._is_contextual:
+        raise ValueError(f"--policy {policy} needs --context")
+    first, second = log.take(slice(0, n_train)), log.take(slice(n_train, None))
+    contexts = [[0.0]] * n_train if log.contexts is None else first.contexts
+    learned.learn(contexts, first.actions, first.rewards)
+    return learned, second

@@ -1,0 +1,283 @@
+"""The bandit over any number of actions: exact propensities, delayed rewards, learning, files, and checks."""
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import text_like
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cmt_numba.bandits import CMTBandit, LinUCB
+from cmt_numba.persistence import FileFormatError
+
+N_ACTIONS, N_FEATURES = 30, 60
+
+
+def keys(sparse: bool = True, n: int = N_ACTIONS) -> Any:
+    rows = text_like(n, N_FEATURES, 8, seed=5)
+    return rows if sparse else rows.toarray()
+
+
+def bandit_of(sparse: bool = True, with_keys: bool = True, **options: Any) -> CMTBandit:
+    bandit = CMTBandit(**{"n_candidates": 8, "n_bits": 12, "n_trees": 2, "random_state": 0} | options)
+    return bandit.add_actions(np.arange(N_ACTIONS), keys(sparse) if with_keys else None)
+
+
+def run(bandit: CMTBandit, n_rounds: int, seed: int = 0, sparse: bool = True, n_rows: int = 3) -> list[Any]:
+    """Ask with noisy keys of actions, and reward the action itself; return what was chosen."""
+    rng, chosen = np.random.default_rng(seed), []
+    for _ in range(n_rounds):
+        wanted = rng.integers(0, N_ACTIONS, n_rows)
+        X = keys()[wanted].toarray() + 0.2 * (rng.random((n_rows, N_FEATURES)) < 0.05)
+        decisions = bandit.act(scipy.sparse.csr_array(X) if sparse else X)
+        right = decisions.actions == wanted
+        bandit.reward(decisions.ids, right.astype(float))
+        chosen.append((decisions.actions.tolist(), decisions.propensities.tolist(), right.mean()))
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def experienced() -> CMTBandit:
+    bandit = bandit_of(epsilon=0.1, exploration="thompson")
+    run(bandit, 30)
+    return bandit
+
+
+# Propensities
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32 - 1))
+def test_probabilities_sum_to_one_over_the_actions_allowed(experienced: CMTBandit, seed: int):
+    rng = np.random.default_rng(seed)
+    bandit = copy.deepcopy(experienced)
+    n = int(rng.integers(1, 6))
+    X = keys()[rng.integers(0, N_ACTIONS, n)]
+    mask = rng.random((n, N_ACTIONS)) < rng.choice([0.05, 0.2, 0.9])
+    mask[np.arange(n), rng.integers(0, N_ACTIONS, n)] = True
+    lists = [np.flatnonzero(row) for row in mask]
+    some = rng.permutation(N_ACTIONS)[: int(rng.integers(1, N_ACTIONS + 1))]
+    for actions in (None, mask, lists, some):
+        probabilities = bandit.probabilities(X, actions)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-12)
+        assert np.all(probabilities >= 0)
+        chosen, propensities = copy.deepcopy(bandit).act(X, actions)
+        if actions is mask:
+            assert np.all(mask[np.arange(n), chosen])
+            assert np.all(probabilities[~mask] == 0)
+        if actions is None or actions is mask:
+            np.testing.assert_array_equal(propensities, probabilities[np.arange(n), chosen])
+        elif actions is some:
+            columns = np.argmax(some[None, :] == chosen[:, None], axis=1)
+            np.testing.assert_array_equal(propensities, probabilities[np.arange(n), columns])
+    listed = bandit.probabilities(X, lists)  # which says the same as the mask
+    filled = np.arange(listed.shape[1]) < np.array([len(row) for row in lists])[:, None]
+    np.testing.assert_array_equal(listed[filled], bandit.probabilities(X, mask)[mask])
+
+
+def test_actions_are_chosen_as_often_as_their_propensities_say(experienced: CMTBandit):
+    x = keys()[[3]]
+    X = scipy.sparse.csr_array(scipy.sparse.vstack([x] * 4000))
+    probabilities = experienced.probabilities(x)[0]
+    assert np.count_nonzero(probabilities > 0.02) > 1
+    actions = copy.deepcopy(experienced).act(X).actions
+    np.testing.assert_allclose(np.bincount(actions, minlength=N_ACTIONS) / 4000, probabilities, atol=0.03)
+
+
+def test_looking_at_probabilities_changes_nothing(experienced: CMTBandit):
+    before = pickle.dumps(experienced)
+    experienced.probabilities(keys())
+    assert pickle.dumps(experienced) == before
+
+
+def test_the_same_seed_gives_the_same_choices(experienced: CMTBandit):
+    assert run(copy.deepcopy(experienced), 8, seed=1) == run(copy.deepcopy(experienced), 8, seed=1)
+    assert run(bandit_of(random_state=3), 8) == run(bandit_of(random_state=3), 8)
+
+
+# Learning
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("exploration", ["ucb", "thompson"])
+def test_it_learns_with_keys_and_without(sparse: bool, exploration: str):
+    with_keys = run(bandit_of(sparse, exploration=exploration), 60, sparse=sparse)
+    assert np.mean([share for _, _, share in with_keys[-20:]]) > (0.8 if exploration == "ucb" else 0.5)
+    without = run(bandit_of(sparse, with_keys=False, exploration=exploration), 250, sparse=sparse)
+    assert np.mean([share for _, _, share in without[:20]]) < 0.15
+    assert np.mean([share for _, _, share in without[-100:]]) > 0.25
+
+
+def test_rewards_may_come_late_and_in_any_order():
+    now, late = bandit_of(), bandit_of()
+    X, rewards = keys(), np.random.default_rng(0).random(N_ACTIONS)
+    decisions, same = now.act(X), late.act(X)
+    assert late.n_pending == N_ACTIONS
+    now.reward(decisions.ids, rewards)
+    for _ in range(3):
+        late.act(X[:5])  # other decisions meanwhile
+    late.reward(same.ids, rewards)
+    assert (now.n_pending, late.n_pending) == (0, 15)
+    assert now.n_rewards == late.n_rewards == N_ACTIONS
+    np.testing.assert_array_equal(now._shared_model.linear.shared, late._shared_model.linear.shared)
+    np.testing.assert_array_equal(now._table.weights, late._table.weights)
+    order = np.random.default_rng(1).permutation(10)
+    shuffled = late.act(X[:10])
+    late.reward(shuffled.ids[order], rewards[order])
+
+
+def test_learning_from_a_log_is_as_learning_from_decisions():
+    decided, logged = bandit_of(), bandit_of()
+    X, rewards = keys(), np.random.default_rng(0).random(N_ACTIONS)
+    decisions = decided.act(X)
+    decided.reward(decisions.ids, rewards)
+    logged.learn(X, decisions.actions, rewards, decisions.propensities)
+    np.testing.assert_allclose(logged._shared_model.linear.shared, decided._shared_model.linear.shared, rtol=1e-6)
+    np.testing.assert_array_equal(logged._table.weights, decided._table.weights)
+
+
+def test_a_rewarded_context_proposes_its_action():
+    bandit = CMTBandit(n_candidates=4, n_tried=1, n_trees=1, n_bits=10, random_state=0).add_actions(np.arange(5000))
+    x = keys()[[0]]
+    bandit.learn(x, [4321], [1.0])
+    candidates = bandit._candidates(bandit._rows(x), None, None)
+    assert 4321 in candidates.actions
+    assert candidates.actions.size <= 5
+    assert candidates.scores[candidates.actions == 4321, 1] == pytest.approx(1.0)
+
+
+def test_all_actions_are_tried_in_turn():
+    bandit = CMTBandit(n_candidates=4, n_tried=3, n_bits=10, random_state=0).add_actions(np.arange(100, 112))
+    seen = set()
+    for _ in range(4):
+        seen |= set(bandit._candidates(bandit._rows(keys()[:1]), None, None).actions.tolist())
+        bandit.act(keys()[:1])
+    assert seen == set(range(100, 112))
+
+
+def test_memory_is_bounded():
+    bandit = bandit_of(max_memories=20, max_pending=10)
+    X = np.random.default_rng(0).normal(size=(60, N_FEATURES)) ** 2
+    bandit.learn(scipy.sparse.csr_array(X), np.arange(60) % N_ACTIONS, np.ones(60))
+    assert bandit._by_context.tree.n_memories == 20
+    for i in range(25):
+        bandit.learn(scipy.sparse.csr_array(X[i : i + 1][:, ::-1]), [i % N_ACTIONS], [1.0])
+    assert bandit._by_context._ids.size <= 41
+    ids = bandit.act(scipy.sparse.csr_array(X[:30])).ids
+    assert bandit.n_pending == 10
+    bandit.reward(ids[20:], np.ones(10))
+    with pytest.raises(KeyError, match=f"{ids[19]} is none"):
+        bandit.reward(ids[19], [1.0])
+
+
+# Actions that come and go
+
+
+def test_removed_actions_are_never_chosen_again(experienced: CMTBandit):
+    bandit = copy.deepcopy(experienced)
+    decisions = bandit.act(keys())
+    gone = np.unique(decisions.actions)[:5]
+    bandit.remove_actions(gone)
+    assert not np.isin(bandit.act(keys()).actions, gone).any()
+    assert bandit.probabilities(keys()).shape == (N_ACTIONS, N_ACTIONS - 5)
+    assert bandit._by_key.tree.n_memories == N_ACTIONS - 5
+    with pytest.raises(KeyError, match="none"):
+        bandit.reward(decisions.ids[decisions.actions == gone[0]], np.ones(np.sum(decisions.actions == gone[0])))
+    bandit.add_actions(gone, keys()[gone])
+    np.testing.assert_allclose(bandit.probabilities(keys()).sum(axis=1), 1.0)
+
+
+def test_actions_need_no_introduction():
+    bandit = CMTBandit(n_bits=10, random_state=0)
+    decisions = bandit.act(np.eye(3), [[7, 9], [8, -1], [1, 2]])
+    assert decisions.actions[1] == 8
+    bandit.reward(decisions.ids, [1.0, 0.0, 0.5])
+    assert set(decisions.actions.tolist()) == set(bandit.actions.tolist())
+    actions, propensities = decisions
+    assert actions is decisions.actions
+    assert propensities is decisions.propensities
+    copied = pickle.loads(pickle.dumps(decisions))
+    np.testing.assert_array_equal(copied.ids, decisions.ids)
+
+
+# Files and pickles
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_loaded_bandit_goes_on_as_the_one_saved(sparse: bool, tmp_path: Path):
+    path, bandit = tmp_path / "bandit.cmt", bandit_of(sparse, epsilon=0.2)
+    for n_rounds in (0, 10):
+        run(bandit, n_rounds, sparse=sparse)
+        ids = bandit.act(keys(sparse)).ids  # pending
+        bandit.save(path)
+        loaded, unpickled = CMTBandit.load(path), pickle.loads(pickle.dumps(bandit))
+        expected = copy.deepcopy(bandit).reward(ids, np.linspace(0, 1, N_ACTIONS))
+        for other in (loaded, unpickled):
+            other.reward(ids, np.linspace(0, 1, N_ACTIONS))
+            assert run(other, 6, seed=1, sparse=sparse) == run(copy.deepcopy(expected), 6, seed=1, sparse=sparse)
+
+
+def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
+    bandit = copy.deepcopy(experienced)
+    bandit.act(keys()[:4])
+    contents = bandit._contents()
+    arrays = contents.arrays
+    for name, value, message in (
+        ("pending.ids", arrays["pending.ids"][::-1].copy(), "ascend"),
+        ("pending.indices", arrays["pending.indices"] + np.int32(N_FEATURES), "indices"),
+        ("pending.lengths", arrays["pending.lengths"] + 1, "as many values"),
+        ("pending.actions", arrays["pending.actions"] - 50, "in range"),
+        ("pending.scores", arrays["pending.scores"] * np.nan, "finite"),
+        ("table.weights", arrays["table.weights"][:-1], "weights must be"),
+        ("table.squares", arrays["table.squares"] - 1, "negative"),
+        ("by_key ids", arrays["by_key ids"][1:].copy(), "action for each memory"),
+        ("by_context actions", arrays["by_context actions"][1:].copy(), "action for each memory"),
+        ("shared.shared", arrays["shared.shared"][1:].copy(), "shared must be"),
+    ):
+        with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError), match=message):
+            CMTBandit._made_of(contents._replace(arrays=arrays | {name: value}))
+    for name, field in (("width", 3), ("next_id", -1), ("turn", None), ("sparse", 1), ("n_rewards", -1)):
+        with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError)):
+            CMTBandit._made_of(contents._replace(fields=contents.fields | {name: field}))
+    LinUCB(3).save(tmp_path / "other.cmt")
+    with pytest.raises(FileFormatError, match="kind 'LinUCB'"):
+        CMTBandit.load(tmp_path / "other.cmt")
+
+
+# Bad input
+
+
+def test_bad_input_is_refused_before_anything_has_changed(experienced: CMTBandit):
+    bandit = copy.deepcopy(experienced)
+    ids = bandit.act(keys()[:2]).ids
+    before, x = pickle.dumps(bandit), keys()[:1]
+    for call, message in (
+        (lambda: bandit.act(np.ones((1, 3))), "60 features"),
+        (lambda: bandit.act(np.full((1, N_FEATURES), np.nan)), "finite"),
+        (lambda: bandit.act(x, [[]]), "row 0 has none|at least one"),
+        (lambda: bandit.act(x, [1, 1]), "distinct"),
+        (lambda: bandit.act(), "X must"),
+        (lambda: bandit.reward(ids, [1.0]), "one for each"),
+        (lambda: bandit.reward(ids, [1.0, 1.5]), r"\[0, 1\]"),
+        (lambda: bandit.reward([ids[0], ids[0]], [1.0, 1.0]), "distinct"),
+        (lambda: bandit.reward([0.5], [1.0]), "integers"),
+        (lambda: bandit.reward([10**9], [1.0]), "without a reward"),
+        (lambda: bandit.learn(x, [1], [-0.5]), r"\[0, 1\]"),
+        (lambda: bandit.learn(x, [1, 2], [0.5]), "one for each"),
+        (lambda: bandit.learn(x, [99], [0.5], [0.0]), "above 0"),
+        (lambda: bandit.add_actions(3), "3 is"),
+        (lambda: bandit.add_actions([50, 51], x), "one for each"),
+        (lambda: bandit.remove_actions([1, 77]), "no 77"),
+    ):
+        with pytest.raises((KeyError, TypeError, ValueError), match=message):
+            call()
+        assert pickle.dumps(bandit) == before
+    with pytest.raises(ValueError, match="no actions are known"):
+        CMTBandit(n_bits=4).act(np.ones((1, 2)))
+    with pytest.raises(ValueError, match="exploration"):
+        CMTBandit(exploration="guess")
