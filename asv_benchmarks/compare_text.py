@@ -8,8 +8,8 @@ another translation are queries. Packages are stored with their names, and the q
 fifths are left out at random and a tenth misspelt.
 
 Prints for each engine the error of the best answer, seconds to vectorise and to store all texts, and microseconds to
-vectorise and to answer a query in one batch, of processor time on one thread. Kernels are compiled before. Needs tabulate, and bm25s for
-its rows, which are left out otherwise.
+vectorise and to answer a query in one batch: processor time on one thread. Kernels are compiled before. Needs tabulate,
+and bm25s for its rows, which are left out otherwise.
 """
 
 import os
