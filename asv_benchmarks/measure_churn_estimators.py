@@ -6,15 +6,17 @@
     python asv_benchmarks/measure_churn_estimators.py --only "retriever by key" --steps 1e4
 
 Each step adds a memory and removes one; classifiers, which forget no label, learn an example of one of their classes,
-without storing it. Printed are, as the steps go on, the size of a pickle of the object, and the memory that Python has
-given out since the start. ``measure_churn.py`` does the same for trees without a bound, and larger ones.
+without storing it. Printed are, as the steps go on, the size of a pickle of the object, and how much more memory than
+after the first steps the process has ever taken. ``measure_churn.py`` does the same for trees without a bound, and
+larger ones. POSIX only.
 """
 
 import argparse
 import gc
 import pickle
+import resource
+import sys
 import time
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -78,20 +80,25 @@ def cases(n: int) -> dict[str, Callable[[], tuple[Any, Step]]]:
 def measure(name: str, make: Callable[[], tuple[Any, Step]], steps: int) -> None:
     """Print how large an object is as it goes on."""
     thing, step = make()
-    began, shown = time.perf_counter(), []
+    began, shown, before = time.perf_counter(), [], 0.0
     first = min(steps // 5, 2000)
     for i in range(steps):
         if i == first:
-            tracemalloc.start()
-            began = time.perf_counter()
+            pickle.dumps(thing)
+            began, before = time.perf_counter(), _peak()
         step(i)
         if i + 1 > first and (i + 1) % (steps // 4) == 0:
             gc.collect()
-            shown.append(f"{len(pickle.dumps(thing)) / 1e3:.0f} kB, {tracemalloc.get_traced_memory()[0] / 1e3:+.0f} kB")
-    tracemalloc.stop()
+            shown.append(f"{len(pickle.dumps(thing)) / 1e3:.0f} kB, {_peak() - before:+.1f} MB")
     seconds = (time.perf_counter() - began) / (steps - first)
     thing.check_invariants()
     print(f"{name}: {' | '.join(shown)}; {1e6 * seconds:.0f} us a step", flush=True)
+
+
+def _peak() -> float:
+    """Return the most memory that this process has ever taken, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kilobytes elsewhere
 
 
 def main() -> None:

@@ -44,6 +44,16 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile kernels once before several processes run the whole suite, each of which would compile them itself."""
+    config = session.config
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.collectonly
+    if whole and getattr(config.option, "numprocesses", None) and not numba.config.DISABLE_JIT:
+        from cmt_numba import warmup
+
+        warmup(n_jobs=config.option.numprocesses, progress=True)
+
+
 def load_script(path: str) -> ModuleType:
     """Import a script that belongs to no package, named as seen from the project's root.
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -36,11 +37,16 @@ Change = Callable[[Any], Any]
 class Case(NamedTuple):
     """A change that is to be interrupted."""
 
-    estimator: Any  # that has learned
+    fitted: Callable[[], Any]  # returns the estimator that is changed, always the same
     change: Change
     learn: Change  # what it must be able to do afterwards
     rows: Any  # to ask it about
     may_be_unfitted: bool = False
+
+    @property
+    def estimator(self) -> Any:
+        """The estimator that is changed."""
+        return self.fitted()
 
 
 def _data(sparse: bool) -> tuple[Any, np.ndarray]:
@@ -51,7 +57,7 @@ def _data(sparse: bool) -> tuple[Any, np.ndarray]:
 
 
 def cases() -> dict[str, Case]:
-    """Return all changes of all kinds of estimators by their names."""
+    """Return all changes of all kinds of estimators by their names. Nothing is fitted before it is used."""
     found: dict[str, Case] = {}
     for sparse in (False, True):
         X, y = _data(sparse)
@@ -64,18 +70,17 @@ def cases() -> dict[str, Case]:
         }
         for kind, (estimator, some, more) in classifiers.items():
             learn = _learning(X, more)
-            found[f"{form} {kind}: first fit"] = Case(estimator, _fitting(X, some), learn, X, True)
-            fitted = _copy(estimator).fit(X[:50], some[:50])
+            found[f"{form} {kind}: first fit"] = Case(partial(_copy, estimator), _fitting(X, some), learn, X, True)
+            fitted = cache(partial(_fitted, estimator, X[:50], some[:50]))
             found[f"{form} {kind}: fit"] = Case(fitted, _fitting(X, some), learn, X)
             found[f"{form} {kind}: partial_fit"] = Case(fitted, learn, learn, X)
         retrievers = {"by key": ("key", [f"value {i}" for i in range(80)]), "by value": ("value", vectors[:80] * 1.0)}
         for kind, (search, values) in retrievers.items():
             estimator = CMTRetriever(search, n_trees=2, n_components=4, random_state=0)
             learn = _learning(X[60:], values[60:])
-            fitted = _copy(estimator).fit(X[:60], values[:60])
-            fitted.feedback(X[60:], np.arange(20), np.ones(20))
+            fitted = cache(partial(_fitted_with_feedback, estimator, X, values))
             name = f"{form} retriever {kind}"
-            found[f"{name}: first fit"] = Case(estimator, _fitting(X, values), learn, X, True)
+            found[f"{name}: first fit"] = Case(partial(_copy, estimator), _fitting(X, values), learn, X, True)
             found[f"{name}: fit"] = Case(fitted, _fitting(X, values), learn, X)
             found[f"{name}: partial_fit"] = Case(fitted, learn, learn, X)
             found[f"{name}: feedback"] = Case(fitted, _rewarding(X), learn, X)
@@ -84,6 +89,16 @@ def cases() -> dict[str, Case]:
             if search == "key":
                 found[f"{name}: replace"] = Case(fitted, _replacing(X), learn, X)
     return found
+
+
+def _fitted(estimator: Any, X: Any, y: Any) -> Any:
+    return _copy(estimator).fit(X, y)
+
+
+def _fitted_with_feedback(estimator: Any, X: Any, values: Any) -> Any:
+    fitted = _fitted(estimator, X[:60], values[:60])
+    fitted.feedback(X[60:], np.arange(20), np.ones(20))
+    return fitted
 
 
 def _fitting(X: Any, y: Any) -> Change:

@@ -322,8 +322,7 @@ def test_bounded_trees_and_filtered_queries(eviction: str, form: Callable[[np.nd
             tree.replace(ids, keys[:20])
 
     def ask() -> None:
-        ids = tree.query(keys[:50], 3).ids
-        assert ids.min() >= 0
+        assert tree.query(keys[:50], 3).ids[:, 0].min() >= 0  # a leaf has at least one memory, not always three
 
     def ask_some() -> None:
         ids = tree.query(keys[:50], 3, 2, among=third).ids

@@ -353,7 +353,7 @@ def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.M
 
     for name in ("append", "sync", "restart"):
         crash_before_and_after(Database, name)
-    crash_before_and_after(_folder.Mark, "set")
+    crash_before_and_after(_folder.Acknowledged, "set")
     crash_before_and_after(Path, "replace")  # of the unfinished snapshot
     crash_before_and_after(Path, "unlink")
     reference: list[ContextualMemoryTree] = [ContextualMemoryTree(**OPTIONS)]
@@ -674,7 +674,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "leads to n_memories=60",
         lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(20, 4)}, AFTER)),
     ),
-    "no outline": ("n_memories", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 4)}, {}))),
+    "no fingerprint": ("n_memories", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 4)}, {}))),
     "a draw from nothing": ("is not valid", lambda f: _empty_but_for_a_draw(f)),
     "a view": (
         "other tables",

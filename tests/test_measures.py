@@ -85,21 +85,15 @@ def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert all(0.9 <= float(row[10]) <= 1.25 for row in with_leaves)
 
 
-def test_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    module = load_script("asv_benchmarks/measure_start.py")
-    times = iter([9.0, 1.0, 1.5, 0.75])
-    monkeypatch.setattr(module, "seconds", lambda *_: next(times))
-    monkeypatch.setattr(sys, "argv", ["measure_start", "--repeats", "1"])
-    module.main()
-    printed = capsys.readouterr().out
-    assert "1.50 of the dependencies'" in printed
-    assert "0.50 of the import" in printed
-    assert "9.00 s" in printed
-
-
-def test_start_times_a_new_process(tmp_path: Path):
-    slept = load_script("asv_benchmarks/measure_start.py").seconds("time.sleep(0.05)", str(tmp_path), "import time")
-    assert slept >= 0.05
+def test_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    written = tmp_path / "figures.json"
+    arguments = ["--kinds", "imports", "--repeats", "1", "--json", str(written)]
+    printed = run(monkeypatch, capsys, "measure_start", *arguments)
+    figures = json.loads(written.read_text())
+    assert [figure["call"] for figure in figures] == ["dependencies", "package", "estimators"]
+    for figure in figures:
+        assert f"imports: {figure['call']}" in printed
+        assert all(figure[f"{found}_{what}"] > 0 for found in ("cold", "warm") for what in ("cpu", "wall"))
 
 
 def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):

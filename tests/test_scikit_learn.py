@@ -31,7 +31,8 @@ def _applying_checks() -> list[Any]:
         for twin, check in estimator_checks_generator(estimator):
             function = getattr(check, "func", check)
             if function.__name__ not in NOT_APPLYING:
-                result.append(pytest.param(twin, check, id=f"{type(estimator).__name__}-{check}"))
+                how = "".join(f"-{key}={value}" for key, value in getattr(check, "keywords", {}).items())
+                result.append(pytest.param(twin, check, id=f"{type(estimator).__name__}-{function.__name__}{how}"))
     return result
 
 

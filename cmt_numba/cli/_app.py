@@ -124,7 +124,7 @@ def fit(
     from rich.console import Console
 
     from ..evaluation import profile
-    from ..evaluation._wording import profile_pairs
+    from ..evaluation._display import profile_pairs
     from ..formats import open_data
     from ..persistence._container import file_to_write
     from ._model_files import Model, save_model
@@ -216,7 +216,7 @@ def evaluate(
     from rich.console import Console
 
     from .. import evaluation
-    from ..evaluation._plain import as_plain
+    from ..evaluation._json import to_json
     from ..formats import open_data
     from ._show import show_result
     from ._streams import look_through, stream
@@ -266,7 +266,7 @@ def evaluate(
     if json_file is not None:
         contents = {"data": str(data), "version": __version__, "result": result.as_dict(), "profile": profile}
         with _output(json_file) as file:
-            file.write(json.dumps(as_plain(contents), indent=2) + "\n")
+            file.write(json.dumps(to_json(contents), indent=2) + "\n")
     if json_file != Path("-"):
         show_result(Console(), result, profile)
 
@@ -343,7 +343,7 @@ def info(
     """
     from rich.console import Console
 
-    from ..evaluation._plain import as_plain
+    from ..evaluation._json import to_json
     from ..formats import open_data
     from ._describe import describe_data, describe_model
     from ._model_files import is_model, load_model
@@ -358,7 +358,7 @@ def info(
         with stream(source, 1000, "reading", progress) as batches:
             described = {"data": {"format": options.format, **describe_data(batches, options.task)}}
     if as_json:
-        print(json.dumps(as_plain(described), indent=2))
+        print(json.dumps(to_json(described), indent=2))
         return
     for name, pairs in described.items():
         shown = ((key, _shortened(value)) for key, value in pairs.items())
@@ -388,7 +388,7 @@ def warmup(
 
 
 def _shortened(value: Any) -> Any:
-    from ..evaluation._wording import format_value
+    from ..evaluation._display import format_value
 
     if not isinstance(value, list):
         return value

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
-from ..evaluation._wording import format_value, metric_pairs, profile_pairs, result_pairs
+from ..evaluation._display import format_value, metric_pairs, profile_pairs, result_pairs
 from ._printing import printable
 
 

@@ -21,8 +21,8 @@ from .._heads.label_scorers import Head
 from .._heads.ridge import Expectation
 from ..persistence._columns import column, read_array, read_column, read_sparse_matrix, sparse_matrix
 from ..persistence._container import Contents
-from ..persistence._tidy import tidy_examples, tidy_expectation, tidy_head
 from ..persistence._trees import check_at_rest, take
+from ..persistence._trim import trim_examples, trim_expectation, trim_head
 from ..tree import ContextualMemoryTree
 from ._checks import MOST_ROWS, check_parts
 from ._memories import Memories
@@ -122,11 +122,11 @@ class _Tree:
 class _Structure:
     """A named tuple of arrays, which the estimator's check looks at."""
 
-    def __init__(self, kind: Any, tidy: Callable[[Any], Any]) -> None:
-        self._kind, self._tidy = kind, tidy
+    def __init__(self, kind: Any, trim: Callable[[Any], Any]) -> None:
+        self._kind, self._trim = kind, trim
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        value = self._tidy(value)
+        value = self._trim(value)
         return numbers_of(value), _prefixed(name, arrays_of(value))
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
@@ -259,7 +259,7 @@ _OF_ALL: dict[str, _Store] = {"n_features_in_": _Number(), "feature_names_in_": 
 _OF_LABEL_FORESTS: dict[str, _Store] = {
     **_OF_ALL,
     "forest_": _Tree(),
-    "head_": _Structure(Head, tidy_head),
+    "head_": _Structure(Head, trim_head),
     "classes_": _Labels(),
     "_n_of_label": _Array(np.int64),
     "_seed": _Number(),
@@ -270,7 +270,7 @@ _OF_LABEL_FORESTS: dict[str, _Store] = {
 _KINDS: dict[str, dict[str, _Store]] = {
     "CMTClassifier": {
         **_OF_LABEL_FORESTS,
-        "examples_": _Optional(_Structure(Examples, tidy_examples)),
+        "examples_": _Optional(_Structure(Examples, trim_examples)),
         "_n_measured": _Number(),
         "_label_of_class": _Array(np.int64),
         "_class_of_label": _Array(np.int64),
@@ -294,7 +294,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "_memories": _Memories(_Values()),
         "_components": _Components(),
         "_distinct": _Distinct(),
-        "expectation_": _Structure(Expectation, tidy_expectation),
+        "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
 _NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_"}

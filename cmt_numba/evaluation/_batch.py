@@ -13,7 +13,7 @@ from sklearn.utils import shuffle
 
 from .._concurrency.workers import progress_bar
 from .._validation import check_integer, check_real
-from ._plain import as_plain
+from ._json import to_json
 from ._profiles import TreeProfile, profile
 from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of
 
@@ -57,7 +57,7 @@ class BatchResult(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as Python objects for JSON; None replaces numbers that are not finite."""
-        plain: dict[str, Any] = as_plain(self)
+        plain: dict[str, Any] = to_json(self)
         return plain
 
 

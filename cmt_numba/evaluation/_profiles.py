@@ -11,7 +11,7 @@ from .._forest.rows import as_matrix
 from .._forest.state import NONE
 from .._validation import check_integer, check_memory_ids, check_rows
 from ..tree import ContextualMemoryTree
-from ._plain import as_plain
+from ._json import to_json
 
 _COSINES_AT_ONCE = 2**23  # block size of exact search: 32 MB
 _AS_GOOD = 1e-5  # smaller differences of cosines are rounding errors
@@ -47,7 +47,7 @@ class TreeProfile(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the profile as Python objects for JSON."""
-        plain: dict[str, Any] = as_plain(self)
+        plain: dict[str, Any] = to_json(self)
         return plain
 
 

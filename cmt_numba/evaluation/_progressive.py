@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from .._concurrency.workers import progress_bar
 from .._validation import check_integer, check_real
-from ._plain import as_plain
+from ._json import to_json
 from ._tasks import TALLIES, MulticlassTally, Tally, answer, n_rows_of, slice_rows, task_of
 
 _RATIO_OF_POINTS = 1.15  # of the numbers of examples of successive points of a curve: 16 points per decade
@@ -101,7 +101,7 @@ class ProgressiveResult(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as Python objects for JSON; None replaces numbers that are not finite."""
-        plain: dict[str, Any] = as_plain(self)
+        plain: dict[str, Any] = to_json(self)
         return plain
 
 

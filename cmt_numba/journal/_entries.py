@@ -50,10 +50,10 @@ def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     TypeError, ValueError
         If an argument is invalid.
     """
-    return {name: _plain(name, value) for name, value in arguments.items()}
+    return {name: _as_entry_value(name, value) for name, value in arguments.items()}
 
 
-def _plain(name: str, value: Any) -> Any:
+def _as_entry_value(name: str, value: Any) -> Any:
     if name == "X":
         return check_matrix(value)
     if isinstance(value, Hits):

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from ..persistence import FileFormatError
 from ..persistence._container import bring_to_disk, read_fields
+from ._acknowledged import Acknowledged
 from ._database import Database, DatabaseCopy, is_blank
 from ._links import check_regular, open_file
-from ._mark import Mark
 
 IDENTITY = "journal"
 """The field of a snapshot that holds the identity of its journal."""
@@ -58,7 +58,7 @@ class Folder:
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self.path = Path(path)
         self._read_only = read_only
-        self._mark: Mark | None = None
+        self._acknowledged: Acknowledged | None = None
         self.base = 0
         self.identity: str | None = None
         if not self.path.is_dir() and not read_only:
@@ -74,7 +74,7 @@ class Folder:
                     reason = "is empty: there is no tree yet; open it without read_only to create one"
                     raise FileFormatError(self.journal_path, reason)
             else:
-                self._mark = Mark(self._mark_path, read_only=read_only)
+                self._acknowledged = Acknowledged(self._acknowledged_path, read_only=read_only)
         except BaseException:
             self.close()
             raise
@@ -82,7 +82,7 @@ class Folder:
     @property
     def synced(self) -> int:
         """The number of the last change known to be on disk."""
-        return 0 if self._mark is None else self._mark.sequence
+        return 0 if self._acknowledged is None else self._acknowledged.sequence
 
     @property
     def journal_path(self) -> Path:
@@ -95,7 +95,7 @@ class Folder:
         return stat.S_IMODE(os.stat(self.journal_path).st_mode) & 0o666
 
     @property
-    def _mark_path(self) -> Path:
+    def _acknowledged_path(self) -> Path:
         return self.path / _MARK
 
     # What is there
@@ -129,9 +129,9 @@ class Folder:
         found = [_SNAPSHOT.fullmatch(name) for name in os.listdir(self.path)]
         numbers = [int(match[1]) for match in found if match is not None]
         with suppress(FileFormatError):  # after a crash the file may be missing or incomplete
-            mark = Mark(self._mark_path, read_only=True)
-            numbers.append(mark.sequence)
-            mark.close()
+            last = Acknowledged(self._acknowledged_path, read_only=True)
+            numbers.append(last.sequence)
+            last.close()
         if any(numbers):
             reason = f"is empty, but there have been {max(numbers)} changes; restore it from a copy"
             raise FileFormatError(self.journal_path, reason)
@@ -140,7 +140,7 @@ class Folder:
         """Return whether the files can stem from an earlier version that crashed while creating the folder."""
         if _MARK not in names or self._read_only:
             return False
-        Mark(self._mark_path, read_only=True).close()
+        Acknowledged(self._acknowledged_path, read_only=True).close()
         return all(name in (_MARK, "tree-0.cmt") or _UNFINISHED.fullmatch(name) for name in names)
 
     # A new folder
@@ -156,7 +156,7 @@ class Folder:
             Returns the entry.
         """
         self.identity = new_identity()
-        self._mark = Mark.create(self._mark_path, self.identity, 0, self.mode)
+        self._acknowledged = Acknowledged.create(self._acknowledged_path, self.identity, 0, self.mode)
         self._check_that_it_is_no_link(0)
         save(self.snapshot_path(0))
         self._database.append(0, pack())
@@ -169,9 +169,9 @@ class Folder:
     def belong(self, identity: str | None) -> None:
         """Set the identity of the journal, as given by the first entry."""
         self.identity = identity
-        assert self._mark is not None
-        if identity not in (None, self._mark.identity):
-            raise FileFormatError(self._mark_path, "is of another journal than the one in the folder")
+        assert self._acknowledged is not None
+        if identity not in (None, self._acknowledged.identity):
+            raise FileFormatError(self._acknowledged_path, "is of another journal than the one in the folder")
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield the entries of the snapshot and of the changes since, with their numbers, and check for gaps.
@@ -189,7 +189,7 @@ class Folder:
                 yield sequence, entry
                 last = sequence
         assert last is not None
-        assert self._mark is not None
+        assert self._acknowledged is not None
         if last < self.synced:
             raise FileFormatError(
                 self.journal_path, f"is damaged: it ends with change {last}, but {self.synced} were acknowledged"
@@ -226,35 +226,38 @@ class Folder:
 
     def sync(self, sequence: int) -> None:
         """Sync all changes to disk; ``sequence`` is the number of the last one."""
-        assert self._mark is not None
+        assert self._acknowledged is not None
         self._database.sync()
-        if self._mark.sequence < sequence:
-            self._mark.set(sequence)
+        if self._acknowledged.sequence < sequence:
+            self._acknowledged.set(sequence)
 
     def identify(self) -> str:
         """Return the identity for the next snapshot, creating one for a journal without identity.
 
-        The identity is written to the mark first, then to the snapshot, then to the journal. A crash may leave a
-        journal of version 1 with a mark that has an identity, but never files with different identities.
+        The identity is written to the file with the last number first, then to the snapshot, then to the journal. A
+        crash may leave a journal of version 1 beside such a file with an identity, but never files with different
+        identities.
         """
-        assert self._mark is not None
-        if self._mark.identity is None:
-            mark = Mark.create(self._mark_path, new_identity(), self._mark.sequence, self.mode)
-            self._mark.close()
-            self._mark = mark
-        assert self._mark.identity is not None
-        return self._mark.identity
+        assert self._acknowledged is not None
+        if self._acknowledged.identity is None:
+            renewed = Acknowledged.create(
+                self._acknowledged_path, new_identity(), self._acknowledged.sequence, self.mode
+            )
+            self._acknowledged.close()
+            self._acknowledged = renewed
+        assert self._acknowledged.identity is not None
+        return self._acknowledged.identity
 
     def restart(self, sequence: int, entry: bytes) -> None:
         """Replace all changes up to this number by a snapshot, which must be on disk."""
-        assert self._mark is not None
+        assert self._acknowledged is not None
         self._database.restart(sequence, entry)
-        self._mark.set(sequence)
+        self._acknowledged.set(sequence)
         superseded, self.base = self.base, sequence
         if self.identity is None and superseded != sequence:
             with suppress(OSError):
                 self.snapshot_path(superseded).unlink()
-        self.identity = self._mark.identity
+        self.identity = self._acknowledged.identity
         self.clean_up()
 
     def clean_up(self) -> None:
@@ -269,7 +272,7 @@ class Folder:
 
     def _is_ours(self, path: Path, number: int, last: int) -> bool:
         """Return whether a snapshot belongs to this tree. Snapshots of version 1 have no identity."""
-        assert self._mark is not None
+        assert self._acknowledged is not None
         try:
             check_regular(path)
             identity = read_fields(path).get(IDENTITY)
@@ -277,15 +280,15 @@ class Folder:
             return False
         if identity is None:
             return self.identity is None and number <= last
-        return bool(identity == self._mark.identity)
+        return bool(identity == self._acknowledged.identity)
 
     def close(self) -> None:
         """Close the files and release the lock. Entries that are not synced are discarded."""
         try:
             self._database.close()
         finally:
-            if self._mark is not None:
-                self._mark.close()
+            if self._acknowledged is not None:
+                self._acknowledged.close()
 
 
 def new_identity() -> str:

@@ -22,11 +22,11 @@ from ..tree import ContextualMemoryTree
 from ._database import MOST_BYTES
 from ._entries import Entry, count_argument_bytes, pack_entry, plain_arguments, unpack_entry
 from ._errors import AlreadyOpenError, JournalError
+from ._fingerprint import fingerprint, has_fingerprint
 from ._folder import IDENTITY, Folder
 from ._journaling import journaled
 from ._links import check_regular
 from ._operations import SNAPSHOT, Operation
-from ._outline import is_outline, outline
 from ._replay import recover, redo, refusing_entry
 
 _KIND = "ContextualMemoryTree"  # of the object in a snapshot
@@ -304,7 +304,7 @@ class DurableTree(ContextualMemoryTree):
                 self._refusal = None
                 raise
             forgotten = np.concatenate(self._forgotten) if self._forgotten else None
-            entry = Entry(name, operation.stored(arguments), outline(self), forgotten, self._folder.identity)
+            entry = Entry(name, operation.stored(arguments), fingerprint(self), forgotten, self._folder.identity)
             self._enter(entry, perf_counter() - started, synced)
             self._refusal = None
             if name != _RETURN:
@@ -414,7 +414,7 @@ class DurableTree(ContextualMemoryTree):
         self._lock.change(lambda: write_object(path, contents, made_of, mode))
 
     def _snapshot_entry(self) -> Entry:
-        return Entry(SNAPSHOT, {}, outline(self), journal=self._folder.identify())
+        return Entry(SNAPSHOT, {}, fingerprint(self), journal=self._folder.identify())
 
     # Opening
 
@@ -440,13 +440,13 @@ class DurableTree(ContextualMemoryTree):
             self._folder.belong(entry.journal)
             self._start_from(sequence, fresh, options)
             with refusing_entry(self._folder.journal_path, sequence):
-                exact = is_outline(self, entry.after)
+                exact = has_fingerprint(self, entry.after)
             for sequence, packed in entries:
                 started = perf_counter()
                 with refusing_entry(self._folder.journal_path, sequence):
                     entry = unpack_entry(self._folder.journal_path, sequence, packed)
                     redo(self, entry, exact)
-                    exact &= is_outline(self, entry.after)
+                    exact &= has_fingerprint(self, entry.after)
                 self._sequence = sequence
                 self._lengthen(len(packed), perf_counter() - started)
             return exact

@@ -15,7 +15,7 @@ from .._forest.invariants.errors import require
 from .._forest.state import CODE_MARKS, LEAF, NODE, WEIGHT_CELL, State
 from .._forest.structures import arrays_of, put_together
 from ._container import NUMBERS, Contents, Dtypes, FileFormatError, file_to_write, read_contents, write_contents
-from ._tidy import AT_REST, tidy_state
+from ._trim import AT_REST, trim_state
 from ._versions import upgraded
 
 DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
@@ -117,7 +117,7 @@ def tree_contents(
     if state is None:
         return fields, {_STREAMS: streams}
     fields |= {"n_features": state.parameters.n_features, "sparse": bool(state.parameters.sparse)}
-    return fields, arrays_of(tidy_state(state))
+    return fields, arrays_of(trim_state(state))
 
 
 def state_of(

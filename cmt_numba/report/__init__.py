@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .._version import __version__
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
-from ..evaluation._wording import METRICS, format_value, metric_pairs, profile_pairs, result_pairs
+from ..evaluation._display import METRICS, format_value, metric_pairs, profile_pairs, result_pairs
 from . import _figures
 from ._figures import Drawing
 

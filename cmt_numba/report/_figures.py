@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
-from ..evaluation._wording import METRICS
+from ..evaluation._display import METRICS
 
 # Matplotlib cannot refer to the colours of a page: it draws in these unique colours, which are then replaced.
 _INK, _GRID, _FIRST, _SECOND, _THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"

@@ -39,17 +39,17 @@ AT_REST = {CELLS_WANTED: 0, FORMER_ROW: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE,
 """The counters that are used only during a step, and their values in files."""
 
 
-def tidy_state(state: State) -> State:
+def trim_state(state: State) -> State:
     """Return a forest's state for a file. It may share arrays with the one given."""
     parameters = state.parameters
-    state = _tidy_models(state)
+    state = _trim_models(state)
     n = int(state.keys.totals[N_MEMORIES])
     leaves_end = state.counters[:, LEAVES_END]
     leaves = _used(state.leaves, leaves_end)
     members = _used(state.members, leaves_end)
     members[np.arange(members.shape[2]) >= leaves["size"][:, :, None]] = 0
     return state._replace(
-        keys=_tidy_keys(parameters, state.keys),
+        keys=_trim_keys(parameters, state.keys),
         codes=Codes(state.codes.values[: n * parameters.n_features], state.codes.marks[:n]),
         leaves=leaves,
         members=members,
@@ -57,28 +57,28 @@ def tidy_state(state: State) -> State:
     )
 
 
-def tidy_head(head: Head) -> Head:
+def trim_head(head: Head) -> Head:
     """Return a head for a file. It may share arrays with the one given."""
-    return _tidy_models(head)  # type: ignore[no-any-return]
+    return _trim_models(head)  # type: ignore[no-any-return]
 
 
-def tidy_examples(examples: Examples) -> Examples:
+def trim_examples(examples: Examples) -> Examples:
     """Return a store of examples for a file. It shares arrays with the one given."""
     n = int(examples.keys.totals[N_MEMORIES])
     return examples._replace(
-        keys=_tidy_keys(examples.parameters, examples.keys),
+        keys=_trim_keys(examples.parameters, examples.keys),
         label_of=examples.label_of[:n],
         next_of=examples.next_of[:n],
     )
 
 
-def tidy_expectation(expectation: Expectation) -> Expectation:
+def trim_expectation(expectation: Expectation) -> Expectation:
     """Return a map for a file. It shares arrays with the one given."""
     n = int(expectation.n_places[0])
     return expectation._replace(weights=expectation.weights[:n], features=expectation.features[:n])
 
 
-def _tidy_keys(parameters: Any, keys: Keys) -> Keys:
+def _trim_keys(parameters: Any, keys: Keys) -> Keys:
     n, totals = int(keys.totals[N_MEMORIES]), keys.totals
     if parameters.sparse:
         if totals[VALUES_LIVE] < totals[VALUES_END]:
@@ -95,7 +95,7 @@ def _tidy_keys(parameters: Any, keys: Keys) -> Keys:
     )
 
 
-def _tidy_models(state: Any) -> Any:
+def _trim_models(state: Any) -> Any:
     """Return a forest or a head without spare capacity in its models."""
     nodes_end, d = state.counters[:, NODES_END], state.parameters.n_features
     state = state._replace(nodes=_used(state.nodes, nodes_end), counters=state.counters.copy())

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 
-def as_plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Return named tuples and mappings as dicts, arrays as lists, and numbers as Python numbers, None if not finite."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):
-        return {str(key): as_plain(entry) for key, entry in value.items()}
+        return {str(key): to_json(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [as_plain(entry) for entry in value]
+        return [to_json(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

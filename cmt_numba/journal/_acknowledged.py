@@ -22,7 +22,7 @@ _CHECKSUM = struct.Struct("<I")
 _IDENTITY = 16  # bytes; absent in version 1
 
 
-class Mark:
+class Acknowledged:
     """The open file.
 
     Parameters
@@ -61,7 +61,7 @@ class Mark:
         self.identity = told[_NUMBER.size :].hex() or None
 
     @classmethod
-    def create(cls, path: Path, identity: str, sequence: int, mode: int) -> Mark:
+    def create(cls, path: Path, identity: str, sequence: int, mode: int) -> Acknowledged:
         """Create a file, sync it to disk, and return it. An existing file is replaced atomically."""
         unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         descriptor = open_file(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -12,7 +12,7 @@ from ..tree import ContextualMemoryTree
 _TELLING = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that differ between different trees
 
 
-def outline(tree: ContextualMemoryTree) -> dict[str, int]:
+def fingerprint(tree: ContextualMemoryTree) -> dict[str, int]:
     """Return a fingerprint of a tree that is cheap to compute."""
     state = tree._state
     if state is None:
@@ -26,9 +26,9 @@ def outline(tree: ContextualMemoryTree) -> dict[str, int]:
     }
 
 
-def is_outline(tree: ContextualMemoryTree, after: dict[str, int]) -> bool:
+def has_fingerprint(tree: ContextualMemoryTree, after: dict[str, int]) -> bool:
     """Return whether a tree has this fingerprint; raise ValueError if even its number of memories differs."""
-    found = outline(tree)
+    found = fingerprint(tree)
     for name in ("n_memories", "next_id"):
         if found[name] != after.get(name):
             raise ValueError(f"it leads to {name}={found[name]}, not {after.get(name)!r:.50}")
