@@ -191,7 +191,7 @@ def all_above(scorers: AllScorers, rows: Rows, lowest: float) -> tuple[np.ndarra
     found = []
     least = lowest - float(_rounding(rows, lowest))
     for first, scores in blocks_of_scores(scorers, rows):
-        row, labels = np.nonzero(scores > least)
+        row, labels = np.divmod(np.flatnonzero(scores > least), scorers.n_labels)
         exact = scores[row, labels] if rows.sparse else _scores_of_pairs(scorers, rows, first + row, labels)
         kept = exact > lowest
         found.append((first + row[kept], labels[kept], exact[kept]))
