@@ -173,7 +173,7 @@ def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
     articles = rng.dirichlet(np.full(N_FEATURES - 1, 0.4), POOL + n_replaced * 40)
     features = np.column_stack([articles, np.ones(articles.shape[0])])
     users = np.column_stack([rng.dirichlet(np.full(N_FEATURES - 1, 0.4), n), np.ones(n)])
-    taste = rng.normal(size=(N_FEATURES, N_FEATURES)) * 1.2
+    taste = rng.normal(size=(N_FEATURES, N_FEATURES)) * 2.5
     appeal = rng.normal(size=features.shape[0]) * 0.3
     pool, newest, allowed = np.arange(POOL), POOL, np.empty((n, POOL), np.int64)
     for i in range(n):
@@ -191,9 +191,9 @@ def compare_replay(n: int, seeds: int, shares: tuple[float, ...] = (1.0, 0.3, 0.
     """Print relative click-through rates."""
     policies: dict[str, Callable[[np.ndarray, int], Any]] = {
         "EpsilonGreedy": lambda features, seed: EpsilonGreedy(epsilon=0.1, random_state=seed),
-        "UCB1": lambda features, seed: UCB1(scale=0.15, random_state=seed),
-        "LinUCB": lambda features, seed: LinUCB(alpha=0.3, random_state=seed),
-        "HybridLinUCB": lambda features, seed: HybridLinUCB(alpha=0.3, action_features=features, random_state=seed),
+        "UCB1": lambda features, seed: UCB1(scale=0.1, random_state=seed),
+        "LinUCB": lambda features, seed: LinUCB(alpha=0.1, random_state=seed),
+        "HybridLinUCB": lambda features, seed: HybridLinUCB(alpha=0.1, action_features=features, random_state=seed),
     }
     relative = np.zeros((seeds, len(policies), len(shares)))
     for seed in range(seeds):
