@@ -3,6 +3,7 @@
     python asv_benchmarks/compare_bandits.py intents --data path/to/folder
     python asv_benchmarks/compare_bandits.py mabwiser
     python asv_benchmarks/compare_bandits.py replay
+    python asv_benchmarks/compare_bandits.py scale --data path/to/folder
 
 - intents: the requests of 40 intents of clinc150 (``clinc150/train.jsonl.gz``, https://github.com/clinc/oos-eval) in
   random order, 4,800 rounds. The action is an intent, and the reward is 1 if it is that of the request. Contexts are
@@ -13,6 +14,10 @@
 - replay: a made log of pools of 20 articles, of which some are replaced now and then, shown at random to users whose
   clicks depend on the features of both (as in section 5 of Li et al., 2010, whose log is not public). Prints the
   click-through rate by replay relative to that of random choice, if policies learn from a share of the rewards.
+- scale: ``CMTBandit`` over 1,000, 31,102 and 300,000 software packages (``packages/summaries.jsonl.gz``, a JSON object
+  with a ``summary`` of some ten words in each line). Keys are tf-idf vectors of the summaries, and a context is half of
+  the words of one; the reward is 1 for its package. Prints microseconds of CPU time for a decision and for a reward, in
+  batches of 100, and the mean reward of the last half.
 """
 
 import os
@@ -173,7 +178,7 @@ def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
     articles = rng.dirichlet(np.full(N_FEATURES - 1, 0.4), POOL + n_replaced * 40)
     features = np.column_stack([articles, np.ones(articles.shape[0])])
     users = np.column_stack([rng.dirichlet(np.full(N_FEATURES - 1, 0.4), n), np.ones(n)])
-    taste = rng.normal(size=(N_FEATURES, N_FEATURES)) * 1.2
+    taste = rng.normal(size=(N_FEATURES, N_FEATURES)) * 2.5
     appeal = rng.normal(size=features.shape[0]) * 0.3
     pool, newest, allowed = np.arange(POOL), POOL, np.empty((n, POOL), np.int64)
     for i in range(n):
@@ -191,9 +196,9 @@ def compare_replay(n: int, seeds: int, shares: tuple[float, ...] = (1.0, 0.3, 0.
     """Print relative click-through rates."""
     policies: dict[str, Callable[[np.ndarray, int], Any]] = {
         "EpsilonGreedy": lambda features, seed: EpsilonGreedy(epsilon=0.1, random_state=seed),
-        "UCB1": lambda features, seed: UCB1(scale=0.15, random_state=seed),
-        "LinUCB": lambda features, seed: LinUCB(alpha=0.3, random_state=seed),
-        "HybridLinUCB": lambda features, seed: HybridLinUCB(alpha=0.3, action_features=features, random_state=seed),
+        "UCB1": lambda features, seed: UCB1(scale=0.1, random_state=seed),
+        "LinUCB": lambda features, seed: LinUCB(alpha=0.1, random_state=seed),
+        "HybridLinUCB": lambda features, seed: HybridLinUCB(alpha=0.1, action_features=features, random_state=seed),
     }
     relative = np.zeros((seeds, len(policies), len(shares)))
     for seed in range(seeds):
@@ -207,18 +212,50 @@ def compare_replay(n: int, seeds: int, shares: tuple[float, ...] = (1.0, 0.3, 0.
     print(tabulate(rows, headers=["share of rewards", *(f"{share:.0%}" for share in shares)], floatfmt=".2f"))
 
 
+# Scale
+
+
+def compare_scale(data: Path, n_rounds: int = 5000, batch: int = 100) -> None:
+    """Print what a decision among many actions costs."""
+    with gzip.open(data / "packages" / "summaries.jsonl.gz", "rt", encoding="utf-8") as file:
+        summaries = [json.loads(line)["summary"] for line in file]
+    table = []
+    for n in (1000, 31_102, 300_000):
+        rng = np.random.default_rng(0)
+        words = TfidfVectorizer(sublinear_tf=True)
+        keys = words.fit_transform(summaries[:n])
+        wanted = rng.integers(0, n, n_rounds)
+        halves = [rng.permutation(summaries[i].split())[::2] for i in wanted]
+        X = words.transform([" ".join(half) for half in halves])
+        bandit = CMTBandit(n_trees=1, n_candidates=32, random_state=0).add_actions(np.arange(n), keys)
+        rewards, times = np.zeros(n_rounds), np.zeros(2)
+        for first in range(0, n_rounds, batch):
+            span, start = slice(first, first + batch), time.process_time()
+            decisions = bandit.act(X[span])
+            acted = time.process_time()
+            rewards[span] = decisions.actions == wanted[span]
+            bandit.reward(decisions.ids, rewards[span])
+            if first > 0:  # everything is compiled
+                times += acted - start, time.process_time() - acted
+        table.append([f"{n:,}", *(times / (n_rounds - batch) * 1e6), f"{rewards[n_rounds // 2 :].mean():.3f}"])
+    headers = ["actions", "us to act", "us to learn", "mean reward"]
+    print(tabulate(table, headers=headers, floatfmt=".0f", disable_numparse=[0, 3]))
+
+
 def main() -> None:
     """Run a part."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("part", choices=("intents", "mabwiser", "replay"))
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where clinc150 is, for intents")
+    parser.add_argument("part", choices=("intents", "mabwiser", "replay", "scale"))
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the data of intents and scale")
     parser.add_argument("--seeds", type=int, default=2, metavar="N")
     parser.add_argument("--events", type=int, default=60_000, metavar="N", help="of the replay")
     arguments = parser.parse_args()
+    if arguments.part in ("intents", "scale") and arguments.data is None:
+        parser.error(f"{arguments.part} needs --data")
     if arguments.part == "intents":
-        if arguments.data is None:
-            parser.error("intents needs --data")
         compare_intents(arguments.data, arguments.seeds)
+    elif arguments.part == "scale":
+        compare_scale(arguments.data)
     elif arguments.part == "mabwiser":
         compare_mabwiser()
     else:

@@ -184,3 +184,8 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert np.mean((names["tagger"].predict(names["objects"]) > 0) != has) < 0.8 * has.mean()
     exec(blocks[5], names)
     assert names["finder"].predict(names["vectorizer"].transform(["Which planet is red?"])) == ["the red planet"]
+    exec(blocks[6], names)
+    exec(blocks[7], names)
+    assert names["rewards"].mean() > 0.3  # 1 / 2000 is chance
+    assert names["result"].estimates["ips"].value < 0.01
+    assert names["result"].advice

@@ -10,11 +10,13 @@ import pytest
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._forest.rows import as_matrix, rescaled
 from cmt_numba._validation import check_rows
+from cmt_numba.bandits import _POLICIES
 from cmt_numba.tree import OPTIONS
 
 CLASSES: dict[type, dict[str, Any]] = {
     ContextualMemoryTree: OPTIONS,
     **{kind: kind._constraints for kind in (CMTClassifier, CMTMultilabelClassifier, CMTRetriever)},
+    **{kind: kind._constraints for kind in _POLICIES},
 }
 CASES = [(kind, name) for kind, options in CLASSES.items() for name in options]
 

@@ -82,9 +82,9 @@ class CMTBandit(CandidateModel):
         Trees over the same keys.
     n_probes : int, optional
         Leaves searched in all trees together; by default 1 for each tree.
-    max_memories : int, default 100,000
+    max_memories : int, default 100000
         Rewarded contexts that are kept; of more the oldest are forgotten.
-    max_pending : int, default 100,000
+    max_pending : int, default 100000
         Decisions that may wait for a reward; of more the oldest are forgotten.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
