@@ -168,7 +168,7 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The code in the README runs and does what its comments say."""
     monkeypatch.chdir(tmp_path)  # it writes a file
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 8
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
@@ -182,9 +182,12 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     exec(blocks[3], names)
     has = names["objects"] > 1
     assert np.mean((names["tagger"].predict(names["objects"]) > 0) != has) < 0.8 * has.mean()
+    exec(blocks[4], names)
+    assert len(names["retriever"].forest_) == len(names["views"]) - 1
     exec(blocks[5], names)
     assert names["finder"].predict(names["vectorizer"].transform(["Which planet is red?"])) == ["the red planet"]
     exec(blocks[6], names)
+    assert names["vectors"].transform(["the redder fox"]).any()
     exec(blocks[7], names)
     assert names["rewards"].mean() > 0.3  # 1 / 2000 is chance
     assert names["result"].estimates["ips"].value < 0.01
