@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from .._forest.hits import no_hits
@@ -29,7 +27,7 @@ from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_r
 from ._base import changes_at_once, reads
 from ._input import DTYPES
 from ._label_forest import LOGITS_PER_MARGIN, MOST_TRAINED_ALONE, LabelForest, routed
-from ._labels import check_unmixed, in_one_type
+from ._labels import check_expected, check_targets, check_unmixed, in_one_type
 
 METHODS = ("head", "neighbors")
 VOTES = ("uniform", "score")
@@ -192,12 +190,12 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         """Learn from the first examples."""
         y, expected = self._check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
-        _check_targets(y)
+        check_targets(y)
         self._check_all_parameters()
         expected, y = in_one_type("y", np.asarray(y) if expected is None else expected, np.asarray(y))
         rows = check_rows(X)
         self._start(rows, np.unique(expected))
-        _check_expected(y, self.classes_)
+        check_expected(y, self.classes_)
         self._learn(rows, self.classes_, y, afresh=afresh)
 
     @changes_at_once
@@ -228,12 +226,12 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             return self._begin_anew(lambda anew: anew._fit(X, y, classes, afresh=False))
         y, expected = self._check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
-        _check_targets(y)
+        check_targets(y)
         self._check_parameters()
         y = np.asarray(y)
         known, y, expected = in_one_type("y", self.classes_, y, y if expected is None else expected)
         if classes is not None:
-            _check_expected(y, expected)
+            check_expected(y, expected)
         rows = check_rows(X, sparse=self.head_.parameters.sparse)
         new = np.setdiff1d(expected, known)
         self._learn(rows, np.sort(np.concatenate([known, new])) if new.size > 0 else known, y, afresh=False)
@@ -493,16 +491,3 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         tags.input_tags.sparse = True
         tags.classifier_tags.poor_score = True
         return tags
-
-
-def _check_targets(y: Any) -> None:
-    """Raise ValueError unless ``y`` can be classes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # many classes of few examples each are what this is for
-        check_classification_targets(y)
-
-
-def _check_expected(y: np.ndarray, expected: np.ndarray) -> None:
-    """Raise ValueError if there are classes that are not among those expected."""
-    if not np.all(np.isin(y, expected)):
-        raise ValueError("y must hold only classes that are named in classes: add the others, or pass classes=None")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.utils.multiclass import check_classification_targets
 
 from .._validation import unmasked
 
@@ -111,3 +112,16 @@ def _exactly(labels: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
         except (TypeError, ValueError, OverflowError):
             return None
     return converted if same else None
+
+
+def check_targets(y: Any) -> None:
+    """Raise ValueError unless ``y`` can be classes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # many classes of few examples each are what this is for
+        check_classification_targets(y)
+
+
+def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
+    """Raise ValueError if there are classes that are not among those expected."""
+    if not np.all(np.isin(y, expected)):
+        raise ValueError("y must hold only classes that are named in classes: add the others, or pass classes=None")
