@@ -207,9 +207,10 @@ def by_signals(case: Case, seconds: float, n_signals: int, between: float) -> st
             signal.setitimer(signal.ITIMER_REAL, between)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before, hook = signal.signal(signal.SIGALRM, interrupt), sys.unraisablehook
     try:
         try:
+            sys.unraisablehook = lambda _: None  # what is raised where nothing can be is lost, and needs no report
             signal.setitimer(signal.ITIMER_REAL, max(1e-6, seconds))
             case.change(estimator)
             signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -221,6 +222,7 @@ def by_signals(case: Case, seconds: float, n_signals: int, between: float) -> st
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, before)
+            sys.unraisablehook = hook
             break
         except KeyboardInterrupt:
             continue

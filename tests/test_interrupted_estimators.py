@@ -25,7 +25,6 @@ def test_interrupted_at_a_line(name: str):
 
 
 @pytest.mark.parametrize("name", [name for name in CHANGES if name.startswith("sparse") and "first" not in name])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a signal may come at any time
 def test_interrupted_by_signals(name: str):
     case, random = CHANGES[name], np.random.default_rng(len(name))
     seconds = duration(case)
