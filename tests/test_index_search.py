@@ -72,6 +72,18 @@ def test_labels_without_a_common_feature_are_not_found(rng: np.random.Generator)
     np.testing.assert_array_equal(np.isneginf(scores), labels == NONE)
 
 
+@pytest.mark.parametrize("k", [1, 2, 16])
+def test_of_labels_of_one_score_the_first_comes_first(k: int, rng: np.random.Generator):
+    some = zipf_rows(rng, 200)
+    scorers = scipy.sparse.vstack([some, some[::-1], some], format="csr")
+    labels, scores, _ = ranked(scorers, np.zeros(600), zipf_rows(rng, 25), k)
+    pairs = [list(zip(-row_scores, row, strict=True)) for row_scores, row in zip(scores, labels, strict=True)]
+    assert all(row == sorted(row) for row in pairs)
+    assert (labels[:, 0] < 200).all()
+    if k > 1:
+        np.testing.assert_array_equal(scores[:, 0], scores[:, 1])
+
+
 @pytest.fixture(scope="module")
 def texts() -> tuple[Any, Any]:
     rng = np.random.default_rng(1)

@@ -176,12 +176,13 @@ def _go_through_lists(postings, digest, biases, highest, room, x, k):
 
 @inner
 def _write_best(room, n, row, answers):
-    """Write the labels of the highest of ``n`` scores, the best first."""
+    """Write the labels of the highest of ``n`` scores, the best first; of labels of one score the first comes first."""
     labels, scores = answers.labels, answers.scores
     for rank in range(min(labels.shape[1], n)):
         best = rank
         for i in range(rank + 1, n):
-            if room.scores[i] > room.scores[best]:
+            alike = room.scores[i] == room.scores[best]
+            if room.scores[i] > room.scores[best] or (alike and room.labels[i] < room.labels[best]):
                 best = i
         label, score = room.labels[best], room.scores[best]
         room.labels[best], room.scores[best] = room.labels[rank], room.scores[rank]
