@@ -4,8 +4,10 @@ import hashlib
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,6 +88,36 @@ def dense_keys() -> np.ndarray:
 def sparse_keys() -> scipy.sparse.csr_array:
     """Return 300 sparse keys of 500 features, some 15 of them present, common ones more often."""
     return text_like(300, 500, 15, seed=2)
+
+
+@pytest.fixture(scope="session")
+def things() -> dict[str, Any]:
+    """Return a small object of each kind that can be saved. Tests leave them as they are."""
+    from saved import objects
+
+    return objects()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder that does not exist yet."""
+    return tmp_path / "tree"
+
+
+@pytest.fixture
+def opened(folder: Path) -> Iterator[Callable[..., Any]]:
+    """Give a function that opens a folder of a durable tree; trees still open in the end are closed."""
+    from cmt_numba import DurableTree
+
+    trees: list[DurableTree] = []
+
+    def open_it(path: Path = folder, **options: Any) -> Any:
+        trees.append(DurableTree(path, **options))
+        return trees[-1]
+
+    yield open_it
+    for tree in trees:
+        tree.close()
 
 
 def text_like(n: int, n_features: int, n_words: int, seed: int) -> scipy.sparse.csr_array:

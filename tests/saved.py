@@ -173,3 +173,9 @@ def _check_tree(tree: ContextualMemoryTree) -> None:
 
 
 __all__ = ["FileFormatError", "check", "load_any", "objects"]
+
+
+def saved(thing: Any, path: Path) -> bytes:
+    """Save an object, and return its file."""
+    thing.save(path)
+    return path.read_bytes()

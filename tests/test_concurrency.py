@@ -2,79 +2,25 @@
 
 import contextlib
 import copy
-import multiprocessing
-import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import EVERY_LEAF, ROOT, needs_jit
+from conftest import needs_jit
 from sklearn.base import clone
 from stress_threads import Stress
+from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
 
 import cmt_numba._engine.forest
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._concurrency.rwlock import ReadWriteLock
 from cmt_numba._concurrency.workers import Steps
-
-SOON = 30.0  # seconds after which a thread that should have come has not
-FORKS = hasattr(os, "fork")
-
-
-def started(work: Callable[[], Any]) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
-
-
-class Threads:
-    """Threads that do their work over and over for as long as the context lasts; what they raise is raised there."""
-
-    def __init__(self, *works: Callable[[], Any]) -> None:
-        self.counts = [0] * len(works)
-        self._stopped = False
-        self._errors: list[BaseException] = []
-        self._works = works
-
-    def _repeat(self, i: int) -> None:
-        try:
-            while not self._stopped:
-                self._works[i]()
-                self.counts[i] += 1
-        except BaseException as error:
-            self._errors.append(error)
-
-    def __enter__(self) -> "Threads":
-        self._threads = [started(lambda i=i: self._repeat(i)) for i in range(len(self._works))]
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if not self._errors:
-            until(lambda: bool(min(self.counts)) or bool(self._errors))
-        self._stopped = True
-        for thread in self._threads:
-            thread.join(SOON)
-            assert not thread.is_alive()
-        if self._errors:
-            raise self._errors[0]
-
 
 # The lock
 
@@ -401,11 +347,6 @@ def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error
 
 # Estimators
 
-rng = np.random.default_rng(0)
-ROWS = rng.normal(size=(120, 8)).astype(np.float32)
-CLASSES = np.arange(120) % 30
-MARKS = (ROWS[:, :6] > 0.5).astype(int)
-
 
 def test_classifier():
     """Answers are all of the classes known before or all of those known after, in their order."""
@@ -472,156 +413,3 @@ def test_retriever(kind: str):
             gone = 3 * i + 3
     assert retriever.n_memories_ == 120 + 10 * 20 - 30
     retriever.forest_.check_invariants()
-
-
-# Processes
-
-
-def use(tree: ContextualMemoryTree, keys: np.ndarray) -> int:
-    """Use a tree in every way, as a process of its own."""
-    n = len(tree)
-    tree.check_invariants()
-    ids = tree.insert(keys)
-    assert np.isin(tree.query(keys, k=2, n_probes=EVERY_LEAF, epsilon=0.0).ids, tree.ids).all()
-    tree.query(keys, epsilon=1.0)
-    tree.remove(ids)
-    tree.reroute(5)
-    tree.check_invariants()
-    assert len(tree) == n
-    return n
-
-
-@needs_jit
-@pytest.mark.skipif(not FORKS, reason="there is no fork")
-def test_forks_while_threads_work():
-    """A forked child has a valid tree, without incomplete changes or held locks, regardless of other threads."""
-    keys = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
-    tree = ContextualMemoryTree(n_trees=2, random_state=0)
-    classifier = CMTClassifier(n_head_passes=1, random_state=0).fit(ROWS, CLASSES)
-    tree.insert(keys)
-    context = multiprocessing.get_context("fork")
-
-    def change() -> None:
-        tree.remove(tree.insert(keys[:500]))
-
-    def use_all() -> None:
-        assert use(tree, keys[:10]) in (1000, 1500, 2000)
-        classifier.partial_fit(ROWS[:5], CLASSES[:5]).predict(ROWS)
-
-    use_all()  # kernels are compiled: numba's compiler has a lock of its own, which a fork does not wait for
-
-    with (
-        Threads(
-            change,
-            change,
-            lambda: tree.query(keys[:1]),
-            lambda: classifier.partial_fit(ROWS[:10], CLASSES[:10]),
-            lambda: classifier.predict(ROWS[:1]),
-        ),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks in processes with threads
-        for _ in range(4):
-            child = context.Process(target=use_all)
-            child.start()
-            child.join(SOON)
-            assert child.exitcode == 0
-    use_all()
-
-
-_CHANGE_DURING_FORK = """
-from cmt_numba._concurrency.rwlock import ReadWriteLock  # first of all imports
-import logging, os, threading, time
-from concurrent.futures import ThreadPoolExecutor
-
-lock, changing = ReadWriteLock(), threading.Event()
-
-def change():
-    changing.set()
-    time.sleep(0.3)  # the fork is waiting now
-    logging.getLogger("cmt_numba").warning("a message")
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(int).result()
-
-thread = threading.Thread(target=lock.change, args=(change,))
-thread.start()
-changing.wait()
-child = os.fork()
-if child == 0:
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-thread.join()
-"""
-
-
-@pytest.mark.skipif(not FORKS, reason="there is no fork")
-def test_forks_wait_for_changes_that_use_executors_and_logging():
-    """Both lock themselves for a fork. They do it only after the changes have ended, whatever was imported first."""
-    script = [sys.executable, "-c", _CHANGE_DURING_FORK]
-    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=SOON)
-    assert done.returncode == 0, done.stderr
-
-
-@needs_jit
-def test_spawned_process():
-    tree = ContextualMemoryTree(n_trees=2, random_state=0)
-    tree.insert(ROWS)
-    with Threads(lambda: tree.remove(tree.insert(ROWS[:5]))), multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(use, (tree, ROWS[:10])) in (120, 125)
-
-
-@needs_jit
-@pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_joblib(backend: str):
-    tree = ContextualMemoryTree(n_trees=2, random_state=0)
-    tree.insert(ROWS)
-    classifier = CMTClassifier(random_state=0).fit(ROWS, CLASSES)
-    parallel = joblib.Parallel(n_jobs=2, backend=backend)
-    parts = np.split(ROWS, 4)
-    for found, part in zip(parallel(joblib.delayed(tree.query)(part) for part in parts), parts, strict=True):
-        np.testing.assert_array_equal(found.ids, tree.query(part).ids)
-    classes = parallel(joblib.delayed(classifier.predict)(part) for part in parts)
-    np.testing.assert_array_equal(np.concatenate(classes), classifier.predict(ROWS))
-
-
-_BESIDE_PARALLEL_LOOPS = """
-import os, sys, threading
-import numba
-import numpy as np
-from numba import njit, prange
-sys.path.insert(0, {tests!r})
-from stress_threads import Stress
-
-@njit(parallel=True)
-def total(values):
-    result = 0.0
-    for i in prange(values.size):
-        result += values[i]
-    return result
-
-assert total(np.ones(1000)) == 1000.0
-assert numba.threading_layer() == {layer!r}, numba.threading_layer()
-stress = Stress(300, 4, n_trees=2, n_threads=2)
-stress.run(0.3, changing=True)
-stress.check()
-if hasattr(os, "fork"):
-    child = os.fork()
-    if child == 0:
-        stress.tree.insert(np.ones((100, 32)))
-        stress.tree.query(np.ones((200, 32)))
-        stress.tree.check_invariants()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-"""
-
-
-@needs_jit
-@pytest.mark.parametrize("layer", ["workqueue", "omp", "tbb"])
-def test_threading_layers(layer: str):
-    """Trees work beside numba's own parallel loops, which they do not use, and in a child of such a process."""
-    modules = {"workqueue": "workqueue", "omp": "omppool", "tbb": "tbbpool"}
-    pytest.importorskip(f"numba.np.ufunc.{modules[layer]}", exc_type=ImportError)
-    script = _BESIDE_PARALLEL_LOOPS.format(tests=str(ROOT / "tests"), layer=layer)
-    environment = os.environ | {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -2,14 +2,12 @@
 
 import copy
 import inspect
-import itertools
 import os
 import pickle
 import shutil
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,53 +16,20 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from journals import OPTIONS, Opened, crashed, entries_in, snapshots_in
 from kill_journal import FORMS, change, kill_changes, new_tree, same
 from saved import dense_rows, sparse_rows
 
-from cmt_numba import ContextualMemoryTree, FileFormatError
+from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.eviction import EVICTIONS
-from cmt_numba._forest.hits import Hits
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError, _folder
 from cmt_numba.journal._database import Database
-from cmt_numba.journal._entries import Entry, pack_entry, unpack_entry
-from cmt_numba.persistence._container import Contents
-from cmt_numba.persistence._trees import read_object, write_object
 from cmt_numba.rewards import LabelEquality
 
-OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
 READING = {
     *("check_invariants", "close", "leaves", "load", "save", "snapshot", "sync"),
     *("depth", "ids", "n_features", "n_memories", "nbytes", "path", "sequence", "synced_sequence"),
 }
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "tree"
-
-
-@pytest.fixture
-def opened(folder: Path) -> Iterator[Callable[..., DurableTree]]:
-    """Give a function that opens a folder; trees still open in the end are closed."""
-    trees: list[DurableTree] = []
-
-    def open_it(path: Path = folder, **options: Any) -> DurableTree:
-        trees.append(DurableTree(path, **options))
-        return trees[-1]
-
-    yield open_it
-    for tree in trees:
-        tree.close()
-
-
-_numbers = itertools.count()
-Opened = Callable[..., DurableTree]
-
-
-def crashed(folder: Path) -> Path:
-    """Return a copy of a folder as it would be had its process been killed now."""
-    left = folder.with_name(f"{folder.name} {next(_numbers)}")
-    return Path(shutil.copytree(folder, left))
 
 
 def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
@@ -86,26 +51,6 @@ def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
     tree.compact(copies=False)
     tree.replace(ids[9:12], rows[4:7])
     tree.insert(rows[10:15])
-
-
-def entries_in(folder: Path) -> list[tuple[int, bytes]]:
-    connection = sqlite3.connect(folder / "journal.sqlite")
-    found = connection.execute("SELECT * FROM entries ORDER BY sequence").fetchall()
-    connection.close()
-    return found
-
-
-def execute(folder: Path, *statements: Any) -> None:
-    """Change the journal of a folder that is closed."""
-    connection = sqlite3.connect(folder / "journal.sqlite")
-    for statement in statements:
-        connection.execute(*statement) if isinstance(statement, tuple) else connection.execute(statement)
-    connection.commit()
-    connection.close()
-
-
-def snapshots_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("tree-*.cmt"))
 
 
 # What is there again
@@ -551,227 +496,3 @@ def test_a_snapshot_that_cannot_be_written(folder: Path, opened: Opened, monkeyp
     monkeypatch.undo()
     tree.snapshot()
     assert snapshots_in(folder) == ["tree-10.cmt"]
-
-
-# Damage
-
-
-@pytest.fixture(scope="module")
-def left_behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, ContextualMemoryTree]:
-    """Return the folder of a tree that was killed, that of the same tree closed, and what must be in them."""
-    folder = tmp_path_factory.mktemp("left") / "tree"
-    with DurableTree(folder, **OPTIONS) as tree:
-        tree.insert(dense_rows(40, 4))
-        tree.snapshot()
-        tree.insert(dense_rows(600, 4, 1))  # more than fits into what the log holds later
-        tree._folder._database.checkpoint()
-        tree.remove([1, 2])
-        hits = tree.query(dense_rows(9, 4, 2), epsilon=0.7)
-        tree.update(dense_rows(9, 4, 2), hits, np.ones(9))
-        tree.insert(dense_rows(3, 4, 3))
-        killed = crashed(folder)
-        assert (killed / "journal.sqlite-wal").stat().st_size > 10_000
-        return killed, folder, copy.deepcopy(tree)
-
-
-def damaged(contents: bytes, random: np.random.Generator) -> bytes:
-    """Return contents with a bit flipped, some bytes overwritten, or an end missing."""
-    spoilt, place = bytearray(contents), int(random.integers(len(contents)))
-    match random.integers(4):
-        case 0:
-            return contents[:place]
-        case 1:
-            length = int(random.integers(1, 600))
-            spoilt[place : place + length] = bytes(len(spoilt[place : place + length]))
-        case _:
-            spoilt[place] ^= 1 << int(random.integers(8))
-    return bytes(spoilt)
-
-
-@pytest.mark.parametrize("state", ["killed", "closed"])
-def test_damage_is_told_or_does_no_harm(state: str, left_behind: Any, tmp_path: Path):
-    folder, expected, random = left_behind[state == "closed"], left_behind[2], np.random.default_rng(11)
-    names = sorted(path.name for path in folder.iterdir())
-    n_refused = dict.fromkeys(names, 0)  # and told of the folder
-    for i in range(30 * len(names)):
-        name = names[i % len(names)]
-        copied = Path(shutil.copytree(folder, tmp_path / "copy"))
-        contents = (copied / name).read_bytes()
-        spoilt = damaged(contents, random)
-        (copied / name).write_bytes(spoilt)
-        try:
-            with DurableTree(copied) as tree:
-                tree.check_invariants()
-                assert same(tree, expected)
-        except FileFormatError as error:
-            n_refused[name] += spoilt != contents and str(error).startswith(str(copied))
-        shutil.rmtree(copied)
-    assert all(n_refused.values()), n_refused
-    assert n_refused["acknowledged"] == 30
-
-
-def rewritten(folder: Path, sequence: int, entry: Entry) -> None:
-    """Put another entry of the same journal in the place of one."""
-    entry = entry._replace(journal=entry_of(folder, 1 if sequence > 1 else 0).journal)
-    execute(folder, ("UPDATE entries SET entry = ? WHERE sequence = ?", (pack_entry(sequence, entry), sequence)))
-
-
-def entry_of(folder: Path, sequence: int) -> Entry:
-    return unpack_entry(folder, sequence, dict(entries_in(folder))[sequence])
-
-
-AFTER = {"n_memories": 640, "next_id": 640, "trees": 0}
-FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "a gap": ("entry 3 is missing", lambda f: execute(f, "DELETE FROM entries WHERE sequence = 3")),
-    "no end": ("ends with change 5, but 6", lambda f: execute(f, "DELETE FROM entries WHERE sequence = 6")),
-    "no snapshot": (
-        "entry 2 is not valid: a journal must",
-        lambda f: execute(f, "DELETE FROM entries WHERE sequence=1"),
-    ),
-    "nothing": ("is empty, but there have been 6", lambda f: execute(f, "DELETE FROM entries")),
-    "text": (
-        "entry 3 is not a valid entry",
-        lambda f: execute(f, "UPDATE entries SET entry = 'text' WHERE sequence = 3"),
-    ),
-    "no bytes": ("entry 3: is not a file", lambda f: execute(f, "UPDATE entries SET entry = x'' WHERE sequence = 3")),
-    "another's": (
-        "entry 3 is not valid: it has the number 2",
-        lambda f: execute(
-            f, "UPDATE entries SET entry = (SELECT entry FROM entries WHERE sequence=2) WHERE sequence=3"
-        ),
-    ),
-    "an unknown change": (
-        "its operation 'explode' of version 2 is unknown",
-        lambda f: rewritten(f, 2, Entry("explode", {}, AFTER)),
-    ),
-    "a private method": (
-        "its operation .__init__. of version 2 is unknown",
-        lambda f: rewritten(f, 2, Entry("__init__", {}, AFTER)),
-    ),
-    "a second snapshot": (
-        "its operation 'snapshot' of version 2 is unknown",
-        lambda f: rewritten(f, 2, Entry("snapshot", {}, AFTER)),
-    ),
-    "a later operation": ("its operation 'reroute' of version 9 is unknown", lambda f: _of_version(f, 9)),
-    "another journal's": (
-        "entry 2 is not valid: it is of another journal",
-        lambda f: _of_another_journal(f, "00" * 16),
-    ),
-    "no journal's": ("entry 2 is not valid: it is of another journal", lambda f: _of_another_journal(f, None)),
-    "no arguments": ("no argument 'keys'", lambda f: rewritten(f, 2, Entry("insert", {}, AFTER))),
-    "more arguments": (
-        "unknown argument 'm'",
-        lambda f: rewritten(f, 2, Entry("compact", {"copies": True, "m": 2}, AFTER)),
-    ),
-    "wide keys": ("features", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 5)}, AFTER))),
-    "flat keys": (
-        "two dimensions",
-        lambda f: rewritten(f, 2, Entry("insert", {"keys": np.ones(4)}, AFTER)),
-    ),
-    "a number for keys": ("X must have two", lambda f: rewritten(f, 2, Entry("insert", {"keys": 3}, AFTER))),
-    "unknown ids": ("there is no 99", lambda f: rewritten(f, 2, Entry("remove", {"ids": np.array([99])}, AFTER))),
-    "fewer keys": (
-        "leads to n_memories=60",
-        lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(20, 4)}, AFTER)),
-    ),
-    "no fingerprint": ("n_memories", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 4)}, {}))),
-    "a draw from nothing": ("is not valid", lambda f: _empty_but_for_a_draw(f)),
-    "a view": (
-        "other tables",
-        lambda f: execute(f, "ALTER TABLE entries RENAME TO t", "CREATE VIEW entries AS SELECT * FROM t"),
-    ),
-    "a trigger": ("other tables", lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END")),
-    "a later version": ("has version 3", lambda f: execute(f, "PRAGMA user_version = 3")),
-    "another program's": ("not a journal", lambda f: execute(f, "PRAGMA application_id = 7")),
-    "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
-    "a lost page": ("is damaged: .*freelist", lambda f: _overwrite(f / "journal.sqlite", 36, b"\x00\x00\x00\x07")),
-    "no database": (
-        "not a journal .* or is damaged: it is not an SQLite database",
-        lambda f: (f / "journal.sqlite").write_bytes(b"journal" * 1000),
-    ),
-    "an empty journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").write_bytes(b"")),
-    "no journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").unlink()),
-    "no mark": ("acknowledged: is missing", lambda f: (f / "acknowledged").unlink()),
-    "no tree": ("tree-1.cmt: is missing", lambda f: (f / "tree-1.cmt").unlink()),
-    "another tree": ("tree-1.cmt: is of another journal", lambda f: ContextualMemoryTree().save(f / "tree-1.cmt")),
-    "a tree by another name": ("entry 1 is not valid: it leads to", lambda f: _with_the_tree_of_its_beginning(f)),
-}
-
-
-def _overwrite(path: Path, place: int, contents: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(place)
-        file.write(contents)
-
-
-def _of_version(folder: Path, version: int) -> None:
-    rewritten(folder, 2, Entry("reroute", {"number": 1}, AFTER, version=version))
-
-
-def _of_another_journal(folder: Path, identity: str | None) -> None:
-    packed = pack_entry(2, entry_of(folder, 2)._replace(journal=identity))
-    execute(folder, ("UPDATE entries SET entry = ? WHERE sequence = 2", (packed,)))
-
-
-def _with_the_tree_of_its_beginning(folder: Path) -> None:
-    contents = read_object(folder / "tree-1.cmt", ("ContextualMemoryTree",), mmap=False)
-    fields, arrays = ContextualMemoryTree()._contents()
-    fields |= {"journal": contents.fields["journal"]}
-    forged = Contents("ContextualMemoryTree", fields, arrays)
-    write_object(folder / "tree-1.cmt", lambda: forged, lambda _: None)
-
-
-def _empty_but_for_a_draw(folder: Path) -> None:
-    shutil.rmtree(folder)
-    DurableTree(folder).close()
-    draw = Entry("draw", {}, {"n_memories": 0, "next_id": 0, "trees": 0}, journal=entry_of(folder, 0).journal)
-    execute(folder, ("INSERT INTO entries VALUES (1, ?)", (pack_entry(1, draw),)))
-
-
-@pytest.mark.parametrize("what", FORGED)
-def test_a_forged_folder_is_refused(what: str, left_behind: Any, tmp_path: Path):
-    folder = Path(shutil.copytree(left_behind[1], tmp_path / "tree"))
-    message, forge = FORGED[what]
-    forge(folder)
-    for _ in range(2):  # and left as it is
-        with pytest.raises(FileFormatError, match=message):
-            DurableTree(folder)
-
-
-@pytest.mark.parametrize(
-    "spoil", [{"ids": np.zeros((9, 1), np.int32)}, {"exploration.node": np.zeros((9, 1), np.int32)}]
-)
-def test_answers_of_the_wrong_form(spoil: dict[str, np.ndarray], left_behind: Any, monkeypatch: pytest.MonkeyPatch):
-    from cmt_numba.journal import _entries
-
-    entry = entry_of(left_behind[1], 5)
-    assert isinstance(entry.arguments["hits"], Hits)
-    kept = _entries._as_arrays
-
-    def spoilt(name: str, value: Any) -> Any:
-        how, arrays = kept(name, value)
-        return how, arrays | {f"hits.{path}": array for path, array in spoil.items() if name == "hits"}
-
-    monkeypatch.setattr(_entries, "_as_arrays", spoilt)
-    with pytest.raises(ValueError, match=f"there is no array 'hits.{next(iter(spoil))}'"):
-        unpack_entry("journal", 5, pack_entry(5, entry))
-
-
-def test_trees_that_grow_otherwise_keep_their_memories(left_behind: Any, tmp_path: Path, opened: Opened):
-    """As where another processor rounds otherwise: what a query explored may be no place in the trees any more."""
-    folder, expected = Path(shutil.copytree(left_behind[1], tmp_path / "tree")), left_behind[2]
-    update = entry_of(folder, 5)
-    exploration = update.arguments["hits"].exploration
-    elsewhere = exploration._replace(node=np.where(exploration.node >= 0, 10_000, -1).astype(np.int32))
-    hits = update.arguments["hits"]._replace(exploration=elsewhere)
-    rewritten(folder, 5, update._replace(arguments=update.arguments | {"hits": hits}))
-    with pytest.raises(FileFormatError, match=r"entry 5 is not valid: hits\.exploration must come from this forest"):
-        opened(folder)
-    removal = entry_of(folder, 3)
-    rewritten(folder, 3, removal._replace(after=removal.after | {"trees": 1}))
-    with pytest.warns(RuntimeWarning, match="all memories are present") as warned:
-        tree = opened(folder)
-    assert warned[0].filename == __file__
-    tree.check_invariants()
-    assert sorted(tree.ids) == sorted(expected.ids)
-    assert tree.sequence == 6

@@ -16,6 +16,7 @@ import pytest
 from conftest import needs_jit
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from journals import OPTIONS
 from kill_journal import FORMS, change, same
 from make_fixtures import FIXTURES, held
 from saved import dense_rows
@@ -27,13 +28,7 @@ from cmt_numba.journal._database import VERSION
 from cmt_numba.journal._log import read_log, with_log
 from cmt_numba.journal._operations import OPERATIONS
 
-OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
 FILES = ["acknowledged", "journal.sqlite", "tree-0.cmt"]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "tree"
 
 
 def names_in(folder: Path) -> list[str]:

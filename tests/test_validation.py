@@ -497,5 +497,5 @@ def test_zero_rows(form: Callable[[Any], Any]):
     tree.insert(form(np.full((1, 4), 1e-320)))  # nothing is left of these in float32
     tree.check_invariants()
     hits = tree.query(form(np.zeros((2, 4))), k=3, n_probes=100)
-    assert np.all(hits.ids >= 0)
-    np.testing.assert_array_equal(hits.scores, 0.0)
+    assert hits.ids.min() >= 0
+    assert not hits.scores.any()

@@ -15,7 +15,7 @@ import numpy as np
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import Probe, aim_probe, gathered_dot, new_probe, value_of
 from .._forest.state import NONE
-from .._jit import by_reference, inner, inner_allocating, inner_merged, kernel
+from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, zeros
 from .inverted_index import keep_best_labels, next_list
 
 _MOST_LISTS = 64  # that a row goes through
@@ -32,7 +32,8 @@ class _Room(NamedTuple):
     priorities: np.ndarray  # float32 (longest row,): of those lists; 0 once they have been gone through
     sums: np.ndarray  # float32 (labels,): what the index says of each label met; 0 for others
     labels: np.ndarray  # int64 (labels + _RUN,): those met
-    scores: np.ndarray  # float32 (labels + _RUN,): of those scored in full, which come first
+    kept: np.ndarray  # int64 (labels + _RUN,): of those met, the ones that may be among the best
+    scores: np.ndarray  # float32 (labels + _RUN,): of those kept that are scored in full, which come first
     probe: Probe  # aimed at the row
 
 
@@ -40,11 +41,12 @@ class _Room(NamedTuple):
 def _new_room(rows, n_labels):
     longest = longest_row(rows, 0, rows.offsets.size - 1)
     return _Room(
-        np.empty(longest, np.float32),
-        np.empty(longest, np.float32),
-        np.zeros(n_labels, np.float32),
-        np.empty(n_labels + _RUN, np.int64),
-        np.empty(n_labels + _RUN, np.float32),
+        empty(longest, np.float32),
+        empty(longest, np.float32),
+        zeros(n_labels, np.float32),
+        empty(n_labels + _RUN, np.int64),
+        empty(n_labels + _RUN, np.int64),
+        empty(n_labels + _RUN, np.float32),
         new_probe(rows, 0, rows.offsets.size - 1),
     )
 
@@ -104,11 +106,11 @@ def _score(digest, biases, probe, label):
 
 
 @inner
-def _score_best(digest, biases, room, n_found, n):
-    """Put the ``n`` labels of the greatest sums first and score them; return how many they are."""
-    n_kept = keep_best_labels(room.labels[:n_found], room.sums, n)
+def _score_best(digest, biases, labels, room, n):
+    """Put those ``n`` of some labels first that have the greatest sums, and score them; return how many they are."""
+    n_kept = keep_best_labels(labels, room.sums, n)
     for i in range(n_kept):
-        room.scores[i] = _score(digest, biases, room.probe, room.labels[i])
+        room.scores[i] = _score(digest, biases, room.probe, labels[i])
     return n_kept
 
 
@@ -126,27 +128,27 @@ def _score_of_rank(scores, n, k):
 
 
 @inner
-def _keep_open(room, n_open, lowest):
-    """Of the first ``n_open`` labels, put those with sums from ``lowest`` on first, and return how many they are."""
+def _keep(labels, sums, lowest, kept):
+    """Write those labels with sums from ``lowest`` on to ``kept``, which may begin where ``labels`` does; count them."""
     n_kept = np.int64(0)
-    for i in range(n_open):
-        label = room.labels[i]
-        if room.sums[label] >= lowest:
-            room.labels[i], room.labels[n_kept] = room.labels[n_kept], label
-            n_kept += 1
+    for i in range(labels.size):
+        label = labels[i]
+        kept[n_kept] = label
+        n_kept += np.int64(sums[label] >= lowest)  # no branch, which would be mispredicted half of the time
     return n_kept
 
 
 @inner
 def _go_through_lists(postings, digest, biases, highest, room, x, k):
-    """Meet all labels that may be among the ``k`` best, and put first those that still may be.
+    """Meet all labels that may be among the ``k`` best, and keep those that still may be.
 
-    Returns how many have been met, how many may be among the best, and what the lists can add at most to their sums.
+    Returns how many have been met, how many are kept, and what the lists can add at most to their sums.
     """
     rest = _set_bounds(postings, room, x)
     rest += _ROUNDING * rest
     cost_of_a_label = digest.features.size // biases.size + _ENTRIES_IN_A_LABEL
-    lowest, n_found, n_open, meeting = np.float32(-np.inf), np.int64(0), np.int64(0), True
+    lowest, n_found, meeting = np.float32(-np.inf), np.int64(0), True
+    candidates = room.labels[:0]  # those met as long as labels are met, then those kept
     unread = np.float32(0.0)  # what the ends of lists that were not read can add
     for _ in range(_MOST_LISTS):
         i = next_list(room.priorities, x.b - x.a)
@@ -154,24 +156,24 @@ def _go_through_lists(postings, digest, biases, highest, room, x, k):
             break
         feature, value = x.indices[x.a + i], x.values[x.a + i]
         entry, end = postings.offsets[feature], postings.offsets[feature + 1]
-        if n_open >= k and end - entry > _SHARE_MET * n_open:
-            n_kept = _score_best(digest, biases, room, n_open, k)
-            lowest = max(lowest, _score_of_rank(room.scores, n_kept, k))
+        if candidates.size >= k and end - entry > _SHARE_MET * candidates.size:
+            n_scored = _score_best(digest, biases, candidates, room, k)
+            lowest = max(lowest, _score_of_rank(room.scores, n_scored, k))
         meeting = meeting and rest + unread + highest >= lowest
         if not meeting:
-            n_open = _keep_open(room, n_open, lowest - highest - rest - unread)
-            if n_open * cost_of_a_label <= end - entry:
+            candidates = room.kept[: _keep(candidates, room.sums, lowest - highest - rest - unread, room.kept)]
+            if candidates.size * cost_of_a_label <= end - entry:
                 break
         rest -= room.bounds[i]
         room.priorities[i] = 0.0
         if meeting:
             n_found, entry = _meet(postings, entry, end, value, lowest - highest - rest - unread, room, n_found)
-            n_open = n_found
+            candidates = room.labels[:n_found]
             if entry < end:
                 unread += value * postings.weights[entry]
         else:
             _add_to_met(postings, entry, end, value, room.sums)
-    return n_found, n_open, rest + unread
+    return n_found, _keep(candidates, room.sums, lowest - highest - rest - unread, room.kept), rest + unread
 
 
 @inner
@@ -182,11 +184,11 @@ def _write_best(room, n, row, answers):
         best = rank
         for i in range(rank + 1, n):
             alike = room.scores[i] == room.scores[best]
-            if room.scores[i] > room.scores[best] or (alike and room.labels[i] < room.labels[best]):
+            if room.scores[i] > room.scores[best] or (alike and room.kept[i] < room.kept[best]):
                 best = i
-        label, score = room.labels[best], room.scores[best]
-        room.labels[best], room.scores[best] = room.labels[rank], room.scores[rank]
-        room.labels[rank], room.scores[rank] = label, score
+        label, score = room.kept[best], room.scores[best]
+        room.kept[best], room.scores[best] = room.kept[rank], room.scores[rank]
+        room.kept[rank], room.scores[rank] = label, score
         labels[row, rank], scores[row, rank] = label, score
 
 
@@ -194,13 +196,13 @@ def _write_best(room, n, row, answers):
 def _rank_row(postings, digest, biases, highest, questions, room, row, answers):
     x, k = row_of(questions.rows, row), answers.labels.shape[1]
     aim_probe(room.probe, x)
-    n_found, n_open, unread = _go_through_lists(postings, digest, biases, highest, room, x, k)
-    n_scored = _score_best(digest, biases, room, n_open, k)
+    n_found, n_kept, unread = _go_through_lists(postings, digest, biases, highest, room, x, k)
+    n_scored = _score_best(digest, biases, room.kept[:n_kept], room, k)
     lowest = _score_of_rank(room.scores, n_scored, k)
-    for i in range(n_scored, n_open):
-        label = room.labels[i]
+    for i in range(n_scored, n_kept):
+        label = room.kept[i]
         if room.sums[label] + biases[label] + unread >= lowest:
-            room.labels[i], room.labels[n_scored] = room.labels[n_scored], label
+            room.kept[i], room.kept[n_scored] = room.kept[n_scored], label
             room.scores[n_scored] = _score(digest, biases, room.probe, label)
             if k == 1:
                 lowest = max(lowest, room.scores[n_scored])

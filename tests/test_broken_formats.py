@@ -1,0 +1,181 @@
+"""What the readers of data files say of broken files and of options that cannot be used."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cmt_numba.formats import FORMATS, FormatError, open_data
+
+pandas = pytest.importorskip("pandas")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+SVM, XC, VW, CSV = "rows.svm", "rows.xc", "rows.vw", "rows.csv"
+BROKEN = [
+    (SVM, "1 0:1\n1 2:x\n", {}, "line 2: '2:x' is not feature:value"),
+    (SVM, "1 0:1\n\n# \n1 2:\n", {}, "line 4: '2:' is not feature:value"),
+    (SVM, "1 0:1\n2 3\n", {}, "line 2: '3' is not feature:value"),
+    (SVM, "1 0:1\n2 3:nan\n", {}, "line 2: '3:nan' is not finite"),
+    (SVM, "1 0:1\n2 3:1e39\n", {}, "line 2: '3:1e39' is not finite"),
+    (SVM, "1 0:1\n2 -3:1\n", {}, "line 2: feature -3 is negative"),
+    (SVM, "1 0:1\n2 3:1 2:1\n", {}, "line 2: feature 2 follows feature 3"),
+    (SVM, "1 0:1\n2 3:1 3:1\n", {}, "line 2: feature 3 occurs twice"),
+    (SVM, "1 0:1\n2 3:1\n", {"n_features": 3}, "line 2: feature 3 is too large: features must be between 0 and 2"),
+    (SVM, "1 0:1\n2 99999999999:1\n", {}, "line 2: feature 99999999999 is too large"),
+    (SVM, "1 0:1\ncat 3:1\n", {}, "line 2: label 'cat' is not an integer"),
+    (SVM, "1 0:1\n0.5 3:1\n", {}, "line 2: label '0.5' is not an integer"),
+    (SVM, "1 0:1\nnan 3:1\n", {}, "line 2: label 'nan' is not an integer"),
+    (SVM, "1 0:1\n0,2 3:1\n", {"task": "multiclass"}, "line 2: has several labels"),
+    (SVM, "1 0:1\n 3:1\n", {"task": "multiclass"}, "line 2: has no label"),
+    (SVM, "1,2 0:1\n-1 3:1\n", {}, "line 2: label -1 is negative"),
+    (SVM, "1,2 0:1\n1.5 3:1\n", {}, "line 2: label '1.5' is not an integer"),
+    (SVM, "1,2 0:1\n9999999999 3:1\n", {}, "line 2: label 9999999999 is too large"),
+    (SVM, "# only a comment\n\n", {}, "has no rows"),
+    (SVM, "\x00\x01 \x80\n", {}, "line 1: label"),
+    (XC, "2 5\n1 0:1\n", {}, "line 1: must be three integers"),
+    (XC, "2 0 3\n1 0:1\n", {}, "line 1: must be three integers"),
+    (XC, "3 5 3\n1 0:1\n2 1:1\n", {}, "has 2 rows, but its first line says 3"),
+    (XC, "2 5 3\n1 0:1\n2 5:1\n", {}, "line 3: feature 5 is too large"),
+    (XC, "2 5 3\n1 0:1\n3 1:1\n", {}, "line 3: label 3 is too large: labels must be between 0 and 2"),
+    (XC, "2 5 3\n1 0:1\n1 2:1 2:3\n", {}, "line 3: feature 2 occurs twice"),
+    (XC, "2 5 3\n1 0:1\n1 2:1\n", {"n_features": 4}, "line 1: has 5 features"),
+    (XC, "2 5 3\n1 0:1\n1 2:1\n", {"task": "multiclass"}, "choose the task multilabel"),
+    (VW, "1 | a\n2 a b\n", {}, r"line 2: has no \|"),
+    (VW, "1 | a\n2 | a:x\n", {}, "line 2: 'a:x' is not a name"),
+    (VW, "1 | a\n2 |n:x a\n", {}, "line 2: 'n:x' is not a name"),
+    (VW, "1 | a\n2 | a:inf\n", {}, "line 2: 'a:inf' is not finite"),
+    (VW, "1 | a\n2:0.5 | a\n", {}, "line 2: '2:0.5' is a label with a cost"),
+    (VW, "1 | a\n2 heavy 'tag | a\n", {}, "line 2: .* is not label importance"),
+    (VW, "1,2 | a\n2,-1 | a\n", {}, "line 2: label -1 is negative"),
+    (VW, "1,2 | a\ncat | a\n", {"task": "multilabel"}, "line 2: labels 'cat' are not integers"),
+    (CSV, "x,label\n1,2\n,3\n", {}, "row 2: column 'x' has no value"),
+    (CSV, "x,label\n1,2\nNA,3\n", {}, "row 2: column 'x' holds 'NA', which is not a number"),
+    (CSV, "x,label\n1,2\n1e40,3\n", {}, "row 2: column 'x' holds a value that is not finite"),
+    (CSV, "x,label\n1,2\n3,\n", {}, "row 2: has no label in column 'label'"),
+    (CSV, "x,label\n1,2\n3,4,5\n", {}, "is not a valid table: .*line 3"),
+    (CSV, "x,y\n1,2\n", {}, "has no column 'label' for the labels, but 'x', 'y'"),
+    (CSV, "x,label\n1,2\n", {"text": ("words",)}, "has no column 'words'"),
+    (CSV, "label\n2\n", {}, "has no columns of features"),
+    (CSV, "x,label\n", {}, "has no rows"),
+    (CSV, "x,label\n1,2\n1,a\n", {"task": "multilabel"}, "row 2: labels 'a' are not integers"),
+    (CSV, 'x,label\n1,"2,3"\n1,-1\n', {}, "row 2: label -1 is negative"),
+    (CSV, "x,label\n1,2\n", {"task": "multiclass", "named_labels": False, "label": "z"}, "has no column 'z'"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "options", "message"), BROKEN)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_broken_text(tmp_path: Path, name: str, content: str, options: Any, message: str, compressed: bool):
+    path = tmp_path / (name + ".gz" if compressed else name)
+    data = content.encode("latin-1")
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    with pytest.raises(FormatError, match=message) as caught:
+        open_data(path, **options).read()
+    assert str(path) in str(caught.value)
+    with pytest.raises(FormatError, match=message):
+        for _ in open_data(path, **options).batches(1):
+            pass
+
+
+def cut(path: Path, share: float) -> Path:
+    data = path.read_bytes()
+    shorter = path.with_name(f"cut-{path.name}")
+    shorter.write_bytes(data[: int(share * len(data))])
+    return shorter
+
+
+@pytest.mark.parametrize(
+    "name", ["one.svm.gz", "some.xc.gz", "one.vw.gz", "one.csv.gz", "one.parquet", "one.npz", "some.xc"]
+)
+def test_files_cut_off(files: dict[str, Path], name: str):
+    for share in (0.2, 0.5, 0.8, 0.95):
+        path = cut(files[name], share)
+        with pytest.raises(FormatError, match=r"cut-"):
+            open_data(path).read()
+
+
+@pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "parquet", "npz", "unknown"])
+def test_no_file_to_read(tmp_path: Path, suffix: str):
+    path = tmp_path / f"rows.{suffix}"
+    with pytest.raises(FormatError, match="does not exist"):
+        open_data(path)
+    path.mkdir()
+    with pytest.raises(FormatError, match="is a directory"):
+        open_data(path)
+    path.rmdir()
+    path.touch()
+    with pytest.raises(FormatError, match="is empty"):
+        open_data(path)
+
+
+def test_format_that_does_not_show(tmp_path: Path):
+    path = tmp_path / "rows.txt"
+    path.write_text("hello world\n")
+    with pytest.raises(FormatError, match="neither its name nor its first line shows its format"):
+        open_data(path)
+    for content, name in [
+        ("2 3 4\n", "xc"),
+        ("1 | a\n", "vw"),
+        ("1 0:3 # x\n", "svmlight"),
+        ("1,2 3:0.5\n", "svmlight"),
+    ]:
+        path.write_text(content)
+        assert open_data(path).format == name
+        assert open_data(path, format="csv").format == "csv"
+    assert {source.format for source in FORMATS.values()} == set(FORMATS)
+
+
+@pytest.mark.parametrize(
+    "options", [{"format": "arff"}, {"task": "regression"}, {"n_bits": 0}, {"n_bits": 31}, {"n_features": 0}]
+)
+def test_options_that_cannot_be_used(files: dict[str, Path], options: dict[str, Any]):
+    with pytest.raises(ValueError, match=rf"{next(iter(options))} must be"):
+        open_data(files["one.svm"], **options)
+
+
+ARRAYS: list[tuple[dict[str, Any], str]] = [
+    ({"Z": np.ones(3)}, "must have an array X"),
+    ({"X": np.ones(3), "y": np.ones(3)}, "X must be numbers of shape"),
+    ({"X": np.array([["a"], ["b"]]), "y": np.ones(2)}, "X must be numbers of shape"),
+    ({"X": np.ones((2, 3)), "y": np.ones(3)}, "labels must be one for each of the 2 rows"),
+    ({"X": np.ones((2, 3))}, "has no array of labels"),
+    ({"X": np.array([[1.0], [np.nan]]), "y": np.ones(2)}, "row 2: X must be finite"),
+    ({"X": np.ones((2, 1)), "y": np.array([1.5, 2])}, "labels must be integers or text"),
+    ({"X": np.ones((2, 1)), "y": np.array([None, "a"])}, "is not a valid file of arrays"),
+    ({"X": np.ones((0, 1)), "y": np.ones(0)}, "has no rows"),
+]
+
+
+@pytest.mark.parametrize(("contents", "message"), ARRAYS)
+def test_broken_arrays(tmp_path: Path, contents: dict[str, Any], message: str):
+    np.savez(tmp_path / "rows.npz", **contents)
+    with pytest.raises(FormatError, match=message):
+        open_data(tmp_path / "rows.npz").read()
+
+
+def test_broken_sparse_matrix(tmp_path: Path):
+    matrix = scipy.sparse.csr_matrix(np.eye(3))
+    matrix.indices[1] = 99  # beyond the last column
+    scipy.sparse.save_npz(tmp_path / "X.npz", matrix)
+    with pytest.raises(FormatError, match="is not a valid file of arrays"):
+        open_data(tmp_path / "X.npz", with_labels=False).read()
+
+
+@given(content=st.binary(max_size=200) | st.text(st.sampled_from("01 :,.|-e#\n'ax"), max_size=80).map(str.encode))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "npz"])
+def test_anything_is_read_or_refused(tmp_path: Path, suffix: str, content: bytes):
+    path = tmp_path / f"drawn.{suffix}"
+    path.write_bytes(content)
+    try:
+        batch = open_data(path, n_bits=8).read()
+    except FormatError:
+        return
+    assert batch.X.shape[0] == batch.y.shape[0] > 0
+    assert np.isfinite(batch.X.data if scipy.sparse.issparse(batch.X) else batch.X).all()
