@@ -98,6 +98,14 @@ def things() -> dict[str, Any]:
     return objects()
 
 
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return data files of all formats by their names."""
+    from data_files import write_all
+
+    return write_all(tmp_path_factory.mktemp("files"))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a folder that does not exist yet."""

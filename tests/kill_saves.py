@@ -31,12 +31,17 @@ def new_trees(n: int = 3000) -> list[ContextualMemoryTree]:
 
 
 def kill_while_saving(path: Path, trees: list[ContextualMemoryTree], seconds: float) -> None:
-    """Have a process save the trees in turn, and kill it after some time."""
+    """Have a process save the trees in turn, and kill it some time after it has begun."""
+    begun, begins = os.pipe()
     process = os.fork()
     if process == 0:
+        os.write(begins, b".")
         while True:
             for tree in trees:
                 tree.save(path)
+    os.read(begun, 1)
+    os.close(begun)
+    os.close(begins)
     time.sleep(seconds)
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)

@@ -129,7 +129,7 @@ def _score_of_rank(scores, n, k):
 
 @inner
 def _keep(labels, sums, lowest, kept):
-    """Write those labels with sums from ``lowest`` on to ``kept``, which may begin where ``labels`` does; count them."""
+    """Write the labels with sums from ``lowest`` on to ``kept``, which may be the same array; return their number."""
     n_kept = np.int64(0)
     for i in range(labels.size):
         label = labels[i]
