@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._jit import inner, inner_fastmath, kernel
+from .._jit import empty, inner, inner_allocating, inner_fastmath, kernel
 
 
 class Rows(NamedTuple):
@@ -100,6 +100,46 @@ def rescaled(rows: Rows) -> Rows:
     return rows._replace(values=unit)
 
 
+@inner
+def longest_row(rows, first, stop):
+    """Return the most cells in any of the rows ``first .. stop``."""
+    longest = 0
+    for row in range(first, stop):
+        longest = max(longest, rows.offsets[row + 1] - rows.offsets[row])
+    return longest
+
+
+@inner
+def _largest(values, n):
+    """Return the ``n``-th largest of some values, which it rearranges (Hoare's FIND)."""
+    low, high, wanted = 0, values.size - 1, n - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                value = values[i]
+                values[i] = values[j]
+                values[j] = value
+                i += 1
+                j -= 1
+        if wanted <= j:
+            high = j
+        elif wanted >= i:
+            low = i
+        else:
+            break
+    return values[wanted]
+
+
+@inner_allocating
+def _room_for(n_cells):
+    return empty(n_cells, np.float32)
+
+
 @kernel
 def keep_heaviest(rows, n, values, indices, offsets):
     """Copy the ``n`` heaviest cells of each sparse row, in their order; return how many cells there are in all.
@@ -107,11 +147,14 @@ def keep_heaviest(rows, n, values, indices, offsets):
     Writes ``values``, ``indices`` and ``offsets``, which must have room.
     """
     end = 0
+    weights = _room_for(longest_row(rows, 0, rows.offsets.size - 1))
     for row in range(rows.offsets.size - 1):
         a, b = rows.offsets[row], rows.offsets[row + 1]
         lightest = np.float32(0.0)
         if b - a > n:
-            lightest = np.partition(np.abs(rows.values[a:b]), b - a - n)[b - a - n]
+            for i in range(a, b):
+                weights[i - a] = np.abs(rows.values[i])
+            lightest = _largest(weights[: b - a], n)
         kept = 0
         for i in range(a, b):
             if kept < n and np.abs(rows.values[i]) >= lightest:
@@ -121,15 +164,6 @@ def keep_heaviest(rows, n, values, indices, offsets):
                 kept += 1
         offsets[row + 1] = end
     return end
-
-
-@inner
-def longest_row(rows, first, stop):
-    """Return the most cells in any of the rows ``first .. stop``."""
-    longest = 0
-    for row in range(first, stop):
-        longest = max(longest, rows.offsets[row + 1] - rows.offsets[row])
-    return longest
 
 
 @inner_fastmath

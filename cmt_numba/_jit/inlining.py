@@ -12,6 +12,8 @@ Numba does by default: this takes longer and gives the same answers.
 """
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import BuiltinFunctionType, CodeType
 from typing import Any
 
@@ -83,6 +85,65 @@ class _InferTypes(NopythonTypeInference):
             state.typingctx = context
 
 
+class _Remembering(types.Function):
+    """An operator that remembers which signature it has for which types."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function.templates)
+        self._impl_keys = function._impl_keys
+        self._signatures: dict[Any, Any] = {}
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+        """Return the signature for types of arguments. Raises TypingError if there is none."""
+        if kws:
+            return super().get_call_type(context, args, kws)
+        if args not in self._signatures:
+            self._signatures[args] = super().get_call_type(context, args, kws)
+        return self._signatures[args]
+
+
+class _Lowering(_Resolved):
+    """A typing context for lowering, which asks operators for their signatures once more."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self._operators: dict[Any, Any] = {}
+
+    def resolve_value_type(self, value: Any) -> Any:
+        """Return the type of a global."""
+        resolved = self.context.resolve_value_type(value)
+        if type(resolved) is not types.Function or not isinstance(value, BuiltinFunctionType):
+            return resolved
+        if resolved not in self._operators:
+            self._operators[resolved] = _Remembering(resolved)
+        return self._operators[resolved]
+
+
+_lowering: dict[int, _Lowering] = {}
+"""By the identity of the typing context, which lives as long."""
+
+
+@contextmanager
+def _operators_remembered(context: Any) -> Iterator[None]:
+    """Let the target context ask operators that remember their signatures during the block."""
+    before = context.typing_context
+    if not isinstance(before, _Resolved):
+        context.typing_context = _lowering.setdefault(id(before), _Lowering(before))
+    try:
+        yield
+    finally:
+        context.typing_context = before
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LowerKernel(NativeLowering):
+    _name = "lower_kernel"
+
+    def run_pass(self, state: Any) -> Any:
+        with _operators_remembered(state.targetctx):
+            return super().run_pass(state)
+
+
 def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
     """Return Numba's passes without those that a function does not need, and with some of them replaced."""
     default = DefaultPassBuilder.define_nopython_pipeline(state)
@@ -103,7 +164,7 @@ class KernelCompiler(CompilerBase):
 
     def define_pipelines(self) -> list[PassManager]:
         """Return the passes."""
-        return [_pipeline(self.state, {NopythonTypeInference: _InferTypes})]
+        return [_pipeline(self.state, {NopythonTypeInference: _InferTypes, NativeLowering: _LowerKernel})]
 
 
 def _parts() -> Any:
@@ -141,7 +202,8 @@ def _parts() -> Any:
             state.library = PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
             state.library.optimized = bool(state.flags.fastmath)
             state.flags.no_compile = True
-            super().run_pass(state)
+            with _operators_remembered(state.targetctx):
+                super().run_pass(state)
             state.flags.no_compile = False
             state.library.finalize()
             lowered = state["cr"]
