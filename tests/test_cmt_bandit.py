@@ -12,7 +12,9 @@ from conftest import text_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cmt_numba._validation import check_rows
 from cmt_numba.bandits import CMTBandit, LinUCB
+from cmt_numba.bandits._checks import check_choices, check_unit_rows
 from cmt_numba.persistence import FileFormatError
 
 N_ACTIONS, N_FEATURES = 30, 60
@@ -46,6 +48,60 @@ def experienced() -> CMTBandit:
     bandit = bandit_of(epsilon=0.1, exploration="thompson")
     run(bandit, 30)
     return bandit
+
+
+# Candidates
+
+
+def test_candidates_are_what_memories_propose_and_what_is_tried(experienced: CMTBandit):
+    bandit = copy.deepcopy(experienced)
+    rows = bandit._rows(keys()[:12])
+    choices = check_choices([np.arange(i, i + 11) for i in range(12)], 12)
+    for allowed in (None, choices):
+        found = bandit._candidates(rows, allowed)
+        proposed = [memory.propose(rows, 4, None) for memory in bandit._memories]
+        for i in range(12):
+            own = N_ACTIONS if allowed is None else set(range(i, i + 11))
+            expected = {int(bandit._offered(12, allowed).actions[4 * i + j]): [0.0, 0.0] for j in range(4)}
+            for column, part in enumerate(proposed):
+                for hit, score in zip(part.hits[i], part.scores[i], strict=True):
+                    if hit >= 0 and (allowed is None or int(part.actions[part.ids == hit][0]) in own):
+                        scores = expected.setdefault(int(part.actions[part.ids == hit][0]), [0.0, 0.0])
+                        scores[column] = max(scores[column], float(score))
+            span = slice(*found.offsets[i : i + 2])
+            assert found.actions[span].tolist() == sorted(expected)
+            assert found.scores[span].tolist() == [expected[action] for action in sorted(expected)]
+
+
+def test_tidy_rows_are_those_that_any_matrix_becomes():
+    X = keys(n=6)
+    X.data = X.data.astype(np.float64)
+    unsorted = X[[0]]
+    unsorted.indices, unsorted.data = unsorted.indices[::-1].copy(), unsorted.data[::-1].copy()
+    unsorted.has_sorted_indices = unsorted.has_canonical_format = False
+    cases = [
+        X,
+        unsorted,
+        X.astype(np.float32),
+        X[2:3],
+        X[:0:-1],
+        X * 1e-60,
+        X * 1e30,
+        scipy.sparse.csr_matrix(X[[0]] * 0.0),
+    ]
+    cases += [scipy.sparse.csr_array(X.toarray() * (np.arange(6) % 2)[:, None]), X.tocsc(), X.toarray()]
+    for case in cases:
+        for found, right in zip(check_unit_rows(case, None, True), check_rows(case, sparse=True), strict=True):
+            np.testing.assert_array_equal(found, right)
+    broken = []
+    for name, values in (("indices", X.indices + 1000), ("data", X.data * np.nan), ("indptr", X.indptr[::-1].copy())):
+        broken.append(X.copy())
+        setattr(broken[-1], name, values)
+    for case in (*broken, X * 1e60, scipy.sparse.csr_array((0, N_FEATURES))):
+        with pytest.raises(ValueError, match="X must"):
+            check_unit_rows(case, None, True)
+    with pytest.raises(ValueError, match="features"):
+        check_unit_rows(X, N_FEATURES + 1, True)
 
 
 # Propensities
@@ -145,7 +201,7 @@ def test_a_rewarded_context_proposes_its_action():
     bandit = CMTBandit(n_candidates=4, n_tried=1, n_trees=1, n_bits=10, random_state=0).add_actions(np.arange(5000))
     x = keys()[[0]]
     bandit.learn(x, [4321], [1.0])
-    candidates = bandit._candidates(bandit._rows(x), None, None)
+    candidates = bandit._candidates(bandit._rows(x), None)
     assert 4321 in candidates.actions
     assert candidates.actions.size <= 5
     assert candidates.scores[candidates.actions == 4321, 1] == pytest.approx(1.0)
@@ -155,7 +211,7 @@ def test_all_actions_are_tried_in_turn():
     bandit = CMTBandit(n_candidates=4, n_tried=3, n_bits=10, random_state=0).add_actions(np.arange(100, 112))
     seen = set()
     for _ in range(4):
-        seen |= set(bandit._candidates(bandit._rows(keys()[:1]), None, None).actions.tolist())
+        seen |= set(bandit._candidates(bandit._rows(keys()[:1]), None).actions.tolist())
         bandit.act(keys()[:1])
     assert seen == set(range(100, 112))
 

@@ -170,7 +170,9 @@ class Policy(Lockable):
 
     @changes
     def remove_actions(self, actions: Any) -> Self:
-        """Forget actions and what was learned of each alone. What was learned for all actions stays.
+        """Forget actions, what was learned of each alone, and decisions for them that wait for a reward.
+
+        What was learned for all actions stays.
 
         Parameters
         ----------
@@ -192,6 +194,11 @@ class Policy(Lockable):
         slots = self._slots_of(gone)
         if np.any(slots == NONE):
             raise KeyError(f"actions must be known: there is no {gone[slots == NONE][0]}")
+        self._forget(gone, slots)
+        return self
+
+    def _forget(self, gone: np.ndarray, slots: np.ndarray) -> None:
+        """Forget actions, given with their slots."""
         ids, features = self._ids.copy(), self._features.copy()
         for slot in np.sort(slots)[::-1]:
             last = ids.size - 1
@@ -204,7 +211,6 @@ class Policy(Lockable):
                 features = features[:last]
         self._features = features
         self._set_ids(ids)
-        return self
 
     def _slots_of(self, actions: np.ndarray) -> np.ndarray:
         """Return the slots of actions, NONE for those that are not known."""
@@ -253,6 +259,9 @@ class Policy(Lockable):
         TypeError, ValueError
             If an argument cannot be used; nothing has changed then.
         """
+        return self._act(contexts, actions)
+
+    def _act(self, contexts: Any, actions: Any) -> Chosen:
         rows, choices = self._asked(contexts, actions)
         n = choices.offsets.size - 1
         chosen = Chosen(np.empty(n, np.int64), np.empty(n))
@@ -285,6 +294,9 @@ class Policy(Lockable):
         TypeError, ValueError
             If an argument cannot be used.
         """
+        return self._probabilities(contexts, actions)
+
+    def _probabilities(self, contexts: Any, actions: Any) -> np.ndarray:
         rows, choices = self._asked(contexts, actions)
         answer = np.zeros(choices.shape)
         for first, stop in blocks(choices.offsets):

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from .._forest.invariants.errors import require
 from .._forest.rows import Rows
 from .._forest.state import MOST_FEATURES, NONE
-from .._validation import check_rows
 from ..persistence._container import Contents
 from ..persistence._trees import take
 from ..tree import ContextualMemoryTree
 from ._base import Policy
-from ._checks import Choices, check_choices
-from ._hashed_weights import Table, expect_rewards, learn_rewards, new_table
+from ._checks import Choices, check_choices, check_unit_rows
+from ._choosing import N_DESCRIBED, N_SCORES, Candidates, Known, Offered, Ridge, describe_pairs, find_candidates
+from ._hashed_weights import Table, learn_rewards, new_table
 from ._kernels import Pairs
-from ._memory import ActionMemory, Proposals
+from ._memory import ActionMemory
 from ._models import Arrays, LinearModels, Means, checked
-from ._pending import N_SCORES, Pending
+from ._pending import Pending
 from ._rules import greedy, rows_of, thompson
 
-_N_FEATURES = 6
+_ALL = np.empty(0, np.int64)  # in place of a list of what is allowed
 _ROWS_AT_ONCE = 2048
 _ALLOWED_AT_ONCE = 1 << 20
 _LARGEST_BLOCK = 256  # of rows that learn from the same state
 _SHARE_OF_BLOCK = 20  # blocks are at most this part of the rewards before
 _WORTH_KEEPING = 0.5  # reward from which on a context becomes a key of the action
 _KNOWN = 0.95  # score of an action by its rewarded contexts from which on another one tells nothing
-
-
-class Candidates(NamedTuple):
-    """The candidates of rows. Those of a row lie side by side."""
-
-    offsets: np.ndarray  # int64 (rows + 1,)
-    actions: np.ndarray  # int64 (pairs,)
-    scores: np.ndarray  # float64 (pairs, N_SCORES), by keys and by rewarded contexts; 0 where not proposed
-    sizes: np.ndarray  # int64 (rows,), allowed actions
 
 
 class CandidateModel(Policy):
@@ -50,7 +41,7 @@ class CandidateModel(Policy):
         self._means.reserve(self._ids.size)
         self._model = self._means
         self._table: Table = new_table(options["n_bits"], float(options["regularization"]))
-        self._shared_model = LinearModels(0, _N_FEATURES, 1.0)
+        self._shared_model = LinearModels(0, N_DESCRIBED, 1.0)
         seeds = self._generator.integers(0, 2**63, 2).tolist()
         self._by_key, self._by_context = (
             ActionMemory(
@@ -65,11 +56,13 @@ class CandidateModel(Policy):
         self._sparse = False
         self._turn = 0  # of the actions that are tried in turn
 
+    @property
+    def _memories(self) -> tuple[ActionMemory, ActionMemory]:
+        return self._by_key, self._by_context
+
     def _rows(self, X: Any) -> Rows:
         """Return contexts or keys as rows, in the form of those before."""
-        if self._width is None:
-            return check_rows(X)
-        return check_rows(X, sparse=self._sparse, n_features=self._width)
+        return check_unit_rows(X, self._width, None if self._width is None else self._sparse)
 
     def _see(self, rows: Rows) -> None:
         """Remember the form of rows."""
@@ -89,72 +82,55 @@ class CandidateModel(Policy):
 
     def _blocks(self, n_rows: int, choices: Choices | None) -> list[tuple[int, int]]:
         """Return spans of rows that are handled at a time."""
-        widest = 1 if choices is None else int(np.diff(choices.offsets).max())
+        if choices is None and n_rows <= _ROWS_AT_ONCE:
+            return [(0, n_rows)]
+        widest = 1 if choices is None else int(choices.sizes.max())
         step = max(1, min(_ROWS_AT_ONCE, _ALLOWED_AT_ONCE // widest))
         return [(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
 
-    def _candidates(self, rows: Rows, allowed: np.ndarray | None, starts: np.ndarray | None) -> Candidates:
-        """Return the candidates of rows, among the actions allowed: those of row ``i`` begin at ``starts[i]``."""
-        n, most = rows.n_rows, self._options["n_candidates"]
-        if allowed is None or starts is None:
-            sizes = np.full(n, self._ids.size)
-            if self._ids.size <= most:
-                allowed, starts = np.tile(self._ordered, n), np.arange(n + 1) * self._ids.size
-        else:
-            sizes = np.diff(starts)
-        proposed = self._proposals(rows)
-        codes = [codes_of(part.rows, part.actions) for part in proposed]
-        if allowed is not None and starts is not None and sizes.max() <= most:
-            all_codes = codes_of(rows_of(starts), allowed)
-            found = np.sort(all_codes)
-        else:
-            tried = self._tried(n, allowed, starts, sizes)
-            found = np.unique(np.concatenate([tried, *codes]))
-            if allowed is not None and starts is not None:
-                found = found[np.isin(found, codes_of(rows_of(starts), allowed))]
-        scores = np.zeros((found.size, N_SCORES))
-        for j, (part, code) in enumerate(zip(proposed, codes, strict=True)):
-            places = np.minimum(np.searchsorted(found, code), found.size - 1)
-            same = found[places] == code
-            np.maximum.at(scores[:, j], places[same], part.scores[same])
-        of_rows = found >> 32
-        offsets = np.searchsorted(of_rows, np.arange(n + 1))
-        return Candidates(offsets, found & 0xFFFFFFFF, scores, sizes)
+    def _candidates(self, rows: Rows, choices: Choices | None) -> Candidates:
+        """Return the candidates of rows, among the choices of each or, by default, among all actions known."""
+        k, n_probes = self._n_proposed, self._options["n_probes"]
+        proposed = [memory.propose(rows, k, n_probes) for memory in self._memories]
+        offered = self._offered(rows.n_rows, choices)
+        most = offered.actions.size + sum(part.hits.size for part in proposed)
+        room = np.empty((3 + N_SCORES, most))
+        found = Candidates(
+            np.empty(rows.n_rows + 1, np.int64), np.empty(most, np.int64), room[3:].reshape(most, N_SCORES), *room[:3]
+        )
+        linear, options = self._shared_model.linear, self._options
+        ridge = Ridge(linear.shared, linear.shared_inverse, float(options["alpha"]), float(options["beta"]))
+        n = find_candidates(self._table, rows, self._known(), ridge, offered, *proposed, found)
+        return Candidates(found.offsets, *(column[:n] for column in found[1:]))
 
-    def _proposals(self, rows: Rows) -> list[Proposals]:
-        """Return what both trees propose."""
-        k = -(-self._options["n_candidates"] // 2)
-        return [memory.propose(rows, k, self._options["n_probes"]) for memory in (self._by_key, self._by_context)]
+    @property
+    def _n_proposed(self) -> int:
+        """How many memories each tree proposes."""
+        return -(-int(self._options["n_candidates"]) // 2)
 
-    def _tried(self, n: int, allowed: np.ndarray | None, starts: np.ndarray | None, sizes: np.ndarray) -> np.ndarray:
-        """Return the actions whose turn it is, at least one for each row."""
-        turns = self._turn + np.arange(max(1, self._options["n_tried"]))
-        places = turns[None, :] % sizes[:, None]
-        of_all = allowed is None or starts is None
-        actions = self._ordered[places] if of_all else allowed[starts[:-1, None] + places]  # type: ignore[index]
-        return codes_of(np.repeat(np.arange(n), turns.size), actions.reshape(-1))
+    def _offered(self, n: int, choices: Choices | None) -> Offered:
+        """Return the actions that are candidates in any case: all allowed if they are few, or some in turn."""
+        most, n_tried = self._options["n_candidates"], max(1, self._options["n_tried"])
+        turns = self._turn + np.arange(n_tried)
+        if choices is None:
+            few = self._ids.size <= most
+            actions = self._ordered if few else self._ordered[turns % self._ids.size]
+            return Offered(np.arange(n + 1) * actions.size, np.tile(actions, n), np.zeros(n + 1, np.int64), _ALL)
+        starts, sizes = choices.offsets, choices.sizes
+        allowed = np.sort(codes_of(rows_of(starts), choices.actions)) & 0xFFFFFFFF
+        if sizes.max() <= most:
+            return Offered(starts, allowed, starts, allowed)
+        tried = choices.actions[starts[:-1, None] + turns % sizes[:, None]].reshape(-1)
+        return Offered(np.arange(n + 1) * n_tried, tried, starts, allowed)
 
-    def _described(self, rows: Rows, of_pairs: np.ndarray, actions: np.ndarray, scores: np.ndarray) -> Any:
-        """Return the shared features of pairs, and the variances of the linear models of their actions."""
-        means, variances = np.empty(actions.size), np.empty(actions.size)
-        expect_rewards(self._table, rows, of_pairs, actions, means, variances)
-        slots = self._slots_of(actions)
-        slots = np.where(slots == NONE, self._ids.size, slots)  # as an action without rewards
-        counts, sums = self._means.counts[slots], self._means.sums[slots]
-        shared = np.column_stack([means, sums / (1 + counts), 1 / np.sqrt(1 + counts), scores, np.ones(actions.size)])
-        return np.ascontiguousarray(shared), variances
+    def _known(self) -> Known:
+        return Known(self._ordered, self._order, self._means.counts, self._means.sums)
 
-    def _of_candidates(self, rows: Rows, candidates: Candidates) -> np.ndarray:
+    def _of_candidates(self, candidates: Candidates) -> np.ndarray:
         """Return the probability of each candidate, without the uniform choice."""
-        of_pairs = rows_of(candidates.offsets)
-        shared, variances = self._described(rows, of_pairs, candidates.actions, candidates.scores)
-        means, shared_variances = self._shared_model.estimate(_shared_pairs(shared))
-        alpha, beta = self._options["alpha"], self._options["beta"]
         if self._options["exploration"] == "ucb":
-            bounds = means + alpha * np.sqrt(shared_variances) + beta * np.sqrt(variances)
-            return greedy(bounds, candidates.offsets)
-        deviations = np.sqrt(alpha**2 * shared_variances + beta**2 * variances)
-        return thompson(means, deviations, candidates.offsets)
+            return greedy(candidates.bounds, candidates.offsets)
+        return thompson(candidates.means, candidates.deviations, candidates.offsets)
 
     # Learning
 
@@ -166,7 +142,8 @@ class CandidateModel(Policy):
         while first < rows.n_rows:
             stop = min(rows.n_rows, first + max(1, min(_LARGEST_BLOCK, self.n_rewards // _SHARE_OF_BLOCK)))
             span, of_pairs = slice(first, stop), np.arange(first, stop)
-            shared, _ = self._described(rows, of_pairs, actions[span], scores[span])
+            shared = np.empty((stop - first, N_DESCRIBED))
+            describe_pairs(self._table, rows, self._known(), of_pairs, actions[span], scores[span], shared)
             self._shared_model.learn(_shared_pairs(shared), rewards[span])
             learn_rewards(self._table, rows, of_pairs, actions[span], rewards[span])
             self._means.learn(Pairs(shared, of_pairs, slots[span], shared), rewards[span])

@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._validation import check_seed, unmasked
+from .._forest.rows import Rows, normalize_rows
+from .._forest.state import MOST_FEATURES as MOST_ROW_FEATURES
+from .._validation import check_rows, check_seed, unmasked
 
 LARGEST = 1e30
 """Of the absolute values of contexts, features and rewards: their squares must be finite."""
 
 MOST_ACTIONS = 2**31 - 1
+
+_REAL, _WHOLE = (np.dtype(np.float64), np.dtype(np.float32)), (np.dtype(np.int32), np.dtype(np.int64))
 
 MOST_FEATURES = 10_000
 """Of contexts: a linear policy keeps a matrix of that many rows and columns for each action."""
@@ -40,6 +44,17 @@ class Choices(NamedTuple):
     actions: np.ndarray  # int64 (pairs,)
     shape: tuple[int, int]  # of the answer of ``probabilities``
     places: np.ndarray  # int64 (pairs,), of the pairs in an array of this shape
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many actions each row may choose: int64, shape (rows,)."""
+        sizes: np.ndarray = self.offsets[1:] - self.offsets[:-1]
+        return sizes
+
+    def part(self, first: int, stop: int) -> Choices:
+        """Return those of the rows ``first .. stop``."""
+        offsets, pairs = self.between(first, stop)
+        return Choices(offsets, self.actions[pairs], (stop - first, self.shape[1]), self.places[pairs])
 
     def between(self, first: int, stop: int) -> tuple[np.ndarray, slice]:
         """Return the offsets of the rows ``first .. stop``, from 0 on, and their pairs."""
@@ -95,6 +110,53 @@ def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
     if n_features is not None and array.shape[1] != n_features:
         raise ValueError(f"contexts must have {n_features} features like those before, not {array.shape[1]}")
     return array
+
+
+def check_unit_rows(X: Any, n_features: int | None, sparse: bool | None) -> Rows:
+    """Return contexts or keys as unit-length rows, in the form and of the width given unless they are None.
+
+    Sparse matrices of which nothing has to be cast or tidied up, as vectorizers make them, are looked at here: for a
+    few rows, what SciPy does to check and convert them takes longer than a decision.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`~cmt_numba._validation.check_rows` does.
+    """
+    if sparse is not False and type(X) in (scipy.sparse.csr_array, scipy.sparse.csr_matrix):
+        rows = _tidy_rows(X.data, X.indices, X.indptr, X.shape)
+        if rows is not None and rows.n_features == (n_features or rows.n_features):
+            return rows
+    return check_rows(X, sparse=sparse, n_features=n_features)
+
+
+def _tidy_rows(values: Any, indices: Any, offsets: Any, shape: tuple[int, ...]) -> Rows | None:
+    """Return the rows of a matrix in canonical CSR form, or None if it is not in this form or to be refused."""
+    arrays = (values, indices, offsets)
+    if len(shape) != 2 or not all(type(array) is np.ndarray and array.ndim == 1 for array in arrays):
+        return None
+    if values.dtype not in _REAL or indices.dtype != np.int32 or offsets.dtype not in _WHOLE:
+        return None
+    n = values.size
+    if offsets.size != shape[0] + 1 or shape[0] == 0 or indices.size != n or offsets[0] != 0 or offsets[-1] != n:
+        return None
+    if n == 0 or indices.min() < 0 or indices.max() >= shape[1] or shape[1] > MOST_ROW_FEATURES:
+        return None
+    offsets = offsets.astype(np.int64)
+    if shape[0] > 1 and (offsets[1:] < offsets[:-1]).any():
+        return None
+    rising = indices[1:] > indices[:-1]
+    if shape[0] > 1:
+        starts = offsets[1:-1]
+        rising[starts[(starts > 0) & (starts < n)] - 1] = True
+    if not rising.all():
+        return None
+    unit = np.empty(n, np.float32)
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    if not single.all() or normalize_rows(single, offsets, 0, shape[0], unit) >= 0:
+        return None
+    return Rows(unit, indices.copy(), offsets, shape[1], True)
 
 
 def count_rows(contexts: Any) -> int:

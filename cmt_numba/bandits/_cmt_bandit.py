@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
+from .._forest.rows import Rows
+from .._jit import uninterrupted
 from .._validation import Constraint, Integer, OneOf, Optional, Real
 from ..tree import OPTIONS
-from ._base import OF_ALL, Chosen, changes, reads
+from ._base import OF_ALL, Chosen, changes
 from ._candidates import CandidateModel, codes_of
 from ._checks import check_actions, check_choices, check_propensities, check_rewards
-from ._pending import N_SCORES
+from ._choosing import N_SCORES
 from ._policies import RIDGE, SCALE
 from ._rules import draw, rows_of
 
@@ -201,38 +203,16 @@ class CMTBandit(CandidateModel):
         self._enter(new, None)
         return self
 
-    @changes
-    def remove_actions(self, actions: Any) -> Self:
-        """Forget actions, their keys, the contexts in which they were rewarded, and decisions for them.
-
-        Parameters
-        ----------
-        actions : int or array-like of int, shape (k,)
-            Distinct actions that are known.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        KeyError
-            If one is not known; nothing has changed then.
-        TypeError, ValueError
-            If they are not distinct actions; nothing has changed then.
-        """
-        super().remove_actions(actions)
-        gone = np.atleast_1d(np.asarray(actions, np.int64))
-        for memory in (self._by_key, self._by_context):
+    def _forget(self, gone: np.ndarray, slots: np.ndarray) -> None:
+        super()._forget(gone, slots)
+        for memory in self._memories:
             memory.forget(gone)
         self._pending.forget(gone)
-        return self
 
     # Choosing
 
-    @changes
     def act(self, contexts: Any = None, actions: Any = None) -> Decisions:
-        """Choose an action in each context.
+        """Choose an action in each context, and remember the decision until its reward comes.
 
         Parameters
         ----------
@@ -251,73 +231,54 @@ class CMTBandit(CandidateModel):
         TypeError, ValueError
             If an argument cannot be used; nothing has changed then.
         """
+        return cast(Decisions, super().act(contexts, actions))
+
+    def _act(self, contexts: Any, actions: Any) -> Decisions:
         rows = self._rows(contexts)
         choices = self._checked_choices(actions, rows.n_rows)
         chosen, propensities = np.empty(rows.n_rows, np.int64), np.empty(rows.n_rows)
-        scores = np.zeros((rows.n_rows, N_SCORES))
+        scores = np.empty((rows.n_rows, N_SCORES))
         uniforms = self._generator.random((3, rows.n_rows))
         for first, stop in self._blocks(rows.n_rows, choices):
-            part, allowed = rows.between(first, stop), None if choices is None else choices.between(first, stop)
-            of_rows = None if choices is None or allowed is None else choices.actions[allowed[1]]
-            candidates = self._candidates(part, of_rows, None if allowed is None else allowed[0])
-            probabilities = self._of_candidates(part, candidates)
+            whole = stop - first == rows.n_rows
+            part = rows if whole else rows.between(first, stop)
+            allowed = choices if choices is None or whole else choices.part(first, stop)
+            candidates = self._candidates(part, allowed)
+            sizes = self._ids.size if allowed is None else allowed.sizes
+            probabilities = self._of_candidates(candidates)
             drawn = draw(probabilities, candidates.offsets, uniforms[0, first:stop])
             chosen[first:stop], scores[first:stop] = candidates.actions[drawn], candidates.scores[drawn]
-            propensities[first:stop] = self._mixed(probabilities[drawn], candidates.sizes)
-            exploring = np.flatnonzero(uniforms[1, first:stop] < self._options["epsilon"])
-            for i in exploring:
-                place = int(uniforms[2, first + i] * candidates.sizes[i])
-                if of_rows is None or allowed is None:
-                    action = int(self._ordered[place])
-                else:
-                    action = int(of_rows[allowed[0][i] + place])
-                span = slice(candidates.offsets[i], candidates.offsets[i + 1])
+            propensities[first:stop] = self._mixed(probabilities[drawn], sizes)
+            for i in np.flatnonzero(uniforms[1, first:stop] < self._options["epsilon"]):
+                own = self._ordered if allowed is None else allowed.actions[slice(*allowed.offsets[i : i + 2])]
+                action = own[int(uniforms[2, first + i] * own.size)]
+                span = slice(*candidates.offsets[i : i + 2])
                 same = np.flatnonzero(candidates.actions[span] == action)
-                chance = probabilities[span][same].sum()
-                chosen[first + i], propensities[first + i] = action, self._mixed(chance, candidates.sizes[i])
+                chance = self._mixed(probabilities[span][same].sum(), own.size)
+                chosen[first + i], propensities[first + i] = action, chance
                 scores[first + i] = candidates.scores[span][same[0]] if same.size else 0.0
+        return cast(Decisions, uninterrupted(self._decided, rows, chosen, propensities, scores))
+
+    def _decided(self, rows: Rows, chosen: np.ndarray, propensities: np.ndarray, scores: np.ndarray) -> Decisions:
+        """Remember decisions, and return them."""
         self._see(rows)
         self._turn += rows.n_rows * self._options["n_tried"]
         return Decisions(chosen, propensities, self._pending.enter(rows, chosen, scores))
 
-    @reads
-    def probabilities(self, contexts: Any = None, actions: Any = None) -> np.ndarray:
-        """Return the probabilities with which :meth:`act` chooses.
-
-        Parameters
-        ----------
-        contexts, actions
-            As of :meth:`act`.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, k)
-            The columns are those of ``actions``, by default the known actions in ascending order. Rows sum to 1; what
-            is not allowed has 0.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument cannot be used.
-        """
+    def _probabilities(self, contexts: Any, actions: Any) -> np.ndarray:
         rows = self._rows(contexts)
-        self._checked_choices(actions, rows.n_rows)
-        choices = check_choices(self._ordered if actions is None else actions, rows.n_rows)
-        restricted = None if actions is None else choices
+        restricted = self._checked_choices(actions, rows.n_rows)
+        choices = check_choices(self._ordered, rows.n_rows) if restricted is None else restricted
         answer = np.zeros(choices.shape)
         for first, stop in self._blocks(rows.n_rows, choices):
-            offsets, pairs = choices.between(first, stop)
-            allowed = choices.actions[pairs]
-            of_rows, starts = (None, None) if restricted is None else (allowed, offsets)
-            candidates = self._candidates(rows.between(first, stop), of_rows, starts)
-            probabilities = np.zeros(allowed.size)
-            codes = codes_of(rows_of(offsets), allowed)
+            part = choices.part(first, stop)
+            candidates = self._candidates(rows.between(first, stop), None if restricted is None else part)
+            probabilities = np.zeros(part.actions.size)
+            codes = codes_of(rows_of(part.offsets), part.actions)
             known = codes_of(rows_of(candidates.offsets), candidates.actions)
             order = np.argsort(codes)
-            places = order[np.searchsorted(codes, known, sorter=order)]
-            probabilities[places] = self._of_candidates(rows.between(first, stop), candidates)
-            sizes = np.diff(offsets)[rows_of(offsets)]
-            answer.reshape(-1)[choices.places[pairs]] = self._mixed(probabilities, sizes)
+            probabilities[order[np.searchsorted(codes, known, sorter=order)]] = self._of_candidates(candidates)
+            answer.reshape(-1)[part.places] = self._mixed(probabilities, part.sizes[rows_of(part.offsets)])
         return answer
 
     # Learning
@@ -391,10 +352,8 @@ class CMTBandit(CandidateModel):
         if propensities is not None:
             check_propensities(np.atleast_1d(propensities), rows.n_rows)
         self._see(rows)
-        scores = np.zeros((rows.n_rows, N_SCORES))
-        for j, part in enumerate(self._proposals(rows)):
-            same = part.actions == chosen[part.rows]
-            np.maximum.at(scores[:, j], part.rows[same], part.scores[same])
+        k, n_probes = self._n_proposed, self._options["n_probes"]
+        scores = np.column_stack([memory.scores_of(rows, chosen, k, n_probes) for memory in self._memories])
         self._learn(rows, chosen, scores, values)
         return self
 

@@ -35,7 +35,7 @@ def _cell(rows, base, place, first, mask):
 
 
 @inner
-def _expect(table, rows, row, base, mask):
+def expect(table, rows, row, base, mask):
     """Return the mean and the variance of the reward of an action."""
     mean, variance = 0.0, 0.0
     first = rows.offsets[row]
@@ -47,17 +47,6 @@ def _expect(table, rows, row, base, mask):
 
 
 @kernel
-def expect_rewards(table, rows, of_pairs, actions, means, variances):
-    """Write the mean and the variance of the reward of each pair of a row and an action."""
-    table = by_reference(table)
-    rows = by_reference(rows)
-    mask = np.uint64(table.weights.size - 1)
-    for i in range(actions.size):
-        base = mix(np.uint64(actions[i]))
-        means[i], variances[i] = _expect(table, rows, of_pairs[i], base, mask)
-
-
-@kernel
 def learn_rewards(table, rows, of_pairs, actions, rewards):
     """Learn the rewards of pairs of a row and an action, one after the other."""
     table = by_reference(table)
@@ -65,7 +54,7 @@ def learn_rewards(table, rows, of_pairs, actions, rewards):
     mask = np.uint64(table.weights.size - 1)
     for i in range(actions.size):
         base, row = mix(np.uint64(actions[i])), of_pairs[i]
-        mean, variance = _expect(table, rows, row, base, mask)
+        mean, variance = expect(table, rows, row, base, mask)
         step = (rewards[i] - mean) / (1.0 + variance)
         first = rows.offsets[row]
         for place in range(first, rows.offsets[row + 1]):

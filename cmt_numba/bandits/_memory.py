@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .._forest.allocation import resized
+from .._forest.filtering import UNRESTRICTED
+from .._forest.hits import Hits, Query, no_hits
 from .._forest.invariants.errors import require
 from .._forest.rows import Rows
+from .._forest.search import query_rows
 from .._forest.state import NONE
 from ..estimators._files import _Tree as TreeInFiles
 from ..persistence._columns import read_array
 from ..tree import ContextualMemoryTree
+from ._choosing import Proposed
 from ._models import Arrays
 
 _TREE = TreeInFiles()
 
 
-class Proposals(NamedTuple):
-    """Actions that a tree proposes for rows."""
-
-    rows: np.ndarray  # int64
-    actions: np.ndarray  # int64
-    scores: np.ndarray  # float64
-
-
-_NOTHING = Proposals(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+_UNEXPLORED = no_hits(0, 1).exploration
 
 
 class ActionMemory:
@@ -66,14 +62,29 @@ class ActionMemory:
         if n > 2 * self.tree.n_memories:
             self._keep(np.isin(self._ids, self.tree.ids))
 
-    def propose(self, rows: Rows, k: int, n_probes: int | None) -> Proposals:
-        """Return the actions of the ``k`` best memories of each row."""
-        if self.tree.n_memories == 0:
-            return _NOTHING
-        hits = self.tree._query_rows(rows, min(k, self.tree.n_memories), n_probes)
-        of_pairs, ranks = np.nonzero(hits.ids != NONE)
-        places = np.searchsorted(self._ids, hits.ids[of_pairs, ranks])
-        return Proposals(of_pairs, self._actions[places], hits.scores[of_pairs, ranks].astype(np.float64))
+    def propose(self, rows: Rows, k: int, n_probes: int | None) -> Proposed:
+        """Return the ``k`` best memories of each row."""
+        state = self.tree._fitting_state(rows)
+        shape = (rows.n_rows, 0 if state is None else min(k, self.tree.n_memories))
+        ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
+        if state is not None and shape[1] > 0:
+            # The kernel is called as the tree's own method does: for a single row its steps, threads and progress bar
+            # take longer than the search. Only the bandit changes the tree, and it does not while it proposes.
+            ids.fill(NONE)
+            scores.fill(-np.inf)
+            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
+            query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, np.uint64(0))
+            query_rows(*searched, query, UNRESTRICTED, Hits(ids, scores, _UNEXPLORED))
+        return Proposed(self._ids, self._actions, ids, scores)
+
+    def scores_of(self, rows: Rows, actions: np.ndarray, k: int, n_probes: int | None) -> np.ndarray:
+        """Return the best score of an action among the ``k`` best memories of each row, 0 if it is not among them."""
+        proposed = self.propose(rows, k, n_probes)
+        found = proposed.hits != NONE
+        places = np.minimum(np.searchsorted(proposed.ids, proposed.hits), self._n - 1)
+        same = found & (proposed.actions[places] == actions[:, None]) if proposed.hits.size else found
+        result: np.ndarray = np.where(same, proposed.scores, np.float32(0)).max(axis=1, initial=0.0)
+        return result.astype(np.float64)
 
     def teach(self, rows: Rows, actions: np.ndarray) -> None:
         """Train the routers to lead rows to the first key of an action; rows of actions without a key are left out."""

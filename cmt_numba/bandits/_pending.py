@@ -10,9 +10,8 @@ from .._forest.invariants.errors import require
 from .._forest.rows import Rows
 from ..persistence._columns import read_array
 from ._checks import MOST_ACTIONS
+from ._choosing import N_SCORES
 from ._models import Arrays, checked
-
-N_SCORES = 2  # that memories gave to the action: by its keys, and by contexts in which it was rewarded
 
 _EMPTY = np.empty(0, np.int32)
 

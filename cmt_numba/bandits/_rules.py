@@ -7,13 +7,15 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import ndtr
 
+from ._choosing import draw_pairs, share_best
+
 _CELLS = 512  # of the numerical integration of Thompson sampling
 _REACH = 6.0  # standard deviations beyond which a score is impossible
 
 
 def rows_of(offsets: np.ndarray) -> np.ndarray:
     """Return the row of each pair."""
-    return np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+    return np.arange(offsets.size - 1).repeat(offsets[1:] - offsets[:-1])
 
 
 def uniform(offsets: np.ndarray) -> np.ndarray:
@@ -24,10 +26,9 @@ def uniform(offsets: np.ndarray) -> np.ndarray:
 
 def greedy(scores: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return the probabilities of choosing one of the best actions at random."""
-    rows = rows_of(offsets)
-    is_best = (scores == np.maximum.reduceat(scores, offsets[:-1])[rows]).astype(np.float64)
-    result: np.ndarray = is_best / np.add.reduceat(is_best, offsets[:-1])[rows]
-    return result
+    probabilities = np.empty(scores.size)
+    share_best(scores, offsets, probabilities)
+    return probabilities
 
 
 def mixed(probabilities: np.ndarray, offsets: np.ndarray, epsilon: float) -> np.ndarray:
@@ -71,16 +72,6 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 
 def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     """Return the pair that each row draws, given a number in [0, 1) for each row. It has a positive probability."""
-    sizes = np.diff(offsets)
-    shape = (sizes.size, int(sizes.max()))
-    if shape[0] * shape[1] == probabilities.size:
-        padded = probabilities.reshape(shape)
-    else:
-        padded = np.zeros(shape)
-        rows = rows_of(offsets)
-        padded[rows, np.arange(rows.size) - offsets[rows]] = probabilities
-    ends = padded.cumsum(axis=1)
-    drawn = (ends <= (uniforms * ends[:, -1])[:, None]).sum(axis=1)
-    drawn = np.where(drawn < padded.shape[1], drawn, padded.argmax(axis=1))  # rounding may leave none
-    result: np.ndarray = offsets[:-1] + drawn
-    return result
+    drawn = np.empty(offsets.size - 1, np.int64)
+    draw_pairs(probabilities, offsets, uniforms, drawn)
+    return drawn

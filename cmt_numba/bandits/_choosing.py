@@ -1,0 +1,249 @@
+"""Kernels: from what trees propose to the upper confidence bounds of candidates, and from probabilities to choices.
+
+A decision among some dozens of candidates takes some microseconds of arithmetic. As a series of NumPy's calls it would
+take a hundred.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest.rng import mix
+from .._jit import by_reference, by_value, inner, inner_called, kernel
+from ._hashed_weights import expect
+
+N_SCORES = 2
+"""Scores that memories gave to an action: by its keys, and by contexts in which it was rewarded."""
+
+N_DESCRIBED = 6
+
+
+class Known(NamedTuple):
+    """The actions that are known, and their rewards by slot. There is a slot more than actions, without rewards."""
+
+    ordered: np.ndarray  # int64 (n_actions,), ascending
+    slots: np.ndarray  # int64 (n_actions,), of these
+    counts: np.ndarray  # int64 (slots,)
+    sums: np.ndarray  # float64 (slots,)
+
+
+class Ridge(NamedTuple):
+    """The ridge regression of rewards on what describes a pair, and how much uncertainty counts."""
+
+    weights: np.ndarray  # float64 (N_DESCRIBED,)
+    inverse: np.ndarray  # float64 (N_DESCRIBED, N_DESCRIBED)
+    alpha: float  # of the standard deviation of the ridge regression
+    beta: float  # of that of the linear model of the action
+
+
+class Offered(NamedTuple):
+    """Actions of rows. Those of row ``i`` are ``offsets[i] .. offsets[i + 1]``."""
+
+    offsets: np.ndarray  # int64 (rows + 1,)
+    actions: np.ndarray  # int64 (pairs,), candidates in any case
+    allowed_offsets: np.ndarray  # int64 (rows + 1,)
+    allowed: np.ndarray  # int64 (allowed pairs,), ascending in each row; empty if all are
+
+
+class Proposed(NamedTuple):
+    """What a memory proposes: ids of keys, each of which leads to an action."""
+
+    ids: np.ndarray  # int64 (keys,), ascending
+    actions: np.ndarray  # int64 (keys,)
+    hits: np.ndarray  # int64 (rows, k), ids, or NONE
+    scores: np.ndarray  # float32 (rows, k)
+
+
+class Candidates(NamedTuple):
+    """The candidates of rows. Those of a row lie side by side, and ascend."""
+
+    offsets: np.ndarray  # int64 (rows + 1,)
+    actions: np.ndarray  # int64 (pairs,)
+    scores: np.ndarray  # float64 (pairs, N_SCORES), by keys and by rewarded contexts; 0 where not proposed
+    means: np.ndarray  # float64 (pairs,), the reward expected
+    deviations: np.ndarray  # float64 (pairs,)
+    bounds: np.ndarray  # float64 (pairs,), upper confidence bounds
+
+
+@inner
+def _place(ordered, first, stop, value):
+    """Return where a value is between ``first`` and ``stop``, where values ascend, or ``stop`` if it is not."""
+    low, high = first, stop
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < stop and ordered[low] == value else stop
+
+
+@inner_called
+def _describe(table, rows, known, row, action, described):
+    """Write the mean of the linear model of an action, its mean reward, and what falls with the number of its rewards.
+
+    Returns the variance of the first. An action that is not known is as one without rewards.
+    """
+    table = by_reference(table)
+    rows = by_reference(rows)
+    known = by_reference(known)
+    mask = np.uint64(table.weights.size - 1)
+    described[0], variance = expect(table, rows, row, mix(np.uint64(action)), mask)
+    n = known.ordered.size
+    place = _place(known.ordered, 0, n, action)
+    slot = known.slots[place] if place < n else n
+    count = np.float64(1 + known.counts[slot])
+    described[1] = known.sums[slot] / count
+    described[2] = 1.0 / np.sqrt(count)
+    described[5] = 1.0
+    return variance
+
+
+@kernel
+def describe_pairs(table, rows, known, of_pairs, actions, scores, described):
+    """Write what describes each pair of a row and an action: see ``_describe``, the scores of the action, and 1."""
+    table = by_reference(table)
+    rows = by_reference(rows)
+    known = by_reference(known)
+    for i in range(actions.size):
+        _describe(by_value(table), by_value(rows), by_value(known), of_pairs[i], actions[i], described[i])
+        for j in range(N_SCORES):
+            described[i, 3 + j] = scores[i, j]
+
+
+@inner
+def _add(found, end, action, column, score):
+    """Append a candidate with a score, if the column is not negative, or without."""
+    found.actions[end] = action
+    for j in range(N_SCORES):
+        found.scores[end, j] = score if j == column else 0.0
+
+
+@inner
+def _add_proposals(proposed, column, row, offered, found, end):
+    """Append the candidates that a memory proposes; return where they end."""
+    a, b = offered.allowed_offsets[row], offered.allowed_offsets[row + 1]
+    for j in range(proposed.hits.shape[1]):
+        if proposed.hits[row, j] >= 0:
+            place = _place(proposed.ids, 0, proposed.ids.size, proposed.hits[row, j])
+            action = proposed.actions[place]
+            if offered.allowed.size == 0 or _place(offered.allowed, a, b, action) < b:
+                _add(found, end, action, column, np.float64(max(proposed.scores[row, j], np.float32(0.0))))
+                end += 1
+    return end
+
+
+@inner
+def _sort(found, first, end):
+    """Sort candidates by their actions (Shell, 1959)."""
+    gap = 1
+    while gap < (end - first) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(first + gap, end):
+            action, left, right = found.actions[i], found.scores[i, 0], found.scores[i, 1]
+            j = i
+            while j >= first + gap and found.actions[j - gap] > action:
+                found.actions[j] = found.actions[j - gap]
+                found.scores[j, 0], found.scores[j, 1] = found.scores[j - gap, 0], found.scores[j - gap, 1]
+                j -= gap
+            found.actions[j], found.scores[j, 0], found.scores[j, 1] = action, left, right
+        gap //= 3
+
+
+@inner
+def _merge_equal(found, first, end):
+    """Keep each candidate once, with the best of its scores; return where they end."""
+    kept = first
+    for i in range(first, end):
+        if kept > first and found.actions[i] == found.actions[kept - 1]:
+            for j in range(N_SCORES):
+                found.scores[kept - 1, j] = max(found.scores[kept - 1, j], found.scores[i, j])
+        else:
+            found.actions[kept] = found.actions[i]
+            found.scores[kept, 0], found.scores[kept, 1] = found.scores[i, 0], found.scores[i, 1]
+            kept += 1
+    return kept
+
+
+@inner
+def _weigh(ridge, described, variance, found, i):
+    """Write what is expected of a candidate."""
+    mean, spread = 0.0, 0.0
+    for j in range(N_DESCRIBED):
+        mean += ridge.weights[j] * described[j]
+        product = 0.0
+        for k in range(N_DESCRIBED):
+            product += ridge.inverse[j, k] * described[k]
+        spread += described[j] * product
+    spread = max(spread, 0.0)
+    found.means[i] = mean
+    found.deviations[i] = np.sqrt(ridge.alpha * ridge.alpha * spread + ridge.beta * ridge.beta * variance)
+    found.bounds[i] = mean + ridge.alpha * np.sqrt(spread) + ridge.beta * np.sqrt(variance)
+
+
+@kernel
+def find_candidates(table, rows, known, ridge, offered, by_key, by_context, found):
+    """Write the candidates of rows, those offered and those proposed, and what is expected of each.
+
+    ``found`` must have room for all. Returns how many there are.
+    """
+    table = by_reference(table)
+    rows = by_reference(rows)
+    known = by_reference(known)
+    ridge = by_reference(ridge)
+    offered = by_reference(offered)
+    by_key = by_reference(by_key)
+    by_context = by_reference(by_context)
+    found = by_reference(found)
+    described = np.empty(N_DESCRIBED)
+    end = 0
+    for row in range(rows.offsets.size - 1):
+        first = end
+        found.offsets[row] = first
+        for i in range(offered.offsets[row], offered.offsets[row + 1]):
+            _add(found, end, offered.actions[i], -1, 0.0)
+            end += 1
+        end = _add_proposals(by_key, 0, row, offered, found, end)
+        end = _add_proposals(by_context, 1, row, offered, found, end)
+        _sort(found, first, end)
+        end = _merge_equal(found, first, end)
+        for i in range(first, end):
+            variance = _describe(by_value(table), by_value(rows), by_value(known), row, found.actions[i], described)
+            for j in range(N_SCORES):
+                described[3 + j] = found.scores[i, j]
+            _weigh(ridge, described, variance, found, i)
+    found.offsets[rows.offsets.size - 1] = end
+    return end
+
+
+@kernel
+def share_best(scores, offsets, probabilities):
+    """Write the probabilities of choosing one of the best pairs of each row at random."""
+    for row in range(offsets.size - 1):
+        best, count = -np.inf, 0
+        for i in range(offsets[row], offsets[row + 1]):
+            if scores[i] > best:
+                best, count = scores[i], 0
+            count += scores[i] == best
+        for i in range(offsets[row], offsets[row + 1]):
+            probabilities[i] = 1.0 / count if scores[i] == best else 0.0
+
+
+@kernel
+def draw_pairs(probabilities, offsets, uniforms, drawn):
+    """Write the pair that each row draws, given a number in [0, 1) for each. It has a positive probability."""
+    for row in range(offsets.size - 1):
+        a, b = offsets[row], offsets[row + 1]
+        total, likeliest = 0.0, a
+        for i in range(a, b):
+            total += probabilities[i]
+            if probabilities[i] > probabilities[likeliest]:
+                likeliest = i
+        drawn[row] = likeliest  # where rounding leaves none
+        reached = 0.0
+        for i in range(a, b):
+            reached += probabilities[i]
+            if reached > uniforms[row] * total:
+                drawn[row] = i
+                break
