@@ -46,15 +46,12 @@ def plain_skipgram(
 ) -> None:
     """Learn from a text with a window of one word and without negatives."""
     for middle, word in enumerate(text):
-        hidden = inputs[parts[word]].mean(axis=0)
-        gradient = np.zeros_like(hidden)
         for near in (middle - 1, middle + 1):
             if 0 <= near < len(text):
+                hidden = inputs[parts[word]].mean(axis=0)
                 error = rate * (1.0 - 1.0 / (1.0 + np.exp(-outputs[text[near]] @ hidden)))
-                gradient += error * outputs[text[near]]
+                inputs[parts[word]] += error * outputs[text[near]]
                 outputs[text[near]] += error * hidden
-        for part in parts[word]:
-            inputs[part] += gradient
 
 
 def plain_cbow(inputs: np.ndarray, outputs: np.ndarray, parts: list[list[int]], text: list[int], rate: float) -> None:
@@ -110,6 +107,7 @@ def test_parts_of_words():
     assert list(known.buckets("ab")) == list(known.buckets("ab"))
     grams = {"<ab", "abc", "bc>", "<abc", "abc>"}
     assert len(list(known.buckets("abc"))) == len(grams)
+    assert len(list(known.buckets("ab"))) == len({"<ab", "ab>", "<ab>"})
     assert known.rows_of("abc").size == 1 + len(grams)
     assert set(known.rows_of("abcd")) <= set(range(known.n_parts))  # those that it shares with abc
     assert known.rows_of("abcd").size >= 3
@@ -296,7 +294,7 @@ def test_bad_options(options: dict[str, Any], error: type[Exception], message: s
 @needs_jit
 def test_bad_texts_change_nothing(learned: SubwordVectors):
     before = learned._model
-    for texts, message in (("a text", r"pass \[text\]"), (["a", 3], "number 1 is int"), (None, "iterable of strings")):
+    for texts, message in (("a text", r"pass \[text\]"), (["a", 3], "number 1 is int"), (None, "iterable of texts")):
         for method in (learned.fit, learned.partial_fit, learned.transform):
             with pytest.raises(TypeError, match=message):
                 method(texts)

@@ -15,8 +15,8 @@ from .._forest.invariants.errors import require
 from .._forest.state import NONE
 from .._jit import uninterrupted
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
-from ..estimators._files import _Generator as GeneratorInFiles
 from ..persistence._container import Contents
+from ..persistence._generators import generator_fields, read_generator
 from ..persistence._trees import read_object, refusing, take, write_object
 from ._checks import (
     MOST_ACTIONS,
@@ -436,10 +436,9 @@ class Policy(Lockable):
     def _contents(self) -> Contents:
         n = self._ids.size
         n_features = self.n_features
-        generator, _ = GeneratorInFiles().put("generator", self._generator)
         fields = {
             "options": self._plain_options(),
-            "generator": generator,
+            "generator": generator_fields(self._generator),
             "n_features": n_features,
             "n_rewards": self._n_rewards,
         }
@@ -460,7 +459,7 @@ class Policy(Lockable):
         policy = cls(**take(fields, "options", dict) | {"n_actions": None})
         policy._options["n_actions"] = policy.n_actions = fields["options"].get("n_actions")  # type: ignore[attr-defined]
         OF_ALL["n_actions"].check("n_actions", policy._options["n_actions"])
-        policy._generator = GeneratorInFiles().get("generator", fields.get("generator"), {}, thorough=True)
+        policy._generator = read_generator("the generator", fields.get("generator"))
         ids = arrays.get("ids")
         require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "there must be an array of ids")
         assert ids is not None

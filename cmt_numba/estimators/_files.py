@@ -21,6 +21,7 @@ from .._heads.label_scorers import Head
 from .._heads.ridge import Expectation
 from ..persistence._columns import column, read_array, read_column, read_sparse_matrix, sparse_matrix
 from ..persistence._container import Contents
+from ..persistence._generators import generator_fields, read_generator
 from ..persistence._trees import check_at_rest, take
 from ..persistence._trim import trim_examples, trim_expectation, trim_head
 from ..tree import ContextualMemoryTree
@@ -139,26 +140,11 @@ class _Structure:
 class _Generator:
     """A generator of random numbers, numpy's default one."""
 
-    _most: ClassVar[dict[str, int]] = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
-
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        state = value.bit_generator.state
-        numbers = state["state"] | {"has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
-        return {key: int(numbers[key]) for key in self._most}, {}
+        return generator_fields(value), {}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.random.Generator:
-        numbers = _as_dict(name, field)
-        for key, most in self._most.items():
-            if not 0 <= take(numbers, key, int) < most:
-                raise ValueError(f"{name} is no state of a generator of random numbers")
-        bits = np.random.PCG64(0)
-        bits.state = {
-            "bit_generator": "PCG64",
-            "state": {"state": numbers["state"], "inc": numbers["inc"]},
-            "has_uint32": numbers["has_uint32"],
-            "uinteger": numbers["uinteger"],
-        }
-        return np.random.Generator(bits)
+        return read_generator(name, field)
 
 
 class _Values:

@@ -1,6 +1,7 @@
 """Texts as keys: vectorizers whose rows trees and estimators store and are asked with."""
 
 from ._bm25 import BM25Vectorizer
+from ._fasttext import FastTextClassifier
 from ._subword_vectors import SubwordVectors
 
-__all__ = ["BM25Vectorizer", "SubwordVectors"]
+__all__ = ["BM25Vectorizer", "FastTextClassifier", "SubwordVectors"]

@@ -31,7 +31,7 @@ class NewColumns(dict[str, int]):
         return column
 
 
-def check_texts(name: str, texts: Any, *, of_any_type: bool) -> list[Any]:
+def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bool = False) -> list[Any]:
     """Return texts as a list.
 
     Raises
@@ -39,7 +39,7 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool) -> list[Any]:
     TypeError
         If they are a single text, or one is not a string although not texts ``of_any_type`` are accepted.
     ValueError
-        If there are none.
+        If there are none, unless ``or_none``.
     """
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise TypeError(f"{name} must be an iterable of texts, not {type(texts).__name__}; pass [text] for one")
@@ -47,7 +47,7 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool) -> list[Any]:
     if n_dimensions != 1:
         raise ValueError(f"{name} must have one dimension, not {n_dimensions}: pass one text for each row")
     listed = list(texts)
-    if not listed:
+    if not listed and not or_none:
         raise ValueError(f"{name} must hold at least one text")
     if not of_any_type:
         for i, text in enumerate(listed):

@@ -4,8 +4,9 @@ A word is the mean of the vectors of its parts: the word itself and the n-grams 
 Enriching word vectors with subword information, 2017). A vector of a word, or of the words around it, must tell which
 word is near from words drawn at random (Mikolov et al., 2013).
 
-In skip-gram all words of a window are predicted from the word in its middle. Its vector is computed once for the
-window, and what they teach it is added to its parts when all have been predicted.
+In skip-gram all words of a window are predicted from the word in its middle, one after the other. What each teaches is
+added to every part of that word, which moves their mean by as much. So the mean is computed once for a window and moved
+after each word, and its parts are moved once by all that it was.
 """
 
 from typing import NamedTuple
@@ -13,7 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest.rng import next_word, random_below, unit_of
-from .._jit import inner_called, inner_fastmath, kernel
+from .._jit import empty, inner, inner_called, inner_fastmath, kernel
+
+_HALF = np.uint64(32)
+_LOWER = np.uint64(2**32 - 1)
+_UNIT = np.float32(2.0**-32)
 
 
 class Vectors(NamedTuple):
@@ -43,53 +48,77 @@ class Task(NamedTuple):
 
 
 @inner_fastmath
-def _dot(x, y):
+def dot(a, i, b):
+    """Return the product of row ``i`` of ``a`` with ``b``."""
     total = np.float32(0.0)
-    for i in range(x.size):
-        total += x[i] * y[i]
+    for j in range(b.size):
+        total += a[i, j] * b[j]
     return total
 
 
-@inner_called
-def _add(y, x, factor):
-    """Add ``factor * x`` to ``y``."""
-    for i in range(x.size):
-        y[i] += factor * x[i]
+@inner
+def add_to_row(a, i, b, factor):
+    """Add ``factor * b`` to row ``i`` of ``a``."""
+    for j in range(b.size):
+        a[i, j] += factor * b[j]
 
 
-@inner_called
+@inner
+def add_row(a, i, b, factor):
+    """Add ``factor`` times row ``i`` of ``a`` to ``b``."""
+    for j in range(b.size):
+        b[j] += factor * a[i, j]
+
+
+@inner
+def sigmoid(x):
+    """Return the logistic function of a float32."""
+    return np.float32(1.0) / (np.float32(1.0) + np.exp(-x))
+
+
+@inner
+def learn_output(outputs, row, hidden, gradient, error):
+    """Move an output by ``error`` times the hidden vector, and collect what it teaches the hidden vector."""
+    for j in range(hidden.size):
+        output = outputs[row, j]
+        gradient[j] += error * output
+        outputs[row, j] = output + error * hidden[j]
+
+
+@inner
 def _collect(inputs, words, word, factor, hidden):
     """Add ``factor`` times the mean of a word's parts to ``hidden``."""
     first, stop = words.starts[word], words.starts[word + 1]
     share = np.float32(factor / (stop - first))
     for i in range(first, stop):
-        _add(hidden, inputs[words.parts[i]], share)
+        add_row(inputs, np.int64(words.parts[i]), hidden, share)
 
 
-@inner_called
+@inner
 def _distribute(inputs, words, word, gradient):
     """Add a gradient to each part of a word."""
     for i in range(words.starts[word], words.starts[word + 1]):
-        _add(inputs[words.parts[i]], gradient, np.float32(1.0))
+        add_to_row(inputs, np.int64(words.parts[i]), gradient, np.float32(1.0))
 
 
-@inner_called
-def _step(output, hidden, gradient, wanted, rate):
-    """Learn whether a word is near, and collect what it teaches the hidden vector."""
-    error = np.float32(rate * (wanted - 1.0 / (1.0 + np.exp(-_dot(output, hidden)))))
-    _add(gradient, output, error)
-    _add(output, hidden, error)
+@inner
+def draw(shares, aliases, streams, i):
+    """Return an index, drawn by the alias method."""
+    bits = next_word(streams, i)
+    cell = np.int64(((bits >> _HALF) * np.uint64(aliases.size)) >> _HALF)
+    return cell if np.float32(bits & _LOWER) * _UNIT < shares[cell] else np.int64(aliases[cell])
 
 
 @inner_called
 def _predict(outputs, words, target, task, streams, i, hidden, gradient):
     """Learn to tell a word from others that are drawn at random."""
-    _step(outputs[target], hidden, gradient, 1.0, task.rate)
-    for _ in range(task.n_negatives):
-        cell = random_below(streams, i, words.aliases.size)
-        drawn = cell if unit_of(next_word(streams, i)) < words.shares[cell] else np.int64(words.aliases[cell])
-        if drawn != target:
-            _step(outputs[drawn], hidden, gradient, 0.0, task.rate)
+    rate = np.float32(task.rate)
+    row, wanted = target, np.float32(1.0)
+    for _ in range(task.n_negatives + 1):
+        if row != target or wanted > 0.0:
+            error = rate * (wanted - sigmoid(dot(outputs, row, hidden)))
+            learn_output(outputs, row, hidden, gradient, error)
+        row, wanted = draw(words.shares, words.aliases, streams, i), np.float32(0.0)
 
 
 @kernel
@@ -100,11 +129,12 @@ def learn_texts(vectors, words, tokens, starts, task, streams, i):
     Writes ``vectors`` and stream ``i``. Threads may share the vectors: they then overwrite some of each other's steps.
     """
     inputs, outputs = vectors.inputs, vectors.outputs
-    hidden, gradient = np.empty(inputs.shape[1], np.float32), np.empty(inputs.shape[1], np.float32)
+    d = inputs.shape[1]
+    hidden, before, gradient = empty(d, np.float32), empty(d, np.float32), empty(d, np.float32)
     longest = 0
     for text in range(starts.size - 1):
         longest = max(longest, starts[text + 1] - starts[text])
-    kept = np.empty(longest, np.int64)
+    kept = empty(longest, np.int64)
     for text in range(starts.size - 1):
         n = 0
         for at in range(starts[text], starts[text + 1]):
@@ -129,7 +159,13 @@ def learn_texts(vectors, words, tokens, starts, task, streams, i):
                         _distribute(inputs, words, kept[near], gradient)
             else:
                 _collect(inputs, words, kept[middle], 1.0, hidden)
+                before[:] = hidden
                 for near in range(first, stop):
                     if near != middle:
+                        gradient[:] = np.float32(0.0)
                         _predict(outputs, words, kept[near], task, streams, i, hidden, gradient)
+                        for j in range(hidden.size):
+                            hidden[j] += gradient[j]
+                for j in range(hidden.size):
+                    gradient[j] = hidden[j] - before[j]
                 _distribute(inputs, words, kept[middle], gradient)

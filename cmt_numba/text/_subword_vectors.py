@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import (
@@ -24,14 +23,13 @@ from .._validation import (
     check_seed,
 )
 from ..persistence._container import Contents
-from ..persistence._trees import read_object, refusing, take, write_object
+from ._counting import check_texts
+from ._learned import TextEstimator
 from ._vocabulary import Corpus
 from ._word_model import Options, WordModel, unit
 
-_WORD = re.compile(r"\w+")
 
-
-class SubwordVectors(TransformerMixin, BaseEstimator):
+class SubwordVectors(TransformerMixin, TextEstimator):
     """Texts as dense vectors, made of vectors of words that are learned from the words around them.
 
     A word's vector is the mean of vectors of the word and of the n-grams of its characters, so words that are alike in
@@ -217,7 +215,7 @@ class SubwordVectors(TransformerMixin, BaseEstimator):
     def _learn(self, model: WordModel, texts: Iterable[str], *, falling: bool) -> Self:
         """Let a model learn, then take it as that of this object, so that an error or an interrupt changes nothing."""
         corpus = Corpus()
-        corpus.add(self._words_of(text) for text in _checked_texts(texts))
+        corpus.add(self._words_of(text) for text in check_texts("texts", texts, or_none=True))
         model.meet(corpus, self._options())
         if falling and len(model.vocabulary) == 0:
             raise ValueError(f"no word comes {self.min_count} times: pass more texts or a smaller min_count")
@@ -226,21 +224,9 @@ class SubwordVectors(TransformerMixin, BaseEstimator):
         self.n_features_out_ = self.n_components
         return self
 
-    def _check_parameters(self) -> None:
-        for name, constraint in self._constraints.items():
-            constraint.check(name, getattr(self, name))
-        if self.max_n and self.max_n < self.min_n:
-            raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, not {self.max_n}")
-        if self.tokenizer is not None and not callable(self.tokenizer):
-            raise TypeError(f"tokenizer must be a function of a text, not {self.tokenizer!r}")
-
     def _options(self) -> Options:
         given = self.get_params(deep=False)
         return Options(**{name: given[name] for name in Options._fields})
-
-    def _words_of(self, text: str) -> list[str]:
-        text = text.lower() if self.lowercase else text
-        return _WORD.findall(text) if self.tokenizer is None else list(self.tokenizer(text))
 
     # Words
 
@@ -277,7 +263,7 @@ class SubwordVectors(TransformerMixin, BaseEstimator):
             Zeros for a word that is unknown and has no known n-gram.
         """
         model = self._fitted()
-        return model.vectors_of(_checked_texts(words))
+        return model.vectors_of(check_texts("words", words, or_none=True))
 
     def nearest_words(self, word: str | Any, k: int = 10) -> list[tuple[str, float]]:
         """Return the words whose vectors have the largest cosine with that of a word.
@@ -348,7 +334,7 @@ class SubwordVectors(TransformerMixin, BaseEstimator):
             If a text is not a string.
         """
         model = self._fitted()
-        pooled = model.pooled([self._words_of(text) for text in _checked_texts(texts)], self.pooling)
+        pooled = model.pooled(self._words_of_all(texts), self.pooling)
         if self.pooling == "sif" and model.common is not None:
             pooled -= np.outer(pooled @ model.common, model.common)
         return pooled
@@ -357,67 +343,15 @@ class SubwordVectors(TransformerMixin, BaseEstimator):
         """Return names of the components."""
         return np.array([f"subwordvectors{i}" for i in range(self._fitted().n_components)], object)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
-        return tags
-
     # Files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the vectors and the parameters to a file. A ``tokenizer`` is not written.
-
-        Parameters
-        ----------
-        path : path-like
-            The file; replaced at once if it is there already.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
-        sklearn.exceptions.NotFittedError
-            If there are no vectors.
-        """
-        self._fitted()
-        write_object(path, self._contents, self._made_of)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Return what :meth:`save` has written.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-        mmap : bool, default False
-            Whether to map the vectors, which are then read when they are needed.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is damaged or holds something else.
-        OSError
-            If the file cannot be read.
-        """
-        contents = read_object(path, (cls.__name__,), mmap=mmap)
-        with refusing(path):
-            return cls._made_of(contents)
-
     def _contents(self) -> Contents:
-        parameters = {
-            name: int(value) if isinstance(value, np.integer) else value
-            for name, value in self.get_params(deep=False).items()
-            if name not in ("tokenizer", "random_state")
-        }
         model = self._fitted()
-        return Contents(type(self).__name__, {"parameters": parameters}, model.arrays())
+        return Contents(type(self).__name__, {"parameters": self._saved_parameters()}, model.arrays())
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
-        made = cls(**take(contents.fields, "parameters", dict))
-        made._check_parameters()
+        made = cls._with_parameters_of(contents)
         made._model = WordModel.of(made._options(), contents.arrays)
         made.n_features_out_ = made.n_components
         return made
@@ -435,14 +369,3 @@ class SubwordVectors(TransformerMixin, BaseEstimator):
             file.write(f"{len(model.vocabulary)} {model.n_components}\n")
             for word, vector in zip(model.vocabulary.words, model.own_vectors(), strict=True):
                 file.write(f"{word} {' '.join(f'{value:.6g}' for value in vector)}\n")
-
-
-def _checked_texts(texts: Any) -> list[str]:
-    """Return texts, or words, as a list. Raises TypeError if one is not a string."""
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise TypeError(f"texts must be an iterable of strings, not {type(texts).__name__}; pass [text] for one")
-    listed = list(texts)
-    for i, text in enumerate(listed):
-        if not isinstance(text, str):
-            raise TypeError(f"texts must hold strings, but number {i} is {type(text).__name__}: convert it first")
-    return listed

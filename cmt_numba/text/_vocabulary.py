@@ -9,7 +9,7 @@ from sklearn.utils import murmurhash3_32
 
 from ._skipgram import Words
 
-_SMOOTHED = 0.75  # exponent of the frequencies that negatives are drawn by (Mikolov et al., 2013)
+_SMOOTHED = 0.5  # exponent of the frequencies that negatives are drawn by
 
 
 class Vocabulary:
@@ -57,10 +57,13 @@ class Vocabulary:
         self.counts = np.concatenate([self.counts, np.zeros(len(words), np.int64)])
 
     def buckets(self, word: str) -> Iterator[int]:
-        """Yield the hash of each n-gram of a word, with marks of its beginning and end."""
+        """Yield the hash of each n-gram of a word, with marks of its beginning and end.
+
+        A word short enough is one of its own n-grams, so that what is its own counts for more.
+        """
         least, greatest = self.lengths
         marked = f"<{word}>"
-        for length in range(least, min(greatest, len(marked) - 1) + 1):  # the whole has a vector of its own
+        for length in range(least, min(greatest, len(marked)) + 1):
             for first in range(len(marked) - length + 1):
                 yield murmurhash3_32(marked[first : first + length], positive=True) % self.n_buckets
 

@@ -15,9 +15,11 @@ from .._concurrency.workers import map_threads, progress_bar
 from .._forest.invariants.errors import require
 from .._validation import check_jobs, check_seed
 from ..persistence._columns import document, read_array, read_document
+from ..persistence._generators import generator_fields, read_generator
 from ..persistence._trees import take
 from ._skipgram import Task, Vectors, learn_texts
 from ._vocabulary import Corpus, Vocabulary
+from ._vocabulary_files import read_vocabulary, vocabulary_arrays
 
 _WORDS_IN_A_STEP = 20_000  # of a thread, between which the learning rate falls
 _RARE = 1e-3  # frequency at which smooth inverse frequency halves the weight of a word (Arora et al., 2017)
@@ -110,7 +112,7 @@ class WordModel:
         done_before = 0 if falling else self.n_learned
         with progress_bar(total, "word", options.progress) as report:
             for _ in range(options.n_epochs):
-                for spans in _steps(starts, n_threads):
+                for spans in steps(starts, n_threads):
                     left = 1.0 if expected is None else max(1e-4, 1.0 - done_before / expected)
                     rate = options.learning_rate * left
                     task = Task(options.window, options.n_negatives, options.method == "cbow", rate)
@@ -180,14 +182,13 @@ class WordModel:
         new: dict[str, int] = {}
         numbers = np.array(
             [
-                known.get(word, -1) if word in known else -2 - new.setdefault(word, len(new))
+                known[word] if word in known else len(known) + new.setdefault(word, len(new))
                 for text in texts
                 for word in text
             ],
             np.int64,
         )
         vectors = np.concatenate([self.own_vectors(), self.vectors_of(list(new))])
-        numbers = np.where(numbers < 0, len(known) - 2 - numbers, numbers)
         weights = np.concatenate([weights if pooling == "sif" else np.ones(len(known)), np.ones(len(new))])
         weights[~vectors.any(axis=1)] = 0.0
         of_text = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
@@ -207,18 +208,13 @@ class WordModel:
             "words": known.words,
             "waiting": self.waiting,
             "n_learned": self.n_learned,
-            "generator": self.generator.bit_generator.state,
+            "generator": generator_fields(self.generator),
         }
         return {
             "described": document(described),
             "inputs": self.vectors.inputs,
             "outputs": self.vectors.outputs,
-            "counts": known.counts,
-            "starts": known.starts,
-            "parts": known.parts,
-            "word_rows": np.array(known.word_rows, np.int64),
-            "buckets": np.array(list(known.row_of_bucket), np.int64),
-            "bucket_rows": np.array(list(known.row_of_bucket.values()), np.int64),
+            **vocabulary_arrays(known),
             "common": np.zeros(0, np.float32) if self.common is None else self.common,
         }
 
@@ -231,46 +227,19 @@ class WordModel:
         model.vectors = Vectors(
             read_array("inputs", arrays, np.float32, n_axes=2), read_array("outputs", arrays, np.float32, n_axes=2)
         )
-        known, words = model.vocabulary, take(described, "words", list)
-        n, known.n_parts = len(words), model.vectors.inputs.shape[0]
-        require(all(type(word) is str for word in words) and len(set(words)) == n, "words must be distinct strings")
+        n_parts = model.vectors.inputs.shape[0]
+        known = model.vocabulary = read_vocabulary(take(described, "words", list), arrays, model.vocabulary, n_parts)
         require(model.vectors.inputs.shape[1] == d, "there must be n_components for each part")
-        require(model.vectors.outputs.shape == (n, d), "there must be n_components for each word")
-        known.words, known.id_of = words, {word: i for i, word in enumerate(words)}
-        known.counts = read_array("counts", arrays, np.int64)
-        require(known.counts.shape == (n,) and bool(np.all(known.counts >= 0)), "there must be a count for each word")
-        known.starts, known.parts = read_array("starts", arrays, np.int64), read_array("parts", arrays, np.int32)
-        sound = known.starts.shape == (n + 1,) and known.starts[0] == 0 and known.starts[-1] == known.parts.size
-        require(sound and bool(np.all(np.diff(known.starts) > 0)), "each word must have parts")
-        known.word_rows = _rows("word_rows", arrays, n, known.n_parts)
-        buckets = read_array("buckets", arrays, np.int64)
-        known.row_of_bucket = dict(
-            zip(buckets.tolist(), _rows("bucket_rows", arrays, buckets.size, known.n_parts), strict=True)
-        )
-        require(len(known.row_of_bucket) == buckets.size, "buckets must be distinct")
-        inside = bool(np.all((known.parts >= 0) & (known.parts < known.n_parts)))
-        require(inside, "parts of words must be among those that have vectors")
+        require(model.vectors.outputs.shape == (len(known), d), "there must be n_components for each word")
         model.waiting = take(described, "waiting", dict)
         require(all(type(count) is int and count >= 0 for count in model.waiting.values()), "counts must be integers")
         model.n_learned = take(described, "n_learned", int)
         require(model.n_learned >= 0, "the number of words learned must not be negative")
-        bits = np.random.PCG64(0)
-        try:
-            bits.state = take(described, "generator", dict)
-        except (KeyError, OverflowError) as error:
-            raise ValueError(f"that is no state of a generator of random numbers: {error}") from error
-        model.generator = np.random.Generator(bits)
+        model.generator = read_generator("the generator", described.get("generator"))
         common = read_array("common", arrays, np.float32)
         require(common.size in (0, d) and bool(np.isfinite(common).all()), "the common direction must be a vector")
         model.common = common if common.size else None
         return model
-
-
-def _rows(name: str, arrays: dict[str, np.ndarray], n: int, n_parts: int) -> list[int]:
-    rows = read_array(name, arrays, np.int64)
-    require(rows.shape == (n,) and bool(np.all((rows >= 0) & (rows < n_parts))), f"{name} must be rows of vectors")
-    listed: list[int] = rows.tolist()
-    return listed
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -280,7 +249,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def _steps(starts: np.ndarray, n_threads: int) -> Iterator[list[tuple[int, int]]]:
+def steps(starts: np.ndarray, n_threads: int) -> Iterator[list[tuple[int, int]]]:
     """Yield spans of texts for threads to learn from side by side, as many words in each step."""
     n_texts, first = starts.size - 1, 0
     while first < n_texts:

@@ -1,0 +1,194 @@
+"""Kernels: classes of texts from the mean of vectors of their features (Joulin et al., 2017).
+
+The classes share what a text's features teach: each feature has a vector, the mean of a text's vectors is its hidden
+vector, and outputs are compared with that by an inner product. What outputs stand for depends on the loss: one for each
+class, or one for each inner node of a Huffman tree whose leaves are classes (Morin and Bengio, 2005).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import empty, inner, inner_called, kernel
+from ._skipgram import add_row, add_to_row, dot, draw, learn_output, sigmoid
+
+SOFTMAX, HIERARCHICAL, NEGATIVE = 0, 1, 2
+"""The losses."""
+
+_NEGLIGIBLE = np.float32(1e-7)  # probability of a wrong class that teaches nothing
+
+
+class Labelled(NamedTuple):
+    """Texts as their features, and their classes."""
+
+    starts: np.ndarray  # int64 (n_texts + 1,), where the features of each begin
+    features: np.ndarray  # int32, rows of inputs
+    labels: np.ndarray  # int64 (n_texts,)
+
+
+class Classes(NamedTuple):
+    """A Huffman tree of the classes, for the hierarchical loss, and an alias table to draw classes from.
+
+    Nodes of the tree are the classes, and then the inner nodes in the order in which they were made. The last is the
+    root.
+    """
+
+    parents: np.ndarray  # int32 (n_nodes,), -1 for the root
+    children: np.ndarray  # int32 (n_inner_nodes, 2)
+    shares: np.ndarray  # float32 (n_classes,), probability of a cell of the alias table to stand for its own class
+    aliases: np.ndarray  # int32 (n_classes,), the other class of each cell
+
+
+class Lesson(NamedTuple):
+    """How to learn."""
+
+    loss: int
+    n_negatives: int
+    rate: float  # of the first text
+    fall: float  # of the rate from one text to the next
+
+
+@inner_called
+def _softmax(outputs, label, rate, hidden, gradient, scores):
+    """Learn one class against all others."""
+    greatest = np.float32(-np.inf)
+    for c in range(scores.size):
+        scores[c] = dot(outputs, c, hidden)
+        greatest = max(greatest, scores[c])
+    total = np.float32(0.0)
+    for c in range(scores.size):
+        scores[c] = np.exp(scores[c] - greatest)
+        total += scores[c]
+    for c in range(scores.size):
+        probability = scores[c] / total
+        if c == label:
+            learn_output(outputs, c, hidden, gradient, rate * (np.float32(1.0) - probability))
+        elif probability > _NEGLIGIBLE:
+            learn_output(outputs, c, hidden, gradient, -rate * probability)
+
+
+@inner
+def _binary(outputs, row, wanted, rate, hidden, gradient):
+    """Learn whether an output is to be positive."""
+    error = rate * (wanted - sigmoid(dot(outputs, row, hidden)))
+    learn_output(outputs, row, hidden, gradient, error)
+
+
+@inner_called
+def _hierarchical(outputs, classes, label, rate, hidden, gradient):
+    """Learn which way to go at each inner node above a class."""
+    node, n_classes = label, classes.aliases.size
+    while classes.parents[node] >= 0:
+        row = np.int64(classes.parents[node]) - n_classes
+        is_second = np.float32(classes.children[row, 1] == node)
+        _binary(outputs, row, is_second, rate, hidden, gradient)
+        node = row + n_classes
+
+
+@inner_called
+def _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, i):
+    """Learn one class against others that are drawn at random."""
+    _binary(outputs, label, np.float32(1.0), rate, hidden, gradient)
+    for _ in range(lesson.n_negatives):
+        drawn = draw(classes.shares, classes.aliases, streams, i)
+        if drawn != label:
+            _binary(outputs, drawn, np.float32(0.0), rate, hidden, gradient)
+
+
+@inner
+def _mean(inputs, labelled, text, hidden):
+    """Set the hidden vector to the mean of a text's features, zeros if it has none."""
+    first, stop = labelled.starts[text], labelled.starts[text + 1]
+    for j in range(hidden.size):
+        hidden[j] = np.float32(0.0)
+    share = np.float32(1.0 / max(1, stop - first))
+    for at in range(first, stop):
+        add_row(inputs, np.int64(labelled.features[at]), hidden, share)
+    return share
+
+
+@kernel
+def learn_labelled(vectors, labelled, order, classes, lesson, streams, i):
+    """Learn from texts with classes, in this order.
+
+    Reads ``labelled``, ``order`` (int64) and ``classes``. Writes ``vectors`` and stream ``i``. Threads may share the
+    vectors: they then overwrite some of each other's steps.
+    """
+    inputs, outputs = vectors.inputs, vectors.outputs
+    hidden, gradient = empty(inputs.shape[1], np.float32), empty(inputs.shape[1], np.float32)
+    scores = empty(outputs.shape[0], np.float32)
+    for place in range(order.size):
+        text = order[place]
+        if labelled.starts[text] == labelled.starts[text + 1]:
+            continue
+        share = _mean(inputs, labelled, text, hidden)
+        gradient[:] = np.float32(0.0)
+        rate = np.float32(lesson.rate - lesson.fall * place)
+        label = labelled.labels[text]
+        if lesson.loss == SOFTMAX:
+            _softmax(outputs, label, rate, hidden, gradient, scores)
+        elif lesson.loss == HIERARCHICAL:
+            _hierarchical(outputs, classes, label, rate, hidden, gradient)
+        else:
+            _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, i)
+        for at in range(labelled.starts[text], labelled.starts[text + 1]):
+            add_to_row(inputs, np.int64(labelled.features[at]), gradient, share)
+
+
+@inner
+def _push(scores, nodes, n, score, node):
+    """Add a node to a heap of ``n``, the greatest score first."""
+    at = n
+    while at > 0 and scores[(at - 1) // 2] < score:
+        scores[at], nodes[at] = scores[(at - 1) // 2], nodes[(at - 1) // 2]
+        at = (at - 1) // 2
+    scores[at], nodes[at] = score, node
+
+
+@inner
+def _pop(scores, nodes, n):
+    """Remove the first node of a heap of ``n``."""
+    score, node, at = scores[n - 1], nodes[n - 1], 0
+    while 2 * at + 1 < n - 1:
+        child = 2 * at + 1
+        if child + 1 < n - 1 and scores[child + 1] > scores[child]:
+            child += 1
+        if scores[child] <= score:
+            break
+        scores[at], nodes[at] = scores[child], nodes[child]
+        at = child
+    scores[at], nodes[at] = score, node
+
+
+@inner
+def _log_sigmoid(x):
+    """Return the logarithm of the logistic function."""
+    return min(x, np.float32(0.0)) - np.log1p(np.exp(-abs(x)))
+
+
+@kernel
+def best_leaves(hidden, outputs, classes, found, scores):
+    """Find the classes of the greatest probability by best-first search of their tree.
+
+    A node is at most as probable as its parent, so leaves leave the heap in the order of their probability. Reads
+    ``hidden`` (float32, a row for each text), ``outputs`` and ``classes``. Writes ``found`` (int64, ``k`` of each text,
+    at most as many as there are classes) and ``scores`` (float32, logarithms of probabilities).
+    """
+    n_classes = classes.aliases.size
+    heap, nodes = empty(n_classes + 1, np.float32), empty(n_classes + 1, np.int64)
+    for text in range(hidden.shape[0]):
+        heap[0], nodes[0] = np.float32(0.0), np.int64(classes.parents.size - 1)
+        n, rank = 1, 0
+        while rank < found.shape[1]:
+            score, node = heap[0], nodes[0]
+            _pop(heap, nodes, n)
+            n -= 1
+            if node < n_classes:
+                found[text, rank], scores[text, rank] = node, score
+                rank += 1
+                continue
+            x = dot(outputs, node - n_classes, hidden[text])
+            first, second = classes.children[node - n_classes, 0], classes.children[node - n_classes, 1]
+            _push(heap, nodes, n, score + _log_sigmoid(-x), np.int64(first))
+            _push(heap, nodes, n + 1, score + _log_sigmoid(x), np.int64(second))
+            n += 2
