@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,10 +19,22 @@ from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 
 from cmt_numba._forest.sparse_weights import table_bits
-from cmt_numba._jit import as_python, empty, inner, inner_exported, kernel, uninterrupted, zeros
+from cmt_numba._jit import (
+    Known,
+    as_python,
+    by_reference,
+    empty,
+    inner,
+    inner_exported,
+    inner_merged,
+    kernel,
+    known,
+    uninterrupted,
+    zeros,
+)
 from cmt_numba._jit.arrays import array_makers
 from cmt_numba._jit.collection import Pause
-from cmt_numba._jit.inlining import _resolving, part_compiler
+from cmt_numba._jit.inlining import _operators_remembered, _resolving, part_compiler
 from cmt_numba._jit.notice import Notice
 
 INTERRUPTED = """
@@ -164,6 +176,70 @@ def test_what_operators_do_is_looked_up_once():
         assert resolve(resolving) == resolve(context)
     with pytest.raises(TypingError, match="add"):
         resolving.resolve_function_type(operator.add, (number, types.none), {})
+
+
+@needs_jit
+def test_operators_are_asked_once_in_lowering():
+    target = cpu_target.target_context
+    target.refresh()
+    context, asked = target.typing_context, (types.int64[::1], types.int64)
+    usual = context.resolve_value_type(operator.getitem).get_call_type(context, asked, {})
+    with _operators_remembered(target), _operators_remembered(target):
+        inside = target.typing_context
+        remembering = inside.resolve_value_type(operator.getitem)
+        signature = remembering.get_call_type(inside, asked, {})
+        assert signature == usual
+        assert inside.resolve_value_type(operator.getitem).get_call_type(inside, asked, {}) is signature
+        assert target.get_function(remembering, signature) is not None
+        with pytest.raises(TypingError, match="add"):
+            inside.resolve_value_type(operator.add).get_call_type(inside, (types.int64, types.none), {})
+    assert target.typing_context is context
+
+
+class Part(NamedTuple):
+    sparse: Known
+    values: np.ndarray
+
+
+class Whole(NamedTuple):
+    part: Part
+
+
+def longest_of(part: Any) -> Any:
+    """Fail to compile for a dense part unless the sparse branch is left out: there is no such attribute."""
+    return part.values.of_sparse_parts if part.sparse else part.values.size
+
+
+called, merged = inner(longest_of), inner_merged(longest_of)
+
+
+def of_reference(whole: Any) -> Any:
+    whole = by_reference(whole)
+    part = whole.part
+    return called(part) if not part.sparse else -1
+
+
+def of_value(whole: Any) -> Any:
+    return merged(whole.part)
+
+
+def of_one_or_other(whole: Any, other: Any, first: Any) -> Any:
+    part = whole.part if first else other.part
+    return 1 if part.sparse else 0
+
+
+def test_branches_for_other_forms_are_left_out():
+    values = np.arange(3)
+    dense, sparse = Whole(Part(known(False), values)), Whole(Part(known(True), values))
+    assert (bool(dense.part.sparse), bool(sparse.part.sparse)) == (False, True)
+    assert kernel(of_reference)(dense) == 3
+    assert kernel(of_value)(dense) == 3
+    assert kernel(of_reference)(sparse) == -1
+    with pytest.raises((TypingError, AttributeError), match="of_sparse_parts"):
+        kernel(of_value)(sparse)
+    for first in (True, False):
+        assert kernel(of_one_or_other)(dense, dense, first) == 0
+        assert kernel(of_one_or_other)(sparse, sparse, first) == 1
 
 
 def of_each(n: Any) -> Any:

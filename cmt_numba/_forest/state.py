@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .._jit import inner_exported
+from .._jit import Known, inner_exported, known
 from .structures import kind_of
 
 # Typed, because numba would compile a function anew for every Python integer that it is called with.
@@ -185,7 +185,7 @@ class LinearModels(NamedTuple):
     """
 
     n_features: int
-    sparse: bool
+    sparse: Known
     nodes: np.ndarray  # NODE (trees, nodes)
     weights: np.ndarray  # float32 (trees, cells): dense only, see :class:`Routers`
     table: np.ndarray  # WEIGHT_CELL (trees, cells): sparse only
@@ -196,7 +196,7 @@ class KeyStore(NamedTuple):
     """A key store with the form of its keys; the arrays are those of :class:`Keys`."""
 
     n_features: int
-    sparse: bool
+    sparse: Known
     values: np.ndarray
     indices: np.ndarray
     spans: np.ndarray
@@ -246,7 +246,7 @@ class State(NamedTuple):
     @property
     def key_store(self) -> KeyStore:
         """The keys."""
-        return KeyStore(self.parameters.n_features, self.parameters.sparse, *self.keys)
+        return key_store(self)
 
     @property
     def code_store(self) -> CodeStore:
@@ -254,11 +254,16 @@ class State(NamedTuple):
         return CodeStore(self.parameters.n_features, *self.codes, *self.packed)
 
 
+def key_store(state: Any) -> KeyStore:
+    """Return the keys of a forest or of a store of examples."""
+    return KeyStore(state.parameters.n_features, known(state.parameters.sparse), *state.keys)
+
+
 def linear_models(state: Any) -> LinearModels:
     """Return the linear models of a forest or of a head."""
     parameters, routers = state.parameters, state.routers
     return LinearModels(
-        parameters.n_features, parameters.sparse, state.nodes, routers.weights, routers.table, state.counters
+        parameters.n_features, known(parameters.sparse), state.nodes, routers.weights, routers.table, state.counters
     )
 
 

@@ -12,7 +12,7 @@ from .._forest.key_store import append_keys
 from .._forest.leaf_scan import answer, new_best, offer
 from .._forest.rows import Rows, row_of
 from .._forest.scorer import aim_probe, score
-from .._forest.state import N_MEMORIES, NONE, Keys, KeyStore, Scorer, new_keys, new_scorer
+from .._forest.state import N_MEMORIES, NONE, Keys, KeyStore, Scorer, key_store, new_keys, new_scorer
 from .._forest.structures import kind_of
 from .._jit import inner, kernel
 from .candidates import Effort, Questions, best_of, drop_candidate, new_candidates, scored_candidates, take_candidates
@@ -47,8 +47,7 @@ class Examples(NamedTuple):
     @property
     def lists(self) -> ExampleLists:
         """What kernels are handed."""
-        keys = KeyStore(self.parameters.n_features, self.parameters.sparse, *self.keys)
-        return ExampleLists(keys, self.label_of, self.next_of, self.first_of)
+        return ExampleLists(key_store(self), self.label_of, self.next_of, self.first_of)
 
 
 def new_examples(parameters: ExampleParameters) -> Examples:

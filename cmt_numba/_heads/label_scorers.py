@@ -237,7 +237,7 @@ def score_label(head, label, probe, x):
     digest = head.digest
     if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
         return probed_margin(head.models, ONLY_TREE, label, probe, x)
-    if digest.features.size > 0:
+    if head.models.sparse and digest.features.size > 0:
         n_cells = digest.offsets[label + 1] - digest.offsets[label]
         if n_cells > _CELLS_IN_A_LOOKUP * (x.b - x.a):
             return margin_of(head.models, ONLY_TREE, label, x)
@@ -251,7 +251,7 @@ def score_common(head, x, scores):
     Returns of how many it has been.
     """
     common = head.common
-    if common.offsets.size == 1:
+    if not head.models.sparse or common.offsets.size == 1:
         return 0
     for i in range(scores.size):
         scores[i] = head.models.nodes[0, common.labels[i]]["bias"]

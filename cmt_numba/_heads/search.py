@@ -100,7 +100,10 @@ def _find_labels(trees, routers, postings, common, asked, row, room, labels):
     The others are those of the leaves that the row reaches, and the best of those that the index lists for it.
     """
     effort, sums = asked.effort, room.sums
-    n_common, most, listed = min(common.size, labels.size), labels.size, postings.n_labels > 0
+    n_common, most = min(common.size, labels.size), labels.size
+    listed = False
+    if routers.sparse:
+        listed = postings.n_labels > 0
     for i in range(n_common):
         labels[i] = common[i]
         sums[common[i]] = _FOUND
@@ -109,7 +112,7 @@ def _find_labels(trees, routers, postings, common, asked, row, room, labels):
         half_way = n_common + (most - n_common + 1) // 2  # what is left goes to leaves and index in equal parts
         reachable, routed = labels[: half_way if listed else most], row_of(asked.routed, row)
         n_found = n_met = _reach_labels(trees, routers, room, routed, effort.n_leaves, reachable, n_common)
-        if listed:
+        if routers.sparse and listed:
             n_reached, x = n_found, row_of(asked.rows, row)
             n_met = meet_labels(postings, room.priorities, x, sums, labels, n_reached)
             n_found += keep_best_labels(labels[n_reached:n_met], sums, effort.n_listed)
@@ -133,6 +136,9 @@ def find_labels(trees, routers, postings, common, asked, found):
     """
     trees = by_reference(trees)
     routers = by_reference(routers)
+    postings = by_reference(postings)
+    asked = by_reference(asked)
+    found = by_reference(found)
     room = _new_room(trees, asked.rows)
     ends, n_touched, labels, end = found.ends, found.n_touched, found.labels, 0
     for i in range(found.rows.size):

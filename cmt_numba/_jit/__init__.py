@@ -13,9 +13,11 @@ from .decorators import (
     uninterrupted,
 )
 from .prefetch import prefetch
+from .pruning import Known, known
 from .references import by_reference, by_value
 
 __all__ = [
+    "Known",
     "as_python",
     "by_reference",
     "by_value",
@@ -27,6 +29,7 @@ __all__ = [
     "inner_fastmath",
     "inner_merged",
     "kernel",
+    "known",
     "prefetch",
     "uninterrupted",
     "zeros",

@@ -21,6 +21,9 @@ from numba.core import types
 from numba.core.compiler import Compiler, CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
+from numba.core.untyped_passes import DeadBranchPrune
+
+from .pruning import PruneKnown
 
 _NOT_AS_EXPECTED = (ImportError, AttributeError, TypeError, KeyError, ValueError)
 """What comes of using a part of Numba that is not as it was."""
@@ -32,7 +35,10 @@ _ALLOCATES = "NopythonRewrites"
 """Makes loops of expressions of whole arrays, whose results would need room."""
 
 _ONCE = "DeadBranchPrune"
-"""Runs three times, of which the last does what the others do."""
+"""Runs three times. Once is enough: when all is inlined, and variables are not yet divided by their assignments."""
+
+_DIVIDES = "ReconstructSSA"
+"""What divides them, after which a branch that is left out could leave an assignment of nothing behind."""
 
 
 class _Resolved:
@@ -151,9 +157,11 @@ def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
     if not state.flags.nrt:
         needless = needless | {_ALLOCATES}
     names = [getattr(part, "__name__", "") for part, _ in default.passes]
+    replaced = {NopythonTypeInference: _InferTypes, DeadBranchPrune: PruneKnown, **replaced}
+    end = names.index(_DIVIDES) if _DIVIDES in names else len(names)
     pipeline = PassManager(default.pipeline_name)
     for i, (part, description) in enumerate(default.passes):
-        if names[i] not in needless and not (names[i] == _ONCE and _ONCE in names[i + 1 :]):
+        if names[i] not in needless and not (names[i] == _ONCE and (i > end or _ONCE in names[i + 1 : end])):
             pipeline.add_pass(replaced.get(part, part), description)
     pipeline.finalize()
     return pipeline
@@ -164,7 +172,7 @@ class KernelCompiler(CompilerBase):
 
     def define_pipelines(self) -> list[PassManager]:
         """Return the passes."""
-        return [_pipeline(self.state, {NopythonTypeInference: _InferTypes, NativeLowering: _LowerKernel})]
+        return [_pipeline(self.state, {NativeLowering: _LowerKernel})]
 
 
 def _parts() -> Any:
@@ -216,7 +224,7 @@ def _parts() -> Any:
 
     class PartCompiler(CompilerBase):
         def define_pipelines(self):
-            return [_pipeline(self.state, {NopythonTypeInference: _InferTypes, NativeLowering: LowerPart})]
+            return [_pipeline(self.state, {NativeLowering: LowerPart})]
 
     return PartCompiler
 

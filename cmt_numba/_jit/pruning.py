@@ -1,0 +1,80 @@
+"""Leave out what a kernel never does for the arguments that it is compiled for.
+
+Dense and sparse keys are handled by the same functions, which ask ``keys.sparse`` what they have. The truth of a tuple
+is known from its type: an empty one is false, any other is true. So a named tuple has a field of type :data:`Known`
+instead of a bool, kernels are compiled once for each form, and the branches for the other form not at all.
+"""
+
+from typing import Any
+
+from numba.core import ir, types
+from numba.core.compiler_machinery import register_pass
+from numba.core.ir_utils import get_definition, guard
+from numba.core.untyped_passes import DeadBranchPrune
+
+from .references import Reference, by_reference, by_value
+
+Known = tuple[()] | tuple[None]
+"""False or true, for a field of a named tuple that kernels are handed."""
+
+
+def known(truth: bool) -> Known:
+    """Return what is as true as a bool, and known when a kernel is compiled."""
+    return (None,) if truth else ()
+
+
+def _field(owner: Any, name: str) -> Any:
+    """Return the type of a field of a named tuple, None if there is none."""
+    fields = getattr(owner, "fields", ())
+    return owner[fields.index(name)] if name in fields else None
+
+
+def _types_of(state: Any, value: Any, met: set[str]) -> set[Any]:
+    """Return the types of an argument, or of what is in one, before types are inferred; None among them if unknown.
+
+    A reference counts as what it refers to. Variables that have been ``met`` are left out.
+    """
+    if isinstance(value, ir.Var):
+        if value.name in met:
+            return set()
+        met.add(value.name)
+        return {found for it in state.func_ir._definitions[value.name] for found in _types_of(state, it, met)}
+    if isinstance(value, ir.Arg):
+        found = state.args[value.index]
+        return {found.target if isinstance(found, Reference) else found}
+    if isinstance(value, ir.Expr) and value.op == "getattr":
+        return {_field(owner, value.attr) for owner in _types_of(state, value.value, met)}
+    if isinstance(value, ir.Expr) and value.op == "call" and value.args:
+        called = guard(get_definition, state.func_ir, value.func)
+        if getattr(called, "value", None) in (by_reference, by_value):
+            return _types_of(state, value.args[0], met)
+    return {None}
+
+
+def _truth_of(state: Any, value: Any) -> Any:
+    """Return whether a field is true, None if this is not known from its type."""
+    if not isinstance(value, ir.Expr) or value.op != "getattr":
+        return None
+    found = _types_of(state, value, set())
+    tuples = all(isinstance(it, types.BaseTuple) and not isinstance(it, types.BaseNamedTuple) for it in found)
+    truths = {len(it) > 0 for it in found} if tuples else set()
+    return truths.pop() if len(truths) == 1 else None
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class PruneKnown(DeadBranchPrune):
+    """Removes branches on fields whose truth is known, besides those that Numba removes."""
+
+    _name = "prune_known"
+
+    def run_pass(self, state: Any) -> Any:
+        """Remove the branches."""
+        for block in state.func_ir.blocks.values():
+            for assignment in block.find_insts(ir.Assign):
+                truth = _truth_of(state, assignment.value)
+                if truth is not None:
+                    constant = ir.Const(truth, loc=assignment.loc)
+                    definitions = state.func_ir._definitions[assignment.target.name]
+                    definitions[definitions.index(assignment.value)] = constant
+                    assignment.value = constant
+        return super().run_pass(state)
