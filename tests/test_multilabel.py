@@ -69,7 +69,7 @@ def test_memberships_match_plain_python(form: Any, n_known: int, rng: np.random.
     rivals = np.full((25, 2), NONE, np.int32)
     rivals[every_second, 0] = 3
     answers = pair_with_answers(*np.nonzero(Y), 4)
-    against_all = pair_with_all(answers, np.array([0, 1, 2]), rng.permutation(25))
+    against_all = pair_with_all(answers, np.array([0, 1, 2]), 25)
     of_the_last = Pairs(np.array([0, 0, 0, 0, Y[:, 3].sum()]), *(part[-Y[:, 3].sum() :] for part in answers[1:]))
     against_some = pair_with_rivals(of_the_last, rivals, rng.permutation(25))
     duties = new_duties(2.0, np.full(4, 40), n_known)

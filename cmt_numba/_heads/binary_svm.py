@@ -69,6 +69,7 @@ class Bench(NamedTuple):
     met: np.ndarray  # int64: the last label that had rows with the feature
     touched: np.ndarray  # int32: the features of the label's rows
     active: np.ndarray  # int64: the entries of the pairs that still learn
+    learning: np.ndarray  # int64: room for those that will after the sweep in hand
     sizes: np.ndarray  # float32 (rows,): squared lengths; the bias is one feature more
     stream: np.ndarray  # uint64 (1,): of random numbers
 
@@ -99,9 +100,14 @@ def room_for(rows: Rows, pairs: Pairs, task: Task) -> Solved:
 
 
 def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
-    """Return sparse rows with their features numbered as they occur, and the features: int32."""
+    """Return sparse rows with their features numbered as they occur, and the features: int32.
+
+    Where there are no more features than cells, they keep their numbers.
+    """
     if not rows.sparse:
         return rows, np.empty(0, np.int32)
+    if rows.n_features <= rows.indices.size:
+        return rows, np.arange(rows.n_features, dtype=np.int32)
     features, indices = np.unique(rows.indices, return_inverse=True)
     return rows._replace(indices=indices.astype(np.int32), n_features=features.size), features.astype(np.int32)
 
@@ -114,6 +120,7 @@ def _new_bench(rows, features, most):
         zeros(d, np.float32),
         empty(d, np.int64),
         empty(d, np.int32),
+        empty(most, np.int64),
         empty(most, np.int64),
         empty(n_rows, np.float32),
         zeros(1, np.uint64),
@@ -231,27 +238,47 @@ def _hold_others_off(bias, label, n_others, duties):
 
 
 @inner
-def _sweep(bench, rows, pairs, n_active, bias, softness):
-    """Go once through the active pairs. Returns the new bias, the longest step and how many pairs still learn."""
+def _learn_pair(bench, rows, pairs, pair, bias, softness):
+    """Take the dual step of a pair; return the new bias and the step."""
+    x = row_of(rows, pairs.rows[pair])
+    sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
+    weight = pairs.weights[pair]
+    short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
+    change = dual_step(short, bench.sizes[pairs.rows[pair]] + softness, weight)
+    if np.abs(change) >= _CLOSE_ENOUGH:
+        _add(bench, x, sign * change)
+        bias += sign * change
+        pairs.weights[pair] = weight + change
+    return bias, change
+
+
+@inner
+def _sweep(bench, rows, pairs, first, n_active, checking, bias, softness):
+    """Go once through the active pairs, or if ``checking`` through ``n_active`` pairs from ``first`` on.
+
+    Returns the new bias, the longest step and how many pairs still learn.
+
+    The order is another one in each sweep: in any fixed one it takes many more sweeps. The ``i``-th is number
+    ``factor * i + offset`` modulo a power of two, which with an odd factor comes to each number once.
+    """
+    mask = np.int64(1)
+    while mask < n_active:
+        mask *= 2
+    mask -= 1
+    factor, offset = 2 * random_below(bench.stream, 0, mask + 1) + 1, random_below(bench.stream, 0, mask + 1)
     farthest, n_learning = np.float32(0.0), 0
-    for i in range(n_active):
-        # In random order, drawn on the way: in any fixed one it takes many more sweeps.
-        drawn = i + random_below(bench.stream, 0, n_active - i)
-        pair = bench.active[drawn]
-        bench.active[drawn] = bench.active[i]
-        x = row_of(rows, pairs.rows[pair])
-        sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
-        weight = pairs.weights[pair]
-        short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
-        change = dual_step(short, bench.sizes[pairs.rows[pair]] + softness, weight)
-        if np.abs(change) >= _CLOSE_ENOUGH:
-            _add(bench, x, sign * change)
-            bias += sign * change
-            pairs.weights[pair] = weight + change
-            farthest = max(farthest, np.abs(change))
-        if pairs.weights[pair] > 0.0 or change > 0.0:
-            bench.active[n_learning] = pair
-            n_learning += 1
+    for i in range(mask + 1):
+        number = (factor * i + offset) & mask
+        if number < n_active:
+            pair = first + number if checking else bench.active[number]
+            bias, change = _learn_pair(bench, rows, pairs, pair, bias, softness)
+            if np.abs(change) >= _CLOSE_ENOUGH:
+                farthest = max(farthest, np.abs(change))
+            if pairs.weights[pair] > 0.0 or change > 0.0:
+                bench.learning[n_learning] = pair
+                n_learning += 1
+    for i in range(n_learning):
+        bench.active[i] = bench.learning[i]
     return bias, farthest, n_learning
 
 
@@ -259,14 +286,12 @@ def _sweep(bench, rows, pairs, n_active, bias, softness):
 def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
     """Solve a label whose weights lie on the bench; return its bias."""
     n_others = duties.n_rows[label] - (stop - first)
+    softness = np.float32(duties.softness)
     n_active = 0
     for sweep in range(n_sweeps):
         checks = sweep % _SWEEPS_TO_CHECK == 0
-        if checks:
-            n_active = stop - first
-            for i in range(n_active):
-                bench.active[i] = first + i
-        bias, farthest, n_active = _sweep(bench, rows, pairs, n_active, bias, np.float32(duties.softness))
+        n = stop - first if checks else n_active
+        bias, farthest, n_active = _sweep(bench, rows, pairs, first, n, checks, bias, softness)
         if n_others > 0:
             bias = _hold_others_off(bias, label, n_others, duties)
         if checks and farthest < _FARTHEST:
@@ -293,7 +318,7 @@ def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
 def solve_labels(models, rows, features, pairs, duties, task, solved):
     """Solve the labels of a task, each by itself, over the rows that it is paired with; others are left out.
 
-    The features of sparse ``rows`` are numbered as they occur: number ``i`` is the head's ``features[i]``.
+    Number ``i`` of the features of sparse ``rows`` is the head's ``features[i]``.
 
     Reads the models. Writes ``solved``, and the weights of ``pairs`` and ``duties`` of these labels, so several threads
     may solve several tasks at once.

@@ -241,19 +241,22 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         duties = new_duties(self.aggressiveness, of_rows_known, n_known)
         n_threads = self.forest_._threads_for(n_rows)
 
-        def train(pairs: Pairs, n_sweeps: int, share: float) -> None:
-            self.head_ = learn_memberships(self.head_, questions.rows, pairs, duties, n_sweeps, share, n_threads)
+        def train(rows: Rows, pairs: Pairs, n_sweeps: int, share: float) -> None:
+            self.head_ = learn_memberships(self.head_, rows, pairs, duties, n_sweeps, share, n_threads)
 
-        answers, order = pair_with_answers(of_rows, labels, n_labels), self._orders.permutation(n_rows)
+        # Rows may have come in the order of their labels, and sweeps want them mixed.
+        order, place = self._orders.permutation(n_rows), np.empty(n_rows, np.int64)
+        place[order] = np.arange(n_rows)
+        rows, answers = questions.rows.take(order), pair_with_answers(place[of_rows], labels, n_labels)
         for first, stop in spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))):
-            train(pair_with_all(answers, common[first:stop], order), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
+            train(rows, pair_with_all(answers, common[first:stop], n_rows), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
         if n_labels == common.size:
             return
         others = ~np.isin(labels, common)
         pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
         for _ in range(self.n_head_passes):
             pairs = pair_with_rivals(pairs, self._rivals(questions), self._orders.permutation(n_rows))
-            train(pairs, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
+            train(questions.rows, pairs, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
             if self._worth_listing(n_rows):
                 self.head_ = with_index(self.head_, self._lightest_listed)
         self._prune()
