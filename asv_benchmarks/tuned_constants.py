@@ -71,11 +71,12 @@ CLASSIFIER = (
     Constant(_FOREST, "_GROWTH_LISTED", "how old the index may be in training: error against time", ONLINE),
     Constant(_FOREST, "_LABELS_LISTED_A_ROW", "how often small batches renew index and digest", ONLINE, FAR),
     Constant("_heads.inverted_index", "_MOST_LISTS", "lists gone through for a row: error against time", SPARSE, FAR),
+    Constant("_heads.shortlists", "_LENGTH", "competitors met in further passes: error against time to train", CLASSES),
     Constant(_SVM, "_SWEEPS", "steps for one example at a time: fewer passes against time", CLASSES),
     Constant(_SVM, "_CLOSE_ENOUGH", "smallest step taken: exactness against time to train", CLASSES, FAR),
     Constant(_SVM, "_GAPS_MEASURED", "examples that the margin is set by", CLASSES, FAR),
     Constant(_SVM, "N_RIVALS", "competitors held apart at once: exactness against memory in training", CLASSES, FAR),
-    Constant(_SCORERS, "_NEGLIGIBLE", "weights forgotten: memory and time against error", SPARSE, (0.125, 4.0)),
+    Constant(_SCORERS, "NEGLIGIBLE", "weights forgotten: memory and time against error", SPARSE, (0.125, 4.0)),
     Constant(
         "estimators._classifier",
         "_LABELS_SCANNED",

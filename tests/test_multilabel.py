@@ -14,15 +14,14 @@ from sklearn.svm import LinearSVC
 from test_supervision import FORMS, weights_of
 
 from cmt_numba import CMTMultilabelClassifier
-from cmt_numba._forest.state import DONE, NONE
-from cmt_numba._heads.binary_svm import learn_memberships, new_duties, numbered_afresh
+from cmt_numba._forest.state import NONE
+from cmt_numba._heads.binary_svm import learn_memberships, new_duties
 from cmt_numba._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from cmt_numba._heads.label_scorers import (
     HeadParameters,
     forget_labels,
     new_head,
     with_labels,
-    with_more_cells,
     without_digest,
 )
 from cmt_numba._validation import check_rows
@@ -58,8 +57,9 @@ def solve_in_plain_python(X: np.ndarray, has: np.ndarray, softness: float) -> np
     return weights
 
 
+@pytest.mark.parametrize("n_known", [0, 4])
 @FORMS
-def test_memberships_match_plain_python(form: Any, rng: np.random.Generator):
+def test_memberships_match_plain_python(form: Any, n_known: int, rng: np.random.Generator):
     X = unit(np.abs(rng.normal(size=(25, 5))) * (rng.random((25, 5)) < 0.8) + 1e-3)
     Y = rng.random((25, 4)) < 0.4
     checked = check_rows(form(X))
@@ -69,14 +69,13 @@ def test_memberships_match_plain_python(form: Any, rng: np.random.Generator):
     rivals = np.full((25, 2), NONE, np.int32)
     rivals[every_second, 0] = 3
     answers = pair_with_answers(*np.nonzero(Y), 4)
-    against_all = pair_with_all(answers, np.array([0, 1, 2]), rng.permutation(25))
+    against_all = pair_with_all(answers, np.array([0, 1, 2]), 25)
     of_the_last = Pairs(np.array([0, 0, 0, 0, Y[:, 3].sum()]), *(part[-Y[:, 3].sum() :] for part in answers[1:]))
     against_some = pair_with_rivals(of_the_last, rivals, rng.permutation(25))
-    duties, (rows, features) = new_duties(2.0, np.full(4, 40)), numbered_afresh(checked)
+    duties = new_duties(2.0, np.full(4, 40), n_known)
     for pairs in (against_all, against_some):
-        at = np.zeros(1, np.int64)
-        while learn_memberships(head.models, rows, features, pairs, duties, 300, 0.0, at) != DONE:
-            head = with_more_cells(head)
+        head = learn_memberships(head, checked, pairs, duties, 150, 0.0, 1)
+        head = learn_memberships(head, checked, pairs, duties, 150, 0.0, 2)  # goes on where the first left off
     with_bias, no_features = np.hstack([X, np.ones((25, 1))]), np.append(np.zeros(5), 1.0)
     for label in range(4):
         seen = np.arange(25) if label < 3 else np.flatnonzero(Y[:, 3] | np.isin(np.arange(25), every_second))

@@ -25,6 +25,7 @@ from cmt_numba._heads.label_scorers import (
     without_digest,
 )
 from cmt_numba._heads.multiclass_svm import Lesson, learn_labels, margin_wanted, measure_gaps, new_duals
+from cmt_numba._heads.shortlists import new_shortlists
 from cmt_numba._jit import inner, kernel
 from cmt_numba._validation import check_rows
 
@@ -197,9 +198,11 @@ def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes
     head = with_labels(new_head(parameters), check_rows(form(np.eye(d))))
     questions, order = all_of(checked, checked), np.arange(len(rows))
     duals = new_duals(1.0, np.bincount(labels, minlength=d)[labels])
-    measure_gaps(state.trees, state.models, head.scorers, Lesson(questions, order, labels), ALL_LABELS, duals)
-    for _ in range(n_passes):
-        lesson, at = Lesson(questions, order, labels), np.zeros(1, np.int64)
+    shortlists = new_shortlists(len(rows))
+    lesson = Lesson(questions, order, labels, shortlists, True)
+    measure_gaps(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals)
+    for n_pass in range(n_passes):
+        lesson, at = Lesson(questions, order, labels, shortlists, n_pass == 0), np.zeros(1, np.int64)
         while learn_labels(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, at) != DONE:
             head = with_more_cells(head)
     return head, state, questions

@@ -9,11 +9,13 @@ rows without features, and as they are all alike, a single dual variable stands 
 would not learn that it is rare.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.linear_model import dense_start
+from .._concurrency.workers import map_threads, spans
+from .._forest.linear_model import dense_start, reset_weights
 from .._forest.rng import random_below
 from .._forest.rows import Row, Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
@@ -21,10 +23,14 @@ from .._forest.sparse_weights import find_cell, locate_or_insert_cells, request_
 from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
 from .dual_ascent import dual_step
+from .hard_negatives import Pairs
+from .label_scorers import Head, with_more_cells
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
 _CLOSE_ENOUGH = 1e-4  # a smaller step is none
 _FARTHEST = 0.003  # a sweep whose longest step is shorter is the last one
+_CELLS_IN_A_TASK = 1 << 21  # of the rows of its labels
+_TASKS_AT_ONCE = 16  # are solved before their scorers are stored
 _SWEEPS_TO_CHECK = 5  # one in so many looks at all rows, the others at those that the last one learned from
 
 
@@ -32,8 +38,27 @@ class Duties(NamedTuple):
     """What is asked of labels by all rows together."""
 
     softness: float  # so much less than the margin is asked for, for each weight
+    n_known: int  # labels that have learned from other rows before; scorers of further ones are sums of rows in hand
     n_rows: np.ndarray  # int64 (labels,): rows there are; those that a label does not learn from have no features
     of_others: np.ndarray  # float32 (labels,): the dual variables of all of those together
+
+
+class Task(NamedTuple):
+    """The labels ``first .. stop`` are to be solved, by at most so many sweeps over the rows of each."""
+
+    first: int
+    stop: int
+    n_sweeps: int
+    share: float  # of its largest weight: a label keeps no new weights that are smaller
+
+
+class Solved(NamedTuple):
+    """The scorers of the labels of a task: label ``first + i`` has the entries ``ends[i - 1] .. ends[i]``."""
+
+    ends: np.ndarray  # int64
+    features: np.ndarray  # int32, of the head
+    weights: np.ndarray  # float32
+    biases: np.ndarray  # float32
 
 
 class Bench(NamedTuple):
@@ -43,22 +68,46 @@ class Bench(NamedTuple):
     weights: np.ndarray  # float32, of the label in hand
     met: np.ndarray  # int64: the last label that had rows with the feature
     touched: np.ndarray  # int32: the features of the label's rows
-    kept: np.ndarray  # float32: room for those weights that go back to the head
-    cells: np.ndarray  # int64: room to locate them in the head
     active: np.ndarray  # int64: the entries of the pairs that still learn
+    learning: np.ndarray  # int64: room for those that will after the sweep in hand
     sizes: np.ndarray  # float32 (rows,): squared lengths; the bias is one feature more
     stream: np.ndarray  # uint64 (1,): of random numbers
 
 
-def new_duties(aggressiveness: float, n_rows: np.ndarray) -> Duties:
+def new_duties(aggressiveness: float, n_rows: np.ndarray, n_known: int) -> Duties:
     """Return the duties of labels that nothing has been learned from."""
-    return Duties(_SOFTNESS / aggressiveness, n_rows, np.zeros(n_rows.size, np.float32))
+    return Duties(_SOFTNESS / aggressiveness, n_known, n_rows, np.zeros(n_rows.size, np.float32))
+
+
+def tasks_for(rows: Rows, pairs: Pairs, n_sweeps: int, share: float) -> list[Task]:
+    """Return tasks that are about equally large, for the labels that are paired with rows."""
+    n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows])])[pairs.offsets]
+    bounds, last = [0], pairs.offsets.size - 1
+    while bounds[-1] < last:
+        stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + _CELLS_IN_A_TASK, side="right")) - 1
+        bounds.append(min(max(bounds[-1] + 1, stop), last))
+    return [Task(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
+
+
+def room_for(rows: Rows, pairs: Pairs, task: Task) -> Solved:
+    """Return room for the scorers of a task's labels."""
+    offsets = pairs.offsets[task.first : task.stop + 1]
+    n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
+    most = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
+    n_labels = task.stop - task.first
+    features = np.empty(most if rows.sparse else 0, np.int32)
+    return Solved(np.zeros(n_labels, np.int64), features, np.empty(most, np.float32), np.zeros(n_labels, np.float32))
 
 
 def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
-    """Return sparse rows with their features numbered as they occur, and the features: int32."""
+    """Return sparse rows with their features numbered as they occur, and the features: int32.
+
+    Where there are no more features than cells, they keep their numbers.
+    """
     if not rows.sparse:
         return rows, np.empty(0, np.int32)
+    if rows.n_features <= rows.indices.size:
+        return rows, np.arange(rows.n_features, dtype=np.int32)
     features, indices = np.unique(rows.indices, return_inverse=True)
     return rows._replace(indices=indices.astype(np.int32), n_features=features.size), features.astype(np.int32)
 
@@ -71,8 +120,7 @@ def _new_bench(rows, features, most):
         zeros(d, np.float32),
         empty(d, np.int64),
         empty(d, np.int32),
-        empty(d, np.float32),
-        empty(d, np.int64),
+        empty(most, np.int64),
         empty(most, np.int64),
         empty(n_rows, np.float32),
         zeros(1, np.uint64),
@@ -140,41 +188,43 @@ def _load(models, bench, label, n_touched):
 
 
 @inner
-def _store(models, bench, label, n_touched, share):
-    """Take a label's weights back from the bench; new ones only if they are not negligible. There must be room."""
+def _add_up(bench, rows, pairs, first, stop, n_touched):
+    """Lay the weights that a label's pairs have given it on the bench, and return its bias but for other rows' part."""
+    bias = np.float32(0.0)
+    if rows.sparse:
+        for i in range(n_touched):
+            bench.weights[bench.touched[i]] = 0.0
+    else:
+        bench.weights[:] = 0.0
+    for pair in range(first, stop):
+        if pairs.weights[pair] > 0.0:
+            amount = pairs.weights[pair] if pairs.has[pair] else -pairs.weights[pair]
+            _add(bench, row_of(rows, pairs.rows[pair]), amount)
+            bias += amount
+    return bias
+
+
+@inner
+def _keep(models, bench, label, n_touched, duties, share, solved, end):
+    """Write a label's weights behind the ``end`` there are: those that are not negligible or were there before."""
     if not models.sparse:
-        start = dense_start(models, label)
         for i in range(bench.weights.size):
-            models.weights[0, start + i] = bench.weights[i]
-        return
+            solved.weights[end + i] = bench.weights[i]
+        return end + bench.weights.size
     lightest = np.float32(0.0)
     for i in range(n_touched):
         lightest = max(lightest, share * np.abs(bench.weights[bench.touched[i]]))
-    started = models.nodes[0, label]["table_bits"] > 0
-    n_kept = 0
+    started = label < duties.n_known and models.nodes[0, label]["table_bits"] > 0
     for i in range(n_touched):
-        local = bench.touched[i]
-        weight = bench.weights[local]
-        feature = bench.features[local]
+        weight, feature = bench.weights[bench.touched[i]], bench.features[bench.touched[i]]
         kept = weight != 0.0 and np.abs(weight) >= lightest
         if not kept and started:
             kept = find_cell(models, ONLY_TREE, label, feature) >= 0
         if kept:
-            bench.touched[n_kept] = feature  # over what has been read
-            bench.kept[n_kept] = weight
-            n_kept += 1
-    row = Row(bench.kept, bench.touched, 0, n_kept)
-    locate_or_insert_cells(models, ONLY_TREE, label, row, bench.cells)
-    for i in range(n_kept):
-        models.table[0, bench.cells[i]]["weight"] = bench.kept[i]
-
-
-@inner
-def _request_room(models, label, n_touched):
-    """Return DONE if there is room for a weight for every feature of a label's rows, else TABLES_FULL."""
-    if not models.sparse:
-        return DONE
-    return request_cells(models, ONLY_TREE, 1 << table_bits(models.nodes[0, label]["table_used"] + n_touched))
+            solved.features[end] = feature
+            solved.weights[end] = weight
+            end += 1
+    return end
 
 
 @inner
@@ -188,27 +238,47 @@ def _hold_others_off(bias, label, n_others, duties):
 
 
 @inner
-def _sweep(bench, rows, pairs, n_active, bias, softness):
-    """Go once through the active pairs. Returns the new bias, the longest step and how many pairs still learn."""
+def _learn_pair(bench, rows, pairs, pair, bias, softness):
+    """Take the dual step of a pair; return the new bias and the step."""
+    x = row_of(rows, pairs.rows[pair])
+    sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
+    weight = pairs.weights[pair]
+    short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
+    change = dual_step(short, bench.sizes[pairs.rows[pair]] + softness, weight)
+    if np.abs(change) >= _CLOSE_ENOUGH:
+        _add(bench, x, sign * change)
+        bias += sign * change
+        pairs.weights[pair] = weight + change
+    return bias, change
+
+
+@inner
+def _sweep(bench, rows, pairs, first, n_active, checking, bias, softness):
+    """Go once through the active pairs, or if ``checking`` through ``n_active`` pairs from ``first`` on.
+
+    Returns the new bias, the longest step and how many pairs still learn.
+
+    The order is another one in each sweep: in any fixed one it takes many more sweeps. The ``i``-th is number
+    ``factor * i + offset`` modulo a power of two, which with an odd factor comes to each number once.
+    """
+    mask = np.int64(1)
+    while mask < n_active:
+        mask *= 2
+    mask -= 1
+    factor, offset = 2 * random_below(bench.stream, 0, mask + 1) + 1, random_below(bench.stream, 0, mask + 1)
     farthest, n_learning = np.float32(0.0), 0
-    for i in range(n_active):
-        # In random order, drawn on the way: in any fixed one it takes many more sweeps.
-        drawn = i + random_below(bench.stream, 0, n_active - i)
-        pair = bench.active[drawn]
-        bench.active[drawn] = bench.active[i]
-        x = row_of(rows, pairs.rows[pair])
-        sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
-        weight = pairs.weights[pair]
-        short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
-        change = dual_step(short, bench.sizes[pairs.rows[pair]] + softness, weight)
-        if np.abs(change) >= _CLOSE_ENOUGH:
-            _add(bench, x, sign * change)
-            bias += sign * change
-            pairs.weights[pair] = weight + change
-            farthest = max(farthest, np.abs(change))
-        if pairs.weights[pair] > 0.0 or change > 0.0:
-            bench.active[n_learning] = pair
-            n_learning += 1
+    for i in range(mask + 1):
+        number = (factor * i + offset) & mask
+        if number < n_active:
+            pair = first + number if checking else bench.active[number]
+            bias, change = _learn_pair(bench, rows, pairs, pair, bias, softness)
+            if np.abs(change) >= _CLOSE_ENOUGH:
+                farthest = max(farthest, np.abs(change))
+            if pairs.weights[pair] > 0.0 or change > 0.0:
+                bench.learning[n_learning] = pair
+                n_learning += 1
+    for i in range(n_learning):
+        bench.active[i] = bench.learning[i]
     return bias, farthest, n_learning
 
 
@@ -216,14 +286,12 @@ def _sweep(bench, rows, pairs, n_active, bias, softness):
 def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
     """Solve a label whose weights lie on the bench; return its bias."""
     n_others = duties.n_rows[label] - (stop - first)
+    softness = np.float32(duties.softness)
     n_active = 0
     for sweep in range(n_sweeps):
         checks = sweep % _SWEEPS_TO_CHECK == 0
-        if checks:
-            n_active = stop - first
-            for i in range(n_active):
-                bench.active[i] = first + i
-        bias, farthest, n_active = _sweep(bench, rows, pairs, n_active, bias, np.float32(duties.softness))
+        n = stop - first if checks else n_active
+        bias, farthest, n_active = _sweep(bench, rows, pairs, first, n, checks, bias, softness)
         if n_others > 0:
             bias = _hold_others_off(bias, label, n_others, duties)
         if checks and farthest < _FARTHEST:
@@ -232,40 +300,110 @@ def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
 
 
 @inner
-def _learn_label(models, bench, rows, pairs, label, first, stop, duties, n_sweeps, share):
-    """Learn a label from the pairs ``first .. stop``; return DONE, or TABLES_FULL, with nothing learned."""
+def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
+    """Solve a label, and write its scorer behind the ``end`` entries there are. Returns how many there are then."""
+    first, stop = pairs.offsets[label], pairs.offsets[label + 1]
     n_touched = _touch_features(bench, rows, pairs, label, first, stop) if models.sparse else 0
-    if _request_room(models, label, n_touched) != DONE:
-        return TABLES_FULL
-    _load(models, bench, label, n_touched)
-    bias = np.float32(models.nodes[0, label]["bias"])
-    models.nodes[0, label]["bias"] = _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps)
-    _store(models, bench, label, n_touched, share)
-    return DONE
+    if label < duties.n_known:
+        bias = np.float32(models.nodes[0, label]["bias"])
+        _load(models, bench, label, n_touched)
+    else:
+        bias = _add_up(bench, rows, pairs, first, stop, n_touched) - duties.of_others[label]
+    bench.stream[0] = label
+    solved.biases[label - task.first] = _solve(bench, rows, pairs, label, first, stop, bias, duties, task.n_sweeps)
+    return _keep(models, bench, label, n_touched, duties, np.float32(task.share), solved, end)
 
 
 @kernel
-def learn_memberships(models, rows, features, pairs, duties, n_sweeps, share, at):
-    """Train linear models on pairs of labels and rows, label by label.
+def solve_labels(models, rows, features, pairs, duties, task, solved):
+    """Solve the labels of a task, each by itself, over the rows that it is paired with; others are left out.
 
-    The features of sparse ``rows`` are numbered as they occur: number ``i`` is the head's ``features[i]``. Each label
-    takes at most so many sweeps over its rows, and keeps no new weights below ``share`` of its largest. Goes on from
-    the label ``at[0]``, which it moves on.
+    Number ``i`` of the features of sparse ``rows`` is the head's ``features[i]``.
 
-    Writes the models, and the weights of ``pairs`` and ``duties``. Returns DONE, or TABLES_FULL; it can then be called
-    again.
+    Reads the models. Writes ``solved``, and the weights of ``pairs`` and ``duties`` of these labels, so several threads
+    may solve several tasks at once.
     """
     models = by_reference(models)
-    bench = _new_bench(rows, features, longest_row(pairs, 0, pairs.offsets.size - 1))
+    bench = _new_bench(rows, features, longest_row(pairs, task.first, task.stop))
     _prepare(bench, rows)
-    while at[0] < pairs.offsets.size - 1:
-        label = at[0]
-        first, stop = pairs.offsets[label], pairs.offsets[label + 1]
-        if (
-            first < stop
-            and _learn_label(models, bench, rows, pairs, label, first, stop, duties, n_sweeps, np.float32(share))
-            != DONE
-        ):
+    end = np.int64(0)
+    for label in range(task.first, task.stop):
+        if pairs.offsets[label] < pairs.offsets[label + 1]:
+            end = _solve_label(models, bench, rows, pairs, label, duties, task, solved, end)
+        solved.ends[label - task.first] = end
+
+
+@inner
+def _store(models, label, solved, i, n_known, cells):
+    """Give a label the scorer ``i`` of ``solved``; return DONE, or TABLES_FULL, with the label's scorer as it was."""
+    first = solved.ends[i - 1] if i > 0 else 0
+    n = solved.ends[i] - first
+    if not models.sparse:
+        start = dense_start(models, label)
+        for j in range(n):
+            models.weights[0, start + j] = solved.weights[first + j]
+    else:
+        used = models.nodes[0, label]["table_used"] if label < n_known else np.int64(0)
+        if request_cells(models, ONLY_TREE, 1 << table_bits(used + n)) != DONE:
+            return TABLES_FULL
+        if label >= n_known:
+            reset_weights(models, ONLY_TREE, label)
+        row = Row(solved.weights, solved.features, first, first + n)
+        locate_or_insert_cells(models, ONLY_TREE, label, row, cells)
+        for j in range(n):
+            models.table[0, cells[j]]["weight"] = solved.weights[first + j]
+    models.nodes[0, label]["bias"] = solved.biases[i]
+    return DONE
+
+
+@inner_allocating
+def _new_cells(solved):
+    longest, first = np.int64(0), np.int64(0)
+    for i in range(solved.ends.size):
+        longest = max(longest, solved.ends[i] - first)
+        first = solved.ends[i]
+    return empty(longest, np.int64)
+
+
+@kernel
+def store_solved(models, offsets, task, solved, n_known, at):
+    """Give the labels of a task their scorers, going on from number ``at[0]`` of them, which it moves on.
+
+    ``offsets`` are those of the pairs; labels without any keep their scorers, and those from ``n_known`` on lose what
+    they had.
+
+    Writes the models. Returns DONE, or TABLES_FULL; it can then be called again.
+    """
+    models = by_reference(models)
+    cells = _new_cells(solved)
+    while at[0] < task.stop - task.first:
+        label = task.first + at[0]
+        if offsets[label] < offsets[label + 1] and _store(models, label, solved, at[0], n_known, cells) != DONE:
             return TABLES_FULL
         at[0] += 1
     return DONE
+
+
+def learn_memberships(
+    head: Head, rows: Rows, pairs: Pairs, duties: Duties, n_sweeps: int, share: float, n_threads: int
+) -> Head:
+    """Train scorers on pairs of labels and rows, in several threads; return the head, which is another if it grew.
+
+    What is learned does not depend on the number of threads. See :class:`Task` for ``n_sweeps`` and ``share``.
+    Writes the models of the head, and the weights of ``pairs`` and ``duties``.
+    """
+    rows, features = numbered_afresh(rows)
+
+    def solve(task: Task) -> Solved:
+        solved = room_for(rows, pairs, task)
+        solve_labels(head.models, rows, features, pairs, duties, task, solved)
+        return solved
+
+    tasks = tasks_for(rows, pairs, n_sweeps, share)
+    for first, stop in spans(len(tasks), _TASKS_AT_ONCE):
+        some = tasks[first:stop]
+        for task, solved in zip(some, map_threads(solve, some, n_threads), strict=True):
+            at = np.zeros(1, np.int64)
+            while store_solved(head.models, pairs.offsets, task, solved, duties.n_known, at) != DONE:
+                head = with_more_cells(head)
+    return head

@@ -33,18 +33,15 @@ def pair_with_answers(rows: np.ndarray, labels: np.ndarray, n_labels: int) -> Pa
     return Pairs(offsets, rows[by_label].astype(np.int32), np.ones(n, np.bool_), np.zeros(n, np.float32))
 
 
-def pair_with_all(answers: Pairs, labels: np.ndarray, order: np.ndarray) -> Pairs:
-    """Return pairs of some labels with all rows, in the given order."""
+def pair_with_all(answers: Pairs, labels: np.ndarray, n_rows: int) -> Pairs:
+    """Return pairs of some labels with all rows, in their order."""
     counts = np.zeros(answers.offsets.size - 1, np.int64)
-    counts[labels] = order.size
-    n = labels.size * order.size
-    rows = np.tile(order.astype(np.int32), labels.size)
+    counts[labels] = n_rows
+    n = labels.size * n_rows
+    rows = np.tile(np.arange(n_rows, dtype=np.int32), labels.size)
     pairs = Pairs(_offsets(counts), rows, np.zeros(n, np.bool_), np.zeros(n, np.float32))
-    place = np.empty(order.size, np.int64)
-    place[order] = np.arange(order.size)
     for label in labels:
-        its_own = answers.rows[answers.offsets[label] : answers.offsets[label + 1]]
-        pairs.has[pairs.offsets[label] + place[its_own]] = True
+        pairs.has[pairs.offsets[label] + answers.rows[answers.offsets[label] : answers.offsets[label + 1]]] = True
     return pairs
 
 

@@ -67,7 +67,9 @@ class HeadLoss(IntEnum):
     MIRA = 3
 
 
-_NEGLIGIBLE = 0.04  # of the largest weight of the same label
+NEGLIGIBLE = 0.04
+"""Share of the largest weight of a rare label: smaller ones are forgotten."""
+
 _SHORTEST = np.float32(1e-6)  # squared: a shorter sum of examples has no direction
 _CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
 
@@ -189,7 +191,7 @@ def without_negligible_weights(head: Head) -> Head:
     pruned.nodes["table_bits"] = 0
     pruned.counters[0, TABLES_END] = 0
     pruned.counters[0, FREE_TABLES:] = NONE
-    shares = np.full(pruned.nodes.shape[1], _NEGLIGIBLE, np.float32)
+    shares = np.full(pruned.nodes.shape[1], NEGLIGIBLE, np.float32)
     shares[head.common.labels] = 0.0
     copy_labels(pruned.models, head.models, shares)
     return with_tables(pruned, int(SPARE * pruned.counters[0, TABLES_END]))

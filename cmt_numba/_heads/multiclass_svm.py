@@ -13,11 +13,12 @@ from .._forest.linear_model import adagrad_step, add_row, locate_or_insert, new_
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import probed_dot
 from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
-from .._jit import by_reference, empty, inner, inner_allocating, kernel
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
 from .candidates import Effort, best_of, new_candidates, place_of, score_candidates, take_candidates
 from .dual_ascent import dual_step
 from .label_scorers import HeadLoss
 from .search import Questions, candidates_of
+from .shortlists import shorten, shortlisted
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
@@ -30,6 +31,8 @@ _CLOSE_ENOUGH = 0.001  # a smaller step of MIRA, in margins, is none
 
 N_RIVALS = 8
 """So many rivals of an example can MIRA hold apart at once."""
+
+_MOST_CHANGED = 2 + N_RIVALS + _SWEEPS  # scorers by one look at a row
 
 
 class Duals(NamedTuple):
@@ -45,12 +48,24 @@ class Duals(NamedTuple):
     settled: np.ndarray  # bool (rows,): the last look at the row changed nothing
 
 
+class _Plan(NamedTuple):
+    """What one look at a row is to change. Scorers learn it when it is complete, so each is written only once."""
+
+    places: np.ndarray  # int64 (N_RIVALS,): of the row's rivals among its candidates, NONE if they are not among them
+    weights: np.ndarray  # float32 (N_RIVALS,)
+    changed: np.ndarray  # int64: the places of candidates whose scorers change
+    changes: np.ndarray  # float32: how much of the row is added to each
+    n_changed: np.ndarray  # int64 (1,)
+
+
 class Lesson(NamedTuple):
     """Row ``order[i]`` has the label ``labels[order[i]]``."""
 
     questions: Questions
     order: np.ndarray  # int64
     labels: np.ndarray  # int64 (rows,)
+    shortlists: np.ndarray  # int32 (rows, labels)
+    searching: bool  # for candidates, and not content with the shortlists
 
 
 def new_duals(aggressiveness: float, n_of_label: np.ndarray) -> Duals:
@@ -140,110 +155,151 @@ def _descend(head, candidates, x, right, slopes, work):
     return DONE
 
 
+@inner_allocating
+def _new_plan():
+    return _Plan(
+        empty(N_RIVALS, np.int64),
+        empty(N_RIVALS, np.float32),
+        empty(_MOST_CHANGED, np.int64),
+        empty(_MOST_CHANGED, np.float32),
+        zeros(1, np.int64),
+    )
+
+
 @inner
-def _entry_for(duals, row, label):
-    """Return where a row's weight for a rival stands or may be entered, NONE if there is no room."""
+def _begin_plan(plan, candidates, duals, row, right):
+    """Look up where the rivals that the row has a weight for stand among its candidates."""
+    plan.n_changed[0] = 0
+    for j in range(N_RIVALS):
+        plan.weights[j] = duals.weights[row, j]
+        plan.places[j] = NONE
+        if duals.weights[row, j] > 0.0:
+            for i in range(candidates.n_found[0]):
+                if candidates.labels[i] == duals.rivals[row, j] and i != right:
+                    plan.places[j] = np.int64(i)
+
+
+@inner
+def _entry_for(plan, place):
+    """Return where the weight of a rival stands or may be entered, NONE if there is no room."""
     free = NONE
-    for j in range(duals.weights.shape[1]):
-        if duals.weights[row, j] == 0.0:
+    for j in range(N_RIVALS):
+        if plan.weights[j] == 0.0:
             free = np.int64(j)
-        elif duals.rivals[row, j] == label:
+        elif plan.places[j] == place:
             return np.int64(j)
     return free
 
 
 @inner
-def _rival_at(candidates, duals, row, entry, excluded):
-    """Return where the rival that a row has a weight for stands among its candidates, NONE if it has no weight.
-
-    It is NONE too if the rival is not among them, or is the one that is excluded.
-    """
-    if duals.weights[row, entry] > 0.0:
-        for i in range(candidates.n_found[0]):
-            if candidates.labels[i] == duals.rivals[row, entry] and i != excluded:
-                return np.int64(i)
-    return NONE
+def _note_change(plan, place, change):
+    i = np.int64(0)
+    while i < plan.n_changed[0] and plan.changed[i] != place:
+        i += 1
+    if i == plan.n_changed[0]:
+        plan.changed[i] = place
+        plan.changes[i] = 0.0
+        plan.n_changed[0] += 1
+    plan.changes[i] += change
 
 
 @inner
-def _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work):
-    """Change the weight of one rival by what just meets the margin, in closed form; return a status and the change.
+def _hold_apart(plan, candidates, right, rival, entry, margin, softness, size):
+    """Change the weight of one rival by what just meets the margin, in closed form; return by how much.
 
     The more a row's weights, which are never negative, come to, the less of the margin is asked for: slack is squared.
-    The status is DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
     """
-    margin = _margin_wanted(head)
     used = np.float32(0.0)
     for j in range(N_RIVALS):
-        used += duals.weights[row, j]
-    softness = duals.softness[row]
+        used += plan.weights[j]
     short = margin - (candidates.scores[right] - candidates.scores[rival]) - softness * used
-    change = np.float32(dual_step(short, 2.0 * size + softness, duals.weights[row, entry]))
+    change = np.float32(dual_step(short, 2.0 * size + softness, plan.weights[entry]))
     if np.abs(change) < _CLOSE_ENOUGH * margin:
-        return DONE, np.float32(0.0)
-    for step in range(3):  # first see that there is room for the right one too; a row is located for one at a time
-        i = rival if step == 1 else right
-        if locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work) != DONE:
-            return TABLES_FULL, np.float32(0.0)
-        if step > 0:
-            add_row(head.models, ONLY_TREE, candidates.labels[i], x, work, -change if i == rival else change)
-    duals.rivals[row, entry] = candidates.labels[rival]
-    duals.weights[row, entry] = max(np.float32(0.0), duals.weights[row, entry] + change)
+        return np.float32(0.0)
+    plan.places[entry] = rival
+    plan.weights[entry] = max(np.float32(0.0), plan.weights[entry] + change)
     candidates.scores[right] += change * size
     candidates.scores[rival] -= change * size
-    return DONE, change
+    _note_change(plan, right, change)
+    _note_change(plan, rival, -change)
+    return change
 
 
 @inner
-def _ascend(head, candidates, x, right, row, duals, work):
+def _carry_out(head, plan, candidates, x, row, duals, work):
+    """Let the scorers of a plan learn what it says.
+
+    Returns DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
+    """
+    n_changed = plan.n_changed[0]
+    for step in range(2 * n_changed):  # first see that there is room for all
+        i = step % n_changed
+        label = candidates.labels[plan.changed[i]]
+        if locate_or_insert(head.models, ONLY_TREE, label, x, work) != DONE:
+            return TABLES_FULL
+        if step >= n_changed:
+            add_row(head.models, ONLY_TREE, label, x, work, plan.changes[i])
+    for j in range(N_RIVALS):
+        duals.weights[row, j] = plan.weights[j]
+        if plan.places[j] != NONE:
+            duals.rivals[row, j] = candidates.labels[plan.places[j]]
+    return DONE
+
+
+@inner
+def _ascend(head, candidates, x, right, row, duals, plan, work):
     """Crammer and Singer's dual, one row at a time: hold the right label apart from its rivals, no more than needed.
 
     Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room; the row can then be learned again.
     """
     size = probed_dot(candidates.probe, x)
     duals.settled[row] = True
-    if size == 0.0:
+    if size == 0.0 or best_of(candidates, right) == NONE:
         return DONE
+    _begin_plan(plan, candidates, duals, row, right)
+    margin, softness = np.float32(_margin_wanted(head)), duals.softness[row]
     for _ in range(_SWEEPS):
         farthest = np.float32(0.0)
         best = best_of(candidates, right)
-        if best == NONE:
-            return DONE
         for j in range(-1, N_RIVALS):
             # The best rival, then all others that have a weight.
             entry, rival = np.int64(j), best
             if j < 0:
-                entry = _entry_for(duals, row, candidates.labels[best])
+                entry = _entry_for(plan, best)
             else:
-                rival = _rival_at(candidates, duals, row, entry, best)
+                rival = plan.places[j] if plan.weights[j] > 0.0 and plan.places[j] != best else NONE
             if entry != NONE and rival != NONE:
-                status, change = _hold_apart(head, candidates, x, right, rival, row, entry, duals, size, work)
-                if status != DONE:
-                    return status
+                change = _hold_apart(plan, candidates, right, rival, entry, margin, softness, size)
                 farthest = max(farthest, np.abs(change))
         if farthest == 0.0:
             break
         duals.settled[row] = False
-    return DONE
+    return _carry_out(head, plan, candidates, x, row, duals, work)
 
 
 @inner
 def _score_with_right(head, candidates, found, i, x, label):
-    """Score the candidates of an entry and its right label; return where that stands among them."""
+    """Score the candidates of an entry and its right label; return where that stands among them.
+
+    Writes the scores of ``found``.
+    """
     take_candidates(found, i, candidates)
+    n_found = candidates.n_found[0]
     right = place_of(candidates, label)
     score_candidates(head, candidates, found.n_common, x)
+    for j in range(n_found):
+        found.scores[found.ends[i] - n_found + j] = candidates.scores[j]
     return right
 
 
 @inner
-def _ascend_at(head, rows, labels, found, i, candidates, duals, work, measuring):
+def _ascend_at(head, rows, labels, found, i, candidates, duals, plan, work, measuring):
     row, x = found.rows[i], row_of(rows, found.rows[i])
     right = _score_with_right(head, candidates, found, i, x, labels[row])
     if measuring:
         _measure_gap(head, candidates, right)
         return DONE
-    return _ascend(head, candidates, x, right, row, duals, work)
+    return _ascend(head, candidates, x, right, row, duals, plan, work)
 
 
 @kernel
@@ -252,16 +308,16 @@ def ascend_on(head, rows, labels, found, duals, at, measuring):
 
     If it is ``measuring``, it learns only the gaps of the rows, until enough are known for good.
 
-    Writes the models of ``head`` and the ``duals``, or the gaps of ``head``. Returns DONE, or TABLES_FULL, having
-    learned only the rows that ``at`` says.
+    Writes the scores of ``found``, and the models of ``head`` and the ``duals``, or the gaps of ``head``. Returns DONE,
+    or TABLES_FULL, having learned only the rows that ``at`` says.
     """
     head = by_reference(head)
-    candidates = new_candidates(rows, found.most, 1)
+    candidates, plan = new_candidates(rows, found.most, 1), _new_plan()
     work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
     for i in range(found.rows.size):
         if measuring and head.gaps[0] >= _GAPS_MEASURED:
             break
-        status = _ascend_at(head, rows, labels, found, i, candidates, duals, work, measuring)
+        status = _ascend_at(head, rows, labels, found, i, candidates, duals, plan, work, measuring)
         if status != DONE:
             return status
         at[0] += 1
@@ -279,7 +335,8 @@ def _descend_at(head, rows, labels, found, i, candidates, slopes, work):
 def descend_on(head, rows, labels, found, at):
     """Train the head with a loss other than MIRA's on rows whose candidates have been found, moving ``at[0]`` on.
 
-    Writes the models of ``head``. Returns DONE, or TABLES_FULL, having learned only the rows that ``at`` says.
+    Writes the scores of ``found`` and the models of ``head``. Returns DONE, or TABLES_FULL, having learned only the
+    rows that ``at`` says.
     """
     head = by_reference(head)
     candidates = new_candidates(rows, found.most, 1)
@@ -298,14 +355,25 @@ def learn_labels(
 ) -> int:
     """Train the head on a lesson, from number ``at[0]`` on, which it moves on.
 
+    Searches for the rows' candidates, unless the lesson has shortlists, which it writes.
+
     Writes the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL; it can then be called again.
     """
     rows, labels = lesson.questions.rows, lesson.labels
-    for found in candidates_of(trees, routers, head, lesson.questions, lesson.order[at[0] :], effort):
+    order = lesson.order[at[0] :]
+    if lesson.searching:
+        all_found = candidates_of(trees, routers, head, lesson.questions, order, effort)
+    else:
+        all_found = shortlisted(lesson.shortlists, order)
+    for found in all_found:
+        before = int(at[0])
         if head.loss == HeadLoss.MIRA:
             status = ascend_on(head, rows, labels, found, duals, at, False)
         else:
             status = descend_on(head, rows, labels, found, at)
+        if lesson.searching:
+            n = int(at[0]) - before
+            shorten(found._replace(rows=found.rows[:n], ends=found.ends[:n]), lesson.shortlists)
         if status != DONE:
             return int(status)
     return int(DONE)

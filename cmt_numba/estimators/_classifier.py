@@ -23,6 +23,7 @@ from .._heads.examples import (
 from .._heads.label_scorers import HEAD_LOSSES, count_in_means
 from .._heads.multiclass_svm import Lesson, learn_labels, margin_wanted, measure_gaps, new_duals
 from .._heads.products import exact_scores_of_all
+from .._heads.shortlists import new_shortlists
 from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_rows, check_wanted, sound, unmasked
 from ._base import changes_at_once, reads
 from ._input import DTYPES
@@ -328,13 +329,14 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             self.head_.gaps[:] *= 0.5
             self._n_measured = n_examples
         duals = new_duals(self.aggressiveness, self._n_of_label[labels])
-        lesson = Lesson(questions, self._orders.permutation(n_rows), labels)
+        shortlists = new_shortlists(n_rows)
+        lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
         measure_gaps(state.trees, state.models, self.head_.scorers, lesson, effort, duals)
         if questions.rows.sparse and n_examples > MOST_TRAINED_ALONE and self._n_of_label.max() == 1:
             return
 
-        def learn(order: np.ndarray, at: np.ndarray) -> int:
-            lesson = Lesson(questions, order, labels)
+        def learn(n_pass: int, order: np.ndarray, at: np.ndarray) -> int:
+            lesson = Lesson(questions, order, labels, shortlists, n_pass == 0)
             return int(learn_labels(state.trees, state.models, self.head_.scorers, lesson, effort, duals, at))
 
         self._train_in_passes(n_rows, duals.settled, learn)

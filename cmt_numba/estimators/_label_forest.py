@@ -181,14 +181,14 @@ class LabelForest(SavableEstimator, BaseEstimator):
             self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh)
 
     def _train_in_passes(
-        self, n_rows: int, settled: np.ndarray, learn: Callable[[np.ndarray, np.ndarray], int]
+        self, n_rows: int, settled: np.ndarray, learn: Callable[[int, np.ndarray, np.ndarray], int]
     ) -> None:
-        """Have ``learn`` train the head on rows in random order."""
+        """Have ``learn`` train the head on rows in random order; it is told the number of the pass."""
         for n_pass in range(self.n_head_passes):
             # Rows that changed nothing the last time are looked at only every other time.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
             self._orders.shuffle(order)
-            self._train(partial(learn, order))
+            self._train(partial(learn, n_pass, order))
         self._prune()
 
     def _train(self, learn: Callable[[np.ndarray], int]) -> None:

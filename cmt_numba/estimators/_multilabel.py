@@ -13,11 +13,11 @@ from sklearn.utils.validation import validate_data
 from .._concurrency.workers import map_threads, spans
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
-from .._heads.binary_svm import learn_memberships, new_duties, numbered_afresh
+from .._heads.binary_svm import learn_memberships, new_duties
 from .._heads.candidates import Effort, Listing, Questions, all_of, list_labels, list_rivals
 from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
 from .._heads.inference_weights import common_labels
-from .._heads.label_scorers import HeadLoss, forget_labels, with_index
+from .._heads.label_scorers import NEGLIGIBLE, HeadLoss, forget_labels, with_index
 from .._heads.products import AllScorers, all_above, exact_scores_of_all
 from .._validation import check_jobs, check_rows, check_wanted, sound, unmasked
 from ..tree import ContextualMemoryTree
@@ -30,7 +30,7 @@ from ._plans import scorers_laid_out
 _MOST_COMMON = 1024  # labels that are candidates for every row: all, if there are no more
 _SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
 _SWEEPS = 4  # over the rows of a label, in each pass
-_SWEEPS_AT_ONCE = 40  # over the rows of a common label, which are all there are from the start
+_SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are all there are from the start
 _LABELS_PER_LEVEL = 128  # looked at besides, for each level that a balanced tree of all labels would have
 _FEWEST_LISTED = 16  # of those from the head's index that are scored
 _LISTED_FOR_A_LABEL = 4  # if that is more, for each label that a row has on average
@@ -237,25 +237,26 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def _train_head(self, questions: Questions, of_rows: np.ndarray, labels: np.ndarray, n_known: int) -> None:
         forget_labels(self.head_.models, n_known)  # they started as their means, which the index lists
         n_rows, n_labels, common = questions.rows.n_rows, self.forest_.n_memories, self.head_.common.labels
-        duties = new_duties(self.aggressiveness, np.where(np.arange(n_labels) < n_known, n_rows, self._n_rows))
-        rows, features = numbered_afresh(questions.rows)
+        of_rows_known = np.where(np.arange(n_labels) < n_known, n_rows, self._n_rows)
+        duties = new_duties(self.aggressiveness, of_rows_known, n_known)
+        n_threads = self.forest_._threads_for(n_rows)
 
-        def train(pairs: Pairs, n_sweeps: int, share: float) -> None:
-            def learn(at: np.ndarray) -> int:
-                return int(learn_memberships(self.head_.models, rows, features, pairs, duties, n_sweeps, share, at))
+        def train(rows: Rows, pairs: Pairs, n_sweeps: int, share: float) -> None:
+            self.head_ = learn_memberships(self.head_, rows, pairs, duties, n_sweeps, share, n_threads)
 
-            self._train(learn)
-
-        answers, order = pair_with_answers(of_rows, labels, n_labels), self._orders.permutation(n_rows)
+        # Rows may have come in the order of their labels, and sweeps want them mixed.
+        order, place = self._orders.permutation(n_rows), np.empty(n_rows, np.int64)
+        place[order] = np.arange(n_rows)
+        rows, answers = questions.rows.take(order), pair_with_answers(place[of_rows], labels, n_labels)
         for first, stop in spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))):
-            train(pair_with_all(answers, common[first:stop], order), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
+            train(rows, pair_with_all(answers, common[first:stop], n_rows), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
         if n_labels == common.size:
             return
         others = ~np.isin(labels, common)
         pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
         for _ in range(self.n_head_passes):
             pairs = pair_with_rivals(pairs, self._rivals(questions), self._orders.permutation(n_rows))
-            train(pairs, _SWEEPS, 0.0)
+            train(questions.rows, pairs, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
             if self._worth_listing(n_rows):
                 self.head_ = with_index(self.head_, self._lightest_listed)
         self._prune()
