@@ -3,7 +3,7 @@
     python asv_benchmarks/measure_online.py --data path/to/folder
 
 Expects ``clinc150`` in the folder, as ``labelled_sets.py`` describes it. The dense set is synthetic: 1,000 classes with
-10 examples each. Prints the error of ``fit`` and of ``partial_fit`` in batches of several sizes, with their seconds; and
+10 examples each. Prints the error of ``fit`` and of ``partial_fit`` in batches of several sizes, with seconds; and
 the accuracy for 100 intents before and after the other 50 came, five at a time, by ``partial_fit`` alone. Each is also
 measured without stored examples, of which none can be learned again. Needs tabulate.
 """
