@@ -315,8 +315,8 @@ class BM25Vectorizer(TransformerMixin, BaseEstimator):
         --------
         >>> from cmt_numba.text import BM25Vectorizer
         >>> vectorizer = BM25Vectorizer(norm=None)
-        >>> keys = vectorizer.fit_transform(["open the door", "close the window"])
-        >>> _ = vectorizer.learn_weights(["window, door"] * 3, keys, [[0, 1]] * 3, [[1, 0]] * 3)
+        >>> keys = vectorizer.fit_transform(["open the door", "close the window", "open a window"])
+        >>> _ = vectorizer.learn_weights(["door, window"] * 3, keys, [[0, 1, 2]] * 3, [[1, 0, 0]] * 3)
         >>> weights = dict(zip(vectorizer.get_feature_names_out(), vectorizer.term_weights_, strict=True))
         >>> bool(weights["door"] > 1.0 > weights["window"])
         True
