@@ -28,7 +28,8 @@ from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_r
 from ._base import changes_at_once, reads
 from ._input import DTYPES
 from ._label_forest import LOGITS_PER_MARGIN, MOST_TRAINED_ALONE, LabelForest, routed
-from ._labels import check_expected, check_targets, check_unmixed, in_one_type
+from ._labels import check_classes, check_expected, check_targets, in_one_type
+from ._relearning import PASSES_ONLINE, all_examples, former_head_on_failure, head_of_means, is_due, replayed
 
 METHODS = ("head", "neighbors")
 VOTES = ("uniform", "score")
@@ -93,9 +94,10 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         How many classes each tree reroutes after each class inserted: at most 10,000. None where ``fit`` gets one
         sparse example of each class.
     store_examples : bool, default True
-        Whether to keep all examples, which only ``kneighbors`` and ``method="neighbors"`` need. Without them memory
-        grows with the classes and their features, but not with the number of examples, and a stream may be of any
-        length. What counts is the value at ``fit`` or the first ``partial_fit``.
+        Whether to keep all examples. ``kneighbors`` and ``method="neighbors"`` need them, and ``partial_fit`` learns
+        some of them again beside new ones, and all once there are a quarter more: so it ends near ``fit`` on all, and
+        classes without new examples do not fade. Without them memory grows with the classes and their features, not
+        with the examples, and a stream may be of any length. What counts is the value when the first are learned.
     n_jobs : int, optional
         Threads; by default one, with -1 as many as numba uses. Answers do not depend on it. Matrix products run on as
         many threads as NumPy's linear algebra library is set to.
@@ -113,6 +115,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     """
 
     _kind = "CMTClassifier"  # of what is in a file
+    _n_relearned = 0  # examples there were when all were learned last; files of earlier versions do not say
     _constraints: ClassVar[dict[str, Constraint]] = {
         **LabelForest._constraints,
         "loss": OneOf(tuple(HEAD_LOSSES)),
@@ -189,7 +192,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
 
     def _fit(self, X: Any, y: Any, classes: Any, *, afresh: bool) -> None:
         """Learn from the first examples."""
-        y, expected = self._check_classes(y, classes)
+        y, expected = check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
         check_targets(y)
         self._check_all_parameters()
@@ -225,7 +228,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         """
         if not hasattr(self, "forest_"):
             return self._begin_anew(lambda anew: anew._fit(X, y, classes, afresh=False))
-        y, expected = self._check_classes(y, classes)
+        y, expected = check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
         check_targets(y)
         self._check_parameters()
@@ -237,15 +240,6 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         new = np.setdiff1d(expected, known)
         self._learn(rows, np.sort(np.concatenate([known, new])) if new.size > 0 else known, y, afresh=False)
         return self
-
-    @staticmethod
-    def _check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
-        """Return classes as they were given, and as an array those that may come, if they were named."""
-        check_unmixed("y", y)
-        if classes is None:
-            return y, None
-        check_unmixed("classes", unmasked("classes", classes))
-        return y, np.ravel(np.asarray(classes))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -259,6 +253,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self.classes_ = classes
         self._n_of_label = np.empty(0, np.int64)
         self._n_measured = 0  # examples there were when half of the gaps measured were last forgotten
+        self._n_relearned = 0  # examples there were when all of them were last learned
         self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
 
@@ -270,16 +265,32 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         if self.examples_ is not None:
             self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
             append_examples(self.examples_.lists, rows, labels)
-        questions = all_of(routed(rows), rows)
+            if self.n_head_passes > 0 and is_due(int(self._n_of_label.sum()), self._n_relearned):
+                self._learn_again()
+                return
         self._begin_training()
         if self.loss == "mira" and known.any():
-            further = rescaled(rows.take(known))
-            self.head_ = count_in_means(self.head_, further, labels[known])
+            self.head_ = count_in_means(self.head_, rescaled(rows.take(known)), labels[known])
         if not listed:
-            self._teach_routers(questions.routed, labels, afresh=afresh)
-        if self.n_head_passes > 0:
-            self._train_head(questions, labels)
-        self._end_training(rows.n_rows)
+            self._teach_routers(routed(rows), labels, afresh=afresh)
+        n_rows, n_passes = rows.n_rows, self.n_head_passes
+        if self.examples_ is not None and self._n_relearned > 0:
+            (rows, labels), n_passes = replayed(self.examples_, n_rows, self._orders), min(n_passes, PASSES_ONLINE)
+        if n_passes > 0:
+            self._train_head(all_of(routed(rows), rows), labels, n_passes)
+        self._end_training(n_rows)
+        self._n_relearned = self._n_relearned or n_rows
+
+    def _learn_again(self) -> None:
+        """Learn all examples stored, starting from their means. If that fails the head is what it was."""
+        rows, labels = all_examples(self._stored())
+        with former_head_on_failure(self):
+            self.head_ = head_of_means(self.head_, rows, labels)
+            self._begin_training()
+            self._teach_routers(routed(rows), labels, afresh=False)
+            self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes)
+            self._end_training(rows.n_rows)
+        self._n_relearned = rows.n_rows
 
     def _make_known(
         self, rows: Rows, classes: np.ndarray, y: np.ndarray, n_reroutes: int | None
@@ -320,13 +331,11 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     def _recover(self) -> None:
         self._recover_labels(self._class_of_label.size)
 
-    def _train_head(self, questions: Questions, labels: np.ndarray) -> None:
+    def _train_head(self, questions: Questions, labels: np.ndarray, n_passes: int) -> None:
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
         n_examples = int(self._n_of_label.sum())
         if n_examples > 2 * self._n_measured:
-            # An example tells of other examples only as far as it is not itself most of its class's mean. As classes
-            # get further examples the gaps become smaller, and half of those measured make room for new ones.
-            self.head_.gaps[:] *= 0.5
+            self.head_.gaps[:] *= 0.5  # which become smaller as classes get further examples: make room for new ones
             self._n_measured = n_examples
         duals = new_duals(self.aggressiveness, self._n_of_label[labels])
         shortlists = new_shortlists(n_rows)
@@ -339,7 +348,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             lesson = Lesson(questions, order, labels, shortlists, n_pass == 0)
             return int(learn_labels(state.trees, state.models, self.head_.scorers, lesson, effort, duals, at))
 
-        self._train_in_passes(n_rows, duals.settled, learn)
+        self._train_in_passes(n_rows, n_passes, duals.settled, learn)
 
     # Answering
 
@@ -470,19 +479,17 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         hits, examples = no_hits(rows.n_rows, k), self._stored()
         state, effort = self.forest_._allocated(), self._effort()
         questions, head, lists = all_of(routed(rows), rows), self.head_.scorers, examples.lists
-        trees, routers = state.trees, state.models
 
         def answer(first: int, stop: int) -> None:
             asked = questions._replace(first=first, stop=stop)
-            nearest_rows(trees, routers, head, lists, asked, effort, _LABELS_SCANNED, hits)
+            nearest_rows(state.trees, state.models, head, lists, asked, effort, _LABELS_SCANNED, hits)
 
         self._in_threads(rows, answer)
         return hits.ids, hits.scores
 
     def _votes(self, rows: Rows) -> np.ndarray:
         ids, scores = self._neighbors(rows, self.n_neighbors)
-        votes = np.zeros((rows.n_rows, self.classes_.size))
-        row, rank = np.nonzero(ids != NONE)
+        votes, (row, rank) = np.zeros((rows.n_rows, self.classes_.size)), np.nonzero(ids != NONE)
         classes = self._class_of_label[self._stored().label_of[ids[row, rank]]]
         weight = np.maximum(scores[row, rank], 1e-6) if self.weights == "score" else 1.0
         np.add.at(votes, (row, classes), weight)

@@ -258,6 +258,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         **_OF_LABEL_FORESTS,
         "examples_": _Optional(_Structure(Examples, trim_examples)),
         "_n_measured": _Number(),
+        "_n_relearned": _Number(),
         "_label_of_class": _Array(np.int64),
         "_class_of_label": _Array(np.int64),
     },
@@ -283,7 +284,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
-_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_"}
+_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_", "_n_relearned"}
 
 LEARNED = {kind: frozenset(stores) for kind, stores in _KINDS.items()}
 """The attributes of each kind of estimator that it has from learning; others are parameters, or the user's own."""

@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .._concurrency.workers import share_rows
 from .._forest.allocation import most_cells_in_use, with_tables
-from .._forest.rows import Rows, as_matrix, keep_heaviest, rescaled
+from .._forest.rows import Rows, keep_heaviest, rescaled
 from .._forest.state import DONE, NONE, TABLES_END
 from .._heads.candidates import Answers, Effort, all_of, score_labels
 from .._heads.index_search import rank_listed
@@ -36,6 +35,7 @@ from ._base import SavableEstimator
 from ._input import checked_matrix
 from ._options import FIT_ONLY, OF_ALL, PASSES
 from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, landmarks_laid_out, scorers_laid_out
+from ._relearning import means_of
 
 # Labels that are looked at for a row.
 _FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
@@ -161,11 +161,7 @@ class LabelForest(SavableEstimator, BaseEstimator):
         replaces the forest's own. Returns a head for all labels, and the new ones. They are there when the estimator
         has this head and its tables name them.
         """
-        ones = np.ones(of_rows.size, np.float32)
-        members = scipy.sparse.csr_array((ones, (of_labels, of_rows)), (n_new, rows.n_rows))
-        sums = members @ as_matrix(rows)
-        lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
-        means = check_rows(sums, sparse=rows.sparse)
+        means, lengths = means_of(rows, of_labels, of_rows, n_new)
         head = with_labels(without_digest(self.head_), means, lengths)
         return head, self.forest_._insert_rows(rescaled(routed(means)), n_reroutes=n_reroutes)
 
@@ -181,10 +177,10 @@ class LabelForest(SavableEstimator, BaseEstimator):
             self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh)
 
     def _train_in_passes(
-        self, n_rows: int, settled: np.ndarray, learn: Callable[[int, np.ndarray, np.ndarray], int]
+        self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray, np.ndarray], int]
     ) -> None:
         """Have ``learn`` train the head on rows in random order; it is told the number of the pass."""
-        for n_pass in range(self.n_head_passes):
+        for n_pass in range(n_passes):
             # Rows that changed nothing the last time are looked at only every other time.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
             self._orders.shuffle(order)

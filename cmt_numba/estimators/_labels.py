@@ -43,6 +43,15 @@ def check_unmixed(name: str, labels: Any) -> None:
         )
 
 
+def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
+    """Return classes as they were given, and as an array those that may come, if they were named."""
+    check_unmixed("y", y)
+    if classes is None:
+        return y, None
+    check_unmixed("classes", unmasked("classes", classes))
+    return y, np.ravel(np.asarray(classes))
+
+
 def are_kept(given: Any, array: np.ndarray) -> bool:
     """Return whether an array holds just what has been given in a sequence."""
     if array.dtype.kind not in "biufUS":

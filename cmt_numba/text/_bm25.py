@@ -12,8 +12,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils.validation import check_is_fitted
 
-from .._validation import Constraint, Integer, OneOf, Optional, Real
+from .._validation import Constraint, Integer, OneOf, Optional, Real, check_rewards, unmasked
 from ._counting import HashedColumns, NewColumns, check_texts, count_terms
+from ._term_weights import comparisons_of, learn_weights
 
 _MOST_COLUMNS = 2**28
 
@@ -87,6 +88,8 @@ class BM25Vectorizer(TransformerMixin, BaseEstimator):
     length_ : float
         Length of stored vectors with ``norm="append"``: that of the longest one of the first documents. Longer ones of
         later documents are scaled down to it.
+    term_weights_ : ndarray of float64, shape (n_columns,)
+        What :meth:`learn_weights` has learned: factors of the weights of terms in queries. None before.
 
     Notes
     -----
@@ -113,6 +116,8 @@ class BM25Vectorizer(TransformerMixin, BaseEstimator):
         "n_features": Optional(Integer(1, _MOST_COLUMNS)),
     }
     """Of its own parameters; those of the analysis of texts are checked by scikit-learn."""
+
+    term_weights_: np.ndarray | None = None
 
     def __init__(
         self,
@@ -273,7 +278,65 @@ class BM25Vectorizer(TransformerMixin, BaseEstimator):
         """
         counts = self._count_known("texts", texts)
         weights = counts.data * (self.k3 + 1.0) / (counts.data + self.k3) * self._idf(counts.indices, self.query_idf)
+        if self.term_weights_ is not None:
+            weights = weights * self.term_weights_[counts.indices]
         return self._as_keys(counts, weights, None)
+
+    def learn_weights(self, queries: Iterable[Any], keys: Any, ids: Any, rewards: Any) -> Self:
+        """Learn weights of terms from what documents were worth to queries.
+
+        The weights change the keys of later queries, not those of documents, so whatever stores these need not change.
+        They are the most likely ones under a prior around the weights so far: 1 for each term at first, so that few
+        rewards change little. A query whose rewards are all equal teaches nothing.
+
+        Parameters
+        ----------
+        queries : iterable of str, length n
+            The queries.
+        keys : sparse matrix or array, shape (n_documents, width)
+            Keys of documents, as :meth:`fit_transform` or :meth:`transform_documents` return them.
+        ids : array-like of int, shape (n, k)
+            Positions in ``keys`` of the documents that each query was given; -1 for none.
+        rewards : array-like, shape (n, k)
+            Rewards in [0, 1] of these documents.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first document.
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+
+        Examples
+        --------
+        >>> from cmt_numba.text import BM25Vectorizer
+        >>> vectorizer = BM25Vectorizer(norm=None)
+        >>> keys = vectorizer.fit_transform(["open the door", "close the window", "open a window"])
+        >>> _ = vectorizer.learn_weights(["door, window"] * 3, keys, [[0, 1, 2]] * 3, [[1, 0, 0]] * 3)
+        >>> weights = dict(zip(vectorizer.get_feature_names_out(), vectorizer.term_weights_, strict=True))
+        >>> bool(weights["door"] > 1.0 > weights["window"])
+        True
+        """
+        asked = self.transform(queries)
+        keys = scipy.sparse.csr_array(keys)
+        if keys.shape[1] != asked.shape[1]:
+            raise ValueError(
+                f"keys must have {asked.shape[1]} columns like those of this vectorizer, not {keys.shape[1]}"
+            )
+        ids = np.asarray(unmasked("ids", ids))
+        if ids.dtype.kind not in "iu" or ids.ndim != 2 or ids.shape[0] != asked.shape[0]:
+            raise ValueError(f"ids must be integers of shape ({asked.shape[0]}, k), not {ids.dtype} of {ids.shape}")
+        if ids.size > 0 and not -1 <= ids.min() <= ids.max() < keys.shape[0]:
+            raise ValueError(f"ids must lie between -1 and {keys.shape[0] - 1}, not {ids.min()} and {ids.max()}")
+        columns = np.arange(self.document_frequency_.size)
+        asked, keys = asked[:, : columns.size], keys[:, : columns.size]
+        factors = learn_weights(comparisons_of(asked, keys, ids, check_rewards(rewards, ids)), self._idf(columns, 1.0))
+        self.term_weights_ = factors if self.term_weights_ is None else self.term_weights_ * factors
+        return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return what each column stands for: terms or, if these are hashed, numbers, and "norm" for the last one.
@@ -344,6 +407,7 @@ class BM25Vectorizer(TransformerMixin, BaseEstimator):
             "n_documents_": counts.shape[0],
             "n_terms_": int(counts.data.sum(dtype=float)),
             "length_": None,
+            "term_weights_": None,
         }
         if self.norm == "append":
             anew = copy(self)

@@ -1,0 +1,124 @@
+"""A classifier that learns online from stored examples: how near it comes to one fit, and what it must not lose."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit
+
+from cmt_numba import CMTClassifier
+from cmt_numba.estimators import _relearning
+from cmt_numba.estimators._relearning import all_examples, is_due, means_of, replayed
+
+FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+FEW = {"n_trees": 2, "random_state": 0}
+
+
+def clouds(rng: np.random.Generator, n: int, n_classes: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of classes that overlap, whose features matter unequally."""
+    y = rng.integers(n_classes, size=n)
+    centres = np.random.default_rng(3).normal(size=(n_classes, 12))
+    return np.hstack([centres[y] + 0.8 * rng.normal(size=(n, 12)), 2.0 * rng.normal(size=(n, 4))]), y
+
+
+def learned_in_batches(X: Any, y: np.ndarray, size: int, **options: Any) -> CMTClassifier:
+    classifier = CMTClassifier(**FEW, **options)
+    for first in range(0, y.size, size):
+        classifier.partial_fit(X[first : first + size], y[first : first + size])
+    return classifier
+
+
+def test_when_it_is_due():
+    assert not is_due(1000, 0)  # nothing has been learned yet
+    assert not is_due(124, 100)
+    assert is_due(125, 100)
+    assert not is_due(25, 10)
+    assert is_due(26, 10)
+
+
+@FORMS
+def test_examples_are_given_back(form: Any, rng: np.random.Generator):
+    X, y = clouds(rng, 60, 5)
+    classifier = learned_in_batches(form(X), y, 20, n_head_passes=0)
+    rows, labels = all_examples(classifier.examples_)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    found = np.zeros_like(unit)
+    for i in range(60):
+        cells = slice(rows.offsets[i], rows.offsets[i + 1])
+        found[i, rows.indices[cells] if rows.sparse else slice(None)] = rows.values[cells]
+    np.testing.assert_allclose(found, unit, atol=1e-6)
+    np.testing.assert_array_equal(classifier.classes_[classifier._class_of_label[labels]], y)
+
+    means, lengths = means_of(rows, labels, np.arange(60), 5)
+    sums = np.array([unit[labels == label].sum(axis=0) for label in range(5)])
+    np.testing.assert_allclose(lengths, np.linalg.norm(sums, axis=1), rtol=1e-5)
+    assert means.n_rows == 5
+
+    some, some_labels = replayed(classifier.examples_, 10, np.random.default_rng(0))
+    assert some_labels[-10:].tolist() == labels[-10:].tolist()
+    newest = rows.between(50, 60)
+    first = some.offsets[-11]
+    np.testing.assert_array_equal(some.values[first:], newest.values)
+    np.testing.assert_array_equal(some.offsets[-11:] - first, newest.offsets)
+    assert 10 < some.n_rows <= 50
+    all_of_it, _ = replayed(classifier.examples_, 60, np.random.default_rng(0))
+    assert all_of_it.n_rows == 60
+
+
+@needs_jit
+@FORMS
+def test_online_is_as_good_as_one_fit(form: Any, rng: np.random.Generator):
+    X, y = clouds(rng, 900)
+    queries, answers = clouds(rng, 1500)
+    fitted = CMTClassifier(**FEW).fit(form(X), y).score(form(queries), answers)
+    online = learned_in_batches(form(X), y, 45)
+    assert online.score(form(queries), answers) > fitted - 0.035
+    online.check_invariants()
+
+
+@needs_jit
+def test_classes_do_not_fade_beside_new_ones(rng: np.random.Generator):
+    X, y = clouds(rng, 900)
+    queries, answers = clouds(rng, 1500)
+    old = answers < 20
+    classifier = CMTClassifier(**FEW).fit(X[y < 20], y[y < 20])
+    for label in range(20, 30):
+        classifier.partial_fit(X[y == label], y[y == label])
+    fitted = CMTClassifier(**FEW).fit(X, y).score(queries[old], answers[old])
+    assert classifier.score(queries[old], answers[old]) > fitted - 0.05
+
+
+def test_what_fails_leaves_the_head(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+    X, y = clouds(rng, 60, 5)
+    classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
+    before = classifier.predict(X)
+
+    def fail(*arguments: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as failing:
+        failing.setattr(classifier, "_train_head", fail)
+        with pytest.raises(MemoryError):
+            classifier.partial_fit(X[40:], y[40:])
+    classifier.check_invariants()
+    np.testing.assert_array_equal(classifier.predict(X), before)
+    assert classifier.partial_fit(X[40:], y[40:])._n_relearned == 80  # which are stored by now, some of them twice
+
+
+def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
+    X, y = clouds(rng, 80, 5)
+    classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
+    classifier.save(tmp_path / "model")
+    loaded = CMTClassifier.load(tmp_path / "model")
+    for each in (classifier, loaded):
+        each.partial_fit(X[40:45], y[40:45]).partial_fit(X[45:], y[45:])
+    np.testing.assert_array_equal(loaded.top_classes(X)[1], classifier.top_classes(X)[1])
+    assert loaded._n_relearned == 80
+
+
+def test_examples_that_are_not_stored_are_learned_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+    X, y = clouds(rng, 60, 5)
+    monkeypatch.setattr(_relearning, "all_examples", None)
+    classifier = learned_in_batches(X, y, 20, store_examples=False)
+    assert classifier.score(X, y) > 0.5
