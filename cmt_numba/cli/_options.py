@@ -31,6 +31,7 @@ class Kind(StrEnum):
     classifier = "classifier"
     multilabel = "multilabel"
     retriever = "retriever"
+    bandit = "bandit"
 
 
 class Task(StrEnum):
