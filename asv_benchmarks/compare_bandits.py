@@ -39,11 +39,20 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from tabulate import tabulate
 
-from cmt_numba.bandits import UCB1, CMTBandit, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, Random, SquareCB
+from cmt_numba.bandits import (
+    UCB1,
+    CMTBandit,
+    EpsilonGreedy,
+    HybridLinUCB,
+    LinearThompson,
+    LinUCB,
+    SquareCB,
+    WarmUCB1,
+)
 from cmt_numba.bandits.evaluation import Log, replay
 
 N_INTENTS, N_COMPONENTS = 40, 64
-POOL, N_FEATURES = 20, 6
+POOL, N_POOLS, N_FEATURES = 20, 10, 6
 
 
 # Intents
@@ -174,42 +183,52 @@ class Sparing:
 def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
     """Return a log of uniform choices from pools that change, and the features of all articles."""
     rng = np.random.default_rng(seed)
-    n_replaced, every = 2, max(1, n // 40)
-    articles = rng.dirichlet(np.full(N_FEATURES - 1, 0.4), POOL + n_replaced * 40)
+    n_replaced, every = 2, max(1, n // N_POOLS)
+    articles = rng.dirichlet(np.full(N_FEATURES - 1, 0.15), POOL + n_replaced * N_POOLS)
     features = np.column_stack([articles, np.ones(articles.shape[0])])
-    users = np.column_stack([rng.dirichlet(np.full(N_FEATURES - 1, 0.4), n), np.ones(n)])
-    taste = rng.normal(size=(N_FEATURES, N_FEATURES)) * 2.5
+    users = np.column_stack([rng.dirichlet(np.full(N_FEATURES - 1, 0.15), n), np.ones(n)])
+    taste = np.zeros((N_FEATURES, N_FEATURES))
+    taste[:-1, :-1] = rng.normal(size=(N_FEATURES - 1, N_FEATURES - 1)) * 2.0
     appeal = rng.normal(size=features.shape[0]) * 0.3
     pool, newest, allowed = np.arange(POOL), POOL, np.empty((n, POOL), np.int64)
     for i in range(n):
-        if i and i % every == 0:
+        if i and i % every == 0 and newest + n_replaced <= features.shape[0]:
             pool = np.concatenate([pool[n_replaced:], np.arange(newest, newest + n_replaced)])
             newest += n_replaced
         allowed[i] = pool
     actions = allowed[np.arange(n), rng.integers(0, POOL, n)]
-    logits = np.einsum("nd,de,ne->n", users, taste, features[actions]) + appeal[actions] - 3.0
+    logits = np.einsum("nd,de,ne->n", users, taste, features[actions]) + appeal[actions] - 3.5
     clicks = (rng.random(n) < 1 / (1 + np.exp(-logits))).astype(float)
     return Log(actions, clicks, users, allowed=allowed), features
 
 
-def compare_replay(n: int, seeds: int, shares: tuple[float, ...] = (1.0, 0.3, 0.2, 0.1, 0.05, 0.01)) -> None:
-    """Print relative click-through rates."""
-    policies: dict[str, Callable[[np.ndarray, int], Any]] = {
-        "EpsilonGreedy": lambda features, seed: EpsilonGreedy(epsilon=0.1, random_state=seed),
-        "UCB1": lambda features, seed: UCB1(scale=0.1, random_state=seed),
-        "LinUCB": lambda features, seed: LinUCB(alpha=0.1, random_state=seed),
-        "HybridLinUCB": lambda features, seed: HybridLinUCB(alpha=0.1, action_features=features, random_state=seed),
+def compare_replay(n: int, seeds: int, shares: list[float]) -> None:
+    """Print relative click-through rates, with their standard errors over logs."""
+    policies: dict[str, Callable[[Log, np.ndarray, int], Any]] = {
+        "EpsilonGreedy": lambda log, features, seed: EpsilonGreedy(epsilon=0.1, random_state=seed),
+        "UCB1": lambda log, features, seed: UCB1(scale=0.1, random_state=seed),
+        "WarmUCB1": lambda log, features, seed: WarmUCB1(scale=0.1, random_state=seed).warm_up(
+            log.take(slice(0, n // 10)), features
+        ),
+        "LinUCB": lambda log, features, seed: LinUCB(alpha=0.2, random_state=seed),
+        "HybridLinUCB": lambda log, features, seed: HybridLinUCB(
+            alpha=0.2, action_features=features, random_state=seed
+        ),
     }
     relative = np.zeros((seeds, len(policies), len(shares)))
     for seed in range(seeds):
         log, features = made_log(n, seed)
-        chance = replay(Random(random_state=seed), log, learn=False).value
+        chance = log.rewards.mean()
         for i, make in enumerate(policies.values()):
             for j, share in enumerate(shares):
-                relative[seed, i, j] = replay(Sparing(make(features, seed), share), log).value / chance
-    rows = [[name, *relative.mean(axis=0)[i]] for i, name in enumerate(policies)]
-    print(f"click-through rate relative to random choice, {n:,} events, mean of {seeds} logs")
-    print(tabulate(rows, headers=["share of rewards", *(f"{share:.0%}" for share in shares)], floatfmt=".2f"))
+                relative[seed, i, j] = replay(Sparing(make(log, features, seed), share), log).value / chance
+    errors = relative.std(axis=0, ddof=min(1, seeds - 1)) / np.sqrt(seeds)
+    rows = [
+        [name, *(f"{mean:.2f} ± {error:.2f}" for mean, error in zip(relative.mean(axis=0)[i], errors[i], strict=True))]
+        for i, name in enumerate(policies)
+    ]
+    print(f"click-through rate relative to random choice, {n:,} events, mean of {seeds} logs and its standard error")
+    print(tabulate(rows, headers=["share of rewards", *(f"{share:.0%}" for share in shares)], disable_numparse=True))
 
 
 # Scale
@@ -249,6 +268,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the data of intents and scale")
     parser.add_argument("--seeds", type=int, default=2, metavar="N")
     parser.add_argument("--events", type=int, default=60_000, metavar="N", help="of the replay")
+    parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 0.3, 0.2, 0.1, 0.05, 0.01], metavar="S")
     arguments = parser.parse_args()
     if arguments.part in ("intents", "scale") and arguments.data is None:
         parser.error(f"{arguments.part} needs --data")
@@ -259,7 +279,7 @@ def main() -> None:
     elif arguments.part == "mabwiser":
         compare_mabwiser()
     else:
-        compare_replay(arguments.events, arguments.seeds)
+        compare_replay(arguments.events, arguments.seeds, arguments.shares)
 
 
 if __name__ == "__main__":

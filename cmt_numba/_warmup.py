@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-KINDS = ("tree", "classifier", "multilabel", "retriever")
+KINDS = ("tree", "classifier", "multilabel", "retriever", "bandit")
 """What there are kernels for."""
 
 _FORMS = ("dense", "sparse")
@@ -30,7 +30,8 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
     ----------
     kinds : iterable of str, default all
         What to compile for: "tree" (:class:`ContextualMemoryTree`), "classifier" (:class:`CMTClassifier`),
-        "multilabel" (:class:`CMTMultilabelClassifier`), "retriever" (:class:`CMTRetriever`).
+        "multilabel" (:class:`CMTMultilabelClassifier`), "retriever" (:class:`CMTRetriever`), "bandit"
+        (:mod:`cmt_numba.bandits`).
     n_jobs : int, optional
         Processes at a time; by default as many as there are processors.
     progress : bool, optional
@@ -178,12 +179,28 @@ def _retriever(X: Any) -> None:
         learned.remove(np.arange(2))
 
 
+def _bandit(X: Any) -> None:
+    import numpy as np
+
+    from .bandits import CMTBandit, LinUCB
+
+    bandit = CMTBandit(n_candidates=8, n_trees=2, n_bits=8, random_state=0).add_actions(np.arange(_FEW), X)
+    for _ in range(2):
+        decisions = bandit.act(X)
+        bandit.reward(decisions.ids, np.ones(_FEW))
+    bandit.remove_actions([0])
+    policy = LinUCB(3, random_state=0)
+    policy.learn(X, policy.act(X).actions, np.ones(_FEW))
+    policy.act(X)
+
+
 _CALLS: dict[str, Callable[[Any], None]] = {
     "insert": _insert,
     "tree": _tree,
     "classifier": _classifier,
     "multilabel": _multilabel,
     "retriever": _retriever,
+    "bandit": _bandit,
 }
 
 if __name__ == "__main__":

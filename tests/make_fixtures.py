@@ -4,6 +4,7 @@ To be run once for each version of a format, before its first release; files of 
 
     python tests/make_fixtures.py files
     python tests/make_fixtures.py journals
+    python tests/make_fixtures.py policies
 """
 
 import argparse
@@ -18,6 +19,20 @@ import scipy.sparse
 from saved import dense_rows, objects, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
+from cmt_numba.bandits import (
+    UCB1,
+    CMTBandit,
+    EpsilonGreedy,
+    HybridLinUCB,
+    LinearThompson,
+    LinUCB,
+    Omniscient,
+    Policy,
+    Random,
+    SquareCB,
+    WarmUCB1,
+)
+from cmt_numba.bandits.evaluation import Log
 from cmt_numba.journal import DurableTree
 from cmt_numba.journal._database import VERSION as JOURNAL_VERSION
 from cmt_numba.persistence import FORMAT_VERSION
@@ -108,7 +123,46 @@ def write_journals() -> None:
     (folder / "answers.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
+def policies() -> dict[str, Policy]:
+    """Return policies that have learned, and decisions that wait for a reward."""
+    X, rewards = dense_rows(40, 3), (np.arange(40) % 3 == 0).astype(float)
+    actions, features = np.arange(40) % 5, dense_rows(5, 2, 1)
+    made: dict[str, Policy] = {
+        kind.__name__: kind(5, random_state=0)
+        for kind in (EpsilonGreedy, LinUCB, LinearThompson, Omniscient, Random, SquareCB, UCB1)
+    }
+    made["HybridLinUCB"] = HybridLinUCB(action_features=features, random_state=0)
+    made["WarmUCB1"] = WarmUCB1(random_state=0).warm_up(Log(actions, rewards, X), features)
+    for policy in made.values():
+        policy.learn(X, actions, rewards)
+    for name, keys in (("CMTBandit", dense_rows(40, 6)), ("CMTBandit_sparse", sparse_rows(40, 30))):
+        bandit = CMTBandit(n_candidates=6, n_tried=2, n_bits=5, n_trees=2, epsilon=0.1, random_state=0)
+        bandit.add_actions(np.arange(20), keys[:20])
+        bandit.reward(bandit.act(keys).ids[::2], rewards[::2])
+        made[name] = bandit
+    return made
+
+
+def probabilities_of(policy: Policy) -> Any:
+    """Return with what probability a policy chooses in a few contexts, as JSON."""
+    width = policy.n_features or 3
+    contexts = sparse_rows(3, width, 8) if width == 30 else dense_rows(3, width, 8)
+    return policy.probabilities(contexts).round(9).tolist()
+
+
+def write_policies() -> None:
+    """Write policies of the version in hand."""
+    folder = FIXTURES / f"policies_{FORMAT_VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = policies()
+    for name, policy in made.items():
+        policy.save(folder / f"{name}.cmt")
+    found = {name: probabilities_of(policy) for name, policy in made.items()}
+    (folder / "answers.json").write_text(json.dumps(found, indent=None) + "\n")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write files that later versions must load.")
-    parser.add_argument("what", choices=["files", "journals"])
-    write_files() if parser.parse_args().what == "files" else write_journals()
+    parser.add_argument("what", choices=["files", "journals", "policies"])
+    writers = {"files": write_files, "journals": write_journals, "policies": write_policies}
+    writers[parser.parse_args().what]()

@@ -20,9 +20,12 @@ from cmt_numba.bandits import (
     HybridLinUCB,
     LinearThompson,
     LinUCB,
+    Omniscient,
     Policy,
     Random,
     SquareCB,
+    WarmEpsilonGreedy,
+    WarmUCB1,
 )
 from cmt_numba.bandits import _models as models
 from cmt_numba.bandits._choosing import (
@@ -37,9 +40,12 @@ from cmt_numba.bandits._choosing import (
 )
 from cmt_numba.bandits._hashed_weights import Table, learn_rewards, new_table
 from cmt_numba.bandits._rules import draw
+from cmt_numba.bandits.evaluation import Log
 from cmt_numba.persistence import FileFormatError
 
 FEATURES = np.random.default_rng(7).normal(size=(5, 2))
+
+EARLIER = Log(np.arange(40) % 5, np.arange(40) % 3 == 0, np.random.default_rng(8).normal(size=(40, 3)))
 
 CASES: dict[str, Any] = {
     "random": lambda: Random(5, random_state=0),
@@ -51,6 +57,9 @@ CASES: dict[str, Any] = {
     "hybrid without features": lambda: HybridLinUCB(5, random_state=0),
     "thompson": lambda: LinearThompson(5, random_state=0),
     "squarecb": lambda: SquareCB(5, random_state=0),
+    "omniscient": lambda: Omniscient(5, random_state=0),
+    "warm epsilon": lambda: WarmEpsilonGreedy(5, random_state=0).warm_up(EARLIER, FEATURES),
+    "warm ucb1": lambda: WarmUCB1(5, random_state=0).warm_up(EARLIER, FEATURES),
 }
 
 

@@ -60,6 +60,21 @@ def test_a_saved_policy_is_evaluated_on_the_whole_log(path: Path, tmp_path: Path
         load_policy(path)
 
 
+def test_a_report_shows_estimates_and_weights(path: Path, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "result.html"
+    given = ("bandit", "evaluate", path, "--policy", "linucb", "--propensity", "p", *COLUMNS)
+    found = json.loads(succeed(*given, "--report", page, "--interval", "bernstein", "--json", "-"))
+    shown = page.read_text(encoding="utf-8")
+    assert shown.count("<svg ") == 2
+    assert "<script" not in shown
+    for row in found["estimates"]:
+        assert f"<td>{row['value']:.4f}</td><td>{row['low']:.4f}</td><td>{row['high']:.4f}</td>" in shown
+    assert "cmt-numba bandit evaluate" in shown
+    assert "linucb: log.csv" in shown
+    fail(*given, "--report", tmp_path / "none" / "result.html")
+
+
 def test_contexts_may_be_a_column_of_lists(frame: Any, tmp_path: Path):
     pairs = frame[["a", "b"]].to_numpy().tolist()
     listed = pandas.DataFrame({"action": frame["item"], "reward": frame["click"], "context": pairs})

@@ -1,6 +1,7 @@
 """The bandit over any number of actions: exact propensities, delayed rewards, learning, files, and checks."""
 
 import copy
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import scipy.sparse
 from conftest import text_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make_fixtures import FIXTURES, probabilities_of
 
 from cmt_numba._validation import check_rows
-from cmt_numba.bandits import CMTBandit, LinUCB
+from cmt_numba.bandits import CMTBandit, LinUCB, load_policy
 from cmt_numba.bandits._checks import check_choices, check_unit_rows
 from cmt_numba.persistence import FileFormatError
 
@@ -337,3 +339,15 @@ def test_bad_input_is_refused_before_anything_has_changed(experienced: CMTBandit
         CMTBandit(n_bits=4).act(np.ones((1, 2)))
     with pytest.raises(ValueError, match="exploration"):
         CMTBandit(exploration="guess")
+
+
+def test_policies_of_earlier_versions_load():
+    folders = sorted(FIXTURES.glob("policies_*"))
+    assert folders
+    for folder in folders:
+        for name, wanted in json.loads((folder / "answers.json").read_text()).items():
+            policy = load_policy(folder / f"{name}.cmt")
+            np.testing.assert_allclose(probabilities_of(policy), wanted, atol=1e-6)
+            if isinstance(policy, CMTBandit):
+                assert policy.n_pending == 20
+                policy.reward(np.arange(1, 40, 2), np.ones(20))

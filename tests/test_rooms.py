@@ -18,8 +18,8 @@ FLOORS = (
     ("_engine",),
     ("tree",),
     ("estimators", "journal", "sizing", "text"),
-    ("formats", "evaluation", "bandits", "_warmup"),
-    ("report",),
+    ("formats", "evaluation", "bandits"),
+    ("report", "_warmup"),
     ("cli",),
     ("__init__", "__main__"),
 )

@@ -6,11 +6,16 @@ from ..persistence._trees import read_object, refusing
 from . import evaluation
 from ._base import Chosen, Policy
 from ._cmt_bandit import CMTBandit, Decisions
-from ._policies import UCB1, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, Random, SquareCB
+from ._logged import ArgmaxRegressor
+from ._policies import UCB1, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, Omniscient, Random, SquareCB
+from ._warm import WarmEpsilonGreedy, WarmUCB1
 
-_POLICIES = (CMTBandit, EpsilonGreedy, HybridLinUCB, LinUCB, LinearThompson, Random, SquareCB, UCB1)
+_POLICIES = (
+    *(CMTBandit, EpsilonGreedy, HybridLinUCB, LinUCB, LinearThompson, Omniscient, Random, SquareCB, UCB1),
+    *(WarmEpsilonGreedy, WarmUCB1),
+)
 
-for _public in (Chosen, Decisions, Policy, *_POLICIES):
+for _public in (ArgmaxRegressor, Chosen, Decisions, Policy, *_POLICIES):
     _public.__module__ = __name__  # where pickles find them, wherever they are defined
 
 
@@ -41,6 +46,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
 
 __all__ = [
     "UCB1",
+    "ArgmaxRegressor",
     "CMTBandit",
     "Chosen",
     "Decisions",
@@ -48,9 +54,12 @@ __all__ = [
     "HybridLinUCB",
     "LinUCB",
     "LinearThompson",
+    "Omniscient",
     "Policy",
     "Random",
     "SquareCB",
+    "WarmEpsilonGreedy",
+    "WarmUCB1",
     "evaluation",
     "load_policy",
 ]

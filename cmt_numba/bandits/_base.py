@@ -314,11 +314,11 @@ class Policy(Lockable):
             return rows, all_of(self._ordered, rows.shape[0])
         return rows, check_choices(actions, rows.shape[0])
 
-    def _checked(self, contexts: Any) -> np.ndarray:
-        """Return contexts, of which policies that use none take only the number."""
+    def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
+        """Return contexts, of which policies that use none take only the number, by default ``n_rows``."""
         if self._is_contextual:
             return check_contexts(contexts, self.n_features)
-        return np.empty((1 if contexts is None else count_rows(contexts), 0))
+        return np.empty((n_rows if contexts is None else count_rows(contexts), 0))
 
     def _of_choices(self, rows: np.ndarray, actions: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """Return the probability of each pair."""
@@ -353,7 +353,7 @@ class Policy(Lockable):
         Parameters
         ----------
         contexts : array-like or sparse matrix, shape (n, n_features)
-            Contexts. A policy that uses none takes None for a single row.
+            Contexts. A policy that uses none takes None.
         actions : array-like of int, shape (n,)
             The action chosen in each. Those that are not known become known.
         rewards : array-like, shape (n,)
@@ -371,7 +371,7 @@ class Policy(Lockable):
         TypeError, ValueError
             If an argument cannot be used; nothing has changed then.
         """
-        rows = self._checked(contexts)
+        rows = self._checked(contexts, np.size(actions))
         actions = check_actions(np.atleast_1d(actions), rows.shape[0])
         rewards = check_rewards(np.atleast_1d(rewards), rows.shape[0])
         if propensities is not None:

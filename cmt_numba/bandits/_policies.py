@@ -74,6 +74,30 @@ class UCB1(Policy):
         return greedy(np.where(untried, np.inf, bounds), offsets)
 
 
+class Omniscient(Policy):
+    """Choose the action of the best mean reward in hindsight: the best that one action in all contexts can earn.
+
+    Teach it a whole log, ``Omniscient().learn(None, log.actions, log.rewards)``, and evaluate it on the same log by
+    ``replay(policy, log, learn=False)``, as Li et al. (2010) do to see what contexts are worth. Actions of equal means
+    share their probability.
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default none are.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed, for actions of equal means.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = OF_ALL
+
+    def __init__(self, n_actions: int | None = None, *, random_state: Any = None) -> None:
+        self._start(n_actions=n_actions, random_state=random_state)
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        return greedy(estimates.means, offsets)
+
+
 class _LinearPolicy(Policy):
     """A policy with a linear model of the rewards of each action."""
 

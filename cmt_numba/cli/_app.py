@@ -201,9 +201,7 @@ def evaluate(
     seed: given.Seed = 0,
     batch_size: given.BatchRows = 1000,
     json_file: given.JsonFile = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots (HTML).")
-    ] = None,
+    report: given.ReportFile = None,
     progress: given.Progress = None,
 ) -> None:
     """Evaluate a classifier: error, time, and the shape of the trees.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,6 +48,7 @@ def commands() -> None:
 
 @app.command()
 def evaluate(
+    ctx: typer.Context,
     log: Annotated[Path, typer.Argument(metavar="LOG", help="Log: .parquet, .csv or .jsonl; text may be gzipped.")],
     policy: Annotated[
         str,
@@ -90,12 +92,13 @@ def evaluate(
     largest: Annotated[float, typer.Option("--largest", help="Largest possible reward.")] = 1.0,
     seed: given.Seed = 0,
     json_file: given.JsonFile = None,
+    report: given.ReportFile = None,
 ) -> None:
     """Estimate from a log what a policy would have earned.
 
     ```sh
     cmt-numba bandit evaluate log.parquet --policy linucb --propensity p --context age --context hour
-    cmt-numba bandit evaluate log.csv --policy my.cmt --propensity p --context age --tau 0.01 --json -
+    cmt-numba bandit evaluate log.csv --policy my.cmt --propensity p --context age --tau 0.01 --report result.html
     ```
     """
     from rich.console import Console
@@ -103,10 +106,12 @@ def evaluate(
     from ..bandits.evaluation import estimate_propensities, estimate_rewards, read_log
     from ..bandits.evaluation import evaluate as estimate
     from ..evaluation._json import to_json
-    from ._app import _check_output, _output
+    from ..report._bandit import intervals_of, write_bandit_report
+    from ._app import _WORDS, _check_output, _output
     from ._show import show_pairs, show_table
 
-    _check_output(json_file)
+    for path in (report, json_file):
+        _check_output(path)
     columns: dict[str, Any] = {"action": action, "reward": reward, "propensity": propensity, "allowed": allowed}
     if context:
         columns["context"] = context[0] if len(context) == 1 and _holds_lists(log, context[0]) else context
@@ -126,18 +131,23 @@ def evaluate(
         threshold=threshold,
         reward_range=(least, largest),
     )
-    rows = []
-    for name, found in result.estimates.items():
-        exact = interval in (Interval.bernstein, Interval.chernoff)
-        method = "bootstrap" if exact and found.bounds is None else interval.value
-        low, high = found.interval(method, confidence=confidence, random_state=seed)
-        rows.append({"estimator": name, "value": found.value, "low": low, "high": high, "interval": method})
+    rows = intervals_of(result, interval.value, confidence, seed)
     summary = {
         "rows": result.n_rows,
         "mean reward of the log": result.logged,
         "effective sample size": result.effective_sample_size,
         "mean weight": result.mean_weight,
     }
+    if report is not None:
+        write_bandit_report(
+            report,
+            result,
+            interval=interval.value,
+            confidence=confidence,
+            title=f"{policy}: {log.name}",
+            command=shlex.join(["cmt-numba", *ctx.meta[_WORDS]]),
+            random_state=seed,
+        )
     if json_file is not None:
         contents = {"log": str(log), "policy": policy, "version": __version__, **summary, "estimates": rows}
         with _output(json_file) as file:

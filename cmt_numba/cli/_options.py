@@ -31,6 +31,7 @@ class Kind(StrEnum):
     classifier = "classifier"
     multilabel = "multilabel"
     retriever = "retriever"
+    bandit = "bandit"
 
 
 class Task(StrEnum):
@@ -141,6 +142,8 @@ Progress = Annotated[
     typer.Option("--progress/--no-progress", help="Show a progress bar; by default only on a terminal."),
 ]
 BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Largest number of rows per batch.")]
+ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots (HTML).")]
+
 JsonFile = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write the result as JSON to a file, or to standard output with -."),

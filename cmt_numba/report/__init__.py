@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from .._version import __version__
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from ..evaluation._display import METRICS, format_value, metric_pairs, profile_pairs, result_pairs
 from . import _figures
+from ._bandit import write_bandit_report
 from ._figures import Drawing
+from ._page import Table, require_libraries, write_page
 
-_LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
+__all__ = ["write_bandit_report", "write_report"]
 
 _MOST_OF_MEASURES = 20.0
 _COLUMNS = {"n_probes": "leaves", "us_per_query": "microseconds per query", "n_examples": "examples"}
-
-
-class _Table(NamedTuple):
-    caption: str
-    rows: Sequence[Sequence[str]]
-    header: Sequence[str] = ()
 
 
 def write_report(
@@ -57,28 +49,18 @@ def write_report(
     OSError
         If the file cannot be written.
     """
-    try:
-        import matplotlib  # noqa: F401
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise ImportError(f"a report needs {error.name}: pip install 'cmt-numba[cli]'") from error
     if profile is None and isinstance(result, BatchResult):
         profile = result.profile
-    environment = Environment(
-        loader=PackageLoader("cmt_numba.report"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    figures = [drawing._replace(svg=Markup(drawing.svg)) for drawing in _drawings(result, profile)]
-    page = environment.get_template("report.html").render(
+    require_libraries()
+    write_page(
+        path,
         title=title,
         kind=_kind(result),
         headline=_headline(result),
-        figures=figures,
+        figures=_drawings(result, profile),
         tables=_tables(result, profile),
         command=command,
-        versions=_versions(),
     )
-    Path(path).write_text(page, encoding="utf-8")
 
 
 def _kind(result: ProgressiveResult | BatchResult) -> str:
@@ -111,10 +93,10 @@ def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | No
     return drawings
 
 
-def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[_Table]:
-    tables = [_Table("Quality", metric_pairs(result)), _Table("Work", _formatted(result_pairs(result)))]
+def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[Table]:
+    tables = [Table("Quality", metric_pairs(result)), Table("Work", _formatted(result_pairs(result)))]
     if profile is not None:
-        tables.append(_Table("Trees", _formatted(profile_pairs(profile))))
+        tables.append(Table("Trees", _formatted(profile_pairs(profile))))
     if isinstance(result, BatchResult):
         if result.by_probes:
             tables.append(_columns("By number of leaves searched", result.by_probes))
@@ -127,10 +109,10 @@ def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None
     return tables
 
 
-def _columns(caption: str, columns: dict[str, list[Any]]) -> _Table:
+def _columns(caption: str, columns: dict[str, list[Any]]) -> Table:
     rows = zip(*columns.values(), strict=True)
     header = [_COLUMNS.get(name, name.replace("_recent", ", recent").replace("_", " ")) for name in columns]
-    return _Table(caption, [[_cell(value) for value in row] for row in rows], header)
+    return Table(caption, [[_cell(value) for value in row] for row in rows], header)
 
 
 def _cell(value: float) -> str:
@@ -140,16 +122,3 @@ def _cell(value: float) -> str:
 
 def _formatted(pairs: Sequence[tuple[str, Any]]) -> list[tuple[str, str]]:
     return [(name, format_value(value)) for name, value in pairs]
-
-
-def _versions() -> str:
-    libraries = [f"{library} {_version_of(library)}" for library in _LIBRARIES]
-    parts = [f"cmt_numba {__version__}", *libraries, f"Python {platform.python_version()}", platform.platform()]
-    return ", ".join(parts)
-
-
-def _version_of(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return "(unknown version)"

@@ -14,13 +14,13 @@ from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from ..evaluation._display import METRICS
 
 # Matplotlib cannot refer to the colours of a page: it draws in these unique colours, which are then replaced.
-_INK, _GRID, _FIRST, _SECOND, _THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"
+_INK, _GRID, FIRST, SECOND, THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"
 _ON_THE_PAGE = {
     _INK: "currentColor",
     _GRID: "var(--line)",
-    _FIRST: "var(--first)",
-    _SECOND: "var(--second)",
-    _THIRD: "var(--third)",
+    FIRST: "var(--first)",
+    SECOND: "var(--second)",
+    THIRD: "var(--third)",
 }
 _SIZE = (4.1, 2.9)  # inches
 _WIDE = (10.0, 3.9)
@@ -60,11 +60,11 @@ def learning_curve(result: ProgressiveResult) -> Drawing:
     measure = METRICS.get(name, name)
 
     def draw(axes: Any) -> None:
-        axes.plot(n, so_far, color=_FIRST, linewidth=2, label="all examples so far")
-        axes.plot(n, recent, color=_SECOND, linewidth=1.5, linestyle="--", label="since the last point")
+        axes.plot(n, so_far, color=FIRST, linewidth=2, label="all examples so far")
+        axes.plot(n, recent, color=SECOND, linewidth=1.5, linestyle="--", label="since the last point")
         if result.task == "multiclass":
             majority = 1.0 - np.array(result.curve["majority_accuracy"])
-            axes.plot(n, majority, color=_THIRD, linewidth=1.2, linestyle=":", label="most frequent class so far")
+            axes.plot(n, majority, color=THIRD, linewidth=1.2, linestyle=":", label="most frequent class so far")
         axes.set(xscale="log", xlabel="examples", ylabel=measure)
         axes.xaxis.set_major_formatter(_whole)
         axes.set_ylim(bottom=0.0)
@@ -74,7 +74,7 @@ def learning_curve(result: ProgressiveResult) -> Drawing:
         f"{_sentence(measure)} by number of examples, each predicted before it is learned: {so_far[-1]:.4f} over all "
         f"{n[-1]:,} examples, {recent[-1]:.4f} over the last {n[-1] - (n[-2] if len(n) > 1 else 0):,}."
     )
-    return _drawing("curve", f"{_sentence(measure)} by number of examples", caption, draw, wide=True)
+    return drawing("curve", f"{_sentence(measure)} by number of examples", caption, draw, wide=True)
 
 
 def error_by_shots(result: ProgressiveResult) -> Drawing:
@@ -89,7 +89,7 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
     mean = np.bincount(place, error * n)[filled] / weight[filled]
 
     def draw(axes: Any) -> None:
-        axes.plot(centre, mean, color=_FIRST, linewidth=2, marker="o", markersize=3.5)
+        axes.plot(centre, mean, color=FIRST, linewidth=2, marker="o", markersize=3.5)
         axes.set_xscale("symlog", linthresh=1.0)
         axes.set(xlabel="earlier examples of the class", ylabel="error")
         axes.xaxis.set_major_formatter(_whole)
@@ -99,7 +99,7 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
     known = error[shots == 1]
     second = f", {known[0]:.3f} for the second" if known.size > 0 else ""
     caption = f"Error by number of earlier examples of the class: {error[0]:.3f} for the first example{second}."
-    return _drawing("shots", "Error by number of earlier examples of the class", caption, draw)
+    return drawing("shots", "Error by number of earlier examples of the class", caption, draw)
 
 
 def error_by_time(result: BatchResult) -> Drawing:
@@ -109,7 +109,7 @@ def error_by_time(result: BatchResult) -> Drawing:
     measure = METRICS.get(name, name)
 
     def draw(axes: Any) -> None:
-        axes.plot(us, values, color=_FIRST, linewidth=1.5, marker="o", markersize=5)
+        axes.plot(us, values, color=FIRST, linewidth=1.5, marker="o", markersize=5)
         _logarithmic_if_wide(axes, us)
         axes.set(xlabel="microseconds per query", ylabel=measure)
         axes.set_ylim(0.0, 1.15 * values.max() or 1.0)
@@ -123,7 +123,7 @@ def error_by_time(result: BatchResult) -> Drawing:
         f"{_sentence(measure)} against time by number of leaves (numbers at the points): from {values[0]:.4f} "
         f"in {us[0]:.3g} microseconds with {probes[0]:.0f} to {values[-1]:.4f} in {us[-1]:.3g} with {probes[-1]:.0f}."
     )
-    return _drawing("time", f"{_sentence(measure)} by time of a query", caption, draw, wide=True)
+    return drawing("time", f"{_sentence(measure)} by time of a query", caption, draw, wide=True)
 
 
 def leaf_depths(profile: TreeProfile) -> Drawing:
@@ -155,14 +155,14 @@ def _histogram(name: str, title: str, caption: str, counts: Any, xlabel: str) ->
     heights = np.add.reduceat(counts, starts)
 
     def draw(axes: Any) -> None:
-        axes.bar(starts + (width - 1) / 2, heights, width=0.85 * width, color=_FIRST)
+        axes.bar(starts + (width - 1) / 2, heights, width=0.85 * width, color=FIRST)
         axes.set(xlabel=xlabel, ylabel="leaves")
         axes.set_xlim(starts[0] - width, starts[-1] + 2 * width - 1)
         for axis in (axes.xaxis, axes.yaxis):
             axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.grid(visible=False, axis="x")
 
-    return _drawing(name, title, caption, draw)
+    return drawing(name, title, caption, draw)
 
 
 def _logarithmic_if_wide(axes: Any, values: np.ndarray) -> None:
@@ -186,7 +186,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _drawing(name: str, title: str, caption: str, draw: Callable[[Any], None], *, wide: bool = False) -> Drawing:
+def drawing(name: str, title: str, caption: str, draw: Callable[[Any], None], *, wide: bool = False) -> Drawing:
     """Return a figure drawn by a function of the axes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG

@@ -1,0 +1,74 @@
+"""A page with a headline, figures and tables, in one file."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from .._version import __version__
+from ._figures import Drawing
+
+_LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
+
+
+class Table(NamedTuple):
+    """A table: its rows, and names of its columns if it has any."""
+
+    caption: str
+    rows: Sequence[Sequence[str]]
+    header: Sequence[str] = ()
+
+
+def require_libraries() -> None:
+    """Raise ImportError if a library that pages need is missing."""
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"a report needs {error.name}: pip install 'cmt-numba[cli]'") from error
+
+
+def write_page(
+    path: str | PathLike[str],
+    *,
+    title: str,
+    kind: str,
+    headline: str,
+    figures: Sequence[Drawing],
+    tables: Sequence[Table],
+    command: str | None,
+) -> None:
+    """Write a page. Raises OSError if the file cannot be written."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("cmt_numba.report"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    page = environment.get_template("report.html").render(
+        title=title,
+        kind=kind,
+        headline=headline,
+        figures=[drawing._replace(svg=Markup(drawing.svg)) for drawing in figures],
+        tables=tables,
+        command=command,
+        versions=_versions(),
+    )
+    Path(path).write_text(page, encoding="utf-8")
+
+
+def _versions() -> str:
+    libraries = [f"{library} {_version_of(library)}" for library in _LIBRARIES]
+    parts = [f"cmt_numba {__version__}", *libraries, f"Python {platform.python_version()}", platform.platform()]
+    return ", ".join(parts)
+
+
+def _version_of(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "(unknown version)"

@@ -1,0 +1,175 @@
+"""Policies that come from a log: hindsight, a model trained earlier, and regression on what the log supports."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.tree import DecisionTreeRegressor
+
+from cmt_numba.bandits import UCB1, ArgmaxRegressor, LinUCB, Omniscient, WarmEpsilonGreedy, WarmUCB1
+from cmt_numba.bandits.evaluation import Log, evaluate, replay
+
+K = 6
+FEATURES = np.random.default_rng(1).normal(size=(K, 2))
+TASTE = np.random.default_rng(2).normal(size=(3, 2)) * 2
+
+
+def log_of(n: int, seed: int, exponent: float = 0.0) -> Log:
+    """Return a log in which actions of a larger number are chosen more often, if the exponent is not 0."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    chances = np.arange(1, K + 1) ** exponent / np.sum(np.arange(1, K + 1) ** exponent)
+    actions = rng.choice(K, n, p=chances)
+    wanted = expit((X @ TASTE * FEATURES[actions]).sum(axis=1))
+    return Log(actions, rng.random(n) < wanted, X, chances[actions], np.arange(K))
+
+
+def mean_reward(policy: Any, log: Log) -> float:
+    wanted = expit(log.contexts @ TASTE @ FEATURES.T)
+    return float((policy.probabilities(log.contexts, np.arange(K)) * wanted).sum(axis=1).mean())
+
+
+# Hindsight
+
+
+def test_the_omniscient_policy_earns_the_best_mean_of_the_log():
+    log = log_of(600, 0)
+    policy = Omniscient(random_state=0).learn(None, log.actions, log.rewards)
+    means = [log.rewards[log.actions == a].mean() for a in range(K)]
+    assert replay(policy, log, learn=False).value == pytest.approx(max(means))
+
+
+# Warm policies
+
+
+def test_the_correction_is_that_of_a_bilinear_logistic_model():
+    log, x = log_of(200, 1), np.random.default_rng(9).normal(size=(4, 3))
+    policy = WarmEpsilonGreedy(epsilon=0.0, random_state=0).warm_up(log, FEATURES, C=0.5)
+    one = np.ones
+    products = [np.outer([*c, 1], [*FEATURES[a], 1]).ravel() for c, a in zip(log.contexts, log.actions, strict=True)]
+    model = LogisticRegression(C=0.5, fit_intercept=False, max_iter=1000).fit(products, log.rewards)
+    W = model.coef_.reshape(4, 3)
+    expected = expit(np.column_stack([x, one(4)]) @ W @ np.column_stack([FEATURES, one(K)]).T)
+    usual = expit(np.column_stack([log.contexts, one(200)]) @ W @ np.column_stack([FEATURES, one(K)]).T).mean(axis=0)
+    policy.learn(x[:2], [3, 3], [1.0, 0.0])
+    found = policy._estimates(x, np.repeat(np.arange(4), K), np.tile(np.arange(K), 4)).means.reshape(4, K)
+    np.testing.assert_allclose(found, expected - usual + 0.5 * (np.arange(K) == 3), atol=1e-12)
+
+
+def test_warm_policies_are_better_from_the_first_round():
+    earlier, later = log_of(2000, 1), log_of(300, 2)
+    cold = UCB1(K, scale=0.1, random_state=0)
+    warm = WarmUCB1(K, scale=0.1, random_state=0).warm_up(earlier, FEATURES)
+    for policy in (cold, warm):
+        policy.learn(later.contexts[:100], later.actions[:100], later.rewards[:100])
+    greedy = WarmEpsilonGreedy(epsilon=0.0, random_state=0).warm_up(earlier, FEATURES)
+    assert mean_reward(greedy, later) > 0.62 > 0.55 > mean_reward(cold, later)
+    assert mean_reward(warm, later) > mean_reward(cold, later)
+
+
+def test_new_actions_of_warm_policies_need_features():
+    policy = WarmUCB1(3, random_state=0)
+    policy.act(np.ones((2, 3)))  # not warm yet: as the policy without contexts
+    with pytest.raises(ValueError, match="not be given"):
+        policy.add_actions(7, [[0.0, 1.0]])
+    policy.warm_up(log_of(100, 3), FEATURES)
+    assert policy.actions.tolist() == list(range(K))
+    for call in (lambda: policy.add_actions(7), lambda: policy.learn(np.ones((1, 3)), [7], [1.0])):
+        with pytest.raises(ValueError, match="features"):
+            call()
+    with pytest.raises(ValueError, match="shape"):
+        policy.add_actions(7, [[1.0]])
+    assert 7 not in policy.actions
+    assert policy.add_actions(7, [[0.0, 1.0]]).act(np.ones((2, 3)), [7]).actions.tolist() == [7, 7]
+    policy.remove_actions([0, 7])
+    assert policy.probabilities(np.ones((1, 3))).shape == (1, K - 1)
+
+
+@pytest.mark.parametrize(
+    ("log", "features", "message"),
+    [
+        (Log([0, 1], [0, 1]), FEATURES, "contexts"),
+        (log_of(20, 0), FEATURES[:2], "row for each action"),
+        (Log([0, 1], [0, 2], np.ones((2, 3))), FEATURES, "rewards of 0 and of 1"),
+    ],
+)
+def test_logs_that_cannot_warm_up(log: Log, features: np.ndarray, message: str):
+    policy = WarmUCB1(random_state=0)
+    with pytest.raises(ValueError, match=message):
+        policy.warm_up(log, features)
+    assert policy.actions.size == 0
+
+
+# Regression on a log
+
+
+def test_the_default_is_a_weighted_ridge_regression_for_each_action():
+    log, x = log_of(300, 4, exponent=2.0), np.random.default_rng(0).normal(size=(5, 3))
+    policy = ArgmaxRegressor(tau=0.05, random_state=0).fit(log)
+    weights = 1 / np.maximum(log.propensities, 0.05)
+    for a in range(K):
+        own = log.actions == a
+        X = np.column_stack([log.contexts, np.ones(300)])
+        model = Ridge(alpha=1.0, fit_intercept=False)
+        model.fit(X[own], log.rewards[own], sample_weight=weights[own] / weights.mean())
+        exact = np.column_stack([x, np.ones(5)]) @ model.coef_
+        np.testing.assert_allclose(policy.expected(x, np.full(5, a)), exact, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"regressor": DecisionTreeRegressor(max_depth=8, random_state=0)}, {"pair_features": None}],
+    ids=["ridge", "tree", "pairs"],
+)
+def test_a_learned_policy_is_better_than_the_one_that_made_the_log(options: dict[str, Any]):
+    if "pair_features" in options:
+        options["pair_features"] = lambda X, a: (X[:, :, None] * FEATURES[a][:, None, :]).reshape(len(X), -1)
+    log, later = log_of(1500, 5, exponent=1.0), log_of(500, 6)
+    policy = ArgmaxRegressor(random_state=0, **options).fit(log)
+    assert mean_reward(policy, later) > log.rewards.mean() + 0.06
+    probabilities = policy.probabilities(later.contexts)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    actions, propensities = policy.act(later.contexts)
+    np.testing.assert_array_equal(propensities, probabilities[np.arange(500), actions])
+    assert evaluate(policy, later).estimates["snips"].value == pytest.approx(mean_reward(policy, later), abs=0.1)
+
+
+def test_only_supported_actions_are_chosen():
+    contexts = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    log = Log([0, 1, 1, 2], [0, 0.2, 0.9, 1.0], contexts, np.full(4, 0.5), np.arange(5))
+    asked, allowed = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.arange(5)
+    chosen = {}
+    for support in ("contexts", "actions", "all"):
+        policy = ArgmaxRegressor(support=support, pair_features=lambda X, a: a[:, None], random_state=0).fit(log)
+        chosen[support] = policy.act(asked, allowed).actions.tolist()  # expected rewards rise with the action
+    assert chosen == {"contexts": [1, 2, 2], "actions": [2, 2, 2], "all": [4, 4, 4]}
+    policy = ArgmaxRegressor(support="contexts", random_state=0).fit(log)
+    assert policy.act(asked, [3, 4]).actions.size == 3  # none is supported: all are as good
+    ragged = policy.probabilities(asked, [[0, 3], [1, 2, 3], [4]])
+    assert ragged[0].tolist() == [1.0, 0.0, 0.0]
+    assert ragged[2].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_a_warm_start_teaches_what_the_regression_expects():
+    log = log_of(1000, 7)
+    learned = ArgmaxRegressor(random_state=0).fit(log)
+    warm = learned.warm_start(LinUCB(K, alpha=0.0, random_state=0), log.contexts)
+    later = log_of(300, 8)
+    assert mean_reward(warm, later) > mean_reward(LinUCB(K, random_state=0), later) + 0.05
+
+
+def test_bad_input():
+    policy = ArgmaxRegressor(random_state=0)
+    with pytest.raises(ValueError, match="call fit"):
+        policy.act(np.ones((1, 3)))
+    with pytest.raises(ValueError, match="propensities"):
+        policy.fit(Log([0, 1], [0, 1], np.ones((2, 3))))
+    with pytest.raises(ValueError, match="support"):
+        ArgmaxRegressor(support="some")
+    with pytest.raises(TypeError, match="pair_features"):
+        ArgmaxRegressor(pair_features=3)  # type: ignore[arg-type]
+    policy.fit(log_of(20, 0))
+    with pytest.raises(ValueError, match="3 features"):
+        policy.act(np.ones((1, 2)))
