@@ -2,8 +2,9 @@
 
     python asv_benchmarks/compare_keys.py --data path/to/folder --sets "clinc150, 5 shots" trec
 
-Expects the sets of texts of ``labelled_sets.py``, and ``sentclass/{mr,subj,cr,mpqa,sst1,sst2,trec}.jsonl.gz`` with a line
-``{"text": ..., "label": ..., "split": ...}`` for each sentence. Sets without splits are shuffled, and a tenth is asked.
+Expects the sets of texts of ``labelled_sets.py``, and ``sentclass/{mr,subj,cr,mpqa,sst1,sst2,trec}.jsonl.gz`` with a
+line ``{"text": ..., "label": ..., "split": ...}`` for each sentence. Sets without splits are shuffled, and a tenth of
+them is asked.
 
 Prints for each engine the error, seconds to learn, and microseconds to answer a query in one batch: processor time on
 one thread. Kernels are compiled before. With ``--corpus``, a text file, vectors of words are learned from its lines
@@ -117,9 +118,7 @@ def engines(arguments: argparse.Namespace, vectors: SubwordVectors | None) -> di
     given |= {"minn": 3 if arguments.max_n else 0, "maxn": arguments.max_n}
     found: dict[str, Callable[[Texts], Result]] = {}
     for loss, theirs in LOSSES.items():
-        found[f"FastTextClassifier, {loss}"] = twice(
-            partial(FastTextClassifier, loss=loss, random_state=0, **options)
-        )
+        found[f"FastTextClassifier, {loss}"] = twice(partial(FastTextClassifier, loss=loss, random_state=0, **options))
         if arguments.fasttext:
             found[f"fastText, {theirs}"] = partial(by_fasttext, interpreter=arguments.fasttext, loss=theirs, **given)
     classifier = partial(CMTClassifier, random_state=0)
@@ -160,7 +159,7 @@ def main() -> None:
         for engine, measure in engines(arguments, vectors).items():
             if arguments.engines is None or re.search(arguments.engines, engine):
                 rows.append([engine, *measure(texts)])
-                print(rows[-1],flush=True)
+                print(rows[-1], flush=True)
         print(f"\n{name}\n")
         print(tabulate(rows, ["", "error", "learn, s", "query, us"], "github", floatfmt=".4g"), flush=True)
 
