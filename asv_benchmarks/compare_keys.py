@@ -113,12 +113,11 @@ def by_fasttext(texts: Texts, interpreter: str, **options: Any) -> Result:
 def engines(arguments: argparse.Namespace, vectors: SubwordVectors | None) -> dict[str, Callable[[Texts], Result]]:
     """Return what is compared."""
     twice = lambda make: lambda texts: measured(texts, make(), make())  # noqa: E731
-    options = {"n_epochs": arguments.epochs, "learning_rate": arguments.rate, "max_n": arguments.max_n}
     given = {"epoch": arguments.epochs, "lr": arguments.rate, "wordNgrams": 2, "dim": 100, "bucket": 2_000_000}
     given |= {"minn": 3 if arguments.max_n else 0, "maxn": arguments.max_n}
     found: dict[str, Callable[[Texts], Result]] = {}
     for loss, theirs in LOSSES.items():
-        found[f"FastTextClassifier, {loss}"] = twice(partial(FastTextClassifier, loss=loss, random_state=0, **options))
+        found[f"FastTextClassifier, {loss}"] = twice(partial(FastTextClassifier, loss=loss, random_state=0))
         if arguments.fasttext:
             found[f"fastText, {theirs}"] = partial(by_fasttext, interpreter=arguments.fasttext, loss=theirs, **given)
     classifier = partial(CMTClassifier, random_state=0)
@@ -127,12 +126,10 @@ def engines(arguments: argparse.Namespace, vectors: SubwordVectors | None) -> di
     found["CMTClassifier, tf-idf"] = twice(
         lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True, dtype=np.float32), classifier())
     )
-    found["CMTClassifier, learned"] = twice(
-        lambda: make_pipeline(FastTextClassifier(random_state=0, **options), classifier())
-    )
+    found["CMTClassifier, learned"] = twice(lambda: make_pipeline(FastTextClassifier(random_state=0), classifier()))
     if vectors is not None:
         found["FastTextClassifier, softmax, vectors"] = twice(
-            partial(FastTextClassifier, vectors=vectors, random_state=0, **options)
+            partial(FastTextClassifier, vectors=vectors, random_state=0)
         )
     return found
 
@@ -143,9 +140,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--engines", help="part of the names of engines")
-    parser.add_argument("--epochs", type=int, default=25)
-    parser.add_argument("--rate", type=float, default=0.5)
-    parser.add_argument("--max-n", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=25, help="of fastText")
+    parser.add_argument("--rate", type=float, default=0.5, help="of fastText")
+    parser.add_argument("--max-n", type=int, default=5, help="of fastText")
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--fasttext", metavar="PYTHON")
     arguments = parser.parse_args()

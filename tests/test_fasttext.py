@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from conftest import needs_jit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
 
 from cmt_numba import CMTClassifier
 from cmt_numba._forest.invariants.errors import InvariantError
 from cmt_numba.persistence import FileFormatError
-from cmt_numba.text import FastTextClassifier, SubwordVectors
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors
 from cmt_numba.text._class_model import LOSSES
 from cmt_numba.text._features import TextFeatures
 from cmt_numba.text._huffman import huffman_tree, levels
@@ -242,6 +244,7 @@ def test_vectors_that_were_learned_before_are_where_it_starts():
     assert classifier.predict(["storm wind", "choir band", "map hotel"]).tolist() == ["weather", "music", "trips"]
     np.testing.assert_array_equal(vectors.word_vectors(["rain"]), before)
     assert "unheard" not in vectors
+    assert clone(classifier).fit(texts, y).score(texts, y) == 1.0
     with pytest.raises(ValueError, match="n_components must be 16 as of vectors"):
         FastTextClassifier(8, vectors=vectors).fit(texts, y)
     with pytest.raises(TypeError, match="vectors must be SubwordVectors"):
@@ -267,6 +270,48 @@ def test_the_same_seed_gives_the_same_vectors():
     assert (other.transform(texts) != fits[0]).any()
     several = FastTextClassifier(n_jobs=2, **OPTIONS).fit(texts, y)
     assert several.score(texts, y) == 1.0
+
+
+# Keys of two parts
+
+
+def cosines(a: Any, b: Any) -> np.ndarray:
+    """Return the cosine of each row with the row of the other matrix; 0 for zeros."""
+    a, b = (normalize(np.asarray(part.todense() if scipy.sparse.issparse(part) else part)) for part in (a, b))
+    product: np.ndarray = a @ b.T
+    return product
+
+
+def test_hybrid_keys_weigh_the_cosines_of_their_parts(learned: FastTextClassifier):
+    texts, y = requests(20, seed=3)
+    vectorizer = HybridVectorizer(dense=learned, weight=0.4)
+    stored, asked = vectorizer.fit_transform(texts, y), vectorizer.transform(texts[:5])
+    assert vectorizer.dense_ is learned
+    assert clone(vectorizer).dense is learned
+    assert stored.dtype == asked.dtype == np.float32
+    words = BM25Vectorizer(norm="l2")
+    expected = 0.6 * cosines(words.fit_transform(texts), words.transform(texts[:5]))
+    expected += 0.4 * cosines(learned.transform(texts), learned.transform(texts[:5]))
+    np.testing.assert_allclose((stored @ asked.T).todense(), expected, atol=1e-5)
+    assert (vectorizer.transform_documents(texts) != stored).nnz == 0
+    vectorizer.set_params(weight=2.0)
+    with pytest.raises(ValueError, match="weight"):
+        vectorizer.transform(texts)
+
+
+@needs_jit
+def test_hybrid_keys_learn_their_parts():
+    texts, y = requests()
+    keys = HybridVectorizer(dense=FastTextClassifier(**OPTIONS), weight=0.5)
+    classifier = make_pipeline(keys, CMTClassifier(random_state=0)).fit(texts, y)
+    assert classifier.score(*requests(40, seed=1)) > 0.95
+    assert not hasattr(keys.dense, "classes_")
+    with pytest.raises(ValueError, match="y must be given"):
+        HybridVectorizer().fit(texts)
+    with pytest.raises(NotFittedError):
+        HybridVectorizer().transform(texts)
+    with pytest.raises(ValueError, match="weight"):
+        HybridVectorizer(weight=-1.0).fit(texts, y)
 
 
 # Files

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin, TransformerMixin
+from sklearn.base import ClassifierMixin, TransformerMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -374,6 +374,11 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return names of the components."""
         return np.array([f"fasttextclassifier{i}" for i in range(self._fitted().n_features_out_)], object)
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an object of the same parameters, which shares ``vectors``."""
+        copied = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
+        return type(self)(**copied | {"vectors": self.vectors})
 
     # Files
 
