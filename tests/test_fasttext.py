@@ -235,6 +235,14 @@ def test_one_class_is_enough():
 
 
 @needs_jit
+def test_each_text_may_be_a_class_of_its_own():
+    texts = [f"text of number {i} {i * i}" for i in range(40)]
+    for loss in LOSSES:
+        classifier = FastTextClassifier(40, loss=loss, n_epochs=60, random_state=0).fit(texts, np.arange(40))
+        assert classifier.score(texts, np.arange(40)) > 0.9
+
+
+@needs_jit
 def test_vectors_that_were_learned_before_are_where_it_starts():
     corpus = [f"{a} {b}" for topic in TOPICS.values() for a in topic.split() for b in topic.split()] * 4
     vectors = SubwordVectors(16, min_count=1, subsample=0.0, n_epochs=20, random_state=0).fit(corpus)
@@ -284,12 +292,13 @@ def cosines(a: Any, b: Any) -> np.ndarray:
 
 def test_hybrid_keys_weigh_the_cosines_of_their_parts(learned: FastTextClassifier):
     texts, y = requests(20, seed=3)
-    vectorizer = HybridVectorizer(dense=learned, weight=0.4)
+    words = BM25Vectorizer(norm="l2")
+    vectorizer = HybridVectorizer(words, learned, weight=0.4)
     stored, asked = vectorizer.fit_transform(texts, y), vectorizer.transform(texts[:5])
     assert vectorizer.dense_ is learned
     assert clone(vectorizer).dense is learned
     assert stored.dtype == asked.dtype == np.float32
-    words = BM25Vectorizer(norm="l2")
+    assert not hasattr(words, "vocabulary_")
     expected = 0.6 * cosines(words.fit_transform(texts), words.transform(texts[:5]))
     expected += 0.4 * cosines(learned.transform(texts), learned.transform(texts[:5]))
     np.testing.assert_allclose((stored @ asked.T).todense(), expected, atol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
@@ -187,7 +188,9 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         """
         self._check_parameters()
         words = self._words_of_all(texts)
-        check_classification_targets(y)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # each text may be a class
+            check_classification_targets(y)
         classes, labels, counts = np.unique(column_or_1d(y), return_inverse=True, return_counts=True)
         if labels.size != len(words) or not words:
             raise ValueError(

@@ -9,11 +9,11 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import Constraint, Real
-from ._bm25 import BM25Vectorizer
 from ._counting import check_texts
 from ._fasttext import FastTextClassifier
 
@@ -26,12 +26,13 @@ class HybridVectorizer(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     sparse : transformer, optional
-        Returns sparse vectors of texts; by default a :class:`BM25Vectorizer` with ``norm="l2"``. Where it distinguishes
-        stored texts from queries, so do the keys.
+        Returns sparse vectors of texts; by default tf-idf (:class:`~sklearn.feature_extraction.text.TfidfVectorizer`
+        with ``sublinear_tf=True``). Where it distinguishes stored texts from queries, as :class:`BM25Vectorizer` does,
+        so do the keys.
     dense : transformer, optional
         Returns dense vectors of texts, such as :class:`SubwordVectors`; by default a :class:`FastTextClassifier`, which
         learns them from the classes.
-    weight : float in [0, 1], default 0.3
+    weight : float in [0, 1], default 0.1
         Share of the dense part in the cosine. Choose it on held-out examples: where classes are told by rare words, the
         best share is small.
 
@@ -57,7 +58,7 @@ class HybridVectorizer(TransformerMixin, BaseEstimator):
 
     _constraints: ClassVar[dict[str, Constraint]] = {"weight": Real(0.0, 1.0)}
 
-    def __init__(self, sparse: Any = None, dense: Any = None, *, weight: float = 0.3) -> None:
+    def __init__(self, sparse: Any = None, dense: Any = None, *, weight: float = 0.1) -> None:
         self.sparse = sparse
         self.dense = dense
         self.weight = weight
@@ -153,7 +154,7 @@ class HybridVectorizer(TransformerMixin, BaseEstimator):
     def _fit(self, texts: Any, y: Any) -> list[str]:
         self._constraints["weight"].check("weight", self.weight)
         listed: list[str] = check_texts("texts", texts)
-        sparse = BM25Vectorizer(norm="l2") if self.sparse is None else self.sparse
+        sparse = TfidfVectorizer(sublinear_tf=True, dtype=np.float32) if self.sparse is None else self.sparse
         dense = FastTextClassifier(random_state=0) if self.dense is None else self.dense
         if y is None and self.dense is None:
             raise ValueError("y must be given, or pass a dense part that needs no classes, such as SubwordVectors()")
