@@ -382,6 +382,7 @@ def test_bad_input_changes_nothing(learned: FastTextClassifier):
         (["a", 3], [0, 1], TypeError, "number 1 is int"),
         (["a", "b"], [0], ValueError, "y must have a class for each text"),
         ([], [], ValueError, "."),
+        (["a", "b"], ["1", 2], TypeError, "y must"),
         (["a", "b"], [0.5, 1.5], ValueError, "continuous"),
     ):
         with pytest.raises(error, match=message):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, TransformerMixin, clone
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .._concurrency.workers import map_threads, progress_bar
@@ -26,6 +24,7 @@ from .._validation import (
     check_jobs,
     check_seed,
 )
+from ..estimators._labels import check_targets, check_unmixed
 from ..persistence._columns import column, read_column
 from ..persistence._container import Contents
 from ..persistence._trees import take
@@ -188,9 +187,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         """
         self._check_parameters()
         words = self._words_of_all(texts)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # each text may be a class
-            check_classification_targets(y)
+        check_unmixed("y", y)
+        check_targets(y)
         classes, labels, counts = np.unique(column_or_1d(y), return_inverse=True, return_counts=True)
         if labels.size != len(words) or not words:
             raise ValueError(
