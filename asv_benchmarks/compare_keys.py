@@ -2,12 +2,14 @@
 
     python asv_benchmarks/compare_keys.py --data path/to/folder --sets "clinc150, 5 shots" trec
 
-Expects the texts of ``labelled_sets.py``, and ``sentclass/{mr,subj,cr,mpqa,sst1,sst2,trec}.jsonl.gz`` with a line
-``{"text": ..., "label": ..., "split": ...}`` for each sentence. Sets without splits are shuffled, and a tenth is asked.
+Expects the sets of texts of ``labelled_sets.py``, and ``sentclass/{mr,subj,cr,mpqa,sst1,sst2,trec}.jsonl.gz`` with a
+line ``{"text": ..., "label": ..., "split": ...}`` for each sentence. Sets without splits are shuffled, and a tenth of
+them is asked.
 
 Prints for each engine the error, seconds to learn, and microseconds to answer a query in one batch: processor time on
 one thread. Kernels are compiled before. With ``--corpus``, a text file, vectors of words are learned from its lines
-first, and used to start from and as keys. fastText is included with ``--fasttext``, an interpreter that has it.
+first, and used to start from. fastText is included with ``--fasttext``, an interpreter that has it. ``--classes 10000
+300000`` prints instead what a text costs with so many classes, from ``packages/summaries.jsonl.gz``.
 """
 
 import os
@@ -33,9 +35,10 @@ from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
-from cmt_numba.text import BM25Vectorizer, FastTextClassifier, SubwordVectors
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors
 
 PARTS = "mr", "subj", "cr", "mpqa", "sst1", "sst2", "trec"
+MOST_SOFTMAX = 10_000  # classes that it is measured with
 LOSSES = {"softmax": "softmax", "hierarchical": "hs", "negative": "ns"}
 
 
@@ -109,15 +112,33 @@ def by_fasttext(texts: Texts, interpreter: str, **options: Any) -> Result:
     return Result(float((found != texts.answers).mean()), done["learned"], 1e6 * done["asked"] / len(texts.queries))
 
 
+def by_number_of_classes(folder: Path, n_classes: int, loss: str) -> list[float]:
+    """Return microseconds to learn a text once and to find its five best classes, one text for each class."""
+    lines = read_lines(folder / "packages/summaries.jsonl.gz")[:n_classes]
+    texts = [f"{line['name']} {line['summary']}" for line in lines]
+    make = partial(FastTextClassifier, loss=loss, max_n=0, word_ngrams=1, random_state=0)
+    make(n_epochs=1).fit(texts[:20], np.arange(20)).top_classes(texts[:2])
+    times = []
+    for n_epochs in (1, 7):
+        start = process_time()
+        model = make(n_epochs=n_epochs).fit(texts, np.arange(n_classes))
+        times.append(process_time() - start)
+    hidden = model.transform(texts[:500])
+    model.transform = lambda texts: hidden  # what a query costs besides its words
+    start = process_time()
+    model.top_classes(texts[:500])
+    asked = process_time() - start
+    return [1e6 * (times[1] - times[0]) / 6 / n_classes, 1e6 * asked / 500]
+
+
 def engines(arguments: argparse.Namespace, vectors: SubwordVectors | None) -> dict[str, Callable[[Texts], Result]]:
     """Return what is compared."""
     twice = lambda make: lambda texts: measured(texts, make(), make())  # noqa: E731
-    options = {"n_epochs": arguments.epochs, "learning_rate": arguments.rate, "max_n": arguments.max_n}
     given = {"epoch": arguments.epochs, "lr": arguments.rate, "wordNgrams": 2, "dim": 100, "bucket": 2_000_000}
     given |= {"minn": 3 if arguments.max_n else 0, "maxn": arguments.max_n}
     found: dict[str, Callable[[Texts], Result]] = {}
     for loss, theirs in LOSSES.items():
-        found[f"FastTextClassifier, {loss}"] = twice(partial(FastTextClassifier, loss=loss, random_state=0, **options))
+        found[f"FastTextClassifier, {loss}"] = twice(partial(FastTextClassifier, loss=loss, random_state=0))
         if arguments.fasttext:
             found[f"fastText, {theirs}"] = partial(by_fasttext, interpreter=arguments.fasttext, loss=theirs, **given)
     classifier = partial(CMTClassifier, random_state=0)
@@ -126,12 +147,14 @@ def engines(arguments: argparse.Namespace, vectors: SubwordVectors | None) -> di
     found["CMTClassifier, tf-idf"] = twice(
         lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True, dtype=np.float32), classifier())
     )
-    found["CMTClassifier, learned"] = twice(
-        lambda: make_pipeline(FastTextClassifier(random_state=0, **options), classifier())
-    )
+    found["CMTClassifier, learned"] = twice(lambda: make_pipeline(FastTextClassifier(random_state=0), classifier()))
+    for weight in arguments.weights:
+        found[f"CMTClassifier, hybrid, {weight}"] = twice(
+            lambda weight=weight: make_pipeline(HybridVectorizer(weight=weight), classifier())
+        )
     if vectors is not None:
         found["FastTextClassifier, softmax, vectors"] = twice(
-            partial(FastTextClassifier, vectors=vectors, random_state=0, **options)
+            partial(FastTextClassifier, vectors=vectors, random_state=0)
         )
     return found
 
@@ -142,12 +165,23 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--engines", help="part of the names of engines")
-    parser.add_argument("--epochs", type=int, default=25)
-    parser.add_argument("--rate", type=float, default=0.5)
-    parser.add_argument("--max-n", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=25, help="of fastText")
+    parser.add_argument("--rate", type=float, default=0.5, help="of fastText")
+    parser.add_argument("--max-n", type=int, default=5, help="of fastText")
+    parser.add_argument("--weights", type=float, nargs="*", default=[0.1, 0.3, 0.5], help="of the dense part")
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--fasttext", metavar="PYTHON")
+    parser.add_argument("--classes", type=int, nargs="*", default=[], help="measure costs with so many classes instead")
     arguments = parser.parse_args()
+    if arguments.classes:
+        rows = [
+            [n, loss, *by_number_of_classes(arguments.data, n, loss)]
+            for n in arguments.classes
+            for loss in LOSSES
+            if (loss != "softmax" or n <= MOST_SOFTMAX) and re.search(arguments.engines or "", loss)
+        ]
+        print(tabulate(rows, ["classes", "loss", "learn a text, us", "query, us"], "github", floatfmt=".4g"))
+        return
     vectors = None
     if arguments.corpus is not None:
         with arguments.corpus.open(encoding="utf-8") as file:
@@ -158,7 +192,6 @@ def main() -> None:
         for engine, measure in engines(arguments, vectors).items():
             if arguments.engines is None or re.search(arguments.engines, engine):
                 rows.append([engine, *measure(texts)])
-                print(rows[-1], flush=True)
         print(f"\n{name}\n")
         print(tabulate(rows, ["", "error", "learn, s", "query, us"], "github", floatfmt=".4g"), flush=True)
 

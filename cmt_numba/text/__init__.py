@@ -2,6 +2,7 @@
 
 from ._bm25 import BM25Vectorizer
 from ._fasttext import FastTextClassifier
+from ._hybrid import HybridVectorizer
 from ._subword_vectors import SubwordVectors
 
-__all__ = ["BM25Vectorizer", "FastTextClassifier", "SubwordVectors"]
+__all__ = ["BM25Vectorizer", "FastTextClassifier", "HybridVectorizer", "SubwordVectors"]

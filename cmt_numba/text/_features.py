@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.utils import murmurhash3_32
 
 from ._vocabulary import Corpus, Vocabulary
@@ -43,25 +45,30 @@ class TextFeatures:
         if self.length > 1:
             self.grams = np.unique(self._grams(corpus)[0])
 
-    def rows(self, corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the features of each text begin (int64) and their rows (int32), without those that have none."""
+    def counts(self, corpus: Corpus) -> Any:
+        """Return how often each text has each feature, without those that have no row: CSR of float32."""
         tokens, starts = corpus.encoded(corpus.id_of)
         of_words = [self.vocabulary.rows_of(word).tolist() for word in corpus.id_of]
         sizes = np.array([len(rows) for rows in of_words], np.int64)
-        firsts = np.cumsum(sizes) - sizes
         flat = np.fromiter(chain.from_iterable(of_words), np.int32, int(sizes.sum()))
-        n_of_token = sizes[tokens] if tokens.size else np.zeros(0, np.int64)
-        ends = np.cumsum(n_of_token)
-        places = np.arange(int(n_of_token.sum())) + np.repeat(firsts[tokens] - ends + n_of_token, n_of_token)
-        texts = np.repeat(np.repeat(np.arange(starts.size - 1), np.diff(starts)), n_of_token)
-        grams, texts_of_grams = self._grams(corpus)
+        parts = _ones(flat, np.concatenate([[0], np.cumsum(sizes)]), (sizes.size, self.n_rows))
+        words = _ones(tokens, starts, (starts.size - 1, sizes.size))
+        words.sum_duplicates()
+        grams, texts = self._grams(corpus)
         at = np.searchsorted(self.grams, grams)
         there = at < self.grams.size
         there[there] = self.grams[at[there]] == grams[there]
-        features = np.concatenate([flat[places], (self.vocabulary.n_parts + at[there]).astype(np.int32)])
-        texts = np.concatenate([texts, texts_of_grams[there]])
-        counts = np.bincount(texts, minlength=starts.size - 1)
-        return np.concatenate([[0], np.cumsum(counts)]), features[np.argsort(texts, kind="stable")]
+        pairs = (texts[there], self.vocabulary.n_parts + at[there])
+        counts = words @ parts
+        if there.any():
+            counts += scipy.sparse.csr_array((np.ones(pairs[0].size, np.float32), pairs), counts.shape)
+        return counts
+
+    def idf(self, counts: Any) -> np.ndarray:
+        """Return the inverse document frequency of each feature, from how often texts have it."""
+        n_texts = np.bincount(counts.indices, minlength=self.n_rows)
+        idf: np.ndarray = np.log((1.0 + counts.shape[0]) / (1.0 + n_texts)) + 1.0
+        return idf.astype(np.float32)
 
     def _grams(self, corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
         """Return the hash of each n-gram of words, and its text."""
@@ -78,3 +85,7 @@ class TextFeatures:
             grams.append(((final ^ (final >> _SHIFT)) % np.uint64(self.n_buckets)).astype(np.int64))
             owners.append(texts[n - 1 :][inside])
         return np.concatenate(grams), np.concatenate(owners)
+
+
+def _ones(indices: np.ndarray, starts: np.ndarray, shape: tuple[int, int]) -> Any:
+    return scipy.sparse.csr_array((np.ones(indices.size, np.float32), indices, starts), shape)

@@ -1,8 +1,8 @@
-"""Kernels: classes of texts from the mean of vectors of their features (Joulin et al., 2017).
+"""Kernels: classes of texts from a weighted sum of vectors of their features (Joulin et al., 2017).
 
-The classes share what a text's features teach: each feature has a vector, the mean of a text's vectors is its hidden
-vector, and outputs are compared with that by an inner product. What outputs stand for depends on the loss: one for each
-class, or one for each inner node of a Huffman tree whose leaves are classes (Morin and Bengio, 2005).
+Each feature has a vector, the sum of those of a text is its hidden vector, and outputs are compared with that by an
+inner product. What outputs stand for depends on the loss: one for each class, or one for each inner node of a Huffman
+tree whose leaves are classes (Morin and Bengio, 2005).
 """
 
 from typing import NamedTuple
@@ -23,6 +23,7 @@ class Labelled(NamedTuple):
 
     starts: np.ndarray  # int64 (n_texts + 1,), where the features of each begin
     features: np.ndarray  # int32, rows of inputs
+    weights: np.ndarray  # float32, of these features
     labels: np.ndarray  # int64 (n_texts,)
 
 
@@ -96,15 +97,12 @@ def _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, 
 
 
 @inner
-def _mean(inputs, labelled, text, hidden):
-    """Set the hidden vector to the mean of a text's features, zeros if it has none."""
-    first, stop = labelled.starts[text], labelled.starts[text + 1]
+def _collect(inputs, labelled, text, hidden):
+    """Set the hidden vector to the weighted sum of a text's features, zeros if it has none."""
     for j in range(hidden.size):
         hidden[j] = np.float32(0.0)
-    share = np.float32(1.0 / max(1, stop - first))
-    for at in range(first, stop):
-        add_row(inputs, np.int64(labelled.features[at]), hidden, share)
-    return share
+    for at in range(labelled.starts[text], labelled.starts[text + 1]):
+        add_row(inputs, np.int64(labelled.features[at]), hidden, labelled.weights[at])
 
 
 @kernel
@@ -121,7 +119,7 @@ def learn_labelled(vectors, labelled, order, classes, lesson, streams, i):
         text = order[place]
         if labelled.starts[text] == labelled.starts[text + 1]:
             continue
-        share = _mean(inputs, labelled, text, hidden)
+        _collect(inputs, labelled, text, hidden)
         gradient[:] = np.float32(0.0)
         rate = np.float32(lesson.rate - lesson.fall * place)
         label = labelled.labels[text]
@@ -132,7 +130,7 @@ def learn_labelled(vectors, labelled, order, classes, lesson, streams, i):
         else:
             _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, i)
         for at in range(labelled.starts[text], labelled.starts[text + 1]):
-            add_to_row(inputs, np.int64(labelled.features[at]), gradient, share)
+            add_to_row(inputs, np.int64(labelled.features[at]), gradient, labelled.weights[at])
 
 
 @inner
