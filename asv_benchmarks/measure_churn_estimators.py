@@ -4,11 +4,15 @@
 
     python asv_benchmarks/measure_churn_estimators.py --steps 1e5
     python asv_benchmarks/measure_churn_estimators.py --only "retriever by key" --steps 1e4
+    python asv_benchmarks/measure_churn_estimators.py --only feedback --features 200
 
 Each step adds a memory and removes one; classifiers, which forget no label, learn an example of one of their classes,
 without storing it. Printed are, as the steps go on, the size of a pickle of the object, and how much more memory than
 after the first steps the process has ever taken. ``measure_churn.py`` does the same for trees without a bound, and
 larger ones. POSIX only.
+
+A router of sparse keys holds a weight for each feature that has come by since it was made. So trees of sparse keys grow
+until their oldest routers have met all features: soon with ``--features 200``, slowly with 2,000.
 """
 
 import argparse
@@ -29,11 +33,17 @@ POOL = 5000
 Step = Callable[[int], Any]
 
 
-def cases(n: int) -> dict[str, Callable[[], tuple[Any, Step]]]:
-    """Return objects that hold about ``n`` memories, and what a step does to them, by name."""
+def cases(n: int, n_features: int) -> dict[str, Callable[[], tuple[Any, Step]]]:
+    """Return objects that hold about ``n`` memories, and what a step does to them, by name.
+
+    Sparse keys have ``n_features`` features, 10 of them in each row.
+    """
     random = np.random.default_rng(0)
     rows = random.normal(size=(POOL, 16)).astype(np.float32)
-    words = scipy.sparse.random_array((POOL, 2000), density=0.005, random_state=random, format="csr", dtype=np.float32)
+    density = min(1.0, 10 / n_features)
+    words = scipy.sparse.random_array(
+        (POOL, n_features), density=density, random_state=random, format="csr", dtype=np.float32
+    )
     vectors = random.normal(size=(POOL, 64)).astype(np.float32)
     names = [f"object {i}" for i in range(POOL)]
 
@@ -106,9 +116,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure whether memory stays bounded while memories come and go.")
     parser.add_argument("--memories", type=float, default=500)
     parser.add_argument("--steps", type=float, default=1e5)
+    parser.add_argument("--features", type=float, default=2000, help="of sparse keys")
     parser.add_argument("--only", default="", help="part of the name of what is measured")
     options = parser.parse_args()
-    for name, make in cases(int(options.memories)).items():
+    for name, make in cases(int(options.memories), int(options.features)).items():
         if options.only in name:
             measure(name, make, int(options.steps))
 
