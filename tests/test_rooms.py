@@ -17,7 +17,7 @@ FLOORS = (
     ("metrics", "rewards", "persistence"),
     ("_engine",),
     ("tree",),
-    ("estimators", "journal", "sizing", "text"),
+    ("estimators", "journal", "sequences", "sizing", "text"),
     ("formats", "evaluation", "bandits", "_warmup"),
     ("report",),
     ("cli",),
