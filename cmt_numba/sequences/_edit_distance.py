@@ -156,8 +156,8 @@ class EditDistance(BaseEstimator):
             some = np.arange(queries.n)
             if queries.n > self.n_examples:
                 some = np.sort(random.permutation(queries.n)[: self.n_examples])
-            asked, meant = _points(costs, queries.take(some)), answers[some]
-            stored = _points(costs, targets)
+            asked, meant = points_of(costs, queries.take(some)), answers[some]
+            stored = points_of(costs, targets)
             wrong, lengths = _nearest(asked, stored, 1, meant)
             right = _distances(asked, stored, np.arange(some.size), meant)
             margins = lengths[:, 0] - right
@@ -297,7 +297,7 @@ class EditDistance(BaseEstimator):
     def _as_points(self, name: str, sequences: Any) -> Space:
         listed = check_sequences(name, sequences)
         alphabet, costs = self._prepared()
-        return _points(costs, alphabet.encode(name, listed))
+        return points_of(costs, alphabet.encode(name, listed))
 
 
 def _closed(costs: np.ndarray) -> np.ndarray:
@@ -308,7 +308,8 @@ def _closed(costs: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(costs, np.float32)
 
 
-def _points(costs: np.ndarray, sequences: Sequences) -> Space:
+def points_of(costs: np.ndarray, sequences: Sequences) -> Space:
+    """Return sequences as points under these costs."""
     return Space(int(Kind.EDIT), *sequences, costs, np.empty((0, 0), np.float32))
 
 
