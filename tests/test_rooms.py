@@ -17,7 +17,7 @@ FLOORS = (
     ("metrics", "rewards", "persistence"),
     ("_engine",),
     ("tree",),
-    ("estimators", "journal", "sizing"),
+    ("estimators", "journal", "sequences", "sizing"),
     ("formats", "evaluation", "bandits", "text"),
     ("report", "_warmup"),
     ("cli",),

@@ -1,0 +1,327 @@
+"""``EditDistance``: a distance of sequences whose costs are learned."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from .._validation import Constraint, Flag, Integer, Real, check_wanted
+from ._encoding import Alphabet, Sequences, Symbols, check_sequences
+from ._spaces import Kind, Space, count_edits, distances_of_pairs, scan
+
+_COST = Real(0.0, 1e6, above=True)
+_LEAST, _MOST = 1e-3, 1e3  # costs that are learned, relative to their mean
+_PRIOR = 5.0  # edits that a cost must have been wrong about before it takes half of a step
+_MOST_CELLS = 2**28  # of an alignment whose steps are wanted: 1 GB
+_PAIRS_AT_ONCE = 1 << 20
+
+
+class Alignment(NamedTuple):
+    """How one sequence is turned into another."""
+
+    distance: float
+    steps: list[tuple[Hashable | None, Hashable | None]]  # symbols of either sequence, None where there is none
+
+
+class EditDistance(BaseEstimator):
+    """The least cost of turning one sequence into another by substitutions, insertions and deletions of symbols.
+
+    Each pair of symbols has a cost of its own, and so has the insertion and the deletion of each symbol. :meth:`fit`
+    learns them from examples, so that queries are nearer to their right targets than to any other: in each round, the
+    edits of the best alignments with the right target and with the nearest wrong one are counted, and costs follow the
+    gradient of a logistic loss of the difference of the two distances. This follows the margin boosting of Parker, Fern
+    and Tadepalli (Learning for efficient retrieval of structured data with noisy queries, ICML 2007, section 2.2).
+
+    Costs are kept a metric on the symbols and the gap: no detour is cheaper than the direct way. The edit distance is
+    then a metric too if it is symmetric, so :class:`VPTree` finds exact nearest neighbours by the triangle inequality.
+
+    Parameters
+    ----------
+    alphabet : str or iterable of hashable, optional
+        The symbols. By default those of the sequences that are fitted; the distance cannot be used before.
+    substitution, insertion, deletion : float, default 1.0
+        Costs before anything is learned, above 0.
+    symmetric : bool, default True
+        Whether costs are the same in both directions. Otherwise distances are those of turning a query into a target.
+    n_rounds : int, default 30
+        Rounds of :meth:`fit`.
+    learning_rate : float, default 0.2
+        The largest relative change of a cost in the first round. Steps shrink as in AdaGrad (Duchi et al., 2011).
+    n_examples : int, default 2000
+        The most queries that are used in a round, drawn at random. All of them count for which round was the best.
+    random_state : int, numpy.random.RandomState or None
+        Seed.
+
+    Attributes
+    ----------
+    symbols_ : tuple
+        The alphabet.
+    costs_ : ndarray of float32, shape (n_symbols + 1, n_symbols + 1)
+        ``costs_[i, j]`` is the cost of symbol ``j`` in place of symbol ``i``; the last row holds the costs of
+        insertions, the last column those of deletions.
+    errors_ : list of float
+        After :meth:`fit`: the share of examples of each round that were nearer to a wrong target.
+
+    Examples
+    --------
+    >>> distance = EditDistance("abcdefghijklmnopqrstuvwxyz")
+    >>> distance.pairwise(["kitten"], ["sitting", "mitten"])
+    array([[3., 1.]], dtype=float32)
+    >>> distance.align("ab", "b").steps
+    [('a', None), ('b', 'b')]
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "substitution": _COST,
+        "insertion": _COST,
+        "deletion": _COST,
+        "symmetric": Flag(),
+        "n_rounds": Integer(0, 10_000),
+        "learning_rate": Real(0.0, 10.0, above=True),
+        "n_examples": Integer(1),
+    }
+
+    def __init__(
+        self,
+        alphabet: Iterable[Hashable] | None = None,
+        *,
+        substitution: float = 1.0,
+        insertion: float = 1.0,
+        deletion: float = 1.0,
+        symmetric: bool = True,
+        n_rounds: int = 30,
+        learning_rate: float = 0.2,
+        n_examples: int = 2000,
+        random_state: Any = None,
+    ) -> None:
+        self.alphabet = alphabet
+        self.substitution = substitution
+        self.insertion = insertion
+        self.deletion = deletion
+        self.symmetric = symmetric
+        self.n_rounds = n_rounds
+        self.learning_rate = learning_rate
+        self.n_examples = n_examples
+        self.random_state = random_state
+
+    # Learning
+
+    def fit(self, targets: Any, queries: Any, answers: Any) -> Self:
+        """Learn costs from queries and the targets that they mean, forgetting what was learned before.
+
+        Parameters
+        ----------
+        targets : list of sequences
+            What can be meant; at least two.
+        queries : list of sequences, length n
+            Noisy forms of targets.
+        answers : array-like of int, shape (n,)
+            The position among the targets of the one that each query means.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        """
+        listed, asked = check_sequences("targets", targets), check_sequences("queries", queries)
+        alphabet = self._new_alphabet() or Alphabet.of(listed, asked)
+        meant = np.asarray(answers)
+        if meant.ndim != 1 or meant.size != len(asked) or meant.dtype.kind not in "iu":
+            raise ValueError(f"answers must be one integer for each of the {len(asked)} queries")
+        if len(listed) < 2 or meant.min() < 0 or meant.max() >= len(listed):
+            raise ValueError(f"answers must be positions of at least two targets, of which there are {len(listed)}")
+        costs = self._first_costs(len(alphabet.symbols))
+        examples = alphabet.encode("queries", asked), meant.astype(np.int64)
+        learned, errors = self._learn(costs, alphabet.encode("targets", listed), *examples)
+        self.__dict__.update(_alphabet=alphabet, costs_=learned, errors_=errors)
+        return self
+
+    def _learn(
+        self, costs: np.ndarray, targets: Sequences, queries: Sequences, answers: np.ndarray
+    ) -> tuple[np.ndarray, list[float]]:
+        """Return the costs of the best round, and the errors of all rounds."""
+        random = check_random_state(self.random_state)
+        squares = np.full(costs.shape, _PRIOR**2)
+        best, errors, scale = costs, [], None
+        for _ in range(self.n_rounds):
+            some = np.arange(queries.n)
+            if queries.n > self.n_examples:
+                some = np.sort(random.permutation(queries.n)[: self.n_examples])
+            asked, meant = points_of(costs, queries.take(some)), answers[some]
+            stored = points_of(costs, targets)
+            wrong, lengths = _nearest(asked, stored, 1, meant)
+            right = _distances(asked, stored, np.arange(some.size), meant)
+            margins = lengths[:, 0] - right
+            errors.append(float(np.mean(margins <= 0.0)))
+            if errors[-1] == min(errors):
+                best = costs
+            scale = float(np.mean(np.abs(margins))) + 1e-9 if scale is None else scale
+            weights = expit(-margins.astype(np.float64) / scale)
+            gradient = np.zeros(costs.shape)
+            no_steps = np.empty((0, 2), np.int64)
+            count_edits(asked, stored, np.arange(some.size), meant, weights, gradient, no_steps)
+            count_edits(asked, stored, np.arange(some.size), wrong[:, 0], -weights, gradient, no_steps)
+            costs = self._stepped(costs, gradient, squares)
+        return best, errors
+
+    def _stepped(self, costs: np.ndarray, gradient: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Return costs after a step against a gradient, whose squares are added up."""
+        if self.symmetric:
+            gradient = gradient + gradient.T
+        squares += gradient**2
+        stepped = costs * np.exp(-self.learning_rate * gradient / np.sqrt(squares))
+        others = ~np.eye(costs.shape[0], dtype=bool)
+        mean = stepped[others].mean()
+        return _closed(np.where(others, np.clip(stepped / mean, _LEAST, _MOST), 0.0))
+
+    # Distances
+
+    @property
+    def symbols_(self) -> tuple[Hashable, ...]:
+        """The alphabet."""
+        return self._prepared()[0].symbols
+
+    def pairwise(self, queries: Any, targets: Any) -> np.ndarray:
+        """Return the distance of each query from each target.
+
+        Parameters
+        ----------
+        queries, targets : list of sequences
+            Sequences of the alphabet.
+
+        Returns
+        -------
+        ndarray of float32, shape (n_queries, n_targets)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets)
+        shape = asked.offsets.size - 1, stored.offsets.size - 1
+        distances = np.empty(shape, np.float32)
+        of_asked, of_stored = (places.ravel() for places in np.indices(shape))
+        for first in range(0, distances.size, _PAIRS_AT_ONCE):
+            span = slice(first, first + _PAIRS_AT_ONCE)
+            distances.reshape(-1)[span] = _distances(asked, stored, of_asked[span], of_stored[span])
+        return distances
+
+    def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nearest targets of each query by comparing it with all of them.
+
+        Parameters
+        ----------
+        queries, targets : list of sequences
+            Sequences of the alphabet.
+        k : int, default 1
+            Targets wanted for each query.
+
+        Returns
+        -------
+        positions : ndarray of int64, shape (n_queries, k)
+            The nearest first, of equally near ones the first in the list; -1 where there are fewer.
+        distances : ndarray of float32, shape (n_queries, k)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets)
+        return _nearest(asked, stored, check_wanted("k", k, stored.offsets.size - 1))
+
+    def align(self, query: Symbols, target: Symbols) -> Alignment:
+        """Return a cheapest way of turning one sequence into another.
+
+        Parameters
+        ----------
+        query, target : sequence
+            Sequences of the alphabet.
+
+        Returns
+        -------
+        Alignment
+            The distance, and the pairs of symbols that replace each other, with None for a gap.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used, or the sequences are too long to keep all steps: more than 2**28 pairs.
+        """
+        asked, stored = self._as_points("query", [query]), self._as_points("target", [target])
+        if (asked.symbols.size + 1) * (stored.symbols.size + 1) > _MOST_CELLS:
+            raise ValueError("query and target are too long to be aligned: pairwise gives their distance alone")
+        first, counts = np.zeros(1, np.int64), np.zeros(asked.costs.shape)
+        steps = np.empty((asked.symbols.size + stored.symbols.size, 2), np.int64)
+        n = count_edits(asked, stored, first, first, np.ones(1), counts, steps)
+        pairs: list[tuple[Hashable | None, Hashable | None]] = [
+            (query[i] if i >= 0 else None, target[j] if j >= 0 else None) for i, j in steps[:n][::-1].tolist()
+        ]
+        return Alignment(float(_distances(asked, stored, first, first)[0]), pairs)
+
+    # What is prepared
+
+    def _new_alphabet(self) -> Alphabet | None:
+        for name, constraint in self._constraints.items():
+            constraint.check(name, getattr(self, name))
+        if self.symmetric and self.insertion != self.deletion:
+            raise ValueError("insertion and deletion must cost the same with symmetric=True")
+        return None if self.alphabet is None else Alphabet(self.alphabet)
+
+    def _first_costs(self, n_symbols: int) -> np.ndarray:
+        """Return the costs before anything is learned."""
+        costs = np.full((n_symbols + 1, n_symbols + 1), self.substitution)
+        costs[-1], costs[:, -1] = self.insertion, self.deletion
+        np.fill_diagonal(costs, 0.0)
+        return _closed(costs)
+
+    def _prepared(self) -> tuple[Alphabet, np.ndarray]:
+        """Return the alphabet and the costs."""
+        if not hasattr(self, "costs_"):
+            alphabet = self._new_alphabet()
+            if alphabet is None:
+                raise ValueError("the alphabet is not known: pass alphabet=... or call fit")
+            self.__dict__.update(_alphabet=alphabet, costs_=self._first_costs(len(alphabet.symbols)))
+        return self._alphabet, self.costs_
+
+    def _as_points(self, name: str, sequences: Any) -> Space:
+        listed = check_sequences(name, sequences)
+        alphabet, costs = self._prepared()
+        return points_of(costs, alphabet.encode(name, listed))
+
+
+def _closed(costs: np.ndarray) -> np.ndarray:
+    """Return costs of the cheapest ways over any number of symbols (Floyd and Warshall): float32."""
+    costs = costs.astype(np.float64)
+    for through in range(costs.shape[0]):
+        np.minimum(costs, costs[:, through, None] + costs[through], out=costs)
+    return np.ascontiguousarray(costs, np.float32)
+
+
+def points_of(costs: np.ndarray, sequences: Sequences) -> Space:
+    """Return sequences as points under these costs."""
+    return Space(int(Kind.EDIT), *sequences, costs, np.empty((0, 0), np.float32))
+
+
+def _distances(asked: Space, stored: Space, of_asked: np.ndarray, of_stored: np.ndarray) -> np.ndarray:
+    distances, bounds = np.empty(of_asked.size, np.float32), np.full(of_asked.size, np.inf, np.float32)
+    distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances)
+    return distances
+
+
+def _nearest(asked: Space, stored: Space, k: int, excluded: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ``k`` nearest stored points of each point asked, and their distances."""
+    n = asked.offsets.size - 1
+    points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32)
+    scan(asked, stored, np.full(n, -1, np.int64) if excluded is None else excluded, points, lengths)
+    return points, lengths

@@ -1,0 +1,111 @@
+"""Sequences of symbols as numbers, one behind the other in one array."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MOST_SYMBOLS = 4096
+"""Symbols of an alphabet. A cost for each pair of them takes 4 bytes, 64 MB for so many."""
+
+Symbols = str | Sequence[Hashable]
+
+
+class Sequences(NamedTuple):
+    """Sequences of codes: sequence ``i`` has the entries ``offsets[i] .. offsets[i + 1]``."""
+
+    symbols: np.ndarray  # int32
+    offsets: np.ndarray  # int64 (n + 1,)
+
+    @property
+    def n(self) -> int:
+        """How many sequences there are."""
+        return self.offsets.size - 1
+
+    def take(self, positions: np.ndarray) -> Sequences:
+        """Return some sequences, in this order."""
+        lengths = np.diff(self.offsets)[positions]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        entries = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][positions] - offsets[:-1], lengths)
+        return Sequences(self.symbols[entries], offsets)
+
+    def followed_by(self, others: Sequences) -> Sequences:
+        """Return these sequences and then the others."""
+        offsets = np.concatenate([self.offsets, self.offsets[-1] + others.offsets[1:]])
+        return Sequences(np.concatenate([self.symbols, others.symbols]), offsets)
+
+
+NO_SEQUENCES = Sequences(np.empty(0, np.int32), np.zeros(1, np.int64))
+
+
+def check_sequences(name: str, sequences: Any) -> list[Symbols]:
+    """Return sequences as a list.
+
+    Raises
+    ------
+    TypeError
+        If they are a single string, or one of them is no sequence.
+    ValueError
+        If there are none.
+    """
+    if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
+        raise TypeError(
+            f"{name} must be a list of sequences, not {type(sequences).__name__}; put a single one in a list"
+        )
+    listed: list[Symbols] = []
+    for i, sequence in enumerate(sequences):
+        if isinstance(sequence, str):
+            listed.append(sequence)
+        elif isinstance(sequence, np.ndarray) and sequence.ndim == 1:
+            listed.append(sequence.tolist())
+        elif isinstance(sequence, Sequence) and not isinstance(sequence, bytes):
+            listed.append(sequence)
+        else:
+            raise TypeError(f"{name}[{i}] must be a string or a sequence of symbols, not {type(sequence).__name__}")
+    if not listed:
+        raise ValueError(f"{name} must hold at least one sequence")
+    return listed
+
+
+class Alphabet:
+    """The symbols that sequences may have, with their codes 0, 1, 2, ..."""
+
+    def __init__(self, symbols: Iterable[Hashable]) -> None:
+        self.symbols = tuple(symbols)
+        try:
+            self.codes = {symbol: code for code, symbol in enumerate(self.symbols)}
+        except TypeError as error:
+            raise TypeError(f"alphabet must hold symbols that can be hashed: {error}") from error
+        if len(self.codes) < len(self.symbols):
+            raise ValueError("alphabet must name each symbol once")
+        if not 0 < len(self.symbols) <= MOST_SYMBOLS:
+            raise ValueError(f"alphabet must hold 1 to {MOST_SYMBOLS} symbols, not {len(self.symbols)}")
+
+    @classmethod
+    def of(cls, *lists: list[Symbols]) -> Alphabet:
+        """Return the alphabet of the symbols in some lists of sequences, in the order of their first appearance."""
+        return cls(dict.fromkeys(symbol for sequences in lists for sequence in sequences for symbol in sequence))
+
+    def encode(self, name: str, sequences: list[Symbols]) -> Sequences:
+        """Return sequences as codes.
+
+        Raises
+        ------
+        ValueError
+            If a sequence has a symbol that is not in the alphabet.
+        """
+        codes = self.codes
+        offsets = np.zeros(len(sequences) + 1, np.int64)
+        np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])
+        try:
+            entries = (codes[symbol] for sequence in sequences for symbol in sequence)
+            return Sequences(np.fromiter(entries, np.int32, int(offsets[-1])), offsets)
+        except (KeyError, TypeError):
+            for i, sequence in enumerate(sequences):
+                for symbol in sequence:
+                    if not isinstance(symbol, Hashable) or symbol not in codes:
+                        message = f"{name}[{i}] has the symbol {symbol!r:.40}, which is not in the alphabet"
+                        raise ValueError(f"{message}; pass an alphabet that has it") from None
+            raise

@@ -1,0 +1,76 @@
+"""Kernel: the nearest points in a vantage-point tree (Yianilos, 1993).
+
+A node has a vantage point. The points below it are parted by their distance from it, and the least and the greatest
+distance of each part are known. By the triangle inequality they bound the distance of any of these points from a point
+that is asked for.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import empty, inner_allocating, kernel
+from ._spaces import comes_before, distance, offer, row_for
+
+_ROUNDING = np.float32(1e-5)  # of bounds, relative to the distances that they are made of
+
+
+class Nodes(NamedTuple):
+    """The nodes of a tree, the root first. A leaf has members, any other node a vantage point and two children."""
+
+    vantage: np.ndarray  # int64 (nodes,): a point, -1 in a leaf
+    children: np.ndarray  # int64 (nodes, 2): of the points near the vantage point, and of those farther away
+    nearest: np.ndarray  # float32 (nodes, 2): the least distance of a child's points from the vantage point
+    farthest: np.ndarray  # float32 (nodes, 2): the greatest one
+    members: np.ndarray  # int64 (nodes, most)
+    n_members: np.ndarray  # int64 (nodes,)
+
+
+@inner_allocating
+def _new_stack(n):
+    return empty(n, np.int64), empty(n, np.float32)
+
+
+@kernel
+def search_nodes(nodes, depth, asked, stored, there, share, points, lengths, n_computed):
+    """Write the nearest points that are there for each point asked, the nearest first, and their distances.
+
+    Parts are left out that can hold nothing nearer than ``share`` of the distance of the last one found; with 1 the
+    answer is exact. ``depth`` is the greatest number of nodes on a path. ``points``, int64, and ``lengths``, float32,
+    hold -1 and infinity; ``n_computed``, int64 of shape (asked,), is given the number of distances computed.
+    """
+    row = row_for(asked, stored)
+    waiting, bounds = _new_stack(2 * depth + 2)
+    last = points.shape[1] - 1
+    for i in range(points.shape[0]):
+        waiting[0], bounds[0], n_waiting = 0, np.float32(0.0), 1
+        while n_waiting > 0:
+            n_waiting -= 1
+            node, radius = waiting[n_waiting], lengths[i, last]
+            if bounds[n_waiting] > share * radius:
+                continue
+            vantage = nodes.vantage[node]
+            if vantage < 0:
+                for member in range(nodes.n_members[node]):
+                    point = nodes.members[node, member]
+                    if not there[point]:
+                        continue
+                    length = distance(asked, i, stored, point, lengths[i, last], row)
+                    n_computed[i] += 1
+                    if comes_before(point, length, points[i, last], lengths[i, last]) and length < np.inf:
+                        offer(point, length, points[i], lengths[i])
+                continue
+            reach = max(nodes.farthest[node, 0], nodes.farthest[node, 1])
+            length = distance(asked, i, stored, vantage, radius + reach * (1 + _ROUNDING), row)
+            n_computed[i] += 1
+            if length == np.inf:
+                continue  # farther from all points below than the last one found
+            if there[vantage] and comes_before(vantage, length, points[i, last], radius):
+                offer(vantage, length, points[i], lengths[i])
+            near = 0 if length <= nodes.farthest[node, 0] else 1
+            for child in (1 - near, near):  # the nearer one is searched first, so it is put on top
+                farthest, nearest = nodes.farthest[node, child], nodes.nearest[node, child]
+                bound = max(length - farthest, nearest - length) - _ROUNDING * (length + farthest)
+                if bound <= share * lengths[i, last]:
+                    waiting[n_waiting], bounds[n_waiting] = nodes.children[node, child], bound
+                    n_waiting += 1

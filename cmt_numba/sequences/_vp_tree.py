@@ -1,0 +1,313 @@
+"""``VPTree``: exact nearest neighbours under any metric."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._validation import check_ids, check_integer, check_known, check_matrix, check_real, check_seed, check_wanted
+from ._edit_distance import EditDistance
+from ._point_store import PointStore, number_of_points, space_of_rows
+from ._spaces import Kind, Space, distances_of_pairs
+from ._vp_search import Nodes, search_nodes
+
+_CANDIDATES, _SAMPLE = 6, 48  # vantage points that are tried for a node, and points that their spread is measured with
+_SHARE_GONE = 0.5  # of the points: when more have been removed, the tree is built anew
+
+
+class Neighbors(NamedTuple):
+    """The nearest points for each point asked."""
+
+    ids: np.ndarray  # int64 (n, k), -1 for none
+    distances: np.ndarray  # float32 (n, k), infinity for none
+    n_computed: np.ndarray  # int64 (n,): distances that were computed
+
+
+class VPTree:
+    """A vantage-point tree: nearest neighbours under a metric, found without looking at all points.
+
+    Each node parts its points by their distance from one of them, the vantage point, at the median. A search leaves out
+    the parts that cannot hold a nearer point by the triangle inequality (Yianilos, Data structures and algorithms for
+    nearest neighbor search in general metric spaces, 1993). Points come and go at any time.
+
+    Parameters
+    ----------
+    metric : EditDistance or {"euclidean", "angular"}, default "euclidean"
+        The metric: of sequences, or of rows of numbers. An edit distance must be symmetric. "angular" is the angle
+        between two rows in radians, 0 to pi.
+    leaf_size : int, default 8
+        The largest number of points in a leaf.
+    tau : float in [0, 1), default 0.0
+        Tolerance. With 0 answers are exact. Otherwise parts are left out that can hold no point nearer than ``1 - tau``
+        times the distance of the last one found: fewer distances are computed, and a nearer point may be missed.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+
+    Examples
+    --------
+    >>> from cmt_numba.sequences import EditDistance
+    >>> words = ["apple", "maple", "ample", "table"]
+    >>> tree = VPTree(EditDistance("abcdefghijklmnopqrstuvwxyz"), random_state=0)
+    >>> tree.insert(words)
+    array([0, 1, 2, 3])
+    >>> found = tree.query(["appel"], k=1)
+    >>> found.ids, found.distances
+    (array([[0]]), array([[2.]], dtype=float32))
+    """
+
+    def __init__(
+        self,
+        metric: EditDistance | str = "euclidean",
+        *,
+        leaf_size: int = 8,
+        tau: float = 0.0,
+        random_state: int | np.random.SeedSequence | None = None,
+    ) -> None:
+        if not isinstance(metric, EditDistance) and metric not in ("euclidean", "angular"):
+            raise ValueError(f"metric must be an EditDistance, 'euclidean' or 'angular', not {metric!r:.50}")
+        if isinstance(metric, EditDistance) and not metric.symmetric:
+            raise ValueError("metric must be symmetric: pass EditDistance(symmetric=True)")
+        self.metric = metric
+        self.leaf_size = check_integer("leaf_size", leaf_size, 1, 2**15)
+        self.tau = check_real("tau", tau, 0.0, 1.0)
+        if self.tau == 1.0:
+            raise ValueError("tau must be less than 1")
+        self._random = np.random.default_rng(check_seed(random_state))
+        self._store: PointStore | None = None
+        self._ids = np.empty(0, np.int64)  # of the points in the store, in rising order
+        self._there = np.empty(0, bool)
+        self._next_id = 0
+        self._nodes: Nodes | None = None  # None if they must be built anew
+        self._n_nodes = self._depth = 0
+
+    # What it holds
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._there))
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all points, in rising order: int64, shape (n,)."""
+        return self._ids[self._there]
+
+    # Changes
+
+    def insert(self, X: Any) -> np.ndarray:
+        """Insert points.
+
+        Parameters
+        ----------
+        X : list of sequences, or array-like of shape (n, n_features)
+            The points: what the metric compares.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            Their ids: 0, 1, 2, ... in order of insertion, never used again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the metric cannot compare the points; nothing has changed then.
+        """
+        added = self._as_points("X", X)
+        n_new, first = number_of_points(added), self._ids.size
+        ids = np.arange(self._next_id, self._next_id + n_new)
+        of_all, there = np.concatenate([self._ids, ids]), np.concatenate([self._there, np.ones(n_new, bool)])
+        if self._store is None:
+            self._store = PointStore(added)
+        else:
+            self._store.append(added)
+        self._ids, self._there, self._next_id = of_all, there, self._next_id + n_new
+        try:
+            nodes = self._nodes
+            if nodes is None or n_new >= first:
+                self._build_anew()
+            else:
+                for point in range(first, first + n_new):
+                    self._insert_point(point)
+        except BaseException:
+            self._nodes = None
+            self._there[first:] = False
+            raise
+        return ids
+
+    def remove(self, ids: Any) -> None:
+        """Remove points. Their ids are not used again.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored points, each named once.
+
+        Raises
+        ------
+        KeyError
+            If an id is not stored; nothing has been removed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers.
+        """
+        ids = check_ids(ids)
+        places = np.searchsorted(self._ids, ids)
+        found = np.where(places < self._ids.size, places, -1)
+        if self._ids.size > 0:
+            found[(self._ids[found] != ids) | ~self._there[found]] = -1
+        check_known(ids, found)
+        self._there[found] = False
+        if np.count_nonzero(~self._there) > _SHARE_GONE * self._there.size:
+            self._nodes = None
+
+    def rebuild(self) -> None:
+        """Build the tree anew, with the present costs of the edit distance, and free the space of removed points.
+
+        Until then the tree goes on with the costs that it was built with, however much the distance learns.
+        """
+        self._nodes = None
+        if self._store is not None and isinstance(self.metric, EditDistance):
+            self._store = self._store.with_costs(self.metric.costs_)
+
+    # Answers
+
+    def query(self, X: Any, k: int = 1) -> Neighbors:
+        """Return the nearest points for each point asked; of equally near ones the one inserted first.
+
+        Parameters
+        ----------
+        X : list of sequences, or array-like of shape (n, n_features)
+            Points that the metric compares with those stored.
+        k : int, default 1
+            Points wanted for each.
+
+        Returns
+        -------
+        Neighbors
+            Ids, distances, and how many distances were computed.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        asked = self._as_points("X", X)
+        n, k = number_of_points(asked), check_wanted("k", k, len(self))
+        points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32)
+        n_computed = np.zeros(n, np.int64)
+        if len(self) > 0:
+            nodes = self._nodes or self._build_anew()
+            share, stored = np.float32(1.0 - self.tau), self._stored()
+            search_nodes(nodes, self._depth, asked, stored, self._there, share, points, lengths, n_computed)
+            points = np.where(points >= 0, self._ids[points], -1)
+        return Neighbors(points, lengths, n_computed)
+
+    # Points
+
+    def _as_points(self, name: str, X: Any) -> Space:
+        """Return points of the form of those stored."""
+        if isinstance(self.metric, EditDistance):
+            points = self.metric._as_points(name, X)
+            return points if self._store is None else points._replace(costs=self._stored().costs)
+        X = check_matrix(X, n_features=None if self._store is None else self._stored().rows.shape[1])
+        rows = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, np.float32)
+        if not np.isfinite(rows).all():
+            raise ValueError(f"{name} must be finite")
+        if self.metric == "euclidean":
+            return space_of_rows(Kind.EUCLIDEAN, rows)
+        lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+        if not lengths.all():
+            raise ValueError(f"{name} must not have rows of zeros, which make no angle: leave them out")
+        return space_of_rows(Kind.ANGULAR, (rows / lengths).astype(np.float32))
+
+    def _stored(self) -> Space:
+        assert self._store is not None
+        return self._store.view()
+
+    def _distances(self, point: int, others: np.ndarray) -> np.ndarray:
+        """Return the distances of a stored point from others."""
+        points = self._stored()
+        distances = np.empty(others.size, np.float32)
+        bounds = np.full(others.size, np.inf, np.float32)
+        distances_of_pairs(points, points, np.full(others.size, point), others, bounds, distances)
+        return distances
+
+    # Nodes
+
+    def _grow(self, n_nodes: int) -> Nodes:
+        """Make room for a number of nodes, and return it."""
+        before, n = self._nodes, self._n_nodes
+        self._nodes = Nodes(
+            np.full(n_nodes, -1, np.int64),
+            np.full((n_nodes, 2), -1, np.int64),
+            np.zeros((n_nodes, 2), np.float32),
+            np.zeros((n_nodes, 2), np.float32),
+            np.zeros((n_nodes, self.leaf_size), np.int64),
+            np.zeros(n_nodes, np.int64),
+        )
+        if before is not None:
+            for array, old in zip(self._nodes, before, strict=True):
+                array[:n] = old[:n]
+        return self._nodes
+
+    def _new_node(self) -> int:
+        assert self._nodes is not None
+        if self._n_nodes == self._nodes.vantage.size:
+            self._grow(2 * self._n_nodes)
+        self._n_nodes += 1
+        return self._n_nodes - 1
+
+    def _build_anew(self) -> Nodes:
+        """Build the tree of the points that are there, forget all others, and return its nodes."""
+        if self._store is not None and not self._there.all():
+            kept = np.flatnonzero(self._there)
+            self._store, self._ids, self._there = self._store.taken(kept), self._ids[kept], np.ones(kept.size, bool)
+        self._nodes, self._n_nodes, self._depth = None, 0, 0
+        try:
+            self._grow(max(16, 4 * self._ids.size // self.leaf_size))
+            self._build(self._new_node(), np.arange(self._ids.size), 1)
+        except BaseException:
+            self._nodes = None
+            raise
+        assert self._nodes is not None
+        return self._nodes
+
+    def _build(self, node: int, points: np.ndarray, depth: int) -> None:
+        """Let a node hold some points."""
+        waiting = [(node, points, depth)]
+        while waiting:
+            node, points, depth = waiting.pop()
+            self._depth = max(self._depth, depth)
+            assert self._nodes is not None
+            if points.size <= self.leaf_size:
+                self._nodes.members[node, : points.size], self._nodes.n_members[node] = points, points.size
+                continue
+            vantage = self._vantage_of(points)
+            points = points[points != vantage]
+            distances = self._distances(vantage, points)
+            order = np.argsort(distances, kind="stable")
+            points, distances = points[order], distances[order]
+            half = (points.size + 1) // 2
+            children = self._new_node(), self._new_node()
+            nodes = self._nodes
+            nodes.vantage[node], nodes.n_members[node], nodes.children[node] = vantage, 0, children
+            for child, part in enumerate((distances[:half], distances[half:])):
+                nodes.nearest[node, child] = part.min(initial=np.inf)
+                nodes.farthest[node, child] = part.max(initial=-np.inf)
+            waiting += [(children[0], points[:half], depth + 1), (children[1], points[half:], depth + 1)]
+
+    def _vantage_of(self, points: np.ndarray) -> int:
+        """Return that of some points whose distances from others vary most: it parts them best."""
+        candidates = self._random.choice(points, min(_CANDIDATES, points.size), replace=False)
+        sample = self._random.choice(points, min(_SAMPLE, points.size), replace=False)
+        return int(candidates[np.argmax([self._distances(point, sample).var() for point in candidates])])
+
+    def _insert_point(self, point: int) -> None:
+        nodes, node, depth = self._nodes, 0, 1
+        assert nodes is not None
+        while nodes.vantage[node] >= 0:
+            length = self._distances(int(nodes.vantage[node]), np.array([point]))[0]
+            child = int(length > 0.5 * (nodes.farthest[node, 0] + nodes.nearest[node, 1]))
+            nodes.nearest[node, child] = min(nodes.nearest[node, child], length)
+            nodes.farthest[node, child] = max(nodes.farthest[node, child], length)
+            node, depth = int(nodes.children[node, child]), depth + 1
+        members = nodes.members[node, : nodes.n_members[node]]
+        self._build(node, np.append(members[self._there[members]], point), depth)

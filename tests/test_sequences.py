@@ -1,0 +1,333 @@
+"""Edit distances against a plain reference, what they learn, and trees that find what comparing with all finds."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from cmt_numba.sequences import EditDistance, VPTree
+
+LETTERS = "abcd"
+WORDS = st.text(LETTERS, max_size=7)
+
+
+def costs_of(seed: int, symmetric: bool = True) -> np.ndarray:
+    """Return costs that are a metric on four letters and the gap."""
+    costs = np.random.default_rng(seed).uniform(0.5, 1.0, (5, 5))  # a detour costs at least 1
+    costs = (costs + costs.T) / 2 if symmetric else costs
+    np.fill_diagonal(costs, 0.0)
+    return costs.astype(np.float32)
+
+
+def of_costs(costs: np.ndarray, **options: Any) -> EditDistance:
+    distance = EditDistance(LETTERS, **options)
+    distance.pairwise(["a"], ["b"])
+    distance.costs_ = costs
+    return distance
+
+
+def reference(x: str, y: str, costs: np.ndarray) -> float:
+    """Return the edit distance as it is defined."""
+    codes = [[LETTERS.index(symbol) for symbol in word] for word in (x, y)]
+
+    @cache
+    def of_ends(i: int, j: int) -> float:
+        ways = [0.0] if i == len(x) and j == len(y) else []
+        if i < len(x):
+            ways.append(costs[codes[0][i], -1] + of_ends(i + 1, j))
+        if j < len(y):
+            ways.append(costs[-1, codes[1][j]] + of_ends(i, j + 1))
+        if i < len(x) and j < len(y):
+            ways.append(costs[codes[0][i], codes[1][j]] + of_ends(i + 1, j + 1))
+        return min(ways)
+
+    return of_ends(0, 0)
+
+
+# Distances
+
+
+@given(x=WORDS, y=WORDS, seed=st.integers(0, 20), symmetric=st.booleans())
+@settings(max_examples=200)
+def test_distances_and_alignments(x: str, y: str, seed: int, symmetric: bool):
+    costs = costs_of(seed, symmetric)
+    distance = of_costs(costs, symmetric=symmetric)
+    expected = reference(x, y, costs)
+    assert distance.pairwise([x], [y])[0, 0] == pytest.approx(expected, rel=1e-5)
+    found = distance.align(x, y)
+    assert found.distance == pytest.approx(expected, rel=1e-5)
+    assert "".join(a for a, _ in found.steps if a is not None) == x
+    assert "".join(b for _, b in found.steps if b is not None) == y
+    codes = {symbol: i for i, symbol in enumerate(LETTERS)} | {None: -1}
+    assert sum(costs[codes[a], codes[b]] for a, b in found.steps) == pytest.approx(expected, rel=1e-5)
+
+
+def test_plain_edit_distances():
+    distance = EditDistance("abcdefghijklmnopqrstuvwxyz")
+    assert distance.pairwise(["kitten", "flaw", ""], ["sitting", "lawn"]).tolist() == [[3, 5], [7, 2], [7, 4]]
+    assert EditDistance(range(3)).pairwise([(0, 1), np.array([2, 2])], [[0, 2]]).tolist() == [[1], [1]]
+    assert EditDistance([("c", 1), ("d", 2)]).pairwise([[("c", 1)]], [[("d", 2), ("c", 1)]]).tolist() == [[1]]
+    assert EditDistance("ab", substitution=5.0).pairwise(["a"], ["b"])[0, 0] == 2.0  # a deletion and an insertion
+    one_way = EditDistance("ab", insertion=0.25, deletion=0.75, symmetric=False)
+    assert one_way.pairwise(["a", "aab"], ["aab", "a"]).tolist() == [[0.5, 0.0], [0.0, 1.5]]
+
+
+def test_nearest_of_all(rng: np.random.Generator):
+    words = ["".join(rng.choice(list(LETTERS), rng.integers(0, 8))) for _ in range(60)]
+    distance = of_costs(costs_of(1))
+    every = distance.pairwise(words[:15], words)
+    positions, lengths = distance.nearest(words[:15], words, 5)
+    expected = np.lexsort((np.broadcast_to(np.arange(60), every.shape), every), axis=1)[:, :5]
+    np.testing.assert_array_equal(positions, expected)
+    np.testing.assert_array_equal(lengths, np.take_along_axis(every, expected, axis=1))
+    positions, lengths = distance.nearest(["a"], ["b"], 3)
+    assert positions.tolist() == [[0, -1, -1]]
+    assert np.isinf(lengths[0, 1:]).all()
+
+
+# Learning
+
+
+def noisy_words(rng: np.random.Generator, n_words: int, n_queries: int) -> tuple[list[str], list[str], np.ndarray]:
+    """Return words, and forms of them in which 'a' and 'b' are exchanged for each other often, and 'd' is added."""
+    words = sorted({"".join(rng.choice(list(LETTERS), 6)) for _ in range(n_words)})
+    answers, queries = rng.integers(len(words), size=n_queries), []
+    for answer in answers:
+        letters = [({"a": "b", "b": "a"}.get(s, s) if rng.random() < 0.4 else s) for s in words[answer]]
+        letters.insert(int(rng.integers(7)), "d")
+        queries.append("".join(letters))
+    return words, queries, answers
+
+
+def test_costs_follow_the_noise(rng: np.random.Generator):
+    words, queries, answers = noisy_words(rng, 60, 130)
+    distance = EditDistance(LETTERS, n_rounds=6, learning_rate=0.5, n_examples=60, random_state=0)
+    before = np.mean(distance.nearest(queries[70:], words)[0][:, 0] == answers[70:])
+    plain = distance.costs_
+    assert distance.fit(words, queries[:70], answers[:70]) is distance
+    after = np.mean(distance.nearest(queries[70:], words)[0][:, 0] == answers[70:])
+    assert after > before + 0.1
+    costs = distance.costs_
+    assert costs[0, 1] == costs[:4, :4][~np.eye(4, dtype=bool)].min()
+    assert costs[3, -1] == costs[:4, -1].min()
+    np.testing.assert_array_equal(costs, costs.T)
+    assert (costs <= (costs[:, :, None] + costs[None]).min(axis=1) * (1 + 1e-6)).all()
+    assert (np.diag(costs) == 0.0).all()
+    assert (costs[~np.eye(5, dtype=bool)] > 0.0).all()
+    assert len(distance.errors_) == 6
+    assert min(distance.errors_) < distance.errors_[0]
+    again = clone(distance).fit(words, queries[:70], answers[:70])
+    np.testing.assert_array_equal(again.costs_, costs)
+    assert (plain != costs).any()
+
+
+def test_costs_of_each_direction(rng: np.random.Generator):
+    words, queries, answers = noisy_words(rng, 40, 40)
+    distance = EditDistance(symmetric=False, n_rounds=5, learning_rate=0.5, random_state=0).fit(words, queries, answers)
+    assert set(distance.symbols_) == set(LETTERS)
+    d = distance.symbols_.index("d")
+    assert distance.costs_[d, -1] < distance.costs_[-1, d]  # queries have it, targets do not
+
+
+# Trees
+
+
+def points_of(kind: str, rng: np.random.Generator, n: int) -> Any:
+    if kind == "words":
+        return ["".join(rng.choice(list(LETTERS), rng.integers(0, 8))) for _ in range(n)]
+    return rng.integers(-3, 4, (n, 3)) + (0.5 if kind == "angular" else 0.0)
+
+
+def all_distances(kind: str, asked: Any, stored: Any, metric: Any) -> np.ndarray:
+    if kind == "words":
+        return metric.pairwise(asked, stored)
+    if kind == "euclidean":
+        return np.linalg.norm(asked[:, None] - stored, axis=2)
+    unit = [X / np.linalg.norm(X, axis=1, keepdims=True) for X in (asked, stored)]
+    return np.arccos(np.clip(unit[0] @ unit[1].T, -1.0, 1.0))
+
+
+def taken(points: Any, places: np.ndarray) -> Any:
+    return [points[i] for i in places] if isinstance(points, list) else points[places]
+
+
+@pytest.mark.parametrize("kind", ["words", "euclidean", "angular"])
+@pytest.mark.parametrize("leaf_size", [1, 5])
+def test_trees_find_what_comparing_with_all_finds(kind: str, leaf_size: int, rng: np.random.Generator):
+    metric = of_costs(costs_of(3)) if kind == "words" else kind
+    points, asked = points_of(kind, rng, 150), points_of(kind, rng, 12)
+    tree = VPTree(metric, leaf_size=leaf_size, random_state=0)
+    there = np.empty(0, np.int64)
+
+    def check(k: int) -> None:
+        every = all_distances(kind, asked, taken(points, there), metric) if there.size else np.empty((12, 0))
+        found = tree.query(asked, k)
+        lengths = np.full((12, k), np.inf)
+        lengths[:, : there.size] = np.sort(every, axis=1)[:, :k]
+        np.testing.assert_allclose(found.distances, lengths, rtol=1e-5, atol=1e-3)
+        assert np.isin(found.ids[found.ids >= 0], there).all()
+        assert ((found.ids >= 0) == np.isfinite(lengths)).all()
+        np.testing.assert_array_equal(tree.ids, there)
+        assert len(tree) == there.size
+
+    for first, stop in ((0, 90), (90, 91), (91, 120), (120, 150)):
+        ids = tree.insert(taken(points, np.arange(first, stop)))
+        assert ids.tolist() == list(range(first, stop))
+        there = np.append(there, ids)
+        check(4)
+    for gone in (there[::3], there[1::9]):
+        tree.remove(gone)
+        there = np.setdiff1d(there, gone)
+        check(4)
+    tree.rebuild()
+    check(1)
+    tree.remove(there[:-3])
+    there = there[-3:]
+    check(5)
+    tree.remove(there)
+    there = there[:0]
+    check(1)
+
+
+def test_of_equally_near_points_the_first_comes_first():
+    tree = VPTree(EditDistance(LETTERS), leaf_size=1, random_state=0)
+    tree.insert(["ab", "ac", "ad", "ab", "bb"])
+    found = tree.query(["aa", "ab"], 4)
+    assert found.ids.tolist() == [[0, 1, 2, 3], [0, 3, 1, 2]]
+
+
+def test_searches_look_at_few_points_and_at_fewer_with_a_tolerance(rng: np.random.Generator):
+    points = rng.normal(size=(600, 2))
+    asked = points[:30] + 0.01 * rng.normal(size=(30, 2))
+    exact, loose = VPTree(random_state=0), VPTree(tau=0.5, random_state=0)
+    for tree in (exact, loose):
+        tree.insert(points)
+    found, near = exact.query(asked), loose.query(asked)
+    assert found.n_computed.mean() < 150
+    assert near.n_computed.mean() < found.n_computed.mean()
+    assert (near.distances >= found.distances).all()
+    assert (near.distances * 0.5 <= found.distances + 1e-6).all()
+
+
+def test_a_tree_keeps_its_costs_until_it_is_rebuilt():
+    distance = EditDistance(LETTERS)
+    tree = VPTree(distance, random_state=0)
+    tree.insert(["aaaa", "ab", "cc"])
+    distance.costs_ = np.where(np.eye(5, dtype=bool), 0.0, 0.5).astype(np.float32)
+    assert tree.query(["aa"]).distances.tolist() == [[1.0]]
+    tree.rebuild()
+    assert tree.query(["aa"]).distances.tolist() == [[0.5]]
+
+
+def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+    points = rng.normal(size=(80, 3))
+    tree = VPTree(random_state=0)
+    tree.insert(points[:50])
+    expected = tree.query(points[50:], 3)
+
+    def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    for n in (5, 30):
+        with monkeypatch.context() as patch:
+            patch.setattr(VPTree, "_vantage_of", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                tree.insert(np.concatenate([points[50:], points[50:]])[: 10 * n])
+        assert len(tree) == 50
+        np.testing.assert_array_equal(tree.query(points[50:], 3).distances, expected.distances)
+    ids = tree.insert(points[50:])
+    assert ids.min() > 50
+    assert (tree.query(points[50:]).ids[:, 0] == ids).all()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"alphabet": "aa"}, ValueError, "alphabet must name each symbol once"),
+        ({"alphabet": ""}, ValueError, "alphabet must hold 1 to"),
+        ({"alphabet": [[1]]}, TypeError, "alphabet must hold symbols that can be hashed"),
+        ({"alphabet": None}, ValueError, "the alphabet is not known"),
+        ({"substitution": -1.0}, ValueError, "substitution must be"),
+        ({"insertion": float("nan")}, ValueError, "insertion must be"),
+        ({"insertion": 0.5}, ValueError, "insertion and deletion must cost the same"),
+        ({"n_rounds": -1}, ValueError, "n_rounds must be"),
+        ({"learning_rate": 0.0}, ValueError, "learning_rate must be"),
+    ],
+)
+def test_options_that_cannot_be_used(options: dict[str, Any], error: Any, message: str):
+    with pytest.raises(error, match=message):
+        EditDistance(**({"alphabet": LETTERS} | options)).pairwise(["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("sequences", "error", "message"),
+    [
+        ("abc", TypeError, "queries must be a list of sequences, not str"),
+        (3, TypeError, "queries must be a list of sequences, not int"),
+        ([], ValueError, "queries must hold at least one sequence"),
+        ([3], TypeError, r"queries\[0\] must be a string or a sequence"),
+        (["a", b"a"], TypeError, r"queries\[1\] must be a string or a sequence"),
+        (["ab", "aéb"], ValueError, r"queries\[1\] has the symbol 'é', which is not in the alphabet"),
+        ([["a", ["b"]]], ValueError, r"queries\[0\] has the symbol \['b'\]"),
+    ],
+)
+def test_sequences_that_cannot_be_used(sequences: Any, error: Any, message: str):
+    with pytest.raises(error, match=message):
+        EditDistance(LETTERS).pairwise(sequences, ["a"])
+
+
+def test_examples_that_cannot_be_used():
+    distance = EditDistance(LETTERS).fit(["a", "b"], ["a"], [0])
+    costs = distance.costs_
+    for arguments, message in [
+        ((["a", "b"], ["a"], [0.0]), "answers must be one integer for each of the 1 queries"),
+        ((["a", "b"], ["a"], [0, 1]), "answers must be one integer"),
+        ((["a", "b"], ["a"], [2]), "answers must be positions"),
+        ((["a"], ["a"], [0]), "at least two targets"),
+        ((["a", "b"], ["e"], [0]), "not in the alphabet"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            distance.fit(*arguments)
+        assert distance.costs_ is costs
+    with pytest.raises(ValueError, match="too long to be aligned"):
+        distance.align("a" * 20_000, "b" * 20_000)
+
+
+def test_long_sequences():
+    distance = EditDistance(LETTERS)
+    assert distance.pairwise(["a" * 100_000], ["", "ab"]).tolist() == [[100_000.0, 99_999.0]]
+
+
+def test_trees_that_cannot_be_made_or_asked():
+    for options, message in [
+        ({"metric": "cosine"}, "metric must be an EditDistance, 'euclidean' or 'angular'"),
+        ({"metric": EditDistance(LETTERS, symmetric=False)}, "metric must be symmetric"),
+        ({"leaf_size": 0}, "leaf_size must be"),
+        ({"tau": 1.0}, "tau must be less than 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            VPTree(**options)
+    tree = VPTree("angular", random_state=0)
+    tree.insert(np.eye(3))
+    for X, message in [
+        (np.eye(4), "features"),
+        ([[np.nan, 0.0, 0.0]], "X must be finite"),
+        (np.zeros((1, 3)), "must not have rows of zeros"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            tree.insert(X)
+        with pytest.raises(ValueError, match=message):
+            tree.query(X)
+    with pytest.raises(ValueError, match="k must be"):
+        tree.query(np.eye(3), 0)
+    with pytest.raises(KeyError, match="3"):
+        tree.remove([0, 3])
+    assert len(tree) == 3
+    assert VPTree("euclidean").query(np.eye(2), 2).ids.tolist() == [[-1, -1], [-1, -1]]
