@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from ._concurrency.rwlock import changes
 from ._concurrency.workers import progress_bar, spans
 from ._engine.files import StoredForest
 from ._forest.eviction import EVICTIONS
-from ._forest.hits import Hits, without_own
+from ._forest.hits import Hits, rewarded_memories, without_own
 from ._forest.routers import RouterLoss
 from ._forest.rows import Rows, as_matrix
 from ._forest.scorer import ScorerLoss
@@ -58,7 +59,7 @@ OPTIONS: dict[str, Constraint] = {
 }
 """The options of a tree. Estimators check theirs by the same constraints."""
 
-_ROWS_IN_A_BLOCK = 256  # of ``learn``: they all see the trees as the block before has left them
+_ROWS_IN_A_BLOCK, _LEAVES_OF_EACH = 256, 4  # of ``learn``: rows that see the same trees; leaves of each tree searched
 
 
 class ContextualMemoryTree(StoredForest):
@@ -308,7 +309,7 @@ class ContextualMemoryTree(StoredForest):
         """Query, reward and update repeatedly: the supervised protocol of the paper (section 4).
 
         Each pass goes through the rows in a new random order, in blocks: query a block of rows, reward the memories
-        found, then update the trees and the scorer.
+        found, update the trees and the scorer, and :meth:`teach` the routers the way to memories worth 0.5 or more.
 
         Parameters
         ----------
@@ -318,12 +319,12 @@ class ContextualMemoryTree(StoredForest):
             One of :mod:`cmt_numba.rewards`, or a function of your own of the positions of some rows of ``X``, int64
             (n,), and the ids found for them, int64 (n, k), -1 for none. It returns rewards in [0, 1], (n, k).
         own_ids : array-like of int, shape (n,), optional
-            Where rows are stored themselves: their memories' ids, which are left out of their answers. Otherwise every
-            row would find itself, and learn nothing. Give -1 for a row that is not stored.
+            Where rows are stored themselves: their memories' ids, which are left out of their answers, for a row that
+            finds itself learns nothing. -1 for a row that is not stored.
         k : int, default 10
             Memories rewarded for each row: fewer than 1,000,000.
         n_probes : int, optional
-            Leaves to search, as in :meth:`query`.
+            Leaves to search; by default four for each tree, and at least eight.
         epsilon : float in [0, 1], default 0.1
             Share of the rows that explore, and so teach routers.
         n_passes : int, default 1
@@ -349,6 +350,7 @@ class ContextualMemoryTree(StoredForest):
         own = np.full(rows.n_rows, NONE, np.int64) if own_ids is None else check_memory_ids(own_ids, rows.n_rows)
         if self.n_memories == 0:
             return 0.0
+        n_probes = max(8, _LEAVES_OF_EACH * self._options["n_trees"]) if n_probes is None else n_probes
         matrix = as_matrix(rows)  # blocks take the public way, so that subclasses can note each query and update
         orders = self._new_generator()
         total = 0.0
@@ -362,6 +364,10 @@ class ContextualMemoryTree(StoredForest):
                     hits = without_own(hits, own[block], k)
                     rewards = check_rewards(reward(block, hits.ids), hits.ids)
                     self.update(asked, hits, rewards)
+                    taught, best = rewarded_memories(hits, own[block], rewards)
+                    with suppress(KeyError):  # a memory has been removed meanwhile
+                        if taught.size > 0:
+                            self.teach(asked[taught], best)
                     total += float(np.sum(rewards[:, 0], where=hits.ids[:, 0] != NONE))
                     report(stop - first)
         return total / rows.n_rows
@@ -482,16 +488,12 @@ class ContextualMemoryTree(StoredForest):
 
     def _named_options(self) -> dict[str, Any]:
         """Return the options as the constructor takes them."""
-        losses = {
-            "router_loss": ROUTER_LOSSES[self._options["router_loss"]],
-            "scorer_loss": SCORER_LOSSES[self._options["scorer_loss"]],
-        }
-        return self._options | losses | self._bound
+        names = {"router_loss": ROUTER_LOSSES, "scorer_loss": SCORER_LOSSES}
+        return self._options | {loss: of[self._options[loss]] for loss, of in names.items()} | self._bound
 
     def _check_rows(self, X: Any) -> Rows:
         """Return rows of the form and the width of the keys stored, if there are any."""
-        state = self._state
-        n_threads = self._most_threads()
+        state, n_threads = self._state, self._most_threads()
         if state is None:
             return check_rows(X, n_threads=n_threads)
         sparse, n_features = state.parameters.sparse, state.parameters.n_features

@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree, tune
-from cmt_numba._forest.hits import no_hits, without_own
+from cmt_numba._forest.hits import no_hits, rewarded_memories, without_own
 from cmt_numba.rewards import LabelEquality, LabelF1, ValueCosine
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -101,15 +101,17 @@ def test_passes_make_the_first_memory_better(form: Any, loss: str, rng: np.rando
 
 
 def test_learning_is_querying_rewarding_and_updating(rng: np.random.Generator):
-    """A pass over rows of a single block does what its three steps do one by one."""
+    """A pass over rows of a single block does what its steps do one by one."""
     X, labels = noisy_views(rng, 60)
     one, other = (ContextualMemoryTree(2, random_state=0) for _ in range(2))
     one.insert(X), other.insert(X)
     mean = one.learn(X, LabelEquality(labels, labels), k=5, epsilon=0.3)
     order = other._new_generator().permutation(60)
-    hits = other.query(X[order], 5, epsilon=0.3)
+    hits = other.query(X[order], 5, n_probes=8, epsilon=0.3)
     rewards = labels[hits.ids] == labels[order][:, None]
     other.update(X[order], hits, rewards)
+    taught, best = rewarded_memories(hits, np.full(60, NONE), rewards.astype(np.float32))
+    other.teach(X[order][taught], best)
     assert mean == pytest.approx(rewards[:, 0].mean())
     np.testing.assert_array_equal(one.query(X, 5).ids, other.query(X, 5).ids)
     np.testing.assert_allclose(one.query(X, 5).scores, other.query(X, 5).scores, rtol=1e-6)
@@ -188,3 +190,28 @@ def test_one_example_of_a_class_is_held_out_and_only_of_those_with_more():
     assert kept == [["a", "b", "b", "c"], sorted(y)]
     with pytest.raises(ValueError, match="y must hold a class of two or more examples"):
         tune(CMTClassifier(), X[4:], y[4:])
+
+
+def test_routers_learn_the_way_to_the_first_of_the_best():
+    hits = no_hits(6, 3)
+    hits.ids[:] = [[7, 3, 5], [7, 3, NONE], [4, NONE, NONE], [NONE] * 3, [8, 9, 1], [2, 6, 8]]
+    rewards = np.array([[1, 1, 0], [0.6, 0.9, 0], [0.4, 1, 1], [1, 1, 1], [1, 1, 0], [0, 0.5, 0]], np.float32)
+    rows, best = rewarded_memories(hits, np.array([NONE, NONE, NONE, NONE, 4, 9]), rewards)
+    assert rows.tolist() == [0, 1, 4, 5]  # the others were worth less, or there was nothing
+    assert best.tolist() == [3, 3, 4, 6]
+
+
+@needs_jit
+def test_rewards_alone_lead_to_memories(rng: np.random.Generator):
+    n_classes = 60
+    centres = rng.normal(size=(n_classes, 20))
+    y = np.repeat(np.arange(n_classes), 8)
+    X = centres[y] + 0.9 * rng.normal(size=(y.size, 20))
+    answers = np.repeat(np.arange(n_classes), 10)
+    queries = centres[answers] + 0.9 * rng.normal(size=(answers.size, 20))
+    tree = ContextualMemoryTree(leaf_multiplier=2.0, random_state=0)
+    ids = tree.insert(X)
+    before = np.mean(y[tree.query(queries).ids[:, 0]] != answers)
+    tree.learn(X, LabelEquality(y, y), own_ids=ids, n_passes=5)
+    tree.check_invariants()
+    assert np.mean(y[tree.query(queries).ids[:, 0]] != answers) < 0.9 * before

@@ -7,6 +7,8 @@ import numpy as np
 from .rows import Rows
 from .state import NONE
 
+_WORTH_FINDING = 0.5  # a reward, from which on routers learn the way to a memory
+
 _PUBLIC_MODULE = "cmt_numba"
 """Where pickles find the classes, wherever these are defined."""
 
@@ -104,3 +106,20 @@ def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
     ids, scores = np.take_along_axis(hits.ids, order, axis=1), np.take_along_axis(hits.scores, order, axis=1)
     own = (ids == own_ids[:, None]) & (ids != NONE)
     return hits._replace(ids=np.where(own, NONE, ids), scores=np.where(own, np.float32(-np.inf), scores))
+
+
+def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows with a memory that is worth finding, and that memory, which their routers are to lead to.
+
+    It is the first stored of those with the highest reward and the row's own, ``own_ids``, which is NONE where the row
+    is not stored. For were two memories sent each where the other is, they would only change places; as it is, those
+    that are worth something to each other come together.
+    """
+    there = hits.ids != NONE
+    highest = np.where(there, rewards, np.float32(0.0)).max(axis=1, initial=0.0)
+    rows = np.flatnonzero(highest >= _WORTH_FINDING)
+    best = there[rows] & (rewards[rows] == highest[rows, None])
+    latest = np.iinfo(np.int64).max
+    first = np.where(best, hits.ids[rows], latest).min(axis=1, initial=latest)
+    own = np.where(own_ids[rows] == NONE, latest, own_ids[rows])
+    return rows, np.minimum(first, own)
