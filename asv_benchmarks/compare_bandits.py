@@ -4,6 +4,7 @@
     python asv_benchmarks/compare_bandits.py mabwiser
     python asv_benchmarks/compare_bandits.py replay
     python asv_benchmarks/compare_bandits.py scale --data path/to/folder
+    python asv_benchmarks/compare_bandits.py vowpal --data path/to/folder
 
 - intents: the requests of 40 intents of clinc150 (``clinc150/train.jsonl.gz``, https://github.com/clinc/oos-eval) in
   random order, 4,800 rounds. The action is an intent, and the reward is 1 if it is that of the request. Contexts are
@@ -17,7 +18,9 @@
 - scale: ``CMTBandit`` over 1,000, 31,102 and 300,000 software packages (``packages/summaries.jsonl.gz``, a JSON object
   with a ``summary`` of some ten words in each line). Keys are tf-idf vectors of the summaries, and a context is half of
   the words of one; the reward is 1 for its package. Prints microseconds of CPU time for a decision and for a reward, in
-  batches of 100, and the mean reward of the last half.
+  batches of 100 and one by one, and the mean reward of the last half.
+- vowpal: the same rounds one by one, for the same CPU time, by ``CMTBandit`` and by Vowpal Wabbit (the extra
+  ``peers``), with an epsilon of 0.05, SquareCB and its approximation for many actions. Filling trees is not counted.
 """
 
 import os
@@ -52,6 +55,7 @@ from cmt_numba.bandits import (
 from cmt_numba.bandits.evaluation import Log, replay
 
 N_INTENTS, N_COMPONENTS = 40, 64
+SIZES = (1000, 31_102, 300_000)
 POOL, N_POOLS, N_FEATURES = 20, 10, 6
 
 
@@ -234,20 +238,24 @@ def compare_replay(n: int, seeds: int, shares: list[float]) -> None:
 # Scale
 
 
-def compare_scale(data: Path, n_rounds: int = 5000, batch: int = 100) -> None:
-    """Print what a decision among many actions costs."""
+def read_packages(data: Path, n: int, n_rounds: int, rng: np.random.Generator) -> tuple[Any, Any, Any, list[str], list]:
+    """Return keys of packages, contexts and the package of each; summaries, and the words of contexts."""
     with gzip.open(data / "packages" / "summaries.jsonl.gz", "rt", encoding="utf-8") as file:
-        summaries = [json.loads(line)["summary"] for line in file]
+        summaries = [json.loads(line)["summary"] for line, _ in zip(file, range(n), strict=False)]
+    words = TfidfVectorizer(sublinear_tf=True)
+    keys = words.fit_transform(summaries)
+    wanted = rng.integers(0, n, n_rounds)
+    halves = [" ".join(rng.permutation(summaries[i].split())[::2]) for i in wanted]
+    return keys, words.transform(halves), wanted, summaries, halves
+
+
+def compare_scale(data: Path, n_rounds: int = 5000, batch: int = 100) -> None:
+    """Print what a decision among many actions costs, in batches and one by one."""
     table = []
-    for n in (1000, 31_102, 300_000):
-        rng = np.random.default_rng(0)
-        words = TfidfVectorizer(sublinear_tf=True)
-        keys = words.fit_transform(summaries[:n])
-        wanted = rng.integers(0, n, n_rounds)
-        halves = [rng.permutation(summaries[i].split())[::2] for i in wanted]
-        X = words.transform([" ".join(half) for half in halves])
+    for n in SIZES:
+        keys, X, wanted, _, _ = read_packages(data, n, n_rounds, np.random.default_rng(0))
         bandit = CMTBandit(n_trees=1, n_candidates=32, random_state=0).add_actions(np.arange(n), keys)
-        rewards, times = np.zeros(n_rounds), np.zeros(2)
+        rewards, times, single = np.zeros(n_rounds), np.zeros(2), []
         for first in range(0, n_rounds, batch):
             span, start = slice(first, first + batch), time.process_time()
             decisions = bandit.act(X[span])
@@ -256,26 +264,113 @@ def compare_scale(data: Path, n_rounds: int = 5000, batch: int = 100) -> None:
             bandit.reward(decisions.ids, rewards[span])
             if first > 0:  # everything is compiled
                 times += acted - start, time.process_time() - acted
-        table.append([f"{n:,}", *(times / (n_rounds - batch) * 1e6), f"{rewards[n_rounds // 2 :].mean():.3f}"])
-    headers = ["actions", "us to act", "us to learn", "mean reward"]
-    print(tabulate(table, headers=headers, floatfmt=".0f", disable_numparse=[0, 3]))
+        for i in range(min(1000, n_rounds)):
+            x, start = X[i : i + 1], time.process_time()
+            bandit.act(x)
+            single.append(time.process_time() - start)
+        micros = [*(times / (n_rounds - batch) * 1e6), np.median(single) * 1e6]
+        table.append([f"{n:,}", *micros, f"{rewards[n_rounds // 2 :].mean():.3f}"])
+    headers = ["actions", "us to act", "us to learn", "us to act, one row", "mean reward"]
+    print(tabulate(table, headers=headers, floatfmt=".0f", disable_numparse=[0, 4]))
+
+
+# Vowpal Wabbit
+
+
+class Vowpal:
+    """Vowpal Wabbit's exploration over actions with features, each of which it is sent in every round."""
+
+    def __init__(self, options: str, summaries: list[str]) -> None:
+        import vowpalwabbit
+
+        self.vw = vowpalwabbit.Workspace(f"--cb_explore_adf {options} -q sa -b 22 --quiet")
+        self.lines = ["|a " + _plain(text) for text in summaries]
+        self.rng = np.random.default_rng(0)
+
+    def choose(self, i: int, text: str) -> int:
+        """Return the action drawn."""
+        self.shared = "shared |s " + _plain(text)
+        self.probabilities = np.maximum(self.vw.predict([self.shared, *self.lines]), 0.0)
+        self.chosen = int(self.rng.choice(len(self.lines), p=self.probabilities / self.probabilities.sum()))
+        return self.chosen
+
+    def learn(self, reward: float) -> None:
+        """Learn the reward of the action chosen last."""
+        lines, at = list(self.lines), self.chosen
+        lines[at] = f"0:{-reward}:{self.probabilities[at]} {lines[at]}"
+        self.vw.learn([self.shared, *lines])
+
+
+class Ours:
+    """``CMTBandit``, one row at a time."""
+
+    def __init__(self, keys: Any, X: Any) -> None:
+        bandit = CMTBandit(n_trees=1, n_candidates=32, epsilon=0.05, random_state=0)
+        self.X, self.bandit = X, bandit.add_actions(np.arange(keys.shape[0]), keys)
+
+    def choose(self, i: int, text: str) -> int:
+        """Return the action drawn."""
+        self.decision = self.bandit.act(self.X[i : i + 1])
+        return int(self.decision.actions[0])
+
+    def learn(self, reward: float) -> None:
+        """Learn the reward of the action chosen last."""
+        self.bandit.reward(self.decision.ids, [reward])
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isalnum() else " " for c in text.lower())
+
+
+def compare_vowpal(data: Path, seconds: float, n_rounds: int = 20_000) -> None:
+    """Print what Vowpal Wabbit and ours earn in equal time."""
+    table = []
+    for n in SIZES:
+        keys, X, wanted, summaries, halves = read_packages(data, n, n_rounds, np.random.default_rng(0))
+        players: dict[str, Callable[[], Any]] = {
+            "CMTBandit": lambda keys=keys, X=X: Ours(keys, X),
+            "VW, epsilon": lambda s=summaries: Vowpal("--epsilon 0.05", s),
+            "VW, SquareCB": lambda s=summaries: Vowpal("--squarecb", s),
+            "VW, large": lambda s=summaries: Vowpal("--epsilon 0.05 --large_action_space --max_actions 20", s),
+        }
+        for name, make in players.items():
+            player, rewards, choosing = make(), [], []
+            player.choose(0, halves[0])
+            player.learn(0.0)  # everything is compiled
+            start = time.process_time()
+            while len(rewards) < n_rounds and time.process_time() - start < seconds:
+                i, began = len(rewards), time.process_time()
+                action = player.choose(i, halves[i])
+                choosing.append(time.process_time() - began)
+                rewards.append(float(action == wanted[i]))
+                player.learn(rewards[-1])
+            last = np.mean(rewards[len(rewards) // 2 :])
+            table.append([f"{n:,}", name, len(rewards), f"{np.median(choosing) * 1e6:,.0f}", f"{last:.4f}"])
+            print(table[-1], flush=True)
+    headers = ["actions", "", "rounds", "us to act", "mean reward of the last half"]
+    print(tabulate(table, headers=headers, disable_numparse=True))
 
 
 def main() -> None:
     """Run a part."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("part", choices=("intents", "mabwiser", "replay", "scale"))
+    parser.add_argument("part", choices=("intents", "mabwiser", "replay", "scale", "vowpal"))
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the data of intents and scale")
     parser.add_argument("--seeds", type=int, default=2, metavar="N")
     parser.add_argument("--events", type=int, default=60_000, metavar="N", help="of the replay")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, metavar="S", help="of CPU time for each bandit of vowpal"
+    )
     parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 0.3, 0.2, 0.1, 0.05, 0.01], metavar="S")
     arguments = parser.parse_args()
-    if arguments.part in ("intents", "scale") and arguments.data is None:
+    if arguments.part in ("intents", "scale", "vowpal") and arguments.data is None:
         parser.error(f"{arguments.part} needs --data")
     if arguments.part == "intents":
         compare_intents(arguments.data, arguments.seeds)
     elif arguments.part == "scale":
         compare_scale(arguments.data)
+    elif arguments.part == "vowpal":
+        compare_vowpal(arguments.data, arguments.seconds)
     elif arguments.part == "mabwiser":
         compare_mabwiser()
     else:

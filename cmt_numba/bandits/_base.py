@@ -377,14 +377,15 @@ class Policy(Lockable):
         if propensities is not None:
             check_propensities(np.atleast_1d(propensities), rows.shape[0])
         self._check_learnable(actions)
-        new = np.unique(actions[self._slots_of(actions) == NONE])
+        slots, of_pairs = self._slots_of(actions), np.arange(rows.shape[0])
+        new = distinct(actions[slots == NONE])
         if self._model is None:
             model = self._new_model(rows.shape[1])
             model.reserve(self._ids.size + new.size)
             self._model = model
         if new.size > 0:
             self._enter(new, None)
-        slots, of_pairs = self._slots_of(actions), np.arange(rows.shape[0])
+            slots = self._slots_of(actions)
         for first in range(0, rows.shape[0], 4096):
             part = slice(first, first + 4096)
             shared = self._shared(rows, of_pairs[part], actions[part], slots[part])
@@ -491,3 +492,8 @@ class Policy(Lockable):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(vars(self._made_of(Contents(**state["contents"]))))
+
+
+def distinct(actions: np.ndarray) -> np.ndarray:
+    """Return actions in ascending order, each once. There are mostly none, for which NumPy takes long."""
+    return np.unique(actions) if actions.size > 0 else actions

@@ -12,7 +12,7 @@ from .._forest.state import MOST_FEATURES, NONE
 from ..persistence._container import Contents
 from ..persistence._trees import take
 from ..tree import ContextualMemoryTree
-from ._base import Policy
+from ._base import Policy, distinct
 from ._checks import Choices, check_choices, check_unit_rows
 from ._choosing import N_DESCRIBED, N_SCORES, Candidates, Known, Offered, Ridge, describe_pairs, find_candidates
 from ._hashed_weights import Table, learn_rewards, new_table
@@ -135,10 +135,11 @@ class CandidateModel(Policy):
     # Learning
 
     def _learn(self, rows: Rows, actions: np.ndarray, scores: np.ndarray, rewards: np.ndarray) -> None:
-        new = np.unique(actions[self._slots_of(actions) == NONE])
+        slots, first = self._slots_of(actions), 0
+        new = distinct(actions[slots == NONE])
         if new.size > 0:
             self._enter(new, None)
-        slots, first = self._slots_of(actions), 0
+            slots = self._slots_of(actions)
         while first < rows.n_rows:
             stop = min(rows.n_rows, first + max(1, min(_LARGEST_BLOCK, self.n_rewards // _SHARE_OF_BLOCK)))
             span, of_pairs = slice(first, stop), np.arange(first, stop)
