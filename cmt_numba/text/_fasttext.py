@@ -19,6 +19,7 @@ from .._validation import (
     Flag,
     Integer,
     OneOf,
+    Optional,
     Real,
     check_integer,
     check_jobs,
@@ -36,6 +37,7 @@ from ._subword_vectors import SubwordVectors
 from ._vocabulary import Corpus, Vocabulary
 from ._word_model import steps
 
+_STEPS, _EPOCHS = 50_000, (5, 50)  # by default
 _MOST_CELLS = 2**23  # of a block of scores
 
 
@@ -71,8 +73,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Classes drawn at random for each text with ``loss="negative"``.
     learning_rate : float, default 0.2
         First step size. It falls to 0.
-    n_epochs : int, default 20
-        Number of passes over the texts, in a new order each time.
+    n_epochs : int, optional
+        Passes over the texts, in a new order each time; by default as many as make 50,000 steps, from 5 to 50.
     vectors : SubwordVectors, optional
         Vectors to start from, which stay as they are. They must have ``n_components``, and they determine ``min_n``,
         ``max_n`` and ``n_buckets`` of words.
@@ -115,7 +117,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         "min_count": Integer(1),
         "n_negatives": Integer(1, 1000),
         "learning_rate": Real(0.0, 1e3, above=True),
-        "n_epochs": Integer(1, 100_000),
+        "n_epochs": Optional(Integer(1, 100_000)),
         "lowercase": Flag(),
         "n_jobs": Checked(check_jobs, "int"),
         "progress": Flag(),
@@ -138,7 +140,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         min_count: int = 1,
         n_negatives: int = 5,
         learning_rate: float = 0.2,
-        n_epochs: int = 20,
+        n_epochs: int | None = None,
         vectors: SubwordVectors | None = None,
         tokenizer: Callable[[str], Iterable[str]] | None = None,
         lowercase: bool = True,
@@ -231,9 +233,10 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         n_threads = check_jobs(self.n_jobs) or os.cpu_count() or 1
         streams = generator.integers(0, 2**64, n_threads, np.uint64)
         sizes, loss = np.diff(starts), LOSSES.index(self.loss)
-        fall, done = self.learning_rate / (n_texts * self.n_epochs), 0
-        with progress_bar(n_texts * self.n_epochs, "text", self.progress) as report:
-            for _ in range(self.n_epochs):
+        n_epochs = self.n_epochs or int(np.clip(_STEPS // n_texts, *_EPOCHS))
+        fall, done = self.learning_rate / (n_texts * n_epochs), 0
+        with progress_bar(n_texts * n_epochs, "text", self.progress) as report:
+            for _ in range(n_epochs):
                 order = generator.permutation(n_texts)
                 ends = np.concatenate([[0], np.cumsum(sizes[order])])
                 for spans in steps(ends, n_threads):
