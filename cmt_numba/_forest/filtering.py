@@ -22,9 +22,9 @@ _WORTH_A_LEAF = 128  # memories can be scored in the time that it takes to reach
 
 
 class Restriction(NamedTuple):
-    """The memories that come into question for a search; without any entries all of them do."""
+    """The memories that are candidates of a search; without any entries all of them are."""
 
-    slots: np.ndarray  # bool (memories,): whether the memory comes into question
+    slots: np.ndarray  # bool (memories,): whether the memory is a candidate
     nodes: np.ndarray  # bool (trees, nodes): whether any does that lies below
     leaves: np.ndarray  # bool (trees, leaves)
 
@@ -39,7 +39,7 @@ def are_few(slots: np.ndarray, n_leaves: int) -> bool:
 
 
 def restriction_to(state: State, slots: np.ndarray) -> Restriction:
-    """Return what lets only the memories in some slots come into question."""
+    """Return the filter that leaves only the memories in some slots."""
     restriction = Restriction(
         np.zeros(state.leaf_of.shape[1], np.bool_),
         np.zeros(state.nodes.shape, np.bool_),
@@ -75,7 +75,7 @@ def _leads_anywhere(restriction, t, place):
 
 @inner
 def take_only_way(trees, frontier, restriction):
-    """Go on from the node at hand without asking its router if all that comes into question is on one side."""
+    """Go on from the node at hand without asking its router if all candidates are on one side."""
     if restriction.slots.size == 0:
         return False
     here = frontier.here[0]
@@ -94,7 +94,7 @@ def take_only_way(trees, frontier, restriction):
 
 @inner
 def leave_out_others(restriction, best):
-    """Leave out those memories of a leaf that do not come into question."""
+    """Leave out those memories of a leaf that are no candidates."""
     if restriction.slots.size == 0:
         return
     n = 0

@@ -1,4 +1,4 @@
-"""Kernels: what a multi-label head learns: of each label that comes into question, whether the row has it.
+"""Kernels: what a multi-label head learns: of each candidate label, whether the row has it.
 
 Every label is a linear support vector machine of its own with squared slack, whose bias is the weight of one more
 feature. It starts at 0 and is solved in the dual, by one row after another in closed form, over the rows that it learns

@@ -1,4 +1,4 @@
-"""Kernels: one against some. What the head says of the labels that come into question for a row."""
+"""Kernels: one against some. What the head says of the candidate labels of a row."""
 
 from typing import Any, NamedTuple
 
@@ -47,7 +47,7 @@ class Listing(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The labels that come into question for a row, each once, and their scores."""
+    """The candidate labels of a row, each once, and their scores."""
 
     labels: np.ndarray  # int64 (most + n_right,): right labels count even where they were not reached
     scores: np.ndarray  # float32, of each
@@ -151,7 +151,7 @@ _NO_ANSWERS = Answers(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), 
 def scored_candidates(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, answers: Answers = _NO_ANSWERS
 ) -> Any:
-    """Yield the labels that come into question for the rows ``first .. stop`` with their scores, some rows at a time.
+    """Yield the candidate labels of the rows ``first .. stop`` with their scores, some rows at a time.
 
     Writes the best labels and their scores to ``answers``. Each time the arrays that were yielded are written over.
     """
@@ -171,7 +171,7 @@ def score_labels(trees: Any, routers: Any, head: Any, questions: Questions, effo
 
 
 def list_rivals(trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, rivals: np.ndarray) -> None:
-    """Write the labels, but for common ones, that come into question for the rows ``first .. stop``, then NONE.
+    """Write the candidate labels of the rows ``first .. stop``, but for common ones, then NONE.
 
     ``rivals``, int32 of shape (rows, most), is all that it writes.
     """

@@ -46,7 +46,7 @@ def pair_with_all(answers: Pairs, labels: np.ndarray, n_rows: int) -> Pairs:
 
 
 def pair_with_rivals(pairs: Pairs, rivals: np.ndarray, order: np.ndarray) -> Pairs:
-    """Return the pairs that count, and those of rows with the labels that came into question for them.
+    """Return the pairs that count, and those of rows with their candidate labels.
 
     Pairs of a row that has not the label, and of no weight, do not count. ``rivals`` has a row for each row, with NONE
     after the last label.

@@ -48,7 +48,7 @@ def digest_of(weights: np.ndarray) -> Digest:
 
 
 class Common(NamedTuple):
-    """Labels so frequent that they come into question for every row, and their sparse scorers by feature.
+    """Labels so frequent that they are candidates for every row, and their sparse scorers by feature.
 
     Feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``. What every row asks is answered together: only the
     weights that the row has a feature for are read.

@@ -1,4 +1,4 @@
-"""The one-against-some head: a linear scorer for each label, trained against the labels that come into question.
+"""The one-against-some head: a linear scorer for each label, trained against the candidates of an example.
 
 A label's scorer starts as the mean of its examples, scaled to length 1, so the head begins as the cosine to that mean,
 and learns from there. With MIRA, which needs no accumulators, their place is taken by the sums of the labels' examples:

@@ -1,6 +1,6 @@
-"""Kernels: one against some. The labels that come into question for a row.
+"""Kernels: one against some. The candidate labels of a row.
 
-What comes into question does not depend on what the head has learned, only on its index. So the labels of many rows are
+Candidates do not depend on what the head has learned, only on its index. So the labels of many rows are
 found at once, by the only kernel that searches, and what is done with them comes afterwards.
 """
 
@@ -43,7 +43,7 @@ class Effort(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The labels that come into question for some rows, each once, one row behind the other.
+    """The candidate labels of some rows, each once, one row behind the other.
 
     Those of entry ``i`` end at ``ends[i]`` and begin with the common ones, the same number for every row.
     """
@@ -95,7 +95,7 @@ def _reach_labels(trees, routers, room, routed, n_leaves, labels, n_found):
 
 @inner
 def _find_labels(trees, routers, postings, common, asked, row, room, labels):
-    """Write the labels that come into question for a row, the common ones first; return how many, and how many met.
+    """Write the candidate labels of a row, the common ones first; return how many, and how many were met.
 
     The others are those of the leaves that the row reaches, and the best of those that the index lists for it.
     """
@@ -129,7 +129,7 @@ class _Asked(NamedTuple):
 
 @kernel
 def find_labels(trees, routers, postings, common, asked, found):
-    """Find the labels that come into question for the rows of ``found``, in turn, as long as there is room.
+    """Find the candidate labels of the rows of ``found``, in turn, as long as there is room.
 
     Writes ``ends``, ``n_touched`` and ``labels`` of ``found`` and nothing else. Returns for how many rows there was
     room; one row always has it.
@@ -155,7 +155,7 @@ def find_labels(trees, routers, postings, common, asked, found):
 def candidates_of(
     trees: Any, routers: Any, head: Any, questions: Questions, order: np.ndarray, effort: Effort
 ) -> Iterator[Found]:
-    """Yield the labels that come into question for the rows of ``order``, int64, some rows at a time.
+    """Yield the candidate labels of the rows of ``order``, int64, some rows at a time.
 
     Each time the same arrays are written over.
     """
