@@ -75,7 +75,7 @@ CLASSIFIER = (
     Constant(_SVM, "_SWEEPS", "steps for one example at a time: fewer passes against time", CLASSES),
     Constant(_SVM, "_CLOSE_ENOUGH", "smallest step taken: exactness against time to train", CLASSES, FAR),
     Constant(_SVM, "_GAPS_MEASURED", "examples that the margin is set by", CLASSES, FAR),
-    Constant(_SVM, "N_RIVALS", "competitors held apart at once: exactness against memory in training", CLASSES, FAR),
+    Constant(_SVM, "N_COMPETITORS", "competitors held apart at once: exactness against memory", CLASSES, FAR),
     Constant(_SCORERS, "NEGLIGIBLE", "weights forgotten: memory and time against error", SPARSE, (0.125, 4.0)),
     Constant(
         "estimators._classifier",

@@ -9,7 +9,7 @@ import scipy.sparse
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads import search
-from cmt_numba._heads.candidates import Effort, Listing, list_labels, list_rivals, scored_candidates
+from cmt_numba._heads.candidates import Effort, Listing, list_hard_negatives, list_labels, scored_candidates
 from cmt_numba._heads.search import all_of
 from cmt_numba._validation import check_rows
 from cmt_numba.estimators import _multilabel
@@ -101,8 +101,8 @@ def test_rivals_are_the_candidates_that_are_not_common(rng: np.random.Generator)
     common = np.array([3, 17])
     head = head._replace(common=head.common._replace(labels=common))
     wide, narrow = np.empty((60, 12), np.int32), np.empty((60, 4), np.int32)
-    list_rivals(trees, routers, head, questions, effort, wide)
-    list_rivals(trees, routers, head, questions._replace(first=10), effort, narrow[:])
+    list_hard_negatives(trees, routers, head, questions, effort, wide)
+    list_hard_negatives(trees, routers, head, questions._replace(first=10), effort, narrow[:])
     assert not np.isin(wide, common).any()
     n_each = (wide >= 0).sum(axis=1)
     assert n_each.max() <= 10

@@ -17,7 +17,7 @@ from cmt_numba import CMTMultilabelClassifier
 from cmt_numba._forest.state import NONE
 from cmt_numba._heads import binary_svm
 from cmt_numba._heads.binary_svm import learn_memberships, new_duties
-from cmt_numba._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
+from cmt_numba._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_hard_negatives
 from cmt_numba._heads.label_scorers import (
     HeadParameters,
     forget_labels,
@@ -67,12 +67,12 @@ def test_memberships_match_plain_python(form: Any, n_known: int, rng: np.random.
     head = with_labels(new_head(HeadParameters(1, 5, checked.sparse, 0, 1.0)), check_rows(form(np.eye(4, 5))))
     forget_labels(head.models, 0)
     every_second = np.arange(0, 25, 2)
-    rivals = np.full((25, 2), NONE, np.int32)
-    rivals[every_second, 0] = 3
+    hard_negatives = np.full((25, 2), NONE, np.int32)
+    hard_negatives[every_second, 0] = 3
     answers = pair_with_answers(*np.nonzero(Y), 4)
     against_all = pair_with_all(answers, np.array([0, 1, 2]), 25)
     of_the_last = Pairs(np.array([0, 0, 0, 0, Y[:, 3].sum()]), *(part[-Y[:, 3].sum() :] for part in answers[1:]))
-    against_some = pair_with_rivals(of_the_last, rivals, rng.permutation(25))
+    against_some = pair_with_hard_negatives(of_the_last, hard_negatives, rng.permutation(25))
     duties = new_duties(2.0, np.full(4, 40), n_known)
     for pairs in (against_all, against_some):
         head = learn_memberships(head, checked, pairs, duties, 150, 0.0, 1)
@@ -108,14 +108,14 @@ def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random
 def test_pairs_that_count_are_kept_and_none_comes_twice():
     pairs = pair_with_answers(np.array([4, 0, 2]), np.array([1, 0, 1]), 2)
     np.testing.assert_array_equal(pairs.offsets, [0, 1, 3])
-    rivals = np.full((5, 2), NONE, np.int32)
-    rivals[[0, 1, 4], 0] = [1, 0, 1]
-    rivals[1, 1] = 1
-    more = pair_with_rivals(pairs, rivals, np.arange(5))
+    hard_negatives = np.full((5, 2), NONE, np.int32)
+    hard_negatives[[0, 1, 4], 0] = [1, 0, 1]
+    hard_negatives[1, 1] = 1
+    more = pair_with_hard_negatives(pairs, hard_negatives, np.arange(5))
     assert [set(more.rows[a:b]) for a, b in zip(more.offsets, more.offsets[1:], strict=False)] == [{0, 1}, {4, 2, 0, 1}]
     np.testing.assert_array_equal(more.rows[more.has], [0, 4, 2])
     more.weights[more.rows == 1] = [0.5, 0.0]
-    fewer = pair_with_rivals(more, np.full((5, 2), NONE, np.int32), np.arange(5))
+    fewer = pair_with_hard_negatives(more, np.full((5, 2), NONE, np.int32), np.arange(5))
     np.testing.assert_array_equal(fewer.offsets, [0, 2, 4])
     np.testing.assert_array_equal(fewer.weights, [0.0, 0.5, 0.0, 0.0])
 

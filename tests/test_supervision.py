@@ -225,27 +225,27 @@ def test_mira_matches_plain_python(form: Any, rng: np.random.Generator):
         gaps.append(abs(scores[right] - np.delete(scores, right).max()))
     margin = margin_wanted(head)
     assert margin == pytest.approx(1.4 * np.mean(gaps), rel=1e-5)
-    held: list[dict[int, tuple[int, float]]] = [{} for _ in rows]  # by row and place: a rival and its weight
+    held: list[dict[int, tuple[int, float]]] = [{} for _ in rows]  # by row and place: a competitor and its weight
     for _ in range(3):
         for x, right, pairs in zip(rows, labels, held, strict=True):
             for _ in range(3):
                 best = int(np.where(np.arange(5) == right, -np.inf, W @ x).argmax())
-                places = [place for place, (rival, _) in pairs.items() if rival == best]
+                places = [place for place, (competitor, _) in pairs.items() if competitor == best]
                 first = places[0] if places else max(set(range(8)) - set(pairs))
                 changed = False
                 for at in [first, *(place for place in range(8) if place != first)]:
                     if at != first and (at not in pairs or pairs[at][0] == best):
                         continue
-                    rival = best if at == first else pairs[at][0]
-                    weight = pairs.get(at, (rival, 0.0))[1]
-                    short = margin - (W[right] @ x - W[rival] @ x)
+                    competitor = best if at == first else pairs[at][0]
+                    weight = pairs.get(at, (competitor, 0.0))[1]
+                    short = margin - (W[right] @ x - W[competitor] @ x)
                     softness = (n_of_label[right] + 4) / (3 * n_of_label[right])
                     short -= softness * sum(weight for _, weight in pairs.values())
                     change = max(short / (2 + softness), -weight)
                     if abs(change) >= 0.001 * margin:
                         W[right] += change * x
-                        W[rival] -= change * x
-                        pairs[at] = (rival, weight + change)
+                        W[competitor] -= change * x
+                        pairs[at] = (competitor, weight + change)
                         if pairs[at][1] <= 1e-7:
                             del pairs[at]
                         changed = True

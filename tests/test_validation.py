@@ -16,9 +16,7 @@ WIDTH = 8
 
 def arrays_of(tree: ContextualMemoryTree) -> list[np.ndarray]:
     """Return all arrays of a tree's state."""
-    state = tree._state
-    if state is None:
-        return []
+    state = tree._state or ()
     return [array for part in state for array in (part if isinstance(part, tuple) else (part,)) if np.ndim(array)]
 
 

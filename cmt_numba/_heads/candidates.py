@@ -20,8 +20,8 @@ __all__ = [
     "all_of",
     "best_of",
     "drop_candidate",
+    "list_hard_negatives",
     "list_labels",
-    "list_rivals",
     "new_candidates",
     "place_of",
     "score_labels",
@@ -170,18 +170,20 @@ def score_labels(trees: Any, routers: Any, head: Any, questions: Questions, effo
         answers.n_touched[found.rows] = found.n_touched
 
 
-def list_rivals(trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, rivals: np.ndarray) -> None:
+def list_hard_negatives(
+    trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, labels: np.ndarray
+) -> None:
     """Write the candidate labels of the rows ``first .. stop``, but for common ones, then NONE.
 
-    ``rivals``, int32 of shape (rows, most), is all that it writes.
+    ``labels``, int32 of shape (rows, most), is all that it writes.
     """
     order = np.arange(questions.first, questions.stop)
     for found in candidates_of(trees, routers, head, questions, order, effort):
         starts = np.concatenate([[0], found.ends[:-1]]) + found.n_common
-        n_each = np.minimum(found.ends - starts, rivals.shape[1])
+        n_each = np.minimum(found.ends - starts, labels.shape[1])
         columns = np.arange(n_each.sum()) - np.repeat(np.cumsum(n_each) - n_each, n_each)
-        rivals[found.rows] = NONE
-        rivals[np.repeat(found.rows, n_each), columns] = found.labels[np.repeat(starts, n_each) + columns]
+        labels[found.rows] = NONE
+        labels[np.repeat(found.rows, n_each), columns] = found.labels[np.repeat(starts, n_each) + columns]
 
 
 def list_labels(

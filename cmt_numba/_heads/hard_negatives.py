@@ -1,7 +1,7 @@
 """Kernels: the pairs of labels and rows that a multi-label head learns from, listed label by label.
 
-A label is paired with the rows that have it, and with its *rivals* in reverse: the rows for which it came into question
-though they do not have it. Each pair has a dual variable, its weight in the label's scorer.
+A label is paired with the rows that have it, and with its *hard negatives*: the rows that it is a candidate of though
+they do not have it. Each pair has a dual variable, its weight in the label's scorer.
 """
 
 from typing import NamedTuple
@@ -45,16 +45,16 @@ def pair_with_all(answers: Pairs, labels: np.ndarray, n_rows: int) -> Pairs:
     return pairs
 
 
-def pair_with_rivals(pairs: Pairs, rivals: np.ndarray, order: np.ndarray) -> Pairs:
+def pair_with_hard_negatives(pairs: Pairs, hard_negatives: np.ndarray, order: np.ndarray) -> Pairs:
     """Return the pairs that count, and those of rows with their candidate labels.
 
-    Pairs of a row that has not the label, and of no weight, do not count. ``rivals`` has a row for each row, with NONE
-    after the last label.
+    Pairs of a row that has not the label, and of no weight, do not count. ``hard_negatives`` has a row for each row,
+    with NONE after the last label.
     """
     n_labels = pairs.offsets.size - 1
-    found = _offsets(np.bincount(rivals[rivals != NONE], minlength=n_labels))
+    found = _offsets(np.bincount(hard_negatives[hard_negatives != NONE], minlength=n_labels))
     rows = np.empty(found[-1], np.int32)
-    sort_by_label(rivals, order, found[:-1].copy(), rows)
+    sort_by_label(hard_negatives, order, found[:-1].copy(), rows)
     most = pairs.rows.size + rows.size
     merged = Pairs(
         np.zeros(n_labels + 1, np.int64), np.empty(most, np.int32), np.zeros(most, np.bool_), np.zeros(most, np.float32)
@@ -65,11 +65,11 @@ def pair_with_rivals(pairs: Pairs, rivals: np.ndarray, order: np.ndarray) -> Pai
 
 
 @kernel
-def sort_by_label(rivals, order, ends, rows):
+def sort_by_label(hard_negatives, order, ends, rows):
     """Write each label's rows in the given order, from ``ends[label]`` on."""
     for row in order:
-        for i in range(rivals.shape[1]):
-            label = rivals[row, i]
+        for i in range(hard_negatives.shape[1]):
+            label = hard_negatives[row, i]
             if label == NONE:
                 break
             rows[ends[label]] = row

@@ -178,9 +178,9 @@ def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
 def without_negligible_weights(head: Head) -> Head:
     """Return a sparse head whose scorers have lost the weights that make no difference.
 
-    What a label has learned from its rivals is spread thinly over many features, which makes its table several times
-    larger, and slower to go through, than what decides. Common labels lose none: they have learned from all rows, and
-    many small weights together tell where they are.
+    What a label has learned from its competitors is spread thinly over many features, which makes its table several
+    times larger, and slower to go through, than what decides. Common labels lose none: they have learned from all rows,
+    and many small weights together tell where they are.
     """
     size = int(head.counters[0, TABLES_END])
     pruned = head._replace(

@@ -1,8 +1,8 @@
 """Kernels: what the head learns from an example: to tell its right label from the labels reached with it.
 
-Scores start as cosines. How far apart the right label and its best rival lie then, the *gap*, depends on the data: 0.5
-for texts of many rare words, 0.1 for pictures. So the margin that the head is trained towards is a multiple of the
-mean gap of some examples, and whatever has the dimension of a score is counted in margins.
+Scores start as cosines. How far apart the right label and its best competitor lie then, the *gap*, depends on the
+data: 0.5 for texts of many rare words, 0.1 for pictures. So the margin that the head is trained towards is a multiple
+of the mean gap of some examples, and whatever has the dimension of a score is counted in margins.
 """
 
 from typing import Any, NamedTuple
@@ -29,21 +29,21 @@ _HARDNESS = 3.0  # C, once a label has many examples
 _SWEEPS = 3  # MIRA's closed-form steps for one example at a time
 _CLOSE_ENOUGH = 0.001  # a smaller step of MIRA, in margins, is none
 
-N_RIVALS = 8
-"""So many rivals of an example can MIRA hold apart at once."""
+N_COMPETITORS = 8
+"""So many competitors of an example can MIRA hold apart at once."""
 
-_MOST_CHANGED = 2 + N_RIVALS + _SWEEPS  # scorers by one look at a row
+_MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # scorers by one look at a row
 
 
 class Duals(NamedTuple):
     """What MIRA has added for each example so far: the examples' dual variables.
 
-    A label's scorer is its key, plus the examples of the label, minus the examples that it was the rival of, each times
-    its weight. Remembering the weights lets later passes take back what has turned out to be too much.
+    A label's scorer is its key, plus the examples of the label, minus the examples that it was the competitor of, each
+    times its weight. Remembering the weights lets later passes take back what has turned out to be too much.
     """
 
-    rivals: np.ndarray  # int32 (rows, N_RIVALS)
-    weights: np.ndarray  # float32 (rows, N_RIVALS): 0 where there is no rival
+    competitors: np.ndarray  # int32 (rows, N_COMPETITORS)
+    weights: np.ndarray  # float32 (rows, N_COMPETITORS): 0 where there is no competitor
     softness: np.ndarray  # float32 (rows,): so much less than the margin is asked for, for each weight of the row
     settled: np.ndarray  # bool (rows,): the last look at the row changed nothing
 
@@ -51,8 +51,8 @@ class Duals(NamedTuple):
 class _Plan(NamedTuple):
     """What one look at a row is to change. Scorers learn it when it is complete, so each is written only once."""
 
-    places: np.ndarray  # int64 (N_RIVALS,): of the row's rivals among its candidates, NONE if they are not among them
-    weights: np.ndarray  # float32 (N_RIVALS,)
+    places: np.ndarray  # int64 (N_COMPETITORS,): of the row's competitors among its candidates, or NONE
+    weights: np.ndarray  # float32 (N_COMPETITORS,)
     changed: np.ndarray  # int64: the places of candidates whose scorers change
     changes: np.ndarray  # float32: how much of the row is added to each
     n_changed: np.ndarray  # int64 (1,)
@@ -77,8 +77,8 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray) -> Duals:
     n_rows = n_of_label.size
     hardness = aggressiveness * _HARDNESS * n_of_label / (n_of_label + _PRIOR_EXAMPLES)
     return Duals(
-        np.full((n_rows, N_RIVALS), NONE, np.int32),
-        np.zeros((n_rows, N_RIVALS), np.float32),
+        np.full((n_rows, N_COMPETITORS), NONE, np.int32),
+        np.zeros((n_rows, N_COMPETITORS), np.float32),
         (1.0 / hardness).astype(np.float32),
         np.zeros(n_rows, np.bool_),
     )
@@ -95,10 +95,10 @@ _margin_wanted = inner(margin_wanted)
 @inner
 def _measure_gap(head, candidates, right):
     """Count the gap between a row's right label and its best competitor, if it has one."""
-    rival = best_of(candidates, right)
-    if rival != NONE:
+    competitor = best_of(candidates, right)
+    if competitor != NONE:
         head.gaps[0] += 1.0
-        head.gaps[1] += np.abs(candidates.scores[right] - candidates.scores[rival])
+        head.gaps[1] += np.abs(candidates.scores[right] - candidates.scores[competitor])
 
 
 def measure_gaps(trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Effort, duals: Duals) -> None:
@@ -158,8 +158,8 @@ def _descend(head, candidates, x, right, slopes, work):
 @inner_allocating
 def _new_plan():
     return _Plan(
-        empty(N_RIVALS, np.int64),
-        empty(N_RIVALS, np.float32),
+        empty(N_COMPETITORS, np.int64),
+        empty(N_COMPETITORS, np.float32),
         empty(_MOST_CHANGED, np.int64),
         empty(_MOST_CHANGED, np.float32),
         zeros(1, np.int64),
@@ -168,22 +168,22 @@ def _new_plan():
 
 @inner
 def _begin_plan(plan, candidates, duals, row, right):
-    """Look up where the rivals that the row has a weight for stand among its candidates."""
+    """Look up where the competitors that the row has a weight for stand among its candidates."""
     plan.n_changed[0] = 0
-    for j in range(N_RIVALS):
+    for j in range(N_COMPETITORS):
         plan.weights[j] = duals.weights[row, j]
         plan.places[j] = NONE
         if duals.weights[row, j] > 0.0:
             for i in range(candidates.n_found[0]):
-                if candidates.labels[i] == duals.rivals[row, j] and i != right:
+                if candidates.labels[i] == duals.competitors[row, j] and i != right:
                     plan.places[j] = np.int64(i)
 
 
 @inner
 def _entry_for(plan, place):
-    """Return where the weight of a rival stands or may be entered, NONE if there is no room."""
+    """Return where the weight of a competitor stands or may be entered, NONE if there is no room."""
     free = NONE
-    for j in range(N_RIVALS):
+    for j in range(N_COMPETITORS):
         if plan.weights[j] == 0.0:
             free = np.int64(j)
         elif plan.places[j] == place:
@@ -204,24 +204,24 @@ def _note_change(plan, place, change):
 
 
 @inner
-def _hold_apart(plan, candidates, right, rival, entry, margin, softness, size):
-    """Change the weight of one rival by what just meets the margin, in closed form; return by how much.
+def _hold_apart(plan, candidates, right, competitor, entry, margin, softness, size):
+    """Change the weight of one competitor by what just meets the margin, in closed form; return by how much.
 
     The more a row's weights, which are never negative, come to, the less of the margin is asked for: slack is squared.
     """
     used = np.float32(0.0)
-    for j in range(N_RIVALS):
+    for j in range(N_COMPETITORS):
         used += plan.weights[j]
-    short = margin - (candidates.scores[right] - candidates.scores[rival]) - softness * used
+    short = margin - (candidates.scores[right] - candidates.scores[competitor]) - softness * used
     change = np.float32(dual_step(short, 2.0 * size + softness, plan.weights[entry]))
     if np.abs(change) < _CLOSE_ENOUGH * margin:
         return np.float32(0.0)
-    plan.places[entry] = rival
+    plan.places[entry] = competitor
     plan.weights[entry] = max(np.float32(0.0), plan.weights[entry] + change)
     candidates.scores[right] += change * size
-    candidates.scores[rival] -= change * size
+    candidates.scores[competitor] -= change * size
     _note_change(plan, right, change)
-    _note_change(plan, rival, -change)
+    _note_change(plan, competitor, -change)
     return change
 
 
@@ -239,16 +239,16 @@ def _carry_out(head, plan, candidates, x, row, duals, work):
             return TABLES_FULL
         if step >= n_changed:
             add_row(head.models, ONLY_TREE, label, x, work, plan.changes[i])
-    for j in range(N_RIVALS):
+    for j in range(N_COMPETITORS):
         duals.weights[row, j] = plan.weights[j]
         if plan.places[j] != NONE:
-            duals.rivals[row, j] = candidates.labels[plan.places[j]]
+            duals.competitors[row, j] = candidates.labels[plan.places[j]]
     return DONE
 
 
 @inner
 def _ascend(head, candidates, x, right, row, duals, plan, work):
-    """Crammer and Singer's dual, one row at a time: hold the right label apart from its rivals, no more than needed.
+    """Crammer and Singer's dual, one row at a time: hold the right label apart from competitors, no more than needed.
 
     Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room; the row can then be learned again.
     """
@@ -261,15 +261,15 @@ def _ascend(head, candidates, x, right, row, duals, plan, work):
     for _ in range(_SWEEPS):
         farthest = np.float32(0.0)
         best = best_of(candidates, right)
-        for j in range(-1, N_RIVALS):
-            # The best rival, then all others that have a weight.
-            entry, rival = np.int64(j), best
+        for j in range(-1, N_COMPETITORS):
+            # The best competitor, then all others that have a weight.
+            entry, competitor = np.int64(j), best
             if j < 0:
                 entry = _entry_for(plan, best)
             else:
-                rival = plan.places[j] if plan.weights[j] > 0.0 and plan.places[j] != best else NONE
-            if entry != NONE and rival != NONE:
-                change = _hold_apart(plan, candidates, right, rival, entry, margin, softness, size)
+                competitor = plan.places[j] if plan.weights[j] > 0.0 and plan.places[j] != best else NONE
+            if entry != NONE and competitor != NONE:
+                change = _hold_apart(plan, candidates, right, competitor, entry, margin, softness, size)
                 farthest = max(farthest, np.abs(change))
         if farthest == 0.0:
             break

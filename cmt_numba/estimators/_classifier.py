@@ -252,8 +252,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self.examples_ = new_examples(parameters) if self.store_examples else None
         self.classes_ = classes
         self._n_of_label = np.empty(0, np.int64)
-        self._n_measured = 0  # examples there were when half of the gaps measured were last forgotten
-        self._n_relearned = 0  # examples there were when all of them were last learned
+        self._n_measured = self._n_relearned = 0  # examples there were when half of the gaps were last forgotten
         self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
 
@@ -476,9 +475,8 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         return self.examples_
 
     def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
-        hits, examples = no_hits(rows.n_rows, k), self._stored()
-        state, effort = self.forest_._allocated(), self._effort()
-        questions, head, lists = all_of(routed(rows), rows), self.head_.scorers, examples.lists
+        hits, lists, state = no_hits(rows.n_rows, k), self._stored().lists, self.forest_._allocated()
+        questions, head, effort = all_of(routed(rows), rows), self.head_.scorers, self._effort()
 
         def answer(first: int, stop: int) -> None:
             asked = questions._replace(first=first, stop=stop)

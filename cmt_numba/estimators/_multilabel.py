@@ -14,8 +14,8 @@ from .._concurrency.workers import map_threads, spans
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.binary_svm import learn_memberships, new_duties
-from .._heads.candidates import Effort, Listing, Questions, all_of, list_labels, list_rivals
-from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_rivals
+from .._heads.candidates import Effort, Listing, Questions, all_of, list_hard_negatives, list_labels
+from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_hard_negatives
 from .._heads.inference_weights import common_labels
 from .._heads.label_scorers import NEGLIGIBLE, HeadLoss, forget_labels, with_index
 from .._heads.products import AllScorers, all_above, exact_scores_of_all
@@ -255,24 +255,25 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         others = ~np.isin(labels, common)
         pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
         for _ in range(self.n_head_passes):
-            pairs = pair_with_rivals(pairs, self._rivals(questions), self._orders.permutation(n_rows))
+            pairs = pair_with_hard_negatives(pairs, self._hard_negatives(questions), self._orders.permutation(n_rows))
             train(questions.rows, pairs, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
             if self._worth_listing(n_rows):
                 self.head_ = with_index(self.head_, self._lightest_listed)
         self._prune()
 
-    def _rivals(self, questions: Questions) -> np.ndarray:
+    def _hard_negatives(self, questions: Questions) -> np.ndarray:
         """Return the candidate labels of each row, without the common ones, then NONE: int32."""
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), questions.rows.n_rows
         most = effort.n_leaves * state.members.shape[2] + effort.n_listed
-        rivals = np.empty((n_rows, most), np.int32)
+        found = np.empty((n_rows, most), np.int32)
         trees, routers, head = state.trees, state.models, self.head_.scorers
 
         def find(first: int, stop: int) -> None:
-            list_rivals(trees, routers, head, questions._replace(first=first, stop=stop), effort, rivals)
+            asked = questions._replace(first=first, stop=stop)
+            list_hard_negatives(trees, routers, head, asked, effort, found)
 
         self._in_threads(questions.rows, find)
-        return rivals
+        return found
 
     def _effort(self, *, training: bool = False) -> Effort:
         n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
@@ -333,12 +334,11 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             (first, stop), room = span, _LABELS_LISTED
             while first < stop:
                 labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
-                asked, listing = questions._replace(first=first, stop=stop), Listing(ends, labels, scores)
-                done = list_labels(trees, routers, head, asked, effort, lowest, listing)
+                asked = questions._replace(first=first, stop=stop)
+                done = list_labels(trees, routers, head, asked, effort, lowest, Listing(ends, labels, scores))
                 if done > first:
-                    n_each = np.diff(ends[first:done], prepend=0)
-                    n = int(ends[done - 1])
-                    found.append((np.repeat(np.arange(first, done), n_each), labels[:n], scores[:n]))
+                    of_rows = np.repeat(np.arange(first, done), np.diff(ends[first:done], prepend=0))
+                    found.append((of_rows, labels[: ends[done - 1]], scores[: ends[done - 1]]))
                 else:
                     room *= 2
                 first = done
