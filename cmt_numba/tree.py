@@ -309,7 +309,7 @@ class ContextualMemoryTree(StoredForest):
         """Query, reward and update repeatedly: the supervised protocol of the paper (section 4).
 
         Each pass goes through the rows in a new random order, in blocks: query a block of rows, reward the memories
-        found, update the trees and the scorer, and :meth:`teach` the routers the way to memories worth 0.5 or more.
+        found, update the trees and the scorer, and :meth:`teach` the routers the way to memories of reward 1.
 
         Parameters
         ----------

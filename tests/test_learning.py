@@ -195,7 +195,7 @@ def test_one_example_of_a_class_is_held_out_and_only_of_those_with_more():
 def test_routers_learn_the_way_to_the_first_of_the_best():
     hits = no_hits(6, 3)
     hits.ids[:] = [[7, 3, 5], [7, 3, NONE], [4, NONE, NONE], [NONE] * 3, [8, 9, 1], [2, 6, 8]]
-    rewards = np.array([[1, 1, 0], [0.6, 0.9, 0], [0.4, 1, 1], [1, 1, 1], [1, 1, 0], [0, 0.5, 0]], np.float32)
+    rewards = np.array([[1, 1, 0], [0.6, 1, 0], [0.4, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 0.9]], np.float32)
     rows, best = rewarded_memories(hits, np.array([NONE, NONE, NONE, NONE, 4, 9]), rewards)
     assert rows.tolist() == [0, 1, 4, 5]  # the others were worth less, or there was nothing
     assert best.tolist() == [3, 3, 4, 6]

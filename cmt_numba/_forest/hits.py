@@ -7,7 +7,7 @@ import numpy as np
 from .rows import Rows
 from .state import NONE
 
-_WORTH_FINDING = 0.5  # a reward, from which on routers learn the way to a memory
+_WORTH_FINDING = 1.0  # a reward, from which on routers learn the way to a memory: less is seldom the best there is
 
 _PUBLIC_MODULE = "cmt_numba"
 """Where pickles find the classes, wherever these are defined."""

@@ -184,8 +184,8 @@ class CMTRetriever(MemoryForest):
         self._store(rows, values, afresh=True)
         if self.search_ == "key" and values.ndim == 2 and self.n_reward_passes > 0:
             ids = np.arange(rows.n_rows)
-            reward = ValueCosine(values, values)
-            self.forest_.learn(as_matrix(rows), reward, own_ids=ids, n_passes=self.n_reward_passes)
+            reward, n_leaves = ValueCosine(values, values), self.forest_._options["n_trees"]
+            self.forest_.learn(as_matrix(rows), reward, own_ids=ids, n_probes=n_leaves, n_passes=self.n_reward_passes)
 
     @changes_at_once
     def partial_fit(self, X: Any, y: Any = None) -> CMTRetriever:
