@@ -27,7 +27,7 @@ import numpy as np
 from labelled_sets import read_lines
 from tabulate import tabulate
 
-from cmt_numba.sequences import EditDistance, VPTree
+from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
 
 FIRST = 5
 
@@ -69,6 +69,9 @@ def ours(task: Task, n_examples: int, n_rounds: int) -> Iterator[tuple[str, Call
         tree.insert(task.words)
         yield f"{name}, VPTree", lambda asked, tree=tree: tree.query(asked, FIRST)[::2]
         yield f"{name}, VPTree, first only", lambda asked, tree=tree: tree.query(asked)[::2]
+        memory = SequenceMemory(distance, random_state=0)
+        memory.insert(task.words)
+        yield f"{name}, SequenceMemory", lambda asked, memory=memory: memory.query(asked, FIRST)[::2]
 
 
 def libraries(task: Task) -> Iterator[tuple[str, Callable[[list[str]], Any]]]:

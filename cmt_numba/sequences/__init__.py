@@ -1,6 +1,7 @@
-"""Sequences of symbols: edit distances that are learned, and exact search by the triangle inequality."""
+"""Sequences of symbols: edit distances that are learned, exact search by the triangle inequality, and a memory."""
 
 from ._edit_distance import EditDistance
+from ._sequence_memory import SequenceMemory
 from ._vp_tree import VPTree
 
-__all__ = ["EditDistance", "VPTree"]
+__all__ = ["EditDistance", "SequenceMemory", "VPTree"]

@@ -1,0 +1,293 @@
+"""``SequenceMemory``: sequences found by their parts in trees, and compared by an edit distance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
+from ..estimators import CMTRetriever
+from ._edit_distance import EditDistance, points_of
+from ._encoding import Sequences
+from ._ngrams import ngram_keys
+from ._point_store import PointStore
+from ._spaces import distances_of_pairs
+from ._vp_tree import Neighbors
+
+_WORTH_KEEPING = 0.5  # reward from which on a query becomes a further form of a sequence
+_MOST_TREES = 2**10
+
+
+class SequenceMemory:
+    """Sequences that are found in logarithmic time, ranked by an edit distance, and learned from feedback.
+
+    Trees find candidates: a :class:`~cmt_numba.CMTRetriever` over hashed runs of symbols (n-grams). The edit distance
+    ranks them. So a query computes as many distances as it has candidates, however many sequences are stored.
+    :class:`VPTree` has the same methods and is exact; it computes more distances the more sequences there are.
+
+    A query that was rewarded becomes a further form of its sequence: one correction, and it is known.
+
+    Parameters
+    ----------
+    distance : EditDistance
+        The distance. It may be learned, also later, and need not be symmetric.
+    n_candidates : int, default 64
+        Sequences that are compared with a query.
+    n_trees : int, default 8
+        Trees over the sequences, at most 1,024.
+    n_probes : int, default 32
+        Leaves searched in all trees together. More find more and take longer.
+    longest_run : int, default 2
+        Runs of 1 to this number of symbols are the parts that sequences are found by; at most 8.
+    n_bits : int, default 16
+        Runs are hashed to ``2**n_bits`` features; 8 to 24.
+    random_state : int, optional
+        Seed.
+
+    Examples
+    --------
+    >>> from cmt_numba.sequences import EditDistance
+    >>> memory = SequenceMemory(EditDistance("abcdefghijklmnopqrstuvwxyz"), random_state=0)
+    >>> memory.insert(["separate", "receive", "definite"])
+    array([0, 1, 2])
+    >>> memory.query(["recieve", "seperate"]).ids.ravel()
+    array([1, 0])
+    """
+
+    def __init__(
+        self,
+        distance: EditDistance,
+        *,
+        n_candidates: int = 64,
+        n_trees: int = 8,
+        n_probes: int = 32,
+        longest_run: int = 2,
+        n_bits: int = 16,
+        random_state: int | None = None,
+    ) -> None:
+        if not isinstance(distance, EditDistance):
+            raise TypeError(f"distance must be an EditDistance, not {type(distance).__name__}")
+        self.distance = distance
+        self.n_candidates = check_integer("n_candidates", n_candidates, 1, 10**6)
+        self.longest_run = check_integer("longest_run", longest_run, 1, 8)
+        self.n_bits = check_integer("n_bits", n_bits, 8, 24)
+        check_seed(random_state)
+        n_trees = check_integer("n_trees", n_trees, 1, _MOST_TREES)
+        n_probes = check_integer("n_probes", n_probes, 1)
+        self._retriever = CMTRetriever("key", n_trees, n_probes, random_state=random_state)
+        self._forms: PointStore | None = None  # sequences, and further forms of them
+        self._place_of = np.empty(0, np.int64)  # in the store, by id; -1 for what is not there
+        self._further: dict[int, list[int]] = {}  # places of further forms, by id
+        self._has_further = np.empty(0, bool)  # by id
+        self._n = 0
+
+    # What it holds
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __contains__(self, sequence_id: object) -> bool:
+        if not isinstance(sequence_id, int | np.integer) or isinstance(sequence_id, bool):
+            return False
+        return bool(0 <= sequence_id < self._place_of.size and self._place_of[sequence_id] >= 0)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all sequences, in rising order: int64, shape (n,)."""
+        return np.flatnonzero(self._place_of >= 0)
+
+    # Changes
+
+    def insert(self, X: Any) -> np.ndarray:
+        """Insert sequences.
+
+        Parameters
+        ----------
+        X : list of sequences
+            Sequences of the alphabet of the distance.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            Their ids, in rising order from 0 on, never used again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they cannot be used; nothing has changed then.
+        """
+        sequences = self._encoded("X", X)
+        self._retriever.partial_fit(self._keys(sequences))
+        stop = self._retriever._memories.next_id
+        ids = np.arange(stop - sequences.n, stop)
+        n_more = stop - self._place_of.size
+        place_of = np.append(self._place_of, np.full(n_more, -1))
+        place_of[ids] = self._append(sequences)
+        self._has_further = np.append(self._has_further, np.zeros(n_more, bool))
+        self._place_of, self._n = place_of, self._n + sequences.n
+        return ids
+
+    def remove(self, ids: Any) -> None:
+        """Remove sequences, with their further forms. Their ids are not used again.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored sequences, each named once.
+
+        Raises
+        ------
+        KeyError
+            If an id is not stored; nothing has been removed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers.
+        """
+        ids = check_ids(ids)
+        check_known(ids, self._places(ids))
+        if ids.size == 0:
+            return
+        self._retriever.remove(ids)
+        self._place_of[ids], self._has_further[ids] = -1, False
+        self._n -= ids.size
+        for sequence_id in ids.tolist():
+            self._further.pop(sequence_id, None)
+        self._free_space()
+
+    def feedback(self, X: Any, ids: Any, rewards: Any) -> None:
+        """Learn what sequences were worth to queries.
+
+        A query that a reward of 0.5 or more was given for becomes a further form of the sequence, which goes when the
+        sequence is removed. Rewards for several sequences of a query also teach the scorer of the trees.
+
+        Parameters
+        ----------
+        X : list of sequences
+            Queries.
+        ids : array-like of int, shape (n,) or (n, k)
+            Sequences that were shown; -1 for none.
+        rewards : array-like, same shape
+            Rewards in [0, 1].
+
+        Raises
+        ------
+        KeyError
+            If a sequence is not stored; nothing has changed then.
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        """
+        asked = self._encoded("X", X)
+        shown = check_memory_ids(np.ravel(ids), np.size(ids))
+        check_known(shown[shown >= 0], self._places(shown[shown >= 0]))
+        self._retriever.feedback(self._keys(asked), ids, rewards)
+        shown, worth = shown.reshape(asked.n, -1), np.asarray(rewards, float).reshape(asked.n, -1)
+        worth = np.where(shown >= 0, worth, 0.0)
+        best = worth.argmax(axis=1)
+        kept = np.flatnonzero(worth[np.arange(asked.n), best] >= _WORTH_KEEPING)
+        if kept.size == 0:
+            return
+        owners = shown[kept, best[kept]]
+        for owner, place in zip(owners.tolist(), self._append(asked.take(kept)).tolist(), strict=True):
+            self._further.setdefault(owner, []).append(place)
+        self._has_further[owners] = True
+
+    # Answers
+
+    def query(self, X: Any, k: int = 1) -> Neighbors:
+        """Return the nearest of the candidates for each sequence asked.
+
+        Parameters
+        ----------
+        X : list of sequences
+            Queries.
+        k : int, default 1
+            Sequences wanted for each, at most ``n_candidates``.
+
+        Returns
+        -------
+        Neighbors
+            Ids, distances (of the nearest form of a sequence), and how many distances were computed.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        asked, k = self._encoded("X", X), check_wanted("k", k, self.n_candidates)
+        if k > self.n_candidates:
+            raise ValueError(f"k must be at most n_candidates, which is {self.n_candidates}, not {k}")
+        ids, lengths = np.full((asked.n, k), -1, np.int64), np.full((asked.n, k), np.inf, np.float32)
+        if len(self) == 0:
+            return Neighbors(ids, lengths, np.zeros(asked.n, np.int64))
+        rows, owners, places = self._candidates(asked)
+        distances = self._distances(asked, rows, places)
+        order = np.lexsort((owners, distances, rows))
+        rows, owners, distances = rows[order], owners[order], distances[order]
+        nearest = np.sort(np.unique(rows * self._place_of.size + owners, return_index=True)[1])  # form of each
+        of_row = rows[nearest]
+        rank = np.arange(of_row.size) - np.searchsorted(of_row, of_row)
+        shown = rank < k
+        ids[of_row[shown], rank[shown]] = owners[nearest[shown]]
+        lengths[of_row[shown], rank[shown]] = distances[nearest[shown]]
+        return Neighbors(ids, lengths, np.bincount(rows, minlength=asked.n))
+
+    def _candidates(self, asked: Sequences) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows, the ids and the places of all forms of the candidates."""
+        found = self._retriever.query(self._keys(asked), self.n_candidates).ids
+        found[found >= self._place_of.size] = -1  # of an insertion that was broken off
+        rows, columns = np.nonzero(found >= 0)
+        owners = found[rows, columns]
+        places = self._place_of[owners]
+        there = places >= 0
+        rows, owners, places = rows[there], owners[there], places[there]
+        several = np.flatnonzero(self._has_further[owners])
+        further = [(rows[i], owners[i], place) for i in several for place in self._further[int(owners[i])]]
+        if not further:
+            return rows, owners, places
+        more = np.array(further, np.int64).T
+        return np.append(rows, more[0]), np.append(owners, more[1]), np.append(places, more[2])
+
+    # Sequences
+
+    def _encoded(self, name: str, X: Any) -> Sequences:
+        points = self.distance._as_points(name, X)
+        return Sequences(points.symbols, points.offsets)
+
+    def _keys(self, sequences: Sequences) -> Any:
+        return ngram_keys(sequences, self.longest_run, self.n_bits)
+
+    def _places(self, ids: np.ndarray) -> np.ndarray:
+        """Return the places of sequences, -1 for those that are not there."""
+        places = np.full(ids.size, -1, np.int64)
+        inside = (ids >= 0) & (ids < self._place_of.size)
+        places[inside] = self._place_of[ids[inside]]
+        return places
+
+    def _append(self, sequences: Sequences) -> np.ndarray:
+        """Store sequences, and return their places."""
+        points = points_of(self.distance.costs_, sequences)
+        if self._forms is None:
+            self._forms = PointStore(points)
+        else:
+            self._forms.append(points)
+        return np.arange(self._forms.n - sequences.n, self._forms.n)
+
+    def _free_space(self) -> None:
+        """Free the space of removed sequences once they are more than the others."""
+        assert self._forms is not None
+        further = [place for places in self._further.values() for place in places]
+        ids = self.ids
+        kept = np.concatenate([self._place_of[ids], np.array(further, np.int64)])
+        if 2 * kept.size >= self._forms.n:
+            return
+        self._forms = self._forms.taken(kept)
+        self._place_of[ids] = np.arange(ids.size)
+        numbers = iter(range(ids.size, kept.size))
+        self._further = {owner: [next(numbers) for _ in places] for owner, places in self._further.items()}
+
+    def _distances(self, asked: Sequences, of_asked: np.ndarray, places: np.ndarray) -> np.ndarray:
+        assert self._forms is not None
+        points = points_of(self.distance.costs_, asked)
+        distances, bounds = np.empty(places.size, np.float32), np.full(places.size, np.inf, np.float32)
+        distances_of_pairs(points, self._forms.view(), of_asked, places, bounds, distances)
+        return distances

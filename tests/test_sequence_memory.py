@@ -1,0 +1,154 @@
+"""A memory of sequences: it ranks its candidates as the edit distance does, learns corrections, and forgets."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs_jit
+
+from cmt_numba import CMTRetriever
+from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
+from cmt_numba.sequences._encoding import Alphabet
+from cmt_numba.sequences._ngrams import ngram_keys
+
+LETTERS = "abcdef"
+EXHAUSTIVE = {"n_candidates": 200, "n_probes": 10_000, "n_trees": 2, "random_state": 0}
+
+
+def words(rng: np.random.Generator, n: int) -> list[str]:
+    return sorted({"".join(rng.choice(list(LETTERS), rng.integers(2, 9))) for _ in range(n)})
+
+
+def misspelt(word: str, rng: np.random.Generator) -> str:
+    i = int(rng.integers(len(word)))
+    return word[:i] + str(rng.choice(list(LETTERS))) + word[i + 1 :]
+
+
+def test_keys_are_runs_of_symbols():
+    alphabet = Alphabet("abc")
+    keys = ngram_keys(alphabet.encode("X", ["ab", "ba", "abab", ""]), 2, 16)
+    assert keys.shape == (4, 1 << 16)
+    assert keys.has_canonical_format
+    # 'a', 'b', the end twice, and the runs of two: end-a, ab, b-end
+    assert sorted(keys[[0]].data.tolist()) == pytest.approx([1.0, 1.0, *3 * [np.sqrt(2.0)], 2.0])
+    both = (keys @ keys.T).toarray()
+    assert both[0, 0] == pytest.approx(1 + 1 + 4 + 3 * 2)
+    assert both[0, 1] == pytest.approx(1 + 1 + 4)  # the symbols and the ends
+    assert both[0, 2] == pytest.approx(2 + 2 + 4 + 2 * (1 + 2 + 1))
+    assert both[0, 3] == pytest.approx(4)
+    alone = ngram_keys(alphabet.encode("X", ["ba"]), 2, 16)
+    assert (alone != keys[[1]]).nnz == 0
+
+
+def test_with_all_candidates_it_finds_what_a_tree_of_distances_finds(rng: np.random.Generator):
+    stored = words(rng, 120)
+    asked = [misspelt(word, rng) for word in stored[:30]]
+    memory, tree = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE), VPTree(EditDistance(LETTERS), random_state=0)
+    assert memory.query(asked, 2).ids.tolist() == 30 * [[-1, -1]]
+    for part in (stored[:80], stored[80:]):
+        np.testing.assert_array_equal(memory.insert(part), tree.insert(part))
+    gone = np.arange(0, len(stored), 3)
+    for each in (memory, tree):
+        each.remove(gone)
+    found, expected = memory.query(asked, 4), tree.query(asked, 4)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.distances, expected.distances)
+    np.testing.assert_array_equal(found.n_computed, len(stored) - gone.size)
+    np.testing.assert_array_equal(memory.ids, tree.ids)
+    assert len(memory) == len(tree)
+    assert 1 in memory
+    assert 0 not in memory
+    assert "1" not in memory
+
+
+@needs_jit
+def test_few_candidates_hold_the_right_word(rng: np.random.Generator):
+    stored = words(rng, 2000)
+    answers = rng.permutation(len(stored))[:200]
+    asked = [misspelt(stored[i], rng) for i in answers]
+    memory = SequenceMemory(EditDistance(LETTERS), n_candidates=40, random_state=0)
+    memory.insert(stored)
+    found = memory.query(asked, 40)
+    assert (found.ids == answers[:, None]).any(axis=1).mean() > 0.8
+    assert found.n_computed.max() <= 40
+
+
+def test_a_correction_is_known_at_once(rng: np.random.Generator):
+    stored = words(rng, 60)
+    memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
+    memory.insert(stored)
+    memory.feedback(["fffffffff", "eeeeeeeee", "ddd"], [7, 7, -1], [1.0, 0.5, 0.0])
+    memory.feedback(["ccccccccc"], [[3, 7]], [[0.4, 0.2]])  # worth too little
+    found = memory.query(["fffffffff", "eeeeeeeee", "ccccccccc"], 2)
+    assert found.ids[:2, 0].tolist() == [7, 7]
+    assert found.distances[:2, 0].tolist() == [0.0, 0.0]
+    assert found.distances[2, 0] > 0.0
+    assert found.n_computed.tolist() == 3 * [len(stored) + 2]
+    assert (found.ids[:, 0] != found.ids[:, 1]).all()
+    memory.remove(np.setdiff1d(memory.ids, [5, 7, 9]))  # which frees the space of the others
+    found = memory.query(["fffffffff", stored[5]], 4)
+    assert found.ids[:, 0].tolist() == [7, 5]
+    assert found.distances[:, 0].tolist() == [0.0, 0.0]
+    assert (found.ids[:, 3] == -1).all()
+    memory.remove(7)
+    assert 7 not in memory.query(["fffffffff"], 2).ids
+    assert memory.insert([stored[7]]).tolist() == [len(stored)]
+    assert memory.query(["fffffffff"], 3).distances.min() > 0.0
+
+
+def test_costs_that_are_learned_later_count(rng: np.random.Generator):
+    stored = ["abab", "cdcd", "efef"]
+    distance = EditDistance(LETTERS, n_rounds=3, random_state=0)
+    memory = SequenceMemory(distance, **EXHAUSTIVE)
+    memory.insert(stored)
+    before = memory.query(["abaf"]).distances[0, 0]
+    distance.fit(stored, ["abaf", "cdcb"], [0, 1])
+    assert memory.query(["abaf"]).distances[0, 0] != before
+
+
+def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch):
+    memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
+    memory.insert(["aaa", "bbb"])
+    with monkeypatch.context() as patch:
+
+        def interrupted(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(SequenceMemory, "_append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            memory.insert(["ccc"])
+    assert memory.ids.tolist() == [0, 1]
+    assert sorted(memory.query(["ccc"], 3).ids[0].tolist()) == [-1, 0, 1]
+    assert memory.insert(["ddd"]).tolist() == [3]
+    assert memory.query(["ddd"]).ids.tolist() == [[3]]
+    assert 2 not in memory
+
+
+def test_what_cannot_be_used():
+    for options, message in [
+        ({"n_candidates": 0}, "n_candidates must be"),
+        ({"longest_run": 9}, "longest_run must be"),
+        ({"n_bits": 30}, "n_bits must be"),
+        ({"n_trees": 0}, "n_trees must be"),
+        ({"n_probes": 0}, "n_probes must be"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            SequenceMemory(EditDistance(LETTERS), **options)
+    with pytest.raises(TypeError, match="distance must be an EditDistance, not str"):
+        SequenceMemory("edit")  # type: ignore[arg-type]
+    memory = SequenceMemory(EditDistance(LETTERS), n_candidates=5, random_state=0)
+    memory.insert(["abc", "bcd"])
+    assert isinstance(memory._retriever, CMTRetriever)
+    with pytest.raises(ValueError, match="k must be at most n_candidates, which is 5, not 6"):
+        memory.query(["abc"], 6)
+    with pytest.raises(ValueError, match="not in the alphabet"):
+        memory.insert(["xyz"])
+    for change in (lambda: memory.remove([0, 2]), lambda: memory.feedback(["abc"], [2], [1.0])):
+        with pytest.raises(KeyError, match="2"):
+            change()
+    with pytest.raises(ValueError, match="rewards"):
+        memory.feedback(["abc"], [0], [2.0])
+    with pytest.raises(ValueError, match="ids must hold one row"):
+        memory.feedback(["abc"], [0, 1], [1.0, 1.0])
+    assert memory.ids.tolist() == [0, 1]
+    assert memory.query(["abc"]).n_computed.tolist() == [2]
