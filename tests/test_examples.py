@@ -168,7 +168,7 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The code in the README runs and does what its comments say."""
     monkeypatch.chdir(tmp_path)  # it writes a file
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 10
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
@@ -189,6 +189,11 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     exec(blocks[6], names)
     assert names["vectors"].transform(["the redder fox"]).any()
     exec(blocks[7], names)
+    assert names["linear"].predict(["the redder fox"]) == ["animals"]
+    assert names["finder"].predict(names["hybrid"].transform(["the redder fox"])) == ["animals"]
+    exec(blocks[8], names)
+    assert names["words"].query(["definate"]).ids.tolist() == [[2]]
+    exec(blocks[9], names)
     assert names["rewards"].mean() > 0.3  # 1 / 2000 is chance
     assert names["result"].estimates["ips"].value < 0.01
     assert names["result"].advice

@@ -330,7 +330,7 @@ def estimator_contents(estimator: Any) -> Contents:
     attributes: dict[str, Any] = {}
     arrays: Arrays = {}
     for name, store in _KINDS[estimator._kind].items():
-        if hasattr(estimator, name):
+        if name in vars(estimator):  # not defaults of the class
             attributes[name], more = store.put(name, getattr(estimator, name))
             arrays |= more
     parameters = {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()}

@@ -24,6 +24,15 @@ class Nodes(NamedTuple):
     farthest: np.ndarray  # float32 (nodes, 2): the greatest one
     members: np.ndarray  # int64 (nodes, most)
     n_members: np.ndarray  # int64 (nodes,)
+    depth: int  # the greatest number of nodes on a path
+
+
+class Nearest(NamedTuple):
+    """The nearest points of each point asked, the nearest first; -1 and infinity where there are fewer."""
+
+    points: np.ndarray  # int64 (asked, k)
+    lengths: np.ndarray  # float32 (asked, k): their distances
+    n_computed: np.ndarray  # int64 (asked,): distances computed
 
 
 @inner_allocating
@@ -32,15 +41,17 @@ def _new_stack(n):
 
 
 @kernel
-def search_nodes(nodes, depth, asked, stored, there, share, points, lengths, n_computed):
+def search_nodes(nodes, asked, stored, there, share, found):
     """Write the nearest points that are there for each point asked, the nearest first, and their distances.
 
     Parts are left out that can hold nothing nearer than ``share`` of the distance of the last one found; with 1 the
-    answer is exact. ``depth`` is the greatest number of nodes on a path. ``points``, int64, and ``lengths``, float32,
-    hold -1 and infinity; ``n_computed``, int64 of shape (asked,), is given the number of distances computed.
+    answer is exact. ``there``, bool of shape (points,), says which points count.
+
+    Writes ``found`` and nothing else.
     """
     row = row_for(asked, stored)
-    waiting, bounds = _new_stack(2 * depth + 2)
+    waiting, bounds = _new_stack(2 * nodes.depth + 2)
+    points, lengths, n_computed = found.points, found.lengths, found.n_computed
     last = points.shape[1] - 1
     for i in range(points.shape[0]):
         waiting[0], bounds[0], n_waiting = 0, np.float32(0.0), 1

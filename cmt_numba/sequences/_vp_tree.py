@@ -10,7 +10,7 @@ from .._validation import check_ids, check_integer, check_known, check_matrix, c
 from ._edit_distance import EditDistance
 from ._point_store import PointStore, number_of_points, space_of_rows
 from ._spaces import Kind, Space, distances_of_pairs
-from ._vp_search import Nodes, search_nodes
+from ._vp_search import Nearest, Nodes, search_nodes
 
 _CANDIDATES, _SAMPLE = 6, 48  # vantage points that are tried for a node, and points that their spread is measured with
 _SHARE_GONE = 0.5  # of the points: when more have been removed, the tree is built anew
@@ -195,8 +195,9 @@ class VPTree:
         n_computed = np.zeros(n, np.int64)
         if len(self) > 0:
             nodes = self._nodes or self._build_anew()
-            share, stored = np.float32(1.0 - self.tau), self._stored()
-            search_nodes(nodes, self._depth, asked, stored, self._there, share, points, lengths, n_computed)
+            share, nodes = np.float32(1.0 - self.tau), nodes._replace(depth=self._depth)
+            found = Nearest(points, lengths, n_computed)
+            search_nodes(nodes, asked, self._stored(), self._there, share, found)
             points = np.where(points >= 0, self._ids[points], -1)
         return Neighbors(points, lengths, n_computed)
 
@@ -242,9 +243,10 @@ class VPTree:
             np.zeros((n_nodes, 2), np.float32),
             np.zeros((n_nodes, self.leaf_size), np.int64),
             np.zeros(n_nodes, np.int64),
+            0,
         )
         if before is not None:
-            for array, old in zip(self._nodes, before, strict=True):
+            for array, old in zip(self._nodes[:-1], before[:-1], strict=True):
                 array[:n] = old[:n]
         return self._nodes
 
