@@ -388,6 +388,12 @@ class Constraint(Protocol):
         """Return the value of the option ``name``, or raise TypeError or ValueError."""
 
 
+def check_parameters(owner: Any, constraints: dict[str, Constraint]) -> None:
+    """Check the attributes of an object that constraints are given for."""
+    for name, constraint in constraints.items():
+        constraint.check(name, getattr(owner, name))
+
+
 class Integer(NamedTuple):
     """Integers from ``least`` to ``most``."""
 

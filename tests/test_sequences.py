@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from cmt_numba.sequences import EditDistance, VPTree
+from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
 
 LETTERS = "abcd"
 WORDS = st.text(LETTERS, max_size=7)
@@ -285,7 +285,7 @@ def test_sequences_that_cannot_be_used(sequences: Any, error: Any, message: str)
 
 def test_examples_that_cannot_be_used():
     distance = EditDistance(LETTERS).fit(["a", "b"], ["a"], [0])
-    costs = distance.costs_
+    costs = distance._costs
     for arguments, message in [
         ((["a", "b"], ["a"], [0.0]), "answers must be one integer for each of the 1 queries"),
         ((["a", "b"], ["a"], [0, 1]), "answers must be one integer"),
@@ -295,9 +295,58 @@ def test_examples_that_cannot_be_used():
     ]:
         with pytest.raises(ValueError, match=message):
             distance.fit(*arguments)
-        assert distance.costs_ is costs
+        assert distance._costs is costs
     with pytest.raises(ValueError, match="too long to be aligned"):
         distance.align("a" * 20_000, "b" * 20_000)
+
+
+def test_costs_that_are_set():
+    distance = EditDistance("ab")
+    assert not distance.costs_.flags.writeable
+    distance.costs_ = [[0, 9, 1], [9, 0, 1], [1, 1, 0]]
+    assert distance.costs_[0, 1] == 2.0  # a deletion and an insertion
+    good = distance.costs_.copy()
+    for costs, message in [
+        (np.zeros((2, 2)), "must be numbers of shape"),
+        (np.full((3, 3), "a"), "must be numbers of shape"),
+        (good * np.nan, "must be finite"),
+        (-good, "must be finite, not negative"),
+        (good + 1.0, "0 on the diagonal"),
+        (np.triu(good), "must be symmetric"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            distance.costs_ = costs
+        np.testing.assert_array_equal(distance.costs_, good)
+
+
+@pytest.mark.parametrize("kind", [VPTree, SequenceMemory])
+def test_sequences_of_another_alphabet_are_not_compared(kind: Any):
+    """Codes that are stored mean other symbols then, and may be beyond the costs."""
+    distance = EditDistance(n_rounds=1, random_state=0).fit(["abcdef", "fedcba"], ["abcdef"], [0])
+    stored = kind(distance, random_state=0)
+    stored.insert(["fff", "abc"])
+    distance.fit(["abcdef", "fedcba"], ["abcdeg"], [0])
+    distance.fit(["ab", "b"], ["a"], [0])
+    for use in (lambda: stored.query(["ab"]), lambda: stored.insert(["ab"])):
+        with pytest.raises(ValueError, match="fitted with another alphabet: store all sequences anew"):
+            use()
+    if kind is VPTree:
+        with pytest.raises(ValueError, match="another alphabet"):
+            stored.rebuild()
+    distance.fit(["abcdef", "fedcba"], ["abcdef"], [0])
+    assert stored.query(["abd"]).ids.tolist() == [[1]]
+
+
+def test_a_tree_of_points_that_come_one_by_one_stays_shallow():
+    tree = VPTree(leaf_size=4, random_state=0)
+    for x in range(400):
+        tree.insert([[float(x), 0.0]])
+    assert tree._depth < 40  # 82 if it were never built anew
+    assert tree.query([[250.2, 0.0]], 2).ids.tolist() == [[250, 251]]
+    tree.remove(250)
+    assert 250 not in tree
+    assert 251 in tree
+    assert "251" not in tree
 
 
 def test_long_sequences():

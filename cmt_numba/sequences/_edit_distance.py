@@ -10,7 +10,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._validation import Constraint, Flag, Integer, Real, check_wanted
+from .._validation import Constraint, Flag, Integer, Real, check_parameters, check_wanted, unmasked
 from ._encoding import Alphabet, Sequences, Symbols, check_sequences
 from ._spaces import Kind, Space, count_edits, distances_of_pairs, scan
 
@@ -138,11 +138,11 @@ class EditDistance(BaseEstimator):
         if meant.ndim != 1 or meant.size != len(asked) or meant.dtype.kind not in "iu":
             raise ValueError(f"answers must be one integer for each of the {len(asked)} queries")
         if len(listed) < 2 or meant.min() < 0 or meant.max() >= len(listed):
-            raise ValueError(f"answers must be positions of at least two targets, of which there are {len(listed)}")
+            raise ValueError(f"answers must be positions among at least two targets; there are {len(listed)} targets")
         costs = self._first_costs(len(alphabet.symbols))
         examples = alphabet.encode("queries", asked), meant.astype(np.int64)
         learned, errors = self._learn(costs, alphabet.encode("targets", listed), *examples)
-        self.__dict__.update(_alphabet=alphabet, costs_=learned, errors_=errors)
+        self.__dict__.update(_alphabet=alphabet, _costs=learned, errors_=errors)
         return self
 
     def _learn(
@@ -189,6 +189,28 @@ class EditDistance(BaseEstimator):
     def symbols_(self) -> tuple[Hashable, ...]:
         """The alphabet."""
         return self._prepared()[0].symbols
+
+    @property
+    def costs_(self) -> np.ndarray:
+        """The costs, which may be set: finite, not negative, 0 for no change, and symmetric if the distance is.
+
+        A cost that is above that of a detour is lowered to it.
+        """
+        costs = self._prepared()[1].view()
+        costs.flags.writeable = False
+        return costs
+
+    @costs_.setter
+    def costs_(self, costs: Any) -> None:
+        n = len(self._prepared()[0].symbols) + 1
+        array = np.asarray(unmasked("costs_", costs))
+        if array.shape != (n, n) or array.dtype.kind not in "fiu":
+            raise ValueError(f"costs_ must be numbers of shape {(n, n)}, not {array.dtype} of shape {array.shape}")
+        if not np.isfinite(array).all() or array.min() < 0 or array.diagonal().any():
+            raise ValueError("costs_ must be finite, not negative, and 0 on the diagonal")
+        if self.symmetric and not np.array_equal(array, array.T):
+            raise ValueError("costs_ must be symmetric, or pass symmetric=False")
+        self._costs = _closed(array)
 
     def pairwise(self, queries: Any, targets: Any) -> np.ndarray:
         """Return the distance of each query from each target.
@@ -272,8 +294,7 @@ class EditDistance(BaseEstimator):
     # What is prepared
 
     def _new_alphabet(self) -> Alphabet | None:
-        for name, constraint in self._constraints.items():
-            constraint.check(name, getattr(self, name))
+        check_parameters(self, self._constraints)
         if self.symmetric and self.insertion != self.deletion:
             raise ValueError("insertion and deletion must cost the same with symmetric=True")
         return None if self.alphabet is None else Alphabet(self.alphabet)
@@ -285,18 +306,21 @@ class EditDistance(BaseEstimator):
         np.fill_diagonal(costs, 0.0)
         return _closed(costs)
 
-    def _prepared(self) -> tuple[Alphabet, np.ndarray]:
-        """Return the alphabet and the costs."""
-        if not hasattr(self, "costs_"):
+    def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, np.ndarray]:
+        """Return the alphabet, which must be that of sequences ``stored`` before, and the costs."""
+        if not hasattr(self, "_costs"):
             alphabet = self._new_alphabet()
             if alphabet is None:
                 raise ValueError("the alphabet is not known: pass alphabet=... or call fit")
-            self.__dict__.update(_alphabet=alphabet, costs_=self._first_costs(len(alphabet.symbols)))
-        return self._alphabet, self.costs_
+            self.__dict__.update(_alphabet=alphabet, _costs=self._first_costs(len(alphabet.symbols)))
+        if stored is not None and stored.symbols != self._alphabet.symbols:
+            raise ValueError("the distance has been fitted with another alphabet: store all sequences anew")
+        return self._alphabet, self._costs
 
-    def _as_points(self, name: str, sequences: Any) -> Space:
+    def _as_points(self, name: str, sequences: Any, stored: Alphabet | None = None) -> Space:
+        """Return sequences as points; those stored before have the alphabet ``stored``."""
         listed = check_sequences(name, sequences)
-        alphabet, costs = self._prepared()
+        alphabet, costs = self._prepared(stored)
         return points_of(costs, alphabet.encode(name, listed))
 
 
@@ -310,7 +334,8 @@ def _closed(costs: np.ndarray) -> np.ndarray:
 
 def points_of(costs: np.ndarray, sequences: Sequences) -> Space:
     """Return sequences as points under these costs."""
-    return Space(int(Kind.EDIT), *sequences, costs, np.empty((0, 0), np.float32))
+    longest = int(np.diff(sequences.offsets).max(initial=0))
+    return Space(int(Kind.EDIT), longest, *sequences, costs, np.empty((0, 0), np.float32))
 
 
 def _distances(asked: Space, stored: Space, of_asked: np.ndarray, of_stored: np.ndarray) -> np.ndarray:

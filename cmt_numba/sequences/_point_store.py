@@ -11,7 +11,7 @@ from ._spaces import Kind, Space
 def space_of_rows(kind: Kind, rows: np.ndarray) -> Space:
     """Return a space of dense rows."""
     nothing = np.empty(0, np.int32), np.zeros(1, np.int64), np.zeros((1, 1), np.float32)
-    return Space(int(kind), *nothing, rows)
+    return Space(int(kind), 0, *nothing, rows)
 
 
 def number_of_points(space: Space) -> int:
@@ -46,7 +46,8 @@ class PointStore:
             offsets = _with_room(space.offsets, self.n + 1, n_new)
             symbols[end : end + others.symbols.size] = others.symbols
             offsets[self.n + 1 : self.n + 1 + n_new] = end + others.offsets[1:]
-            self._space = space._replace(symbols=symbols, offsets=offsets)
+            longest = max(space.longest, others.longest)
+            self._space = space._replace(longest=longest, symbols=symbols, offsets=offsets)
         self.n += n_new
 
     def taken(self, places: np.ndarray) -> PointStore:

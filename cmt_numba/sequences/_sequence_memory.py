@@ -9,7 +9,7 @@ import numpy as np
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
 from ..estimators import CMTRetriever
 from ._edit_distance import EditDistance, points_of
-from ._encoding import Sequences
+from ._encoding import Alphabet, Sequences
 from ._ngrams import ngram_keys
 from ._point_store import PointStore
 from ._spaces import distances_of_pairs
@@ -24,7 +24,7 @@ class SequenceMemory:
 
     Trees find candidates: a :class:`~cmt_numba.CMTRetriever` over hashed runs of symbols (n-grams). The edit distance
     ranks them. So a query computes as many distances as it has candidates, however many sequences are stored.
-    :class:`VPTree` has the same methods and is exact; it computes more distances the more sequences there are.
+    :class:`VPTree` is exact, and computes more distances the more sequences there are.
 
     A query that was rewarded becomes a further form of its sequence: one correction, and it is known.
 
@@ -76,6 +76,7 @@ class SequenceMemory:
         n_trees = check_integer("n_trees", n_trees, 1, _MOST_TREES)
         n_probes = check_integer("n_probes", n_probes, 1)
         self._retriever = CMTRetriever("key", n_trees, n_probes, random_state=random_state)
+        self._alphabet: Alphabet | None = None  # of the sequences in the store
         self._forms: PointStore | None = None  # sequences, and further forms of them
         self._place_of = np.empty(0, np.int64)  # in the store, by id; -1 for what is not there
         self._further: dict[int, list[int]] = {}  # places of further forms, by id
@@ -250,7 +251,7 @@ class SequenceMemory:
     # Sequences
 
     def _encoded(self, name: str, X: Any) -> Sequences:
-        points = self.distance._as_points(name, X)
+        points = self.distance._as_points(name, X, self._alphabet)
         return Sequences(points.symbols, points.offsets)
 
     def _keys(self, sequences: Sequences) -> Any:
@@ -265,9 +266,10 @@ class SequenceMemory:
 
     def _append(self, sequences: Sequences) -> np.ndarray:
         """Store sequences, and return their places."""
-        points = points_of(self.distance.costs_, sequences)
+        alphabet, costs = self.distance._prepared(self._alphabet)
+        points = points_of(costs, sequences)
         if self._forms is None:
-            self._forms = PointStore(points)
+            self._forms, self._alphabet = PointStore(points), alphabet
         else:
             self._forms.append(points)
         return np.arange(self._forms.n - sequences.n, self._forms.n)
@@ -287,7 +289,7 @@ class SequenceMemory:
 
     def _distances(self, asked: Sequences, of_asked: np.ndarray, places: np.ndarray) -> np.ndarray:
         assert self._forms is not None
-        points = points_of(self.distance.costs_, asked)
+        points = points_of(self.distance._prepared(self._alphabet)[1], asked)
         distances, bounds = np.empty(places.size, np.float32), np.full(places.size, np.inf, np.float32)
         distances_of_pairs(points, self._forms.view(), of_asked, places, bounds, distances)
         return distances

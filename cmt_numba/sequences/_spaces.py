@@ -28,6 +28,7 @@ class Space(NamedTuple):
     """Points: sequences, or dense rows. What a kind of points does not need has no entries."""
 
     kind: int
+    longest: int  # symbols that any sequence has, at most
     symbols: np.ndarray  # int32
     offsets: np.ndarray  # int64 (points + 1,)
     costs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1)
@@ -86,12 +87,7 @@ def distance(asked, i, stored, j, bound, row):
 @inner_allocating
 def row_for(asked, stored):
     """Return room for the alignment of any two points."""
-    longest = 0
-    for i in range(asked.offsets.size - 1):
-        longest = max(longest, asked.offsets[i + 1] - asked.offsets[i])
-    for i in range(stored.offsets.size - 1):
-        longest = max(longest, stored.offsets[i + 1] - stored.offsets[i])
-    return empty(longest + 1, np.float32)
+    return empty(max(asked.longest, stored.longest) + 1, np.float32)
 
 
 @kernel
@@ -181,12 +177,7 @@ def _trace(x, y, costs, table, weight, counts, steps):
 
 @inner_allocating
 def _table_for(asked, stored):
-    longest, widest = 0, 0
-    for i in range(asked.offsets.size - 1):
-        longest = max(longest, asked.offsets[i + 1] - asked.offsets[i])
-    for i in range(stored.offsets.size - 1):
-        widest = max(widest, stored.offsets[i + 1] - stored.offsets[i])
-    return empty((longest + 1, widest + 1), np.float32)
+    return empty((asked.longest + 1, stored.longest + 1), np.float32)
 
 
 @kernel

@@ -8,12 +8,14 @@ import numpy as np
 
 from .._validation import check_ids, check_integer, check_known, check_matrix, check_real, check_seed, check_wanted
 from ._edit_distance import EditDistance
+from ._encoding import Alphabet
 from ._point_store import PointStore, number_of_points, space_of_rows
 from ._spaces import Kind, Space, distances_of_pairs
 from ._vp_search import Nearest, Nodes, search_nodes
 
 _CANDIDATES, _SAMPLE = 6, 48  # vantage points that are tried for a node, and points that their spread is measured with
 _SHARE_GONE = 0.5  # of the points: when more have been removed, the tree is built anew
+_GROWTH = 2.0  # of their number, after which it is built anew: points that come one by one do not keep it balanced
 
 
 class Neighbors(NamedTuple):
@@ -66,8 +68,8 @@ class VPTree:
     ) -> None:
         if not isinstance(metric, EditDistance) and metric not in ("euclidean", "angular"):
             raise ValueError(f"metric must be an EditDistance, 'euclidean' or 'angular', not {metric!r:.50}")
-        if isinstance(metric, EditDistance) and not metric.symmetric:
-            raise ValueError("metric must be symmetric: pass EditDistance(symmetric=True)")
+        if isinstance(metric, EditDistance):
+            _check_symmetric(metric)
         self.metric = metric
         self.leaf_size = check_integer("leaf_size", leaf_size, 1, 2**15)
         self.tau = check_real("tau", tau, 0.0, 1.0)
@@ -75,16 +77,22 @@ class VPTree:
             raise ValueError("tau must be less than 1")
         self._random = np.random.default_rng(check_seed(random_state))
         self._store: PointStore | None = None
+        self._alphabet: Alphabet | None = None  # of the sequences in the store
         self._ids = np.empty(0, np.int64)  # of the points in the store, in rising order
         self._there = np.empty(0, bool)
         self._next_id = 0
         self._nodes: Nodes | None = None  # None if they must be built anew
-        self._n_nodes = self._depth = 0
+        self._n_nodes = self._depth = self._n_built = 0
 
     # What it holds
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._there))
+
+    def __contains__(self, point_id: object) -> bool:
+        if not isinstance(point_id, int | np.integer) or isinstance(point_id, bool):
+            return False
+        return bool(self._places(np.array([point_id]))[0] >= 0)
 
     @property
     def ids(self) -> np.ndarray:
@@ -117,12 +125,13 @@ class VPTree:
         of_all, there = np.concatenate([self._ids, ids]), np.concatenate([self._there, np.ones(n_new, bool)])
         if self._store is None:
             self._store = PointStore(added)
+            self._alphabet = self.metric._prepared()[0] if isinstance(self.metric, EditDistance) else None
         else:
             self._store.append(added)
         self._ids, self._there, self._next_id = of_all, there, self._next_id + n_new
         try:
             nodes = self._nodes
-            if nodes is None or n_new >= first:
+            if nodes is None or first + n_new > _GROWTH * self._n_built:
                 self._build_anew()
             else:
                 for point in range(first, first + n_new):
@@ -149,23 +158,29 @@ class VPTree:
             If ``ids`` are not distinct integers.
         """
         ids = check_ids(ids)
-        places = np.searchsorted(self._ids, ids)
-        found = np.where(places < self._ids.size, places, -1)
-        if self._ids.size > 0:
-            found[(self._ids[found] != ids) | ~self._there[found]] = -1
+        found = self._places(ids)
         check_known(ids, found)
         self._there[found] = False
         if np.count_nonzero(~self._there) > _SHARE_GONE * self._there.size:
             self._nodes = None
+
+    def _places(self, ids: np.ndarray) -> np.ndarray:
+        """Return where points are in the store, -1 for those that are not there."""
+        places = np.searchsorted(self._ids, ids)
+        found = np.where(places < self._ids.size, places, -1)
+        if self._ids.size > 0:
+            found[(self._ids[found] != ids) | ~self._there[found]] = -1
+        return found
 
     def rebuild(self) -> None:
         """Build the tree anew, with the present costs of the edit distance, and free the space of removed points.
 
         Until then the tree goes on with the costs that it was built with, however much the distance learns.
         """
-        self._nodes = None
         if self._store is not None and isinstance(self.metric, EditDistance):
-            self._store = self._store.with_costs(self.metric.costs_)
+            _check_symmetric(self.metric)
+            self._store = self._store.with_costs(self.metric._prepared(self._alphabet)[1])
+        self._nodes = None
 
     # Answers
 
@@ -206,7 +221,7 @@ class VPTree:
     def _as_points(self, name: str, X: Any) -> Space:
         """Return points of the form of those stored."""
         if isinstance(self.metric, EditDistance):
-            points = self.metric._as_points(name, X)
+            points = self.metric._as_points(name, X, self._alphabet)
             return points if self._store is None else points._replace(costs=self._stored().costs)
         X = check_matrix(X, n_features=None if self._store is None else self._stored().rows.shape[1])
         rows = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, np.float32)
@@ -262,7 +277,7 @@ class VPTree:
         if self._store is not None and not self._there.all():
             kept = np.flatnonzero(self._there)
             self._store, self._ids, self._there = self._store.taken(kept), self._ids[kept], np.ones(kept.size, bool)
-        self._nodes, self._n_nodes, self._depth = None, 0, 0
+        self._nodes, self._n_nodes, self._depth, self._n_built = None, 0, 0, self._ids.size
         try:
             self._grow(max(16, 4 * self._ids.size // self.leaf_size))
             self._build(self._new_node(), np.arange(self._ids.size), 1)
@@ -313,3 +328,8 @@ class VPTree:
             node, depth = int(nodes.children[node, child]), depth + 1
         members = nodes.members[node, : nodes.n_members[node]]
         self._build(node, np.append(members[self._there[members]], point), depth)
+
+
+def _check_symmetric(metric: EditDistance) -> None:
+    if not metric.symmetric:
+        raise ValueError("metric must be symmetric: pass EditDistance(symmetric=True)")

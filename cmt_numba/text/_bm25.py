@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils.validation import check_is_fitted
 
-from .._validation import Constraint, Integer, OneOf, Optional, Real, check_rewards, unmasked
+from .._validation import Constraint, Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
 from ._counting import HashedColumns, NewColumns, check_texts, count_terms
 from ._term_weights import comparisons_of, learn_weights
 
@@ -359,8 +359,7 @@ class BM25Vectorizer(TransformerMixin, BaseEstimator):
 
     def _check_parameters(self) -> CountVectorizer:
         """Check all parameters, and return what analyses texts."""
-        for name, constraint in self._constraints.items():
-            constraint.check(name, getattr(self, name))
+        check_parameters(self, self._constraints)
         hashed = self.n_features is not None
         if hashed and (self.max_df != 1.0 or self.min_df not in (0, 1)):
             raise ValueError("max_df and min_df need a vocabulary: pass n_features=None, or leave them out")

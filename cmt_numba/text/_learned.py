@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from .._validation import Constraint
+from .._validation import Constraint, check_parameters
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, take, write_object
 from ._counting import check_texts
@@ -30,8 +30,7 @@ class TextEstimator(BaseEstimator):
     max_n: int
 
     def _check_parameters(self) -> None:
-        for name, constraint in self._constraints.items():
-            constraint.check(name, getattr(self, name))
+        check_parameters(self, self._constraints)
         if self.max_n and self.max_n < self.min_n:
             raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, not {self.max_n}")
         if self.tokenizer is not None and not callable(self.tokenizer):

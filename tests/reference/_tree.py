@@ -96,7 +96,7 @@ class Tree:
     def train_passively(self, node: Node, key: Key, label: int, importance: float) -> float:
         """Train a router by MIRA: as little as takes the margin to the label, or by the learning rate if that is less.
 
-        An importance below 1 takes it only so much of the way.
+        An importance below 1 shortens the step.
         """
         margin = node.margin(key)
         hinge = 1 - label * margin

@@ -45,7 +45,7 @@ def check_packed(state: State, t: int, leaf: np.ndarray) -> None:
     leaf = leaf[state.leaves["packed"][t, leaf] != NONE]
     if leaf.size == 0:
         return
-    require(t > 0 and not state.parameters.sparse, f"tree {t}: a leaf names packed codes, of which there are none")
+    require(t > 0 and not state.parameters.sparse, f"tree {t}: a leaf names packed codes, but there are none")
     first, size = state.leaves["packed"][t, leaf].astype(np.int64), state.leaves["size"][t, leaf]
     there = all_within(first, 0, n_packed) and all_within(first + size, 0, n_packed)
     require(there, f"tree {t}: a leaf's packed codes are not there")
