@@ -3,10 +3,11 @@
     python asv_benchmarks/compare_term_weights.py --data path/to/folder
 
 Expects the files that ``compare_text.py`` describes. Packages: 2,000 queries are answered by BM25, and the ten packages
-that each is given are rewarded, 1 for the right one and 0 for others. The rewards of some of the queries, whose number is in
-the table, teach the weights of terms (``BM25Vectorizer.learn_weights``), and 2,000 other queries are asked. Bible: three translations of
-each verse are stored, and those of a fourth are asked; BM25 answers with the verse of the best of all texts,
-``CMTClassifier`` learns from them as examples. All searches but the classifier's are exact. Needs tabulate.
+that each is given are rewarded, 1 for the right one and 0 for others. The rewards of some of the queries, whose number
+is in the table, teach the weights of terms (``BM25Vectorizer.learn_weights``), and 2,000 other queries are asked.
+Bible: three translations of each verse are stored, and those of a fourth are asked; BM25 answers with the verse of the
+best of all texts, ``CMTClassifier`` learns from them as examples. All searches but the classifier's are exact. Needs
+tabulate.
 """
 
 import os
