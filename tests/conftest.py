@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,6 +38,10 @@ def _source_hash() -> str:
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / _source_hash()))
 
 import numba  # noqa: E402
+
+# A shell without job control has the jobs that it starts in the background ignore interrupts, which tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 needs_jit = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="takes too long without compiled kernels")
 

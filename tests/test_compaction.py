@@ -158,7 +158,7 @@ def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, m
     [
         (lambda state: state.packed.values.__setitem__((0, 5), 99), "a packed code is not its memory's"),
         (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes are not there"),
-        (lambda state: state.leaves["packed"].__setitem__((0, 0), 0), "of which there are none"),
+        (lambda state: state.leaves["packed"].__setitem__((0, 0), 0), "but there are none"),
     ],
 )
 def test_wrong_copies_are_found(dense_keys: np.ndarray, change: Any, message: str):

@@ -190,7 +190,7 @@ FORGERIES = [
     ("dense", "members", put((0, 0, 0), 2**31 - 1), "not every memory is in exactly one leaf"),
     ("dense", "members", put((0, 0, 0), -7), "not every memory is in exactly one leaf"),
     ("dense", "leaf_of", put((0, 0), 77), "names another leaf than its own"),
-    ("dense", "leaves", put((0, 0), 0, "packed"), "packed codes, of which there are none"),
+    ("dense", "leaves", put((0, 0), 0, "packed"), "packed codes, but there are none"),
     ("compact forest", "leaves", put((1, 0), 2**31 - 1, "packed"), "a leaf's packed codes are not there"),
     ("compact forest", "leaves", put((1, 0), -2, "packed"), "a leaf's packed codes are not there"),
     ("compact forest", "packed.marks", put((0, 0), 0.5, "scale"), "a packed code is not its memory's"),
