@@ -8,8 +8,9 @@ import scipy.sparse
 from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
-from cmt_numba.estimators import _relearning
-from cmt_numba.estimators._relearning import all_examples, is_due, means_of, replayed
+from cmt_numba._heads.examples import all_examples
+from cmt_numba.estimators import _classifier
+from cmt_numba.estimators._relearning import is_due, means_of, replayed
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW = {"n_trees": 2, "random_state": 0}
@@ -119,6 +120,6 @@ def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
 
 def test_examples_that_are_not_stored_are_learned_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     X, y = clouds(rng, 60, 5)
-    monkeypatch.setattr(_relearning, "all_examples", None)
+    monkeypatch.setattr(_classifier, "head_of_means", None)
     classifier = learned_in_batches(X, y, 20, store_examples=False)
     assert classifier.score(X, y) > 0.5

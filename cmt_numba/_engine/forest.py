@@ -13,7 +13,7 @@ import numpy as np
 from .._concurrency.rwlock import changes
 from .._concurrency.workers import Steps, Workers, map_threads, progress_bar, spans
 from .._forest import invariants as _invariants
-from .._forest.allocation import trimmed, with_room_for_keys
+from .._forest.allocation import trimmed, with_ids, with_room_for_keys
 from .._forest.compaction import compacted
 from .._forest.exploration import explore_rows
 from .._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
@@ -354,6 +354,14 @@ class Forest(Driver):
         steps = Steps(0, ids.size)
         for start, stop in steps:
             self._lock.step(partial(steps.take, remove, start, stop))
+
+    @changes
+    def _renumber(self) -> np.ndarray:
+        """Let the id of each memory be its slot, as if the others had never been; return the ids before."""
+        state, n = self._allocated(), self.n_memories
+        former = state.keys.ids[:n].copy()
+        self._lock.step(partial(setattr, self, "_state", state._replace(keys=with_ids(state.keys, np.arange(n)))))
+        return former
 
     @changes
     def _replace_rows(self, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:

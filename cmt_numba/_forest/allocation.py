@@ -19,6 +19,7 @@ from .state import (
     LEAVES_END,
     LEAVES_FULL,
     N_MEMORIES,
+    NEXT_ID,
     NODES_END,
     NODES_FULL,
     NONE,
@@ -105,6 +106,14 @@ def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
     table = np.full(slot_table_size(n), NONE, np.int32)
     fill_slot_table(table, ids)
     return table
+
+
+def with_ids(keys: Keys, ids: np.ndarray) -> Keys:
+    """Return keys that are the same memories under other ids, each given once; those after them follow the largest."""
+    totals, all_ids = keys.totals.copy(), keys.ids.copy()
+    all_ids[: ids.size] = ids
+    totals[NEXT_ID] = ids.max(initial=-1) + 1
+    return keys._replace(ids=all_ids, totals=totals, slot_table=_rebuilt_slot_table(all_ids[: ids.size], ids.size))
 
 
 @kernel

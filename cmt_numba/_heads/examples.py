@@ -6,13 +6,13 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .._forest.allocation import keys_with_room, resized
+from .._forest.allocation import keys_with_room, resized, with_ids
 from .._forest.hits import Hits
-from .._forest.key_store import append_keys
+from .._forest.key_store import append_keys, find_slots
 from .._forest.leaf_scan import answer, new_best, offer
 from .._forest.rows import Rows, row_of
 from .._forest.scorer import aim_probe, score
-from .._forest.state import N_MEMORIES, NONE, Keys, KeyStore, Scorer, key_store, new_keys, new_scorer
+from .._forest.state import N_MEMORIES, NEXT_ID, NONE, Keys, KeyStore, Scorer, key_store, new_keys, new_scorer
 from .._forest.structures import kind_of
 from .._jit import inner, kernel
 from .candidates import Effort, Questions, best_of, drop_candidate, new_candidates, scored_candidates, take_candidates
@@ -67,6 +67,41 @@ def with_room_for_examples(examples: Examples, rows: Rows, n_labels: int) -> Exa
     if keys.ids.size > label_of.size:
         label_of, next_of = resized(label_of, keys.ids.size, 0), resized(next_of, keys.ids.size, 0)
     return examples._replace(keys=keys, label_of=label_of, next_of=next_of, first_of=first_of)
+
+
+def all_examples(examples: Examples) -> tuple[Rows, np.ndarray]:
+    """Return all examples stored, which share memory with the store, and their labels as int64."""
+    keys, n = examples.keys, int(examples.keys.totals[N_MEMORIES])
+    d, sparse = examples.parameters.n_features, examples.parameters.sparse
+    if sparse:
+        offsets = np.concatenate([keys.spans[:1, 0], keys.spans[:n, 1]]).astype(np.int64)
+    else:
+        offsets = np.arange(0, (n + 1) * d, d, dtype=np.int64)
+    indices = keys.indices[: offsets[-1]] if sparse else keys.indices
+    rows = Rows(keys.values[: offsets[-1]], indices, offsets, d, sparse)
+    return rows, examples.label_of[:n].astype(np.int64)
+
+
+def slots_of_examples(examples: Examples, ids: np.ndarray) -> np.ndarray:
+    """Return where examples are, NONE for those that are not stored."""
+    slots = np.empty(ids.size, np.int64)
+    find_slots(examples.keys, ids, slots)
+    return slots
+
+
+def with_only_examples(examples: Examples, slots: np.ndarray, labels: np.ndarray, n_labels: int) -> Examples:
+    """Return a store of some of the examples, given in their order, with these labels; they keep their ids."""
+    rows = all_examples(examples)[0].take(slots)
+    fewer = with_room_for_examples(new_examples(examples.parameters), rows, n_labels)
+    append_examples(fewer.lists, rows, labels)
+    return with_example_ids(fewer, examples.keys.ids[slots], int(examples.keys.totals[NEXT_ID]))
+
+
+def with_example_ids(examples: Examples, ids: np.ndarray, next_id: int) -> Examples:
+    """Return the same examples under other ids, below ``next_id``, which is the next that is given out."""
+    keys = with_ids(examples.keys, ids)
+    keys.totals[NEXT_ID] = next_id
+    return examples._replace(keys=keys)
 
 
 @kernel

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from .._forest.allocation import SPARE, with_nodes, with_tables
+from .._forest.allocation import SPARE, most_cells_in_use, with_nodes, with_tables
 from .._forest.linear_model import (
     add_row,
     add_sum,
@@ -195,6 +195,39 @@ def without_negligible_weights(head: Head) -> Head:
     shares[head.common.labels] = 0.0
     copy_labels(pruned.models, head.models, shares)
     return with_tables(pruned, int(SPARE * pruned.counters[0, TABLES_END]))
+
+
+def with_only(head: Head, labels: np.ndarray) -> Head:
+    """Return a head of some of a head's labels, numbered in this order, which shares no memory with it.
+
+    It may learn, and has no index.
+    """
+    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    counters, routers = head.counters.copy(), head.routers
+    counters[0, NODES_END] = labels.size
+    number = np.full(n_labels, NONE, np.int64)
+    number[labels] = np.arange(labels.size)
+    common = number[head.common.labels]
+    if not head.parameters.sparse:
+        weights = routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
+        routers = routers._replace(weights=weights[labels].reshape(1, -1))
+    fewer = head._replace(
+        nodes=head.nodes[:, labels],
+        counters=counters,
+        routers=routers,
+        digest=no_digest(),
+        postings=no_postings(),
+        common=common_labels(common[common != NONE]),
+        gaps=head.gaps.copy(),
+    )
+    return with_tables(fewer, most_cells_in_use(fewer)) if head.parameters.sparse else fewer
+
+
+def as_ready_as(head: Head, other: Head, lightest: float) -> Head:
+    """Return a head with an index, and ready to be read, where another one is so."""
+    if other.digest.n_labels > 0:
+        head = with_digest(head)
+    return with_index(head, lightest) if other.postings.n_labels > 0 else head
 
 
 def without_digest(head: Head) -> Head:

@@ -5,39 +5,29 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._forest.hits import no_hits
 from .._forest.rows import Rows, rescaled
-from .._forest.state import NONE
+from .._forest.state import NEXT_ID, NONE
 from .._heads.candidates import Questions, all_of
-from .._heads.examples import (
-    ExampleParameters,
-    Examples,
-    append_examples,
-    nearest_rows,
-    new_examples,
-    with_room_for_examples,
-)
+from .._heads.examples import ExampleParameters, all_examples, append_examples, new_examples, with_room_for_examples
 from .._heads.label_scorers import HEAD_LOSSES, count_in_means
-from .._heads.multiclass_svm import Lesson, learn_labels, margin_wanted, measure_gaps, new_duals
-from .._heads.products import exact_scores_of_all
+from .._heads.multiclass_svm import Lesson, learn_labels, measure_gaps, new_duals
 from .._heads.shortlists import new_shortlists
-from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_rows, check_wanted, sound, unmasked
-from ._base import changes_at_once, reads
+from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_rows, sound, unmasked
+from ._base import changes_at_once
+from ._class_answers import ClassAnswers
+from ._forgetting import check_example_ids, forget, known_slots, positions_of, with_ids_of_newest
 from ._input import DTYPES
-from ._label_forest import LOGITS_PER_MARGIN, MOST_TRAINED_ALONE, LabelForest, routed
+from ._label_forest import MOST_TRAINED_ALONE, LabelForest, routed
 from ._labels import check_classes, check_expected, check_targets, in_one_type
-from ._relearning import PASSES_ONLINE, all_examples, former_head_on_failure, head_of_means, is_due, replayed
+from ._relearning import PASSES_ONLINE, former_head_on_failure, head_of_means, is_due, replayed
 
 METHODS = ("head", "neighbors")
 VOTES = ("uniform", "score")
 
-_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
 
-
-class CMTClassifier(ClassifierMixin, LabelForest):
+class CMTClassifier(ClassAnswers):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
     The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
@@ -169,7 +159,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
     # Learning
 
     @changes_at_once
-    def fit(self, X: Any, y: Any) -> CMTClassifier:
+    def fit(self, X: Any, y: Any, *, example_ids: Any = None) -> CMTClassifier:
         """Learn from examples, forgetting earlier ones.
 
         Parameters
@@ -178,6 +168,9 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             Examples.
         y : array-like, shape (n,)
             Their classes: numbers, strings, or of any other type of NumPy's that sorts.
+        example_ids : array-like of int, shape (n,), optional
+            Numbers of your own for the examples, from 0 on, each given once: :meth:`kneighbors` and :meth:`explain`
+            return them, and :meth:`remove` takes them. By default the position among all examples ever given.
 
         Returns
         -------
@@ -188,9 +181,9 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        return self._begin_anew(lambda anew: anew._fit(X, y, None, afresh=True))
+        return self._begin_anew(lambda anew: anew._fit(X, y, None, example_ids, afresh=True))
 
-    def _fit(self, X: Any, y: Any, classes: Any, *, afresh: bool) -> None:
+    def _fit(self, X: Any, y: Any, classes: Any, example_ids: Any, *, afresh: bool) -> None:
         """Learn from the first examples."""
         y, expected = check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
@@ -200,10 +193,11 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         rows = check_rows(X)
         self._start(rows, np.unique(expected))
         check_expected(y, self.classes_)
-        self._learn(rows, self.classes_, y, afresh=afresh)
+        ids = check_example_ids(example_ids, rows.n_rows, self.examples_)
+        self._learn(rows, self.classes_, y, ids, afresh=afresh)
 
     @changes_at_once
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> CMTClassifier:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, *, example_ids: Any = None) -> CMTClassifier:
         """Learn from further examples, of known classes or new ones.
 
         Parameters
@@ -214,6 +208,9 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             Their classes, of a type that goes with those before: a label stays what it is.
         classes : array-like, optional
             Classes that may come. Not needed, because new ones may come at any time.
+        example_ids : array-like of int, shape (n,), optional
+            Numbers of your own for the examples, from 0 on, of which none is stored: :meth:`kneighbors` and
+            :meth:`explain` return them, and :meth:`remove` takes them. By default they go on from the largest so far.
 
         Returns
         -------
@@ -227,7 +224,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         if not hasattr(self, "forest_"):
-            return self._begin_anew(lambda anew: anew._fit(X, y, classes, afresh=False))
+            return self._begin_anew(lambda anew: anew._fit(X, y, classes, example_ids, afresh=False))
         y, expected = check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
         check_targets(y)
@@ -237,8 +234,95 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         if classes is not None:
             check_expected(y, expected)
         rows = check_rows(X, sparse=self.head_.parameters.sparse)
+        ids = check_example_ids(example_ids, rows.n_rows, self.examples_)
         new = np.setdiff1d(expected, known)
-        self._learn(rows, np.sort(np.concatenate([known, new])) if new.size > 0 else known, y, afresh=False)
+        self._learn(rows, np.sort(np.concatenate([known, new])) if new.size > 0 else known, y, ids, afresh=False)
+        return self
+
+    @changes_at_once
+    def remove(self, ids: Any) -> CMTClassifier:
+        """Forget examples, and classes that have no others.
+
+        The examples leave the means that scorers start from (``loss="mira"``). What scorers and routers have learned
+        from them otherwise fades when all examples left are learned again: once a quarter of them has come or gone.
+        Takes time in proportion to the whole classifier, so remove many at once.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored examples, each named once: ``example_ids`` if these were given, otherwise positions among all
+            examples ever given to ``fit`` and ``partial_fit``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        KeyError
+            If there is no such example; nothing has been removed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers, no example would be left, or examples are not stored.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(4), ["a", "a", "b", "c"])
+        >>> classifier.remove([1, 2]).classes_.tolist()
+        ['a', 'c']
+        """
+        check_is_fitted(self, "forest_")
+        examples = self._stored()
+        slots = known_slots(examples, ids)
+        n_left = self._n_of_label - np.bincount(examples.label_of[slots], minlength=self._n_of_label.size)
+        if not n_left.any():
+            raise ValueError("ids must not be all examples: call fit to learn others")
+        forget(self, np.sort(self._class_of_label[n_left == 0]), slots)
+        self._learn_again_if_due()
+        return self
+
+    @changes_at_once
+    def remove_classes(self, labels: Any) -> CMTClassifier:
+        """Forget classes, with their examples, scorers and memories: they are predicted no more.
+
+        What the scorers of other classes have learned against them fades as :meth:`remove` says. Takes time in
+        proportion to the whole classifier, so remove many at once.
+
+        Parameters
+        ----------
+        labels : array-like, shape (n,)
+            Some of ``classes_``, but not all.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If one is unknown, or no class would be left that has examples; nothing has been removed then.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(3), ["a", "b", "c"])
+        >>> classifier.remove_classes(["b"]).predict(np.eye(3)[[0, 2]]).tolist()
+        ['a', 'c']
+        """
+        check_is_fitted(self, "forest_")
+        positions = positions_of(labels, self.classes_)
+        if positions.size == 0:
+            return self
+        if np.isin(self._class_of_label, positions).all():
+            raise ValueError("labels must not be all classes with examples: call fit to learn others")
+        forget(self, positions, np.empty(0, np.int64))
+        self._learn_again_if_due()
         return self
 
     def _check_parameters(self) -> None:
@@ -256,16 +340,18 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
 
-    def _learn(self, rows: Rows, classes: np.ndarray, y: np.ndarray, *, afresh: bool) -> None:
-        """Make classes known, which include those that are, and learn examples of some of them."""
+    def _learn(self, rows: Rows, classes: np.ndarray, y: np.ndarray, ids: np.ndarray | None, *, afresh: bool) -> None:
+        """Make classes known, which include those that are, and learn examples of some of them, under these ids."""
         # Classes of one sparse example each are found by their features: routers have nothing to learn for them.
         listed = afresh and rows.sparse and np.unique(y).size == rows.n_rows
         labels, known = self._make_known(rows, classes, np.searchsorted(classes, y), 0 if listed else None)
         if self.examples_ is not None:
             self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
+            next_id = int(self.examples_.keys.totals[NEXT_ID])
             append_examples(self.examples_.lists, rows, labels)
-            if self.n_head_passes > 0 and is_due(int(self._n_of_label.sum()), self._n_relearned):
-                self._learn_again()
+            if ids is not None:
+                self.examples_ = with_ids_of_newest(self.examples_, ids, next_id)
+            if self._learn_again_if_due():
                 return
         self._begin_training()
         if self.loss == "mira" and known.any():
@@ -280,9 +366,15 @@ class CMTClassifier(ClassifierMixin, LabelForest):
         self._end_training(n_rows)
         self._n_relearned = self._n_relearned or n_rows
 
-    def _learn_again(self) -> None:
-        """Learn all examples stored, starting from their means. If that fails the head is what it was."""
-        rows, labels = all_examples(self._stored())
+    def _learn_again_if_due(self) -> bool:
+        """Learn all examples stored, starting from their means, if many have come or gone; return whether it was so.
+
+        If that fails the head is what it was.
+        """
+        due = self.n_head_passes > 0 and is_due(int(self._n_of_label.sum()), self._n_relearned)
+        if not due or self.examples_ is None:
+            return False
+        rows, labels = all_examples(self.examples_)
         with former_head_on_failure(self):
             self.head_ = head_of_means(self.head_, rows, labels)
             self._begin_training()
@@ -290,6 +382,7 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes)
             self._end_training(rows.n_rows)
         self._n_relearned = rows.n_rows
+        return True
 
     def _make_known(
         self, rows: Rows, classes: np.ndarray, y: np.ndarray, n_reroutes: int | None
@@ -348,150 +441,6 @@ class CMTClassifier(ClassifierMixin, LabelForest):
             return int(learn_labels(state.trees, state.models, self.head_.scorers, lesson, effort, duals, at))
 
         self._train_in_passes(n_rows, n_passes, duals.settled, learn)
-
-    # Answering
-
-    @reads
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the class of each row.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            One of ``classes_`` for each row.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first example.
-        TypeError, ValueError
-            If ``X`` cannot be used.
-        """
-        if self.method == "neighbors":
-            votes = self._votes(self._checked(X))
-            return self.classes_[votes.argmax(axis=1)]
-        labels = self._best_label(self._in_form(X))
-        return self.classes_[self._class_of_label[labels]]
-
-    @reads
-    def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` classes that fit each row best, as the head sees it whatever ``method`` is.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        k : int, default 5
-            Classes wanted: at most 1,000,000, or as many as there are if that is more.
-
-        Returns
-        -------
-        classes : ndarray of int64, shape (n, k)
-            Positions in ``classes_``, the best first; -1 where there were fewer candidates.
-        scores : ndarray of float32, shape (n, k)
-            Their scores; minus infinity for none.
-        """
-        rows = self._checked(X)
-        labels, scores, _ = self._best_labels(rows, check_wanted("k", k, self.classes_.size))
-        return np.where(labels == NONE, NONE, self._class_of_label[labels]), scores
-
-    @reads
-    def count_candidates(self, X: Any) -> np.ndarray:
-        """Return how many classes the head scores for each row: int64, shape (n,)."""
-        return self._best_labels(self._checked(X), 1)[2]
-
-    @reads
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class for each row.
-
-        With ``method="head"`` the softmax of the scores of the classes reached, with ``method="neighbors"`` the share
-        of the votes. Classes not reached have probability 0.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, n_classes)
-            Rows sum to 1.
-        """
-        rows = self._checked(X)
-        if self.method == "neighbors":
-            votes = self._votes(rows)
-            return votes / votes.sum(axis=1, keepdims=True)
-        proba = np.zeros((rows.n_rows, self.classes_.size))
-        logits_per_score = LOGITS_PER_MARGIN / margin_wanted(self.head_)
-        scorers = self._all_scorers()
-        if scorers is not None:
-            scores = exact_scores_of_all(scorers, rows)
-            scores -= scores.max(axis=1, keepdims=True)
-            proba[:, self._class_of_label] = np.exp(logits_per_score * scores)
-        else:
-            labels, scores, _ = self._best_labels(rows, self._effort().n_labels)
-            logits = logits_per_score * scores.astype(np.float64)
-            odds = np.exp(logits - logits[:, :1])
-            row, rank = np.nonzero(labels != NONE)
-            proba[row, self._class_of_label[labels[row, rank]]] = odds[row, rank]
-        proba /= proba.sum(axis=1, keepdims=True)
-        return proba
-
-    @reads
-    def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
-        """Return the nearest memories of each row, by their cosine and by what the head says of their class.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        n_neighbors : int, optional
-            Memories wanted for each row, at most 1,000,000; by default the parameter of this name.
-        return_distance : bool, default True
-            Whether to return distances too.
-
-        Returns
-        -------
-        neigh_dist : ndarray of float32, shape (n, n_neighbors)
-            Learned distances: 1 minus the mean of the cosine and the score of the memory's class. Infinite where
-            fewer memories were reached. Only with ``return_distance``.
-        neigh_ind : ndarray of int64, shape (n, n_neighbors)
-            The memories' positions among all examples ever given to ``fit`` and ``partial_fit``, -1 for none.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first example.
-        TypeError, ValueError
-            If an argument cannot be used, or examples were not stored.
-        """
-        k = check_wanted("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 0)
-        ids, scores = self._neighbors(self._checked(X), k)
-        return (1.0 - scores, ids) if return_distance else ids
-
-    def _stored(self) -> Examples:
-        if self.examples_ is None:
-            raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
-        return self.examples_
-
-    def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
-        hits, lists, state = no_hits(rows.n_rows, k), self._stored().lists, self.forest_._allocated()
-        questions, head, effort = all_of(routed(rows), rows), self.head_.scorers, self._effort()
-
-        def answer(first: int, stop: int) -> None:
-            asked = questions._replace(first=first, stop=stop)
-            nearest_rows(state.trees, state.models, head, lists, asked, effort, _LABELS_SCANNED, hits)
-
-        self._in_threads(rows, answer)
-        return hits.ids, hits.scores
-
-    def _votes(self, rows: Rows) -> np.ndarray:
-        ids, scores = self._neighbors(rows, self.n_neighbors)
-        votes, (row, rank) = np.zeros((rows.n_rows, self.classes_.size)), np.nonzero(ids != NONE)
-        classes = self._class_of_label[self._stored().label_of[ids[row, rank]]]
-        weight = np.maximum(scores[row, rank], 1e-6) if self.weights == "score" else 1.0
-        np.add.at(votes, (row, classes), weight)
-        return votes
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

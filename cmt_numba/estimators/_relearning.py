@@ -38,19 +38,6 @@ def is_due(n_examples: int, n_learned: int) -> bool:
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
-def all_examples(examples: Examples) -> tuple[Rows, np.ndarray]:
-    """Return all examples stored, which share memory with the store, and their labels as int64."""
-    keys, n = examples.keys, int(examples.keys.totals[N_MEMORIES])
-    d, sparse = examples.parameters.n_features, examples.parameters.sparse
-    if sparse:
-        offsets = np.concatenate([keys.spans[:1, 0], keys.spans[:n, 1]]).astype(np.int64)
-    else:
-        offsets = np.arange(0, (n + 1) * d, d, dtype=np.int64)
-    indices = keys.indices[: offsets[-1]] if sparse else keys.indices
-    rows = Rows(keys.values[: offsets[-1]], indices, offsets, d, sparse)
-    return rows, examples.label_of[:n].astype(np.int64)
-
-
 def replayed(examples: Examples, n_new: int, generator: np.random.Generator) -> tuple[Rows, np.ndarray]:
     """Return the newest ``n_new`` examples after others drawn from those before them, and the labels of all."""
     keys, n, d = examples.keys, int(examples.keys.totals[N_MEMORIES]), examples.parameters.n_features

@@ -96,7 +96,7 @@ def check_examples(examples: Examples, n_labels: int) -> None:
     check_example_frame(examples)
     check_keys(examples.parameters, examples.keys)
     n = int(examples.keys.totals[N_MEMORIES])
-    require(np.array_equal(examples.keys.ids[:n], np.arange(n)), "an example has another id than its place")
+    require(np.unique(examples.keys.ids[:n]).size == n, "two examples have one id")
     label_of, next_of, first_of = examples.label_of[:n], examples.next_of[:n], examples.first_of
     require(all_within(label_of, 0, n_labels - 1), "an example has a label that does not exist")
     require(n == 0 or int(label_of.max()) < first_of.size, "a label has no list of examples")

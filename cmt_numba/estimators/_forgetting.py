@@ -1,0 +1,147 @@
+"""What classifiers forget: examples, and classes with all that is known of them.
+
+The forest, the head and the examples without what goes are made aside, and put in place by one assignment. Labels are
+numbered anew, by the slots of their memories, so nothing is left of one that has gone. That takes time and memory in
+proportion to the classifier, however little goes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._forest.rows import Rows, rescaled
+from .._forest.state import NONE
+from .._heads.examples import Examples, all_examples, slots_of_examples, with_example_ids, with_only_examples
+from .._heads.label_scorers import Head, as_ready_as, count_in_means, with_only
+from .._validation import check_ids, check_known
+from ..tree import ContextualMemoryTree
+from ._labels import in_one_type
+
+
+def forest_without(forest: ContextualMemoryTree, labels: np.ndarray) -> tuple[ContextualMemoryTree, np.ndarray]:
+    """Return a copy of a forest without some labels, and the labels left by their new numbers."""
+    fewer = copy.deepcopy(forest)
+    fewer._remove_ids(labels)
+    return fewer, fewer._renumber()
+
+
+def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
+    """Return the positions of labels among all classes, sorted.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is unknown, or none would be left.
+    """
+    labels = np.ravel(np.asarray(labels))
+    if labels.size == 0:
+        return np.empty(0, np.int64)
+    in_common, labels = in_one_type("labels", classes, labels)
+    unknown = np.setdiff1d(labels, in_common)
+    if unknown.size > 0:
+        raise ValueError(f"labels must be known classes, and {unknown[0]!r} is none of the {classes.size}")
+    positions = np.searchsorted(in_common, np.unique(labels))
+    if positions.size == classes.size:
+        raise ValueError("labels must not be all classes: call fit to learn others")
+    return positions
+
+
+def check_example_ids(ids: Any, n_rows: int, examples: Examples | None) -> np.ndarray | None:
+    """Return ids for further examples, or None if none are given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not distinct integers from 0 on, one for each row, or one is taken already.
+    """
+    if ids is None:
+        return None
+    if examples is None:
+        raise ValueError("example_ids are of stored examples: pass store_examples=True, or leave them out")
+    ids = check_ids(ids)
+    if ids.size != n_rows:
+        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, not {ids.size}")
+    if ids.size > 0 and (ids.min() < 0 or ids.max() == np.iinfo(np.int64).max):
+        raise ValueError(f"example_ids must be from 0 to {np.iinfo(np.int64).max - 1}")
+    taken = ids[slots_of_examples(examples, ids) != NONE]
+    if taken.size > 0:
+        raise ValueError(f"example_ids must be new: {taken[0]} is stored already; remove it first")
+    return ids
+
+
+def with_ids_of_newest(examples: Examples, ids: np.ndarray, next_id: int) -> Examples:
+    """Return a store whose newest examples have these ids; ``next_id`` was the next before they came."""
+    all_ids = examples.keys.ids[: all_examples(examples)[0].n_rows].copy()
+    all_ids[all_ids.size - ids.size :] = ids
+    return with_example_ids(examples, all_ids, max(next_id, int(ids.max(initial=-1)) + 1))
+
+
+def known_slots(examples: Examples, ids: Any) -> np.ndarray:
+    """Return the slots of stored examples, sorted.
+
+    Raises
+    ------
+    KeyError
+        If one is not stored.
+    TypeError, ValueError
+        If ``ids`` are not distinct integers.
+    """
+    ids = check_ids(ids)
+    slots = slots_of_examples(examples, ids)
+    check_known(ids, slots)
+    return np.sort(slots)
+
+
+def forget(classifier: Any, classes: np.ndarray, slots: np.ndarray) -> None:
+    """Have a classifier forget classes, by their positions, and examples, by their slots."""
+    examples: Examples | None = classifier.examples_
+    former: Head = classifier.head_
+    labels = classifier._label_of_class[classes]
+    forest, kept = forest_without(classifier.forest_, labels[labels != NONE])
+    number = np.full(classifier._class_of_label.size, NONE, np.int64)
+    number[kept] = np.arange(kept.size)
+    n_of_label: np.ndarray = classifier._n_of_label[kept]
+    unlearn: Callable[[Head], Head] = _no_change
+    if examples is not None:
+        rows, label_of = all_examples(examples)
+        stays = number[label_of] != NONE
+        stays[slots] = False
+        gone = slots[number[label_of[slots]] != NONE]
+        n_of_label = n_of_label - np.bincount(number[label_of[gone]], minlength=kept.size)
+        if classifier.loss == "mira" and gone.size > 0:
+            unlearn = _subtraction(rows.take(gone), number[label_of[gone]])
+        stays = np.flatnonzero(stays)
+        examples = with_only_examples(examples, stays, number[label_of[stays]], kept.size)
+    left = np.delete(np.arange(classifier.classes_.size), classes)
+    position = np.full(classifier.classes_.size, NONE, np.int64)
+    position[left] = np.arange(left.size)
+    class_of_label = position[classifier._class_of_label[kept]]
+    label_of_class = np.full(left.size, NONE, np.int64)
+    label_of_class[class_of_label] = np.arange(kept.size)
+    # What goes counts like what comes: with a number of either all is learned anew.
+    n_gone = int(classifier._n_of_label.sum() - n_of_label.sum())
+    vars(classifier).update(
+        classes_=classifier.classes_[left],
+        forest_=forest,
+        head_=as_ready_as(unlearn(with_only(former, kept)), former, classifier._lightest_listed),
+        examples_=examples,
+        _n_of_label=n_of_label,
+        _n_measured=min(classifier._n_measured, int(n_of_label.sum())),
+        _n_relearned=max(1, classifier._n_relearned - 2 * n_gone) if classifier._n_relearned > 0 else 0,
+        _label_of_class=label_of_class,
+        _class_of_label=class_of_label,
+    )
+
+
+def _no_change(head: Head) -> Head:
+    return head
+
+
+def _subtraction(rows: Rows, labels: np.ndarray) -> Callable[[Head], Head]:
+    """Return what takes rows out of the means that the scorers of their labels start from."""
+    scaled = rescaled(rows)
+    return lambda head: count_in_means(head, scaled._replace(values=-scaled.values), labels)
