@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Annotated, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from .._forest.allocation import SPARE, most_cells_in_use, with_nodes, with_tables
 from .._forest.linear_model import (
@@ -228,6 +229,16 @@ def as_ready_as(head: Head, other: Head, lightest: float) -> Head:
     if other.digest.n_labels > 0:
         head = with_digest(head)
     return with_index(head, lightest) if other.postings.n_labels > 0 else head
+
+
+def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.sparse.csr_array:
+    """Return the scorers of some labels as rows of a matrix, sparse like the head. Their biases are not in it."""
+    n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
+    if not head.parameters.sparse:
+        weights: np.ndarray = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
+        return weights
+    digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
+    return scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))[labels]
 
 
 def without_digest(head: Head) -> Head:

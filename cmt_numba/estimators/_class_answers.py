@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 
 from .._forest.hits import no_hits
 from .._forest.rows import Rows
@@ -14,9 +15,12 @@ from .._heads.candidates import all_of
 from .._heads.examples import Examples, nearest_rows, slots_of_examples
 from .._heads.multiclass_svm import margin_wanted
 from .._heads.products import exact_scores_of_all
-from .._validation import check_wanted
+from .._validation import check_integer, check_wanted
 from ._base import reads
-from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
+from ._calibration import MOST_RANKED, learn_logits, logits_per_margin, positions_in
+from ._explanations import Explanation, explanations
+from ._label_forest import LabelForest, routed
+from ._labels import in_one_type
 
 _LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
 
@@ -30,6 +34,7 @@ class ClassAnswers(ClassifierMixin, LabelForest):
     n_neighbors: int
     weights: str
     _class_of_label: np.ndarray
+    _label_of_class: np.ndarray
 
     @reads
     def predict(self, X: Any) -> np.ndarray:
@@ -86,36 +91,176 @@ class ClassAnswers(ClassifierMixin, LabelForest):
         return self._best_labels(self._checked(X), 1)[2]
 
     @reads
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the score of each class for each row; :meth:`predict` answers with the highest.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes), or (n,) if there are two classes
+            Scores of the head, or votes with ``method="neighbors"``. Classes that were no candidates get 1 less than
+            the lowest score of any that was. Of two classes, by how much the second is ahead.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If ``X`` cannot be used.
+        """
+        rows = self._checked(X)
+        if self.method == "neighbors":
+            scores = self._votes(rows)
+        else:
+            scores = self._class_scores(rows)
+            reached = np.isfinite(scores)
+            scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
+        return scores[:, 1] - scores[:, 0] if self.classes_.size == 2 else scores
+
+    @reads
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class for each row.
 
-        With ``method="head"`` the softmax of the scores of the classes reached, with ``method="neighbors"`` the share
-        of the votes. Classes not reached have probability 0.
+        With ``method="head"`` the softmax of the scores of the classes reached, times a number that says what they are
+        worth (temperature scaling; Guo et al., 2017). That is learned by :meth:`calibrate` when it is first needed, if
+        examples are stored and their classes have more than one. With ``method="neighbors"`` the share of the votes.
+        Classes not reached have probability 0.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
 
         Returns
         -------
         ndarray of float64, shape (n, n_classes)
             Rows sum to 1.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If ``X`` cannot be used.
         """
         rows = self._checked(X)
         if self.method == "neighbors":
             votes = self._votes(rows)
             return votes / votes.sum(axis=1, keepdims=True)
-        proba = np.zeros((rows.n_rows, self.classes_.size))
-        logits_per_score = LOGITS_PER_MARGIN / margin_wanted(self.head_)
-        scorers = self._all_scorers()
-        if scorers is not None:
-            scores = exact_scores_of_all(scorers, rows)
-            scores -= scores.max(axis=1, keepdims=True)
-            proba[:, self._class_of_label] = np.exp(logits_per_score * scores)
+        return self._proba(self._class_scores(rows))
+
+    @reads
+    def calibrate(self, X: Any = None, y: Any = None) -> ClassAnswers:
+        """Learn how sure the classifier is: what its scores are worth as probabilities.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features), optional
+            Examples that the classifier has not learned from. By default some of the stored examples are held out, at
+            most 2,000, and scorers like the classifier's own are trained on the others, which takes about as long as
+            ``fit``. :meth:`predict_proba` does that by itself when it is first needed; it is done anew once a quarter
+            of the examples is new.
+        y : array-like, shape (n,), optional
+            Their classes. Those that are unknown count as answers that are wrong.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If only one of ``X`` and ``y`` is given, or they cannot be used.
+        """
+        if (X is None) != (y is None):
+            raise ValueError("X and y must be given together, or neither")
+        if X is None:
+            check_is_fitted(self, "forest_")
+            value = learn_logits(self)
         else:
-            labels, scores, _ = self._best_labels(rows, self._effort().n_labels)
-            logits = logits_per_score * scores.astype(np.float64)
-            odds = np.exp(logits - logits[:, :1])
-            row, rank = np.nonzero(labels != NONE)
-            proba[row, self._class_of_label[labels[row, rank]]] = odds[row, rank]
+            rows, y = self._checked(X), np.ravel(np.asarray(y))
+            if y.size != rows.n_rows:
+                raise ValueError(f"y must be one class for each of the {rows.n_rows} rows of X, not {y.size}")
+            known, y = in_one_type("y", self.classes_, y)
+            labels = np.full(y.size, NONE - 1, np.int64)
+            is_known = np.isin(y, known)
+            labels[is_known] = self._label_of_class[np.searchsorted(known, y[is_known])]
+            found, scores, _ = self._best_labels(rows, min(MOST_RANKED, self.forest_.n_memories))
+            value = logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.head_))
+        self._calibrated()[0] = value
+        return self
+
+    def _calibrated(self) -> np.ndarray:
+        """Return what a margin is worth, in an array of its own; NaN as long as it has not been learned."""
+        kept: np.ndarray = self.__dict__.setdefault("_calibration", np.full(1, np.nan))  # earlier versions have none
+        return kept
+
+    def _proba(self, scores: np.ndarray) -> np.ndarray:
+        """Return probabilities in place of scores, the best of which is in every row that of some class."""
+        kept = self._calibrated()
+        if np.isnan(kept[0]):
+            kept[0] = learn_logits(self)
+        scores -= scores.max(axis=1, keepdims=True)
+        proba: np.ndarray = np.exp(float(kept[0]) / margin_wanted(self.head_) * scores)
         proba /= proba.sum(axis=1, keepdims=True)
         return proba
+
+    def _class_scores(self, rows: Rows) -> np.ndarray:
+        """Return the head's score of each class for each row, minus infinity where it is no candidate: float64."""
+        scores = np.full((rows.n_rows, self.classes_.size), -np.inf)
+        scorers = self._all_scorers()
+        if scorers is not None:
+            scores[:, self._class_of_label] = exact_scores_of_all(scorers, rows)
+        else:
+            labels, found, _ = self._best_labels(rows, self._effort().n_labels)
+            row, rank = np.nonzero(labels != NONE)
+            scores[row, self._class_of_label[labels[row, rank]]] = found[row, rank]
+        return scores
+
+    @reads
+    def explain(self, X: Any, n_examples: int = 3, n_features: int = 5) -> list[Explanation]:
+        """Return, for each row, its class, what speaks for it, and what would have to change for the runner-up to win.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        n_examples : int, default 3
+            Stored examples to name for each row at most; none if examples are not stored.
+        n_features : int, default 5
+            Features to name at most.
+
+        Returns
+        -------
+        list of Explanation
+            One for each row. It can be printed. The head is explained, whatever ``method`` is.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If an argument cannot be used.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> X = np.array([[1.0, 0.2, 0.0], [0.9, 0.0, 0.1], [0.0, 1.0, 0.3]])
+        >>> classifier = CMTClassifier(random_state=0).fit(X, ["cat", "cat", "dog"])
+        >>> why = classifier.explain(X[:1])[0]
+        >>> why.label, why.examples.tolist(), why.features[0][0], why.runner_up
+        ('cat', [0, 1], 0, 'dog')
+        """
+        rows = self._checked(X)
+        most = check_integer("n_examples", n_examples, 0), check_integer("n_features", n_features, 0)
+        return explanations(self, rows, self._proba, *most)
 
     @reads
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:

@@ -335,6 +335,7 @@ class CMTClassifier(ClassAnswers):
         parameters = ExampleParameters(n_features=rows.n_features, sparse=rows.sparse)
         self.examples_ = new_examples(parameters) if self.store_examples else None
         self.classes_ = classes
+        self._calibration = np.full(1, np.nan)
         self._n_of_label = np.empty(0, np.int64)
         self._n_measured = self._n_relearned = 0  # examples there were when half of the gaps were last forgotten
         self._label_of_class = np.full(classes.size, NONE, np.int64)
@@ -382,6 +383,7 @@ class CMTClassifier(ClassAnswers):
             self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes)
             self._end_training(rows.n_rows)
         self._n_relearned = rows.n_rows
+        self._calibration = np.full(1, np.nan)
         return True
 
     def _make_known(

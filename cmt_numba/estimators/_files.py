@@ -83,6 +83,18 @@ class _Array:
         return read_array(name, arrays, self._dtype)
 
 
+class _Calibration:
+    """A positive number in an array, or NaN if it has not been learned."""
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return None if np.isnan(value[0]) else float(value[0]), {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
+        if field is not None and not (type(field) is float and 0.0 < field < np.inf):
+            raise ValueError(f"{name} cannot be {field!r:.50}")
+        return np.array([np.nan if field is None else field])
+
+
 class _Labels:
     """Classes, or names, in an array of one axis and any type that a file can hold."""
 
@@ -259,6 +271,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "examples_": _Optional(_Structure(Examples, trim_examples)),
         "_n_measured": _Number(),
         "_n_relearned": _Number(),
+        "_calibration": _Calibration(),
         "_label_of_class": _Array(np.int64),
         "_class_of_label": _Array(np.int64),
     },
@@ -284,7 +297,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
-_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_", "_n_relearned"}
+_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_", "_n_relearned", "_calibration"}
 
 LEARNED = {kind: frozenset(stores) for kind, stores in _KINDS.items()}
 """The attributes of each kind of estimator that it has from learning; others are parameters, or the user's own."""
