@@ -45,6 +45,7 @@ def measured(classifier: Any, labelled: LabelledSet) -> tuple[float, float]:
 
 
 def main() -> None:
+    """Print a line for each set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     folder = parser.parse_args().data

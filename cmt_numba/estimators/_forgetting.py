@@ -43,7 +43,7 @@ def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
     in_common, labels = in_one_type("labels", classes, labels)
     unknown = np.setdiff1d(labels, in_common)
     if unknown.size > 0:
-        raise ValueError(f"labels must be known classes, and {unknown[0]!r} is none of the {classes.size}")
+        raise ValueError(f"labels must be known classes, and {unknown.tolist()[0]!r} is none of the {classes.size}")
     positions = np.searchsorted(in_common, np.unique(labels))
     if positions.size == classes.size:
         raise ValueError("labels must not be all classes: call fit to learn others")

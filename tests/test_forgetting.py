@@ -1,0 +1,158 @@
+"""A classifier that forgets examples and classes: what is left is as if the others had never come."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+
+from cmt_numba import CMTClassifier
+
+FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
+
+
+@pytest.fixture
+def clouds(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return six points around each of eight centres, and which centre each belongs to."""
+    centres, y = 3.0 * rng.normal(size=(8, 6)), np.repeat(np.arange(8), 6)
+    return (centres[y] + 0.3 * rng.normal(size=(48, 6))).astype(np.float32), y
+
+
+@FORMS
+def test_scorers_of_means_are_those_of_the_rest(form: Any, clouds: Any):
+    X, y = clouds
+    rest = np.flatnonzero((y != 2) & (y != 7) & (np.arange(48) % 6 != 1))
+    classifier = CMTClassifier(n_head_passes=0, **FEW).fit(form(X), y)
+    classifier.remove_classes([7, 2]).remove(np.flatnonzero((np.arange(48) % 6 == 1) & (y != 2) & (y != 7)))
+    other = CMTClassifier(n_head_passes=0, **FEW).fit(form(X[rest]), y[rest])
+    classifier.check_invariants()
+    np.testing.assert_array_equal(classifier.classes_, other.classes_)
+    np.testing.assert_allclose(classifier.decision_function(form(X)), other.decision_function(form(X)), atol=1e-4)
+
+
+@FORMS
+@pytest.mark.parametrize("stored", [True, False], ids=["examples stored", "examples not stored"])
+def test_classes_that_have_gone_are_not_predicted(form: Any, stored: bool, clouds: Any, tmp_path: Path):
+    X, y = clouds
+    classifier = CMTClassifier(store_examples=stored, **FEW).fit(form(X), y)
+    classifier.remove_classes([0, 3])
+    classifier.check_invariants()
+    assert classifier.forest_.n_memories == 6
+    assert not np.isin(classifier.predict(form(X)), [0, 3]).any()
+    assert np.mean(classifier.predict(form(X[y == 5])) == 5) > 0.8
+    classifier.save(tmp_path / "file")
+    loaded = CMTClassifier.load(tmp_path / "file")
+    np.testing.assert_array_equal(loaded.decision_function(form(X)), classifier.decision_function(form(X)))
+    loaded.partial_fit(form(X[y == 3]), y[y == 3])
+    loaded.check_invariants()
+    assert np.mean(loaded.predict(form(X[y == 3])) == 3) > 0.8
+
+
+@FORMS
+def test_examples_keep_their_ids(form: Any, clouds: Any):
+    X, y = clouds
+    classifier = CMTClassifier(**FEW).fit(form(X), y)
+    classifier.remove([5, 0, 30])
+    left = np.delete(np.arange(48), [0, 5, 30])
+    np.testing.assert_array_equal(classifier.kneighbors(form(X[left]), 1, return_distance=False)[:, 0], left)
+    classifier.partial_fit(form(X[:1]), y[:1])
+    assert classifier.kneighbors(form(X[:1]), 1, return_distance=False)[0, 0] == 48
+    with pytest.raises(KeyError, match="there is no 30"):
+        classifier.remove([31, 30])
+    assert classifier.kneighbors(form(X[31:32]), 1, return_distance=False)[0, 0] == 31
+
+
+def test_own_ids(clouds: Any):
+    X, y = clouds
+    own = np.arange(48) * 10 + 3
+    classifier = CMTClassifier(method="neighbors", **FEW).fit(X, y, example_ids=own)
+    np.testing.assert_array_equal(classifier.kneighbors(X, 1, return_distance=False)[:, 0], own)
+    assert classifier.score(X, y) > 0.9
+    with pytest.raises(ValueError, match="23 is stored already"):
+        classifier.partial_fit(X[:2], y[:2], example_ids=[5, 23])
+    classifier.remove(23).partial_fit(X[2:3], y[2:3], example_ids=[23])
+    assert 23 in classifier.kneighbors(X[2:3], 1, return_distance=False)
+    classifier.partial_fit(X[:1], y[:1])
+    classifier.check_invariants()
+    assert 474 in classifier.kneighbors(X[:1], 2, return_distance=False)  # after the largest
+
+
+def test_a_class_without_examples_goes(clouds: Any):
+    X, y = clouds
+    classifier = CMTClassifier(**FEW).fit(X, np.array(list("abcdefgh"))[y])
+    classifier.remove(np.flatnonzero(y == 1))
+    assert classifier.classes_.tolist() == list("acdefgh")
+
+
+def test_all_is_learned_anew_when_a_quarter_has_gone(clouds: Any):
+    X, y = clouds
+    kept = np.arange(48) % 6 < 4
+    classifier = CMTClassifier(**FEW).fit(X, y).remove(np.flatnonzero(~kept))
+    assert classifier._n_relearned == kept.sum()
+    other = CMTClassifier(**FEW).fit(X[kept], y[kept])
+    np.testing.assert_array_equal(classifier.predict(X), other.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "reason"),
+    [
+        (lambda c: c.remove_classes([3, 99]), ValueError, "99 is none of the 8"),
+        (lambda c: c.remove_classes(["3"]), TypeError, "labels must hold labels like those known"),
+        (lambda c: c.remove_classes(range(8)), ValueError, "must not be all classes"),
+        (lambda c: c.remove([48]), KeyError, "there is no 48"),
+        (lambda c: c.remove([1, 1]), ValueError, "must be distinct"),
+        (lambda c: c.remove([0.5]), TypeError, "must be integers"),
+        (lambda c: c.remove(range(48)), ValueError, "must not be all examples"),
+        (lambda c: c.partial_fit(np.ones((2, 6)), [1, 1], example_ids=[100]), ValueError, "for each of the 2 rows"),
+        (lambda c: c.partial_fit(np.ones((1, 6)), [1], example_ids=[-1]), ValueError, "must be from 0"),
+    ],
+)
+def test_bad_input_changes_nothing(change: Any, error: type[Exception], reason: str, clouds: Any):
+    X, y = clouds
+    classifier = CMTClassifier(**FEW).fit(X, y)
+    before = classifier.decision_function(X)
+    with pytest.raises(error, match=reason):
+        change(classifier)
+    classifier.check_invariants()
+    np.testing.assert_array_equal(classifier.decision_function(X), before)
+    assert classifier.classes_.size == 8
+
+
+def test_nothing_to_forget(clouds: Any):
+    X, y = clouds
+    with pytest.raises(NotFittedError):
+        CMTClassifier().remove([0])
+    classifier = CMTClassifier(store_examples=False, **FEW).fit(X, y)
+    with pytest.raises(ValueError, match="store_examples=True"):
+        classifier.remove([0])
+    with pytest.raises(ValueError, match="example_ids are of stored examples"):
+        classifier.partial_fit(X[:1], y[:1], example_ids=[7])
+    assert classifier.remove_classes([]) is classifier
+
+
+@needs_jit
+@FORMS
+def test_it_forgets_and_learns_for_long(form: Any, rng: np.random.Generator, clouds: Any):
+    X, y = clouds
+    classifier = CMTClassifier(**FEW).fit(form(X), y)
+    stored, next_id, sizes = dict(enumerate(y)), 48, []
+    for step in range(120):
+        rows = rng.choice(48, 2, replace=False)
+        classifier.partial_fit(form(X[rows]), y[rows])
+        stored |= {next_id: y[rows[0]], next_id + 1: y[rows[1]]}
+        next_id += 2
+        gone = rng.choice(list(stored), 2, replace=False)
+        classifier.remove(gone)
+        for example in gone:
+            del stored[example]
+        if step % 10 == 9:
+            classifier.check_invariants()
+            sizes.append(len(classifier.__getstate__()["examples_"]["as in a file"][1]["examples_.keys.values"]))
+        assert set(classifier.classes_) == set(stored.values())
+    assert max(sizes[6:]) <= max(sizes[:6])
+    assert classifier.score(form(X), y) > 0.7
