@@ -154,6 +154,20 @@ def certain(ids: np.ndarray) -> np.ndarray:
     return (ids != NONE).astype(np.float64)
 
 
+def partly_drawn(pool: Hits, k: int, epsilon: float, generator: np.random.Generator) -> ShownHits:
+    """Return the first ``k`` of each row or, with probability ``epsilon``, ``k`` that are drawn from the whole row."""
+    n, width = pool.ids.shape
+    there = pool.ids != NONE
+    order = np.argsort(np.where(there, generator.random((n, width)), np.inf), axis=1, kind="stable")
+    explores = generator.random((n, 1)) < epsilon
+    columns = np.where(explores, np.sort(order[:, :k], axis=1), np.arange(min(k, width)))
+    ids, scores = (np.take_along_axis(part, columns, axis=1) for part in (pool.ids, pool.scores))
+    found = there.sum(axis=1, keepdims=True)
+    drawn = np.minimum(k, found) / np.maximum(found, 1)
+    shown = np.where(ids != NONE, (1.0 - epsilon) * (columns < k) + epsilon * drawn, 0.0)
+    return ShownHits.of(Hits(ids, scores, no_hits(n, 1).exploration), shown)
+
+
 def are_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return which ids, (n, k), are among the others of their row, (n, m). NONE is not."""
     span = max(ids.max(initial=0), others.max(initial=0)) + 1
