@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from ._forest.hits import Exploration, Hits
+    from ._forest.hits import Exploration, Hits, ShownHits
     from ._forest.invariants import InvariantError, Leaves
     from ._warmup import warmup
     from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
@@ -26,6 +26,7 @@ __all__ = [
     "Hits",
     "InvariantError",
     "Leaves",
+    "ShownHits",
     "__version__",
     "tune",
     "warmup",
@@ -42,6 +43,7 @@ _IMPORTED_WHEN_USED = {
     "Exploration": "_forest.hits",
     "FileFormatError": "persistence",
     "Hits": "_forest.hits",
+    "ShownHits": "_forest.hits",
     "InvariantError": "_forest.invariants",
     "Leaves": "_forest.invariants",
     "tune": "estimators",

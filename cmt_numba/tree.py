@@ -11,7 +11,7 @@ from ._concurrency.rwlock import changes
 from ._concurrency.workers import progress_bar, spans
 from ._engine.files import StoredForest
 from ._forest.eviction import EVICTIONS
-from ._forest.hits import Hits, rewarded_memories, without_own
+from ._forest.hits import Hits, ShownHits, rewarded_memories, without_own
 from ._forest.routers import RouterLoss
 from ._forest.rows import Rows, as_matrix
 from ._forest.scorer import ScorerLoss
@@ -98,16 +98,16 @@ class ContextualMemoryTree(StoredForest):
         Margin from which on searches follow a router without looking at the other side. Routers learn to answer -1 or
         1 for keys, and less for queries that share only some of a key's features. Small values are faster: searches
         seldom leave the path of the routers. Large values find more: searches try more paths.
-    scorer_loss : {"ranking", "mira", "regression"}, default "ranking"
-        What the scorer learns from rewards. "ranking" and "mira" compare two memories of a row: the one with the
-        highest reward, and of those with a lower reward the one with the highest score. A row with a reward for a
-        single memory, or with equal rewards, teaches them nothing.
+    scorer_loss : {"contrast", "ranking", "mira", "regression"}, default "contrast"
+        What the scorer learns from rewards. All but "regression" compare two memories of a row: the one with the
+        highest reward, and of those with a lower reward the one with the highest score.
 
-        - "ranking" minimises a logistic loss of the difference of the two scores, times that of the rewards, by AdaGrad
-          steps.
-        - "mira" makes the smallest change of the scorer that orders the two by a small margin.
-        - "regression" is the paper's: AdaGrad steps on the squared difference between score and reward. Where most
-          rewards are 0, it can be worse than not learning.
+        - "contrast" is "ranking", and learns from rewards of a single memory for each row, too: the memory is compared
+          with the best other one, as if that had reward 0, and if its reward is 1, routers are taught to lead to it.
+        - "ranking" takes AdaGrad steps on a logistic loss of the difference of the scores, times that of the rewards.
+          From rewards of a single memory it learns nothing; a warning says so once.
+        - "mira" makes the smallest change of the scorer that orders the two by a small margin; else as "ranking".
+        - "regression" is the paper's: AdaGrad steps on the squared difference between score and reward.
     scorer_learning_rate : float, default 0.1
         AdaGrad step of the scorer. With "mira" the cap on a step is proportional to it.
     max_memories : int, optional
@@ -119,8 +119,7 @@ class ContextualMemoryTree(StoredForest):
         - "least_recently_returned": those that were not returned for the longest time, by :meth:`query` or by the
           queries of :meth:`learn`. Rows count one after the other, and the worst memory of a row counts first. An
           insert or a replacement counts as a return. This policy takes 8 bytes for each memory.
-        - "oldest": those inserted first.
-        - "random": any.
+        - "oldest": those inserted first; "random": any.
     n_threads : int, optional
         Number of threads for batches; by default as many as numba uses (``NUMBA_NUM_THREADS``, or one for each
         processor). Answers and trees do not depend on it.
@@ -154,7 +153,7 @@ class ContextualMemoryTree(StoredForest):
         router_loss: str = "squared",
         router_learning_rate: float = 2.0,
         sure_margin: float = 0.75,
-        scorer_loss: str = "ranking",
+        scorer_loss: str = "contrast",
         scorer_learning_rate: float = 0.1,
         max_memories: int | None = None,
         eviction: str = "least_recently_returned",
@@ -215,7 +214,7 @@ class ContextualMemoryTree(StoredForest):
         *,
         among: Any = None,
         progress: bool = False,
-    ) -> Hits:
+    ) -> ShownHits:
         """Return the best memories for each row (QUERY, Algorithm 2).
 
         Parameters
@@ -242,8 +241,9 @@ class ContextualMemoryTree(StoredForest):
 
         Returns
         -------
-        Hits
-            Ids, scores and the record of exploration. Equal scores are ordered at random, anew after every reroute.
+        ShownHits
+            Ids, scores, the record of exploration, and as ``propensities`` how probable each was to be shown. Equal
+            scores are ordered at random, anew after every reroute.
 
         Raises
         ------
@@ -267,9 +267,8 @@ class ContextualMemoryTree(StoredForest):
     def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
         """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
 
-        A row that explored an internal node teaches that node's router; any other teaches the scorer, which by default
-        learns from rows with rewards for several memories only. After each row every tree reroutes ``n_reroutes``
-        memories.
+        A row that explored an internal node teaches that node's router; any other teaches the scorer. With a reward for
+        only the first memory of each row, see ``scorer_loss``. Then every tree reroutes ``n_reroutes`` memories.
 
         Parameters
         ----------
@@ -289,6 +288,7 @@ class ContextualMemoryTree(StoredForest):
             If an argument cannot be used; nothing has changed then.
         MemoryError
             If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+
         """
         rows = self._check_rows(X)
         hits = check_hits(hits, rows.n_rows, self._state)
@@ -360,8 +360,8 @@ class ContextualMemoryTree(StoredForest):
                 for first, stop in spans(rows.n_rows, _ROWS_IN_A_BLOCK):
                     block = order[first:stop]
                     asked = matrix[block]
-                    hits = self.query(asked, k + (own_ids is not None), n_probes, epsilon)
-                    hits = without_own(hits, own[block], k)
+                    found = self.query(asked, k + (own_ids is not None), n_probes, epsilon)
+                    hits = without_own(found, own[block], k)
                     rewards = check_rewards(reward(block, hits.ids), hits.ids)
                     self.update(asked, hits, rewards)
                     taught, best = rewarded_memories(hits, own[block], rewards)

@@ -15,7 +15,11 @@ from cmt_numba._forest.rng import draw_word
 from cmt_numba._forest.scorer import _WIDEST_DIRECT
 from cmt_numba._forest.sparse_weights import find_cell
 from cmt_numba._forest.state import LEFT, NONE, RIGHT, ROOT
-from cmt_numba.tree import ROUTER_LOSSES, SCORER_LOSSES
+from cmt_numba.tree import ROUTER_LOSSES
+
+pytestmark = pytest.mark.filterwarnings("ignore:this update teaches nothing")
+
+SCORER_LOSSES = ("ranking", "mira", "regression")  # from full rewards "contrast" learns as "ranking" does
 
 N_FEATURES = 6
 N_SPARSE_FEATURES = 40

@@ -6,6 +6,8 @@ what can change between the check and the operation.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -17,14 +19,26 @@ from .._forest.allocation import trimmed, with_ids, with_room_for_keys
 from .._forest.compaction import compacted
 from .._forest.exploration import explore_rows
 from .._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
-from .._forest.hits import Feedback, Hits, Query, no_hits
+from .._forest.hits import (
+    WORTH_FINDING,
+    Feedback,
+    Hits,
+    Query,
+    ShownHits,
+    are_among,
+    certain,
+    no_hits,
+    with_runners_up,
+)
 from .._forest.insert_remove import insert_slots, remove_ids, reroute_tree
 from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
 from .._forest.key_store import append_keys
+from .._forest.propensities import add_explored
 from .._forest.quantization import encode_keys
 from .._forest.replacement import overwrite_keys, reinsert_slots
 from .._forest.rows import Rows
+from .._forest.scorer import ScorerLoss
 from .._forest.search import query_rows
 from .._forest.state import (
     MOST_MEMORIES,
@@ -44,6 +58,8 @@ _INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be 
 
 class Forest(Driver):
     """A forest that takes validated rows. See :class:`~cmt_numba.ContextualMemoryTree` for what its operations do."""
+
+    _has_warned = False  # that an update teaches nothing
 
     # What it holds
 
@@ -205,16 +221,41 @@ class Forest(Driver):
         epsilon: float = 0.0,
         among: Among | None = None,
         progress: bool = False,
-    ) -> Hits:
+    ) -> ShownHits:
         """Return the best ``k`` memories for each row, of all memories or of those in ``among``."""
         n_leaves = self._options["n_trees"] if n_leaves is None else n_leaves
         hits = no_hits(rows.n_rows, k)
+        find: Callable[[], np.ndarray] = partial(certain, hits.ids)
         if among is not None:
             self._lock.read(partial(self._answer_among, rows, n_leaves, among, progress, hits))
         elif self.n_memories > 0:
-            self._answer(rows, n_leaves, epsilon, progress, hits)
+            seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
+            if epsilon > 0.0:
+                find = partial(self._find_propensities, rows, hits.ids, n_leaves, epsilon, self._lock.n_steps)
+            self._answer(rows, n_leaves, epsilon, seed, progress, hits)
         self._note_returned(hits.ids)
-        return hits
+        return ShownHits.of(hits, find)
+
+    def _find_propensities(
+        self, rows: Rows, ids: np.ndarray, n_leaves: int, epsilon: float, n_steps: int
+    ) -> np.ndarray:
+        """Return the probability that a query shows each memory in ``ids``, if there have been no further steps."""
+        shown = np.zeros(ids.shape)
+
+        def find(first: int, stop: int) -> None:
+            state = self._fitting_state(rows)
+            if state is None or self._lock.n_steps != n_steps:
+                raise RuntimeError("the trees have changed since the query: read propensities before they change")
+            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
+            query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
+            query_rows(*searched, query, UNRESTRICTED, best)
+            shown[first:stop] = (1.0 - epsilon) * are_among(ids[first:stop], best.ids[first:stop])
+            add_explored(*searched, query._replace(epsilon=epsilon), ids, shown)
+
+        steps = Steps(0, rows.n_rows)
+        for first, stop in steps:
+            self._lock.read(partial(steps.take, find, first, stop))
+        return shown
 
     def _fitting_state(self, rows: Rows) -> State | None:
         """Return the state if its keys have the form and the width of the rows, else None.
@@ -227,9 +268,8 @@ class Forest(Driver):
             return None
         return state
 
-    def _answer(self, rows: Rows, n_leaves: int, epsilon: float, progress: bool, hits: Hits) -> None:
+    def _answer(self, rows: Rows, n_leaves: int, epsilon: float, seed: np.uint64, progress: bool, hits: Hits) -> None:
         """Write the answers to rows. Changes may come in between."""
-        seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
 
         def answer(first: int, stop: int) -> None:
             state = self._fitting_state(rows)
@@ -300,9 +340,36 @@ class Forest(Driver):
     @changes
     def _update_rows(self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool = False) -> None:
         """Learn from rewards, float32 (n, k), for the first ``k`` hits of each row."""
-        if self._state is None:
+        if self._state is None or self.n_memories == 0:
             return
-        state = self._state
+        loss = ScorerLoss(self._options["scorer_loss"])
+        if rewards.shape[1] > 1 or loss != ScorerLoss.CONTRAST:
+            if rewards.shape[1] == 1 and loss != ScorerLoss.REGRESSION and np.all(hits.exploration.node == NONE):
+                self._warn_once(loss.name.lower())
+            self._learn_rewards(rows, hits, rewards, progress)
+            return
+        others = no_hits(rows.n_rows, 2)
+        self._answer(rows, self._options["n_trees"], 0.0, np.uint64(0), False, others)
+        pairs = with_runners_up(hits, others)
+        self._learn_rewards(rows, pairs, np.pad(rewards, ((0, 0), (0, 1))), progress)
+        shown = pairs.ids[:, 0]
+        right = np.flatnonzero((rewards[:, 0] >= WORTH_FINDING) & (self._slots(shown) != NONE))
+        if right.size > 0:
+            self._teach_rows(rows.take(right), shown[right])
+
+    def _warn_once(self, loss: str) -> None:
+        """Warn that an update teaches nothing, unless that has been done."""
+        if not self._has_warned:
+            self._has_warned = True
+            message = (
+                f"this update teaches nothing: scorer_loss={loss!r} compares the rewards of several memories of a row. "
+                'Create the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, or '
+                "query with an epsilon above 0"
+            )
+            warnings.warn(message, UserWarning, stacklevel=6)
+
+    def _learn_rewards(self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool) -> None:
+        state = self._allocated()
         if state.scorer.theta.size == 0:
             theta, squares = np.zeros((2, rows.n_features), np.float32)
             state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))

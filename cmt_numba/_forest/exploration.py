@@ -32,7 +32,7 @@ def _new_stream():
 
 
 @inner
-def _path(trees, routers, t, place, n_steps, x):
+def path(trees, routers, t, place, n_steps, x):
     """PATH (Algorithm 1): follow the routers from ``place`` to a leaf, or for ``n_steps`` nodes at most.
 
     Returns the place reached and how many nodes were passed.
@@ -53,19 +53,19 @@ def _explore_row(trees, routers, keys, codes, scorer, best, probe, rows, row, st
     best.n_found[0] = 0
     t = random_below(stream, 0, trees.counters.shape[0])
     root, all_the_way = trees.counters[t, ROOT], trees.nodes.shape[1]
-    place, n_nodes = _path(trees, routers, t, root, all_the_way, x)
+    place, n_nodes = path(trees, routers, t, root, all_the_way, x)
     drawn = random_below(stream, 0, n_nodes + 1)
     exploration.tree[row] = t
     if drawn == n_nodes:
         _draw_members(trees, keys, best, probe, t, ~place, stream)
         return
-    node, _ = _path(trees, routers, t, root, drawn, x)
+    node, _ = path(trees, routers, t, root, drawn, x)
     side = random_below(stream, 0, 2)
     exploration.node[row] = node
     exploration.generation[row] = trees.nodes[t, node]["generation"]
     exploration.side[row] = side
     exploration.probability[row] = 0.5
-    place, _ = _path(trees, routers, t, child_of(trees, t, node, side), all_the_way, x)
+    place, _ = path(trees, routers, t, child_of(trees, t, node, side), all_the_way, x)
     scan_leaf(trees, keys, codes, best, probe, t, ~place)
 
 

@@ -1,13 +1,14 @@
 """What a query asks, what it answers, and what is learned from it."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from .rows import Rows
 from .state import NONE
 
-_WORTH_FINDING = 1.0  # a reward, from which on routers learn the way to a memory: less is seldom the best there is
+WORTH_FINDING = 1.0  # a reward, from which on routers learn the way to a memory: less is seldom the best there is
 
 _PUBLIC_MODULE = "cmt_numba"
 """Where pickles find the classes, wherever these are defined."""
@@ -77,6 +78,54 @@ class Hits(NamedTuple):
 Hits.__module__ = _PUBLIC_MODULE
 
 
+class ShownHits(Hits):
+    """The answers to a query, and the probability with which each was shown.
+
+    Copies that are made of parts, and those loaded from pickles, know the probabilities if they were read before.
+    """
+
+    _found: np.ndarray | Callable[[], np.ndarray] | None = None
+
+    @classmethod
+    def of(cls, hits: Hits, found: np.ndarray | Callable[[], np.ndarray]) -> Self:
+        """Return hits with propensities, or with a function that finds them when they are asked for."""
+        shown = cls(*hits)
+        shown._found = found
+        return shown
+
+    @property
+    def propensities(self) -> np.ndarray:
+        """The probability that the memory is among those shown to its row, over all that exploration may draw.
+
+        This is float64 of shape (n, k), 0 where there is no memory. With ``k=1`` it is the probability of the choice,
+        as off-policy evaluation needs it. The probabilities of all memories that may be shown to a row sum to the
+        number of memories that it is shown, on average. They are exact for the trees as they were at the query, and
+        are computed when they are first read: read them before the trees change.
+
+        Raises
+        ------
+        RuntimeError
+            If the trees have changed since the query, or these are not the answers as the query has returned them.
+        """
+        if self._found is None:
+            raise RuntimeError("propensities are known of what a query has returned: read them before changing it")
+        if callable(self._found):
+            self._found = self._found()
+        return self._found
+
+    def __reduce__(self) -> Any:
+        known = None if callable(self._found) else self._found
+        return _shown, (tuple(self), known)
+
+
+ShownHits.__module__ = _PUBLIC_MODULE
+
+
+def _shown(parts: tuple[Any, Any, Any], found: np.ndarray | None) -> ShownHits:
+    """Return hits from a pickle."""
+    return ShownHits.of(Hits(*parts), found) if found is not None else ShownHits(*parts)
+
+
 class Feedback(NamedTuple):
     """Rows that were asked, what they were answered, and what the answers were worth."""
 
@@ -100,12 +149,52 @@ def no_hits(n: int, k: int) -> Hits:
     )
 
 
+def certain(ids: np.ndarray) -> np.ndarray:
+    """Return the propensities of what a query without exploration has found."""
+    return (ids != NONE).astype(np.float64)
+
+
+def partly_drawn(pool: Hits, k: int, epsilon: float, generator: np.random.Generator) -> ShownHits:
+    """Return the first ``k`` of each row or, with probability ``epsilon``, ``k`` that are drawn from the whole row."""
+    n, width = pool.ids.shape
+    there = pool.ids != NONE
+    order = np.argsort(np.where(there, generator.random((n, width)), np.inf), axis=1, kind="stable")
+    explores = generator.random((n, 1)) < epsilon
+    columns = np.where(explores, np.sort(order[:, :k], axis=1), np.arange(min(k, width)))
+    ids, scores = (np.take_along_axis(part, columns, axis=1) for part in (pool.ids, pool.scores))
+    found = there.sum(axis=1, keepdims=True)
+    drawn = np.minimum(k, found) / np.maximum(found, 1)
+    shown = np.where(ids != NONE, (1.0 - epsilon) * (columns < k) + epsilon * drawn, 0.0)
+    return ShownHits.of(Hits(ids, scores, no_hits(n, 1).exploration), shown)
+
+
+def are_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return which ids, (n, k), are among the others of their row, (n, m). NONE is not."""
+    span = max(ids.max(initial=0), others.max(initial=0)) + 1
+    rows = np.arange(ids.shape[0], dtype=np.int64)[:, None] * span
+    codes = (others + rows)[others != NONE]
+    found: np.ndarray = np.isin(ids + rows, codes)
+    return found & (ids != NONE)
+
+
 def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
     """Return the first ``k`` answers to each row that are not the row's own memory."""
     order = np.argsort(hits.ids == own_ids[:, None], axis=1, kind="stable")[:, :k]
     ids, scores = np.take_along_axis(hits.ids, order, axis=1), np.take_along_axis(hits.scores, order, axis=1)
     own = (ids == own_ids[:, None]) & (ids != NONE)
     return hits._replace(ids=np.where(own, NONE, ids), scores=np.where(own, np.float32(-np.inf), scores))
+
+
+def with_runners_up(hits: Hits, others: Hits) -> Hits:
+    """Return the first answer to each row, and of the two ``others`` the better one that is not that.
+
+    Rows without an answer and those that explored a node have no other: their rewards are not compared.
+    """
+    shown = hits.ids[:, :1]
+    runners_up = without_own(others, shown[:, 0], 1).ids
+    compared = (shown != NONE) & (hits.exploration.node == NONE)[:, None]
+    ids = np.column_stack([shown, np.where(compared, runners_up, NONE)])
+    return Hits(ids, np.zeros(ids.shape, np.float32), hits.exploration)
 
 
 def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +206,7 @@ def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> t
     """
     there = hits.ids != NONE
     highest = np.where(there, rewards, np.float32(0.0)).max(axis=1, initial=0.0)
-    rows = np.flatnonzero(highest >= _WORTH_FINDING)
+    rows = np.flatnonzero(highest >= WORTH_FINDING)
     best = there[rows] & (rewards[rows] == highest[rows, None])
     latest = np.iinfo(np.int64).max
     first = np.where(best, hits.ids[rows], latest).min(axis=1, initial=latest)

@@ -23,6 +23,7 @@ class ScorerLoss(IntEnum):
     RANKING = 0
     MIRA = 1
     REGRESSION = 2
+    CONTRAST = 3
 
 
 _WIDEST_DIRECT = 1 << 18  # features; what is read of so many float32 still fits the second-level cache

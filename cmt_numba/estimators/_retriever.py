@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._forest.hits import Hits
+from .._forest.hits import ShownHits, certain, partly_drawn
 from .._forest.rows import Rows, as_matrix, rescaled
 from .._forest.state import NONE
 from .._validation import (
@@ -18,7 +19,9 @@ from .._validation import (
     Optional,
     Real,
     check_ids,
+    check_integer,
     check_memory_ids,
+    check_real,
     check_rewards,
     check_rows,
     check_wanted,
@@ -39,6 +42,7 @@ from ._values import (
 )
 
 SEARCHES = ("key", "value")
+_LEAST_EXPLORED = 10  # best memories that a row which explores draws from
 
 
 class CMTRetriever(MemoryForest):
@@ -349,8 +353,8 @@ class CMTRetriever(MemoryForest):
     # Answering
 
     @reads
-    def query(self, X: Any, k: int = 1) -> Hits:
-        """Return the best memories for each row.
+    def query(self, X: Any, k: int = 1, epsilon: float = 0.0, *, n_explored: int | None = None) -> ShownHits:
+        """Return the best memories for each row or, with probability ``epsilon``, some of the best at random.
 
         Parameters
         ----------
@@ -358,14 +362,33 @@ class CMTRetriever(MemoryForest):
             Queries.
         k : int, default 1
             Memories wanted: at most 1,000,000, or as many as are stored if that is more.
+        epsilon : float in [0, 1], default 0.0
+            Probability with which a row explores, so that :meth:`feedback` learns of others than the best.
+        n_explored : int, optional
+            From how many of the best memories a row that explores draws ``k``, all with the same probability; at least
+            ``k``. By default twice ``k``, and at least 10.
 
         Returns
         -------
-        Hits
+        ShownHits
             Their ids, -1 for none, and scores: the scorer's, or the rewards expected where search is by value. Of
-            several memories of one value only one is named then.
+            several memories of one value only one is named then. ``propensities`` are the exact probabilities with
+            which each memory is among those of its row.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used.
         """
-        return self._best(self._checked(X), check_wanted("k", k, self.n_memories_))
+        rows, k = self._checked(X), check_wanted("k", k, self.n_memories_)
+        epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
+        n_explored = max(2 * k, _LEAST_EXPLORED) if n_explored is None else n_explored
+        n_explored = check_integer("n_explored", n_explored, k)
+        if epsilon == 0.0:
+            hits = self._best(rows, k)
+            return ShownHits.of(hits, partial(certain, hits.ids))
+        pool = self._best(rows, check_wanted("n_explored", n_explored, max(self.n_memories_, n_explored)))
+        return partly_drawn(pool, k, epsilon, self.forest_._new_generator())
 
     @reads
     def predict(self, X: Any) -> Any:

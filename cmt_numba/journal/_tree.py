@@ -441,6 +441,7 @@ class DurableTree(ContextualMemoryTree):
             self._start_from(sequence, fresh, options)
             with refusing_entry(self._folder.journal_path, sequence):
                 exact = has_fingerprint(self, entry.after)
+            self._has_warned = True  # of what was done long ago
             for sequence, packed in entries:
                 started = perf_counter()
                 with refusing_entry(self._folder.journal_path, sequence):
@@ -449,6 +450,7 @@ class DurableTree(ContextualMemoryTree):
                     exact &= has_fingerprint(self, entry.after)
                 self._sequence = sequence
                 self._lengthen(len(packed), perf_counter() - started)
+            self._has_warned = False
             return exact
 
     def _start_from(self, sequence: int, fresh: ContextualMemoryTree, options: dict[str, Any]) -> None:

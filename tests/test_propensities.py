@@ -1,0 +1,144 @@
+"""The probability with which memories are shown, where queries explore."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import CMTRetriever, ContextualMemoryTree, ShownHits
+from cmt_numba.journal import DurableTree
+
+N, WIDTH, EPSILON = 120, 6, 0.4
+
+
+def keys(n: int, seed: int, sparse: bool) -> np.ndarray | scipy.sparse.csr_array:
+    """Return random keys."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, WIDTH)) * (rng.random((n, WIDTH)) < 0.7)
+    rows[:, 0] += 0.1
+    return scipy.sparse.csr_array(rows) if sparse else rows
+
+
+def grown(sparse: bool, n_trees: int) -> ContextualMemoryTree:
+    """Return a forest with several nodes on each path."""
+    tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, n_reroutes=1, random_state=3)
+    tree.insert(keys(N, 0, sparse))
+    return tree
+
+
+@pytest.mark.parametrize(("sparse", "n_trees", "k"), [(False, 1, 1), (True, 2, 3)])
+def test_propensities_are_how_often_memories_are_shown(sparse: bool, n_trees: int, k: int) -> None:
+    tree, row, n_asked = grown(sparse, n_trees), keys(1, 5, sparse), 800
+    many = scipy.sparse.vstack([row] * n_asked) if sparse else np.repeat(row, n_asked, axis=0)
+    hits = tree.query(many, k, epsilon=EPSILON)
+    shown = np.unique(hits.ids[hits.ids >= 0], return_counts=True)
+    found = {}  # each memory that exploration may show, and its propensity
+    for ids, propensities in zip(hits.ids[:400], hits.propensities, strict=False):
+        for memory, propensity in zip(ids, propensities, strict=True):
+            assert found.setdefault(memory, propensity) == propensity  # the same in all rows
+    assert len(found) > 5
+    for memory, count in zip(*shown, strict=True):
+        if memory in found:
+            deviation = np.sqrt(n_asked * found[memory] * (1 - found[memory]))
+            assert abs(count - n_asked * found[memory]) <= 5 * deviation + 1e-9, memory
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_propensities_of_all_memories_sum_to_one(sparse: bool) -> None:
+    tree, asked = grown(sparse, 3), keys(2, 6, sparse)
+    for epsilon in (0.3, 1.0):
+        for row in (asked[[0]], asked[[1]]):
+            rows = tree._check_rows(scipy.sparse.vstack([row] * N) if sparse else np.repeat(row, N, axis=0))
+            each = tree._find_propensities(rows, np.arange(N)[:, None], 3, epsilon, tree._lock.n_steps)
+            assert np.sum(each) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_without_exploration_all_is_certain() -> None:
+    tree = grown(False, 1)
+    hits = tree.query(keys(3, 7, False), k=50)
+    np.testing.assert_array_equal(hits.propensities, hits.ids >= 0)
+    assert hits.propensities.dtype == np.float64
+    among = tree.query(keys(3, 7, False), k=2, among=[5, 6])
+    np.testing.assert_array_equal(among.propensities, np.ones((3, 2)))
+    empty = ContextualMemoryTree().query(np.ones((2, 3)), k=2, epsilon=0.5)
+    np.testing.assert_array_equal(empty.propensities, np.zeros((2, 2)))
+
+
+def test_asking_for_propensities_changes_nothing() -> None:
+    tree = grown(False, 2)
+    other = copy.deepcopy(tree)
+    asked = keys(20, 8, False)
+    np.testing.assert_array_less(0.0, tree.query(asked, epsilon=0.5).propensities)
+    other.query(asked, epsilon=0.5)
+    np.testing.assert_array_equal(tree.query(asked, epsilon=0.5).ids, other.query(asked, epsilon=0.5).ids)
+
+
+def test_propensities_are_of_the_trees_that_were_asked() -> None:
+    tree, asked = grown(False, 1), keys(5, 9, False)
+    early, late = (tree.query(asked, k=2, epsilon=0.5) for _ in range(2))
+    known = early.propensities
+    tree.update(asked, early, np.ones(5))
+    assert early.propensities is known
+    with pytest.raises(RuntimeError, match="the trees have changed since the query"):
+        _ = late.propensities
+    with pytest.raises(RuntimeError, match="before changing it"):
+        _ = early._replace(ids=early.ids[::-1]).propensities
+
+
+def test_pickles_hold_propensities_that_are_known() -> None:
+    hits = grown(False, 1).query(keys(5, 9, False), epsilon=0.5)
+    unread = pickle.loads(pickle.dumps(hits))
+    np.testing.assert_array_equal(unread.ids, hits.ids)
+    with pytest.raises(RuntimeError, match="before changing it"):
+        _ = unread.propensities
+    np.testing.assert_array_equal(copy.deepcopy(hits).ids, hits.ids)
+    known = hits.propensities
+    again = pickle.loads(pickle.dumps(hits))
+    assert isinstance(again, ShownHits)
+    np.testing.assert_array_equal(again.propensities, known)
+
+
+def test_durable_trees_know_propensities(tmp_path: Path) -> None:
+    with DurableTree(tmp_path / "tree", leaf_multiplier=1.0, random_state=3) as tree:
+        tree.insert(keys(N, 0, False))
+        hits = tree.query(keys(5, 9, False), k=2, epsilon=0.5)
+        assert np.all((hits.propensities > 0) == (hits.ids >= 0))
+
+
+@pytest.mark.parametrize("search", ["key", "value"])
+def test_retrievers_explore_among_the_best(search: str) -> None:
+    asked, values = keys(3, 9, False), np.random.default_rng(2).normal(size=(N, 3))
+    retriever = CMTRetriever(search, random_state=0).fit(keys(N, 0, False), values)
+    best = retriever.query(asked, 4)
+    np.testing.assert_array_equal(best.propensities, np.ones((3, 4)))
+    many = np.repeat(asked, 500, axis=0)
+    hits = retriever.query(many, 2, 0.5, n_explored=4)
+    first = np.isin(hits.ids + 1000 * np.arange(3).repeat(500)[:, None], best.ids[:, :2] + 1000 * np.arange(3)[:, None])
+    np.testing.assert_allclose(hits.propensities, np.where(first, 0.75, 0.25))
+    assert np.mean(first) == pytest.approx(0.75, abs=0.05)
+    assert np.all(np.diff(hits.scores) <= 0)
+    counts = [np.mean(np.any(hits.ids[:500] == memory, axis=1)) for memory in best.ids[0]]
+    np.testing.assert_allclose(counts, [0.75, 0.75, 0.25, 0.25], atol=0.1)
+    retriever.feedback(many, hits.ids, np.ones(hits.ids.shape))
+    again = CMTRetriever(search, random_state=0).fit(keys(N, 0, False), values).query(asked, 4, 1.0)
+    other = CMTRetriever(search, random_state=0).fit(keys(N, 0, False), values).query(asked, 4, 1.0)
+    np.testing.assert_array_equal(again.ids, other.ids)
+
+
+def test_retrievers_with_few_memories_and_wrong_arguments() -> None:
+    retriever = CMTRetriever(random_state=0).fit(np.eye(3), ["a", "b", "c"])
+    hits = retriever.query(np.eye(3), 2, 1.0)
+    np.testing.assert_allclose(hits.propensities, 2 / 3)
+    hits = retriever.query(np.eye(3), 5, 0.5)
+    np.testing.assert_array_equal(hits.propensities, hits.ids >= 0)
+    for arguments, error in (
+        ({"epsilon": 1.5}, ValueError),
+        ({"epsilon": "much"}, TypeError),
+        ({"k": 3, "epsilon": 0.5, "n_explored": 2}, ValueError),
+        ({"n_explored": 2.5}, TypeError),
+    ):
+        with pytest.raises(error):
+            retriever.query(np.eye(3), **arguments)

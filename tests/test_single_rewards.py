@@ -1,0 +1,118 @@
+"""What trees learn from a reward for a single memory of each row."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import ContextualMemoryTree
+from cmt_numba.journal import DurableTree
+
+WIDTH = 12
+
+
+def rows_of(kinds: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return rows of kinds: one telling feature, and others that distract."""
+    rows = (rng.random((kinds.size, WIDTH)) < 0.5) * 1.3
+    rows[:, :6] = np.eye(6)[kinds]
+    return rows
+
+
+def same(tree: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
+    """Return whether two trees hold the same, bit for bit."""
+    arrays, others = tree._contents()[1], other._contents()[1]
+    return arrays.keys() == others.keys() and all(np.array_equal(arrays[name], others[name]) for name in arrays)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+def test_the_best_other_memory_counts_as_without_reward(kind: Any) -> None:
+    rng = np.random.default_rng(0)
+    keys, asked = (kind(rows_of(rng.integers(0, 6, n), rng)) for n in (60, 25))
+    tree, other = (
+        ContextualMemoryTree(2, leaf_multiplier=1.0, scorer_loss=loss, random_state=1)
+        for loss in ("contrast", "ranking")
+    )
+    for each in (tree, other):
+        each.insert(keys)
+    hits, rewards = tree.query(asked, k=2), np.arange(25) % 3 / 2
+    tree.update(asked, hits, rewards)
+    other.update(asked, hits, np.column_stack([rewards, np.zeros(25)]))
+    other.teach(asked[rewards == 1], hits.ids[rewards == 1, 0])
+    assert np.any(tree._allocated().scorer.theta)
+    assert same(tree, other)
+    tree.check_invariants()
+
+
+def test_from_full_rewards_it_learns_as_ranking_does() -> None:
+    rng = np.random.default_rng(0)
+    keys, asked = (rows_of(rng.integers(0, 6, n), rng) for n in (60, 25))
+    trees = [ContextualMemoryTree(scorer_loss=loss, random_state=1) for loss in ("contrast", "ranking")]
+    for tree in trees:
+        tree.insert(keys)
+        tree.update(asked, tree.query(asked, k=3, epsilon=0.3), np.arange(75).reshape(25, 3) % 2)
+    assert np.any(trees[0]._allocated().scorer.theta)
+    assert same(*trees)
+
+
+def test_rewards_one_at_a_time_raise_the_share_of_right_answers() -> None:
+    rng = np.random.default_rng(0)
+    tree = ContextualMemoryTree(random_state=1)  # with defaults
+    tree.insert(rows_of(np.arange(6), rng))
+    earned = []
+    for kind in rng.integers(0, 6, 300):
+        row = rows_of(np.array([kind]), rng)
+        hits = tree.query(row)
+        earned.append(float(hits.ids[0, 0] == kind))
+        tree.update(row, hits, earned[-1:])
+    assert np.mean(earned[-100:]) > np.mean(earned[:100]) + 0.1
+
+
+def test_rewards_of_0_and_of_what_has_gone_teach_nothing() -> None:
+    tree = ContextualMemoryTree(random_state=1)
+    rng = np.random.default_rng(0)
+    tree.insert(rows_of(np.arange(6), rng))
+    asked = rows_of(np.arange(6), rng)
+    hits = tree.query(asked)
+    tree.update(asked, hits, np.zeros(6))
+    assert not np.any(tree._allocated().scorer.theta)
+    tree.remove(np.unique(hits.ids))
+    tree.update(asked, hits, np.ones(6))
+    assert not np.any(tree._allocated().scorer.theta)
+    tree.remove(tree.ids)
+    tree.update(asked, hits, np.ones(6))
+    tree.check_invariants()
+
+
+@pytest.mark.parametrize("loss", ["ranking", "mira"])
+def test_an_update_that_cannot_teach_warns_once(loss: str) -> None:
+    tree = ContextualMemoryTree(leaf_multiplier=1.0, scorer_loss=loss, random_state=1)
+    rng = np.random.default_rng(0)
+    asked = rows_of(rng.integers(0, 6, 40), rng)
+    tree.insert(asked)
+    tree.update(asked, tree.query(asked, k=2), np.ones((40, 2)))
+    tree.update(asked, tree.query(asked, epsilon=1.0), np.ones(40))
+    with pytest.warns(UserWarning, match=f"'{loss}' compares the rewards of several memories.*\"contrast\""):
+        tree.update(asked, tree.query(asked), np.ones(40))
+    tree.update(asked, tree.query(asked), np.ones(40))
+
+
+def test_opening_a_folder_does_not_warn_of_what_was_done(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    asked = rows_of(rng.integers(0, 6, 10), rng)
+    with DurableTree(tmp_path / "tree", scorer_loss="ranking", random_state=1) as tree:
+        tree.insert(asked)
+        with pytest.warns(UserWarning, match="teaches nothing"):
+            tree.update(asked, tree.query(asked), np.ones(10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with DurableTree(tmp_path / "tree") as tree:
+            pass
+    with DurableTree(tmp_path / "contrast", random_state=1) as tree:
+        tree.insert(asked)
+        tree.update(asked, tree.query(asked), np.ones(10))
+        theta = tree._allocated().scorer.theta
+    with DurableTree(tmp_path / "contrast") as tree:
+        np.testing.assert_array_equal(tree._allocated().scorer.theta, theta)
