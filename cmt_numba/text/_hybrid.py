@@ -185,7 +185,8 @@ class HybridVectorizer(TransformerMixin, SavableText):
 
     def _contents(self) -> Contents:
         check_is_fitted(self, "dense_")
-        parts, arrays = {}, {}
+        parts: dict[str, Any] = {}
+        arrays: dict[str, np.ndarray] = {}
         for name in ("sparse", "dense"):
             parts[name], of_part = with_prefix(name, contents_of(getattr(self, f"{name}_")))
             arrays |= of_part
