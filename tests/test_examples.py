@@ -168,7 +168,7 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The code in the README runs and does what its comments say."""
     monkeypatch.chdir(tmp_path)  # it writes a file
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 10
+    assert len(blocks) == 11
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
@@ -198,3 +198,6 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert names["rewards"].mean() > 0.3  # 1 / 2000 is chance
     assert names["result"].estimates["ips"].value < 0.01
     assert names["result"].advice
+    exec(blocks[10], names)
+    best = names["reranker"].rerank(["red"], names["documents"], ([[0, 1]], [[0.9, 0.8]]))
+    assert best.ids.tolist() == [[1, 0]]

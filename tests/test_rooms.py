@@ -19,6 +19,7 @@ FLOORS = (
     ("tree",),
     ("estimators", "journal", "sizing"),
     ("formats", "evaluation", "bandits", "sequences", "text"),
+    ("reranking",),
     ("report", "_warmup"),
     ("cli",),
     ("__init__", "__main__"),

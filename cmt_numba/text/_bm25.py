@@ -8,18 +8,21 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import Constraint, Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
+from ..persistence._container import Contents
 from ._counting import HashedColumns, NewColumns, check_texts, count_terms
+from ._learned import SavableText
 from ._term_weights import comparisons_of, learn_weights
+from ._vectorizer_files import bm25_contents, bm25_of
 
 _MOST_COLUMNS = 2**28
 
 
-class BM25Vectorizer(TransformerMixin, BaseEstimator):
+class BM25Vectorizer(TransformerMixin, SavableText):
     r"""Texts as sparse vectors whose similarity is the BM25 score of a document for a query.
 
     BM25 (Robertson et al., 1995; idf as in Lucene) weighs a term of a document by
@@ -468,6 +471,14 @@ class BM25Vectorizer(TransformerMixin, BaseEstimator):
             indptr = indptr + np.arange(n_rows + 1, dtype=indptr.dtype)
         width = n_columns + (self.length_ is not None)
         return scipy.sparse.csr_array((weights.astype(np.float32), indices, indptr), (n_rows, width))
+
+    def _contents(self) -> Contents:
+        return bm25_contents(self)
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        made: Self = bm25_of(cls, contents)
+        return made
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

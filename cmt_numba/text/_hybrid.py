@@ -7,18 +7,26 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import Constraint, Real
+from ..persistence._container import Contents
+from ..persistence._trees import take
+from ._bm25 import BM25Vectorizer
 from ._counting import check_texts
 from ._fasttext import FastTextClassifier
+from ._learned import SavableText
+from ._subword_vectors import SubwordVectors
+from ._vectorizer_files import contents_of, of_prefix, vectorizer_of, with_prefix
+
+_PARTS = {kind.__name__: kind for kind in (BM25Vectorizer, FastTextClassifier, SubwordVectors)}
 
 
-class HybridVectorizer(TransformerMixin, BaseEstimator):
+class HybridVectorizer(TransformerMixin, SavableText):
     """Texts as keys of two parts, whose cosine is a weighted mean of the cosines of the parts.
 
     A sparse part finds rare words, and a dense part words that mean the same or are spelt alike.
@@ -152,7 +160,7 @@ class HybridVectorizer(TransformerMixin, BaseEstimator):
         return self._joined(self.sparse_.transform(texts), texts)
 
     def _fit(self, texts: Any, y: Any) -> list[str]:
-        self._constraints["weight"].check("weight", self.weight)
+        self._check_parameters()
         listed: list[str] = check_texts("texts", texts)
         sparse = TfidfVectorizer(sublinear_tf=True, dtype=np.float32) if self.sparse is None else self.sparse
         dense = FastTextClassifier(random_state=0) if self.dense is None else self.dense
@@ -167,11 +175,36 @@ class HybridVectorizer(TransformerMixin, BaseEstimator):
         return self._joined(transform(texts), texts)
 
     def _joined(self, words: Any, texts: list[str]) -> Any:
-        self._constraints["weight"].check("weight", self.weight)
+        self._check_parameters()
         shares = np.sqrt(np.array([1.0 - self.weight, self.weight], np.float32))
         words = normalize(scipy.sparse.csr_array(words, dtype=np.float32)) * shares[0]
         dense = normalize(np.asarray(self.dense_.transform(texts), np.float32)) * shares[1]
         return scipy.sparse.hstack([words, scipy.sparse.csr_array(dense)], "csr")
+
+    # Files
+
+    def _contents(self) -> Contents:
+        check_is_fitted(self, "dense_")
+        parts: dict[str, Any] = {}
+        arrays: dict[str, np.ndarray] = {}
+        for name in ("sparse", "dense"):
+            parts[name], of_part = with_prefix(name, contents_of(getattr(self, f"{name}_")))
+            arrays |= of_part
+        return Contents(type(self).__name__, {"parameters": {"weight": float(self.weight)}, **parts}, arrays)
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        parts = {
+            name: vectorizer_of(of_prefix(name, contents.fields.get(name), contents.arrays), _PARTS)
+            for name in ("sparse", "dense")
+        }
+        made = cls(**parts, **take(contents.fields, "parameters", dict))
+        made._check_parameters()
+        made.__dict__.update({f"{name}_": part for name, part in parts.items()})
+        return made
+
+    def _check_parameters(self) -> None:
+        self._constraints["weight"].check("weight", self.weight)
 
     def __sklearn_clone__(self) -> Self:
         """Return an object of the same parameters; parts that have been fitted are shared."""

@@ -18,38 +18,10 @@ from ._counting import check_texts
 _WORD = re.compile(r"\w+")
 
 
-class TextEstimator(BaseEstimator):
-    """An estimator that learns from texts, made of words."""
+class SavableText(BaseEstimator):
+    """An estimator of texts that can be saved."""
 
-    _constraints: ClassVar[dict[str, Constraint]]
     _unsaved: ClassVar[tuple[str, ...]] = ("tokenizer", "random_state")
-
-    tokenizer: Callable[[str], Iterable[str]] | None
-    lowercase: bool
-    min_n: int
-    max_n: int
-
-    def _check_parameters(self) -> None:
-        check_parameters(self, self._constraints)
-        if self.max_n and self.max_n < self.min_n:
-            raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, not {self.max_n}")
-        if self.tokenizer is not None and not callable(self.tokenizer):
-            raise TypeError(f"tokenizer must be a function of a text, not {self.tokenizer!r}")
-
-    def _words_of(self, text: str) -> list[str]:
-        text = text.lower() if self.lowercase else text
-        return _WORD.findall(text) if self.tokenizer is None else list(self.tokenizer(text))
-
-    def _words_of_all(self, texts: Any) -> list[list[str]]:
-        return [self._words_of(text) for text in check_texts("texts", texts, or_none=True)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
-        return tags
-
-    # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what has been learned and the parameters to a file, but no functions, seeds or other estimators.
@@ -110,3 +82,37 @@ class TextEstimator(BaseEstimator):
         made = cls(**take(contents.fields, "parameters", dict))
         made._check_parameters()
         return made
+
+    def _check_parameters(self) -> Any:
+        raise NotImplementedError
+
+
+class TextEstimator(SavableText):
+    """An estimator that learns from texts, made of words."""
+
+    _constraints: ClassVar[dict[str, Constraint]]
+
+    tokenizer: Callable[[str], Iterable[str]] | None
+    lowercase: bool
+    min_n: int
+    max_n: int
+
+    def _check_parameters(self) -> None:
+        check_parameters(self, self._constraints)
+        if self.max_n and self.max_n < self.min_n:
+            raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, not {self.max_n}")
+        if self.tokenizer is not None and not callable(self.tokenizer):
+            raise TypeError(f"tokenizer must be a function of a text, not {self.tokenizer!r}")
+
+    def _words_of(self, text: str) -> list[str]:
+        text = text.lower() if self.lowercase else text
+        return _WORD.findall(text) if self.tokenizer is None else list(self.tokenizer(text))
+
+    def _words_of_all(self, texts: Any) -> list[list[str]]:
+        return [self._words_of(text) for text in check_texts("texts", texts, or_none=True)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags

@@ -1,0 +1,112 @@
+"""The log that models learn from: features of pairs and their rewards."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._forest.invariants.errors import require
+from .._validation import unmasked
+from ..persistence._columns import read_array, read_sparse_matrix, sparse_matrix
+
+
+class Log(NamedTuple):
+    """Pairs whose rewards are known, those of a query behind each other."""
+
+    X: Any  # float32 (n_pairs, n_features): an array or CSR
+    rewards: np.ndarray  # float32 (n_pairs,)
+    sizes: np.ndarray  # int64 (n_queries,), pairs of each query
+    weights: np.ndarray | None  # float64 (n_queries,)
+
+    @classmethod
+    def of(cls, X: Any, of_query: np.ndarray, rewards: np.ndarray, weights: np.ndarray | None) -> Log:
+        """Return those pairs whose reward is not NaN."""
+        known = np.flatnonzero(~np.isnan(rewards))
+        queries, sizes = np.unique(of_query[known], return_counts=True)
+        return cls(X[known], rewards[known], sizes, None if weights is None else weights[queries])
+
+    def followed_by(self, more: Log) -> Log:
+        """Return this log and then another one."""
+        both = [self.X, more.X]
+        if scipy.sparse.issparse(self.X):
+            X: Any = scipy.sparse.csr_matrix(scipy.sparse.vstack(both, "csr"))
+        else:
+            X = np.concatenate(both)
+        weights = None
+        if self.weights is not None or more.weights is not None:
+            weights = np.concatenate([_or_ones(log.weights, log.sizes.size) for log in (self, more)])
+        rewards = np.concatenate([self.rewards, more.rewards])
+        return Log(X, rewards, np.concatenate([self.sizes, more.sizes]), weights)
+
+    def arrays(self) -> tuple[list[int] | None, dict[str, np.ndarray]]:
+        """Return the shape of the features if they are sparse, and all arrays of a file."""
+        arrays = {"rewards": self.rewards, "sizes": self.sizes}
+        if self.weights is not None:
+            arrays["weights"] = self.weights
+        if not scipy.sparse.issparse(self.X):
+            return None, arrays | {"X": self.X}
+        shape, parts = sparse_matrix("X", self.X)
+        return shape, arrays | parts
+
+    @classmethod
+    def read(cls, shape: Any, arrays: dict[str, np.ndarray], n_features: int) -> Log:
+        """Return the log of a file. Raises InvariantError or ValueError if it is none."""
+        if shape is None:
+            X: Any = read_array("X", arrays, np.float32, n_axes=2)
+        else:
+            X = scipy.sparse.csr_matrix(read_sparse_matrix(shape, "X", arrays, thorough=True))
+        rewards, sizes = read_array("rewards", arrays, np.float32), read_array("sizes", arrays, np.int64)
+        weights = read_array("weights", arrays, np.float64) if "weights" in arrays else None
+        require(X.shape == (rewards.size, n_features), "there must be features for each reward")
+        require(bool(np.isfinite(X.data if scipy.sparse.issparse(X) else X).all()), "features must be finite")
+        require(bool(np.all((rewards >= 0.0) & (rewards <= 1.0))), "rewards must lie in [0, 1]")
+        require(sizes.size > 0 and bool(np.all(sizes > 0)) and int(sizes.sum()) == rewards.size, "sizes must add up")
+        if weights is not None:
+            sound = weights.shape == sizes.shape and bool(np.all(np.isfinite(weights) & (weights >= 0.0)))
+            require(sound, "there must be a weight for each query")
+        return cls(X, rewards, sizes, weights)
+
+
+def _or_ones(weights: np.ndarray | None, n: int) -> np.ndarray:
+    return np.ones(n) if weights is None else weights
+
+
+def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Return rewards as float32; NaN stands for one that is not known.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are of another shape, or not in [0, 1].
+    """
+    given = np.asarray(unmasked("rewards", rewards))
+    if given.dtype.kind not in "fiub":
+        raise TypeError(f"rewards must be numbers, not {given.dtype}")
+    if given.shape != shape:
+        raise ValueError(f"rewards must be of shape {shape} like the ids of hits, not {given.shape}")
+    known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
+    if known.size == 0:
+        raise ValueError("rewards must hold at least one that is known")
+    if not np.all((known >= 0) & (known <= 1)):
+        raise ValueError("rewards must lie in [0, 1], or be NaN where they are not known")
+    return given.astype(np.float32)
+
+
+def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
+    """Return the weight of each query as float64, or None.
+
+    Raises
+    ------
+    ValueError
+        If they are of another shape, or not positive numbers.
+    """
+    if weights is None:
+        return None
+    given = np.asarray(unmasked("weights", weights))
+    if given.shape != (n_queries,) or given.dtype.kind not in "fiu":
+        raise ValueError(f"weights must be one number for each of {n_queries} queries, not of shape {given.shape}")
+    if not np.all(np.isfinite(given) & (given >= 0)) or not np.any(given > 0):
+        raise ValueError("weights must be finite and not negative, and not all 0")
+    return given.astype(np.float64)

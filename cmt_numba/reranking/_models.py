@@ -1,0 +1,66 @@
+"""Models of rewards: how each is fitted, and how it is put into a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.utils.validation import has_fit_parameter
+
+from .._forest.invariants.errors import require
+from ._log import Log
+
+
+def default_model(random_state: Any) -> Any:
+    """Return the model that is used if none is given."""
+    return HistGradientBoostingRegressor(max_leaf_nodes=15, early_stopping=False, random_state=random_state)
+
+
+def check_model(model: Any) -> None:
+    """Raise TypeError unless a model can be fitted and predicts rewards."""
+    if isinstance(model, type) or not all(callable(getattr(model, name, None)) for name in ("fit", "predict")):
+        raise TypeError(f"model must be a regressor or a ranker, not {model!r:.80}")
+    if is_classifier(model):
+        raise TypeError(f"model must predict rewards, which classifiers do not: pass a regressor in place of {model!r}")
+
+
+def fitted_model(model: Any, log: Log) -> Any:
+    """Return a copy of a model that has learned from a log.
+
+    Rankers are told by a parameter ``qid`` or ``group`` of ``fit``. Those with ``qid`` take a weight for each query, as
+    XGBoost does, all others one for each pair.
+    """
+    model = clone(model)
+    told: dict[str, Any] = {}
+    by_query = has_fit_parameter(model, "qid")
+    if by_query:
+        told["qid"] = np.repeat(np.arange(log.sizes.size), log.sizes)
+    elif has_fit_parameter(model, "group"):
+        told["group"] = log.sizes
+    if log.weights is not None:
+        if not has_fit_parameter(model, "sample_weight"):
+            raise TypeError(f"{type(model).__name__} takes no sample_weight: leave out weights or pass another model")
+        told["sample_weight"] = log.weights if by_query else np.repeat(log.weights, log.sizes)
+    return model.fit(log.X, log.rewards, **told)
+
+
+def model_arrays(model: Any) -> dict[str, np.ndarray]:
+    """Return a fitted model as arrays: the JSON of XGBoost's models, nothing of others, which are fitted again."""
+    if not hasattr(model, "get_booster"):
+        return {}
+    return {"booster": np.frombuffer(bytes(model.get_booster().save_raw("json")), np.uint8)}
+
+
+def read_model(model: Any, log: Log, arrays: dict[str, np.ndarray]) -> Any:
+    """Return a fitted model: from XGBoost's JSON if it is there and ``model`` is of this kind, else fitted again."""
+    if "booster" not in arrays or not hasattr(model, "load_model"):
+        return fitted_model(model, log)
+    require(arrays["booster"].dtype == np.uint8 and arrays["booster"].ndim == 1, "the booster must be bytes")
+    model = clone(model)
+    try:
+        model.load_model(bytearray(arrays["booster"].tobytes()))
+    except Exception as error:  # of XGBoost's own kind
+        raise ValueError(f"XGBoost cannot read the booster: {error}") from error
+    return model

@@ -1,0 +1,286 @@
+"""Pairs of a query and a document that was found for it, and the features of them that models learn from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._forest.hits import Hits
+from .._forest.state import NONE
+from ..sequences import EditDistance
+from ..sequences._edit_distance import points_of
+from ..sequences._spaces import distances_of_pairs
+from ..text import BM25Vectorizer
+
+_WORD = re.compile(r"\w+")
+_OTHER = "\ufffd"  # stands for characters that the alphabet does not have
+_ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789" + _OTHER
+_MOST_CHARACTERS = 256  # of a text that its edit distance looks at
+
+
+class Pairs(NamedTuple):
+    """Queries with what was found for them: pairs in the order of the queries, and by rank."""
+
+    queries: list[Any]
+    documents: list[Any]  # that were found, each once
+    of_query: np.ndarray  # int64 (n_pairs,), positions among the queries
+    of_document: np.ndarray  # int64 (n_pairs,)
+    rank: np.ndarray  # int64 (n_pairs,)
+    scores: np.ndarray  # float32 (n_pairs,)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of pairs of each query."""
+        return np.bincount(self.of_query, minlength=len(self.queries))
+
+    def of_each(self, function: Callable[[Any], Any], texts: list[Any], places: np.ndarray) -> list[Any]:
+        """Return what a function makes of the text of each pair, calling it once for each text."""
+        made = [function(text) for text in texts]
+        return [made[place] for place in places]
+
+
+class Tools(NamedTuple):
+    """What features are computed with."""
+
+    vectorizer: BM25Vectorizer | None  # with norm=None
+    distance: EditDistance | None
+
+
+def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids, int64, and scores, float32, of the answers to some queries.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are something else.
+    """
+    if not isinstance(hits, Sequence) or len(hits) < 2:
+        raise TypeError(f"hits must be those of a query, or a pair of ids and scores, not {type(hits).__name__}")
+    ids, scores = np.asarray(hits[0]), np.asarray(hits[1])
+    if ids.ndim != 2 or ids.shape != scores.shape or ids.shape[0] != n_queries:
+        shapes = f"{ids.shape} and {scores.shape}"
+        raise ValueError(f"hits must have a row of ids and of scores for each of {n_queries} queries, not {shapes}")
+    if ids.dtype.kind not in "iu" or scores.dtype.kind not in "fiu":
+        raise TypeError(f"hits must have integer ids and numeric scores, not {ids.dtype} and {scores.dtype}")
+    there = ids != NONE
+    if not np.isfinite(scores[there]).all():
+        raise ValueError("hits must have finite scores where there is an id")
+    return ids.astype(np.int64), scores.astype(np.float32)
+
+
+def pairs_of(queries: list[Any], documents: Any, hits: Hits | Any) -> Pairs:
+    """Return the pairs of queries and what was found.
+
+    Raises
+    ------
+    KeyError
+        If ``documents`` does not have one.
+    TypeError, ValueError
+        If an argument cannot be used.
+    """
+    ids, scores = check_hits(hits, len(queries))
+    of_query, rank = np.nonzero(ids != NONE)
+    found, of_document = np.unique(ids[of_query, rank], return_inverse=True)
+    return Pairs(queries, _documents_of(documents, found), of_query, of_document, rank, scores[of_query, rank])
+
+
+def _documents_of(documents: Any, ids: np.ndarray) -> list[Any]:
+    if ids.size == 0:
+        return []
+    if callable(documents):
+        listed = list(documents(ids))
+        if len(listed) != ids.size:
+            raise ValueError(f"documents must return one for each of {ids.size} ids, not {len(listed)}")
+        return listed
+    if isinstance(documents, str | bytes) or not isinstance(documents, Mapping | Sequence | np.ndarray):
+        raise TypeError(f"documents must be a list, an array, a mapping or a function, not {type(documents).__name__}")
+    try:
+        if not isinstance(documents, Mapping) and ids[0] < 0:
+            raise IndexError
+        return [documents[i] for i in ids.tolist()]
+    except (KeyError, IndexError):
+        missing = next(i for i in ids.tolist() if not _has(documents, i))
+        raise KeyError(f"documents has none with the id {missing}") from None
+
+
+def _has(documents: Any, i: int) -> bool:
+    return i in documents if isinstance(documents, Mapping) else 0 <= i < len(documents)
+
+
+# Features
+
+
+def _score(pairs: Pairs, tools: Tools) -> Any:
+    return pairs.scores
+
+
+def _rank(pairs: Pairs, tools: Tools) -> Any:
+    return pairs.rank
+
+
+def _vectors(pairs: Pairs, tools: Tools) -> tuple[Any, Any]:
+    assert tools.vectorizer is not None
+    asked = tools.vectorizer.transform(pairs.queries)
+    stored = tools.vectorizer.transform_documents(pairs.documents)
+    return asked[pairs.of_query], stored[pairs.of_document]
+
+
+def _bm25(pairs: Pairs, tools: Tools) -> Any:
+    asked, stored = _vectors(pairs, tools)
+    return asked.multiply(stored).sum(axis=1)
+
+
+def _terms(pairs: Pairs, tools: Tools) -> Any:
+    asked, stored = _vectors(pairs, tools)
+    return scipy.sparse.csr_array(asked.multiply(stored))
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+def _trigrams(text: str) -> set[str]:
+    joined = f" {' '.join(words_of(text))} "
+    return {joined[i : i + 3] for i in range(len(joined) - 2)}
+
+
+def _overlap(pairs: Pairs, tools: Tools) -> Any:
+    shares = np.zeros((pairs.of_query.size, 3), np.float32)
+    words = [
+        pairs.of_each(lambda text: set(words_of(text)), pairs.queries, pairs.of_query),
+        pairs.of_each(lambda text: set(words_of(text)), pairs.documents, pairs.of_document),
+    ]
+    parts = [
+        pairs.of_each(_trigrams, pairs.queries, pairs.of_query),
+        pairs.of_each(_trigrams, pairs.documents, pairs.of_document),
+    ]
+    for i, (asked, stored) in enumerate(zip(*words, strict=True)):
+        common = len(asked & stored)
+        shares[i, 0], shares[i, 1] = common / max(1, len(asked)), common / max(1, len(stored))
+    for i, (asked, stored) in enumerate(zip(*parts, strict=True)):
+        common = len(asked & stored)
+        shares[i, 2] = common / max(1, len(asked) + len(stored) - common)
+    return shares
+
+
+def _edit(pairs: Pairs, tools: Tools) -> Any:
+    assert tools.distance is not None
+    alphabet, costs = tools.distance._prepared()
+    known = set(alphabet.symbols)
+    other = _OTHER if _OTHER in known else ""
+
+    def spelt(text: str) -> str:
+        return "".join(c if c in known else other for c in text.lower()[:_MOST_CHARACTERS])
+
+    asked, stored = [spelt(text) for text in pairs.queries], [spelt(text) for text in pairs.documents]
+    spaces = [points_of(costs, alphabet.encode("texts", list(texts))) for texts in (asked, stored)]
+    lengths = np.empty(pairs.of_query.size, np.float32)
+    bounds = np.full(pairs.of_query.size, np.inf, np.float32)
+    distances_of_pairs(*spaces, pairs.of_query, pairs.of_document, bounds, lengths)
+    longest = np.maximum(
+        np.array([len(text) for text in asked])[pairs.of_query],
+        np.array([len(text) for text in stored])[pairs.of_document],
+    )
+    return 1.0 - lengths / np.maximum(longest, 1)
+
+
+def _lengths(pairs: Pairs, tools: Tools) -> Any:
+    asked = pairs.of_each(lambda text: len(words_of(text)), pairs.queries, pairs.of_query)
+    stored = pairs.of_each(lambda text: len(words_of(text)), pairs.documents, pairs.of_document)
+    return np.column_stack([asked, stored])
+
+
+class Feature(NamedTuple):
+    """A kind of feature."""
+
+    compute: Callable[[Pairs, Tools], Any]
+    columns: tuple[str, ...]
+    compared: bool  # with what else was found for the query
+    needs_texts: bool = True
+
+
+FEATURES = {
+    "score": Feature(_score, ("score",), True, False),
+    "rank": Feature(_rank, ("rank",), False, False),
+    "bm25": Feature(_bm25, ("bm25",), True),
+    "overlap": Feature(_overlap, ("query words found", "document words asked", "trigrams shared"), True),
+    "edit": Feature(_edit, ("edit similarity",), True),
+    "lengths": Feature(_lengths, ("query words", "document words"), False),
+    "terms": Feature(_terms, (), False),
+}
+NEEDS_VECTORIZER = ("bm25", "terms")
+
+
+def new_tools(
+    features: Sequence[Any], vectorizer: BM25Vectorizer | None, distance: EditDistance | None, texts: list[Any]
+) -> Tools:
+    """Return what features are computed with; a vectorizer that is not fitted is fitted to texts."""
+    if not any(name in features for name in NEEDS_VECTORIZER if isinstance(name, str)):
+        vectorizer = None
+    elif vectorizer is None:
+        vectorizer = BM25Vectorizer(norm=None).fit(texts)
+    if "edit" not in [name for name in features if isinstance(name, str)]:
+        distance = None
+    elif distance is None:
+        distance = EditDistance(_ALPHABET)
+    return Tools(vectorizer, distance)
+
+
+def features_of(pairs: Pairs, features: Sequence[Any], tools: Tools, *, compare: bool) -> tuple[Any, list[str]]:
+    """Return the features of pairs, float32: an array, or CSR if one of them is sparse; and the names of columns."""
+    blocks: list[Any] = []
+    names: list[str] = []
+    for i, feature in enumerate(features):
+        block, columns, compared = _block_of(pairs, feature, tools, i)
+        blocks.append(block)
+        names += columns
+        if compare and compared and not scipy.sparse.issparse(block):
+            blocks.append(_leads(block, pairs.of_query))
+            names += [f"{column}, lead" for column in columns]
+    if any(scipy.sparse.issparse(block) for block in blocks):
+        return scipy.sparse.csr_matrix(scipy.sparse.hstack(blocks, "csr", dtype=np.float32)), names
+    return np.hstack(blocks), names
+
+
+def _block_of(pairs: Pairs, feature: Any, tools: Tools, i: int) -> tuple[Any, list[str], bool]:
+    if isinstance(feature, str):
+        known = FEATURES[feature]
+        block, columns, compared, what = known.compute(pairs, tools), list(known.columns), known.compared, feature
+    else:
+        asked = [pairs.queries[place] for place in pairs.of_query]
+        stored = [pairs.documents[place] for place in pairs.of_document]
+        what = getattr(feature, "__name__", f"function{i}")
+        block, columns, compared = feature(asked, stored), [], True
+    n = pairs.of_query.size
+    if scipy.sparse.issparse(block):
+        block = scipy.sparse.csr_array(block, dtype=np.float32)
+        numbers = block.data
+    else:
+        block = numbers = np.asarray(block, np.float32)
+        block = block[:, None] if block.ndim == 1 else block
+    if block.ndim != 2 or block.shape[0] != n:
+        raise ValueError(f"the feature {what} must have one row for each of {n} pairs, not {block.shape}")
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"the feature {what} must be finite")
+    return block, columns or [f"{what}{column}" for column in range(block.shape[1])], compared
+
+
+def _leads(block: np.ndarray, of_query: np.ndarray) -> np.ndarray:
+    """Return by how much each value exceeds the largest one of the other pairs of its query; 0 if there is none."""
+    n_groups = int(of_query.max(initial=-1)) + 1
+    alone = np.bincount(of_query, minlength=n_groups)[of_query] == 1
+    leads = np.zeros_like(block)
+    for column, values in enumerate(block.T):
+        order = np.lexsort((-values, of_query))
+        firsts = np.searchsorted(of_query, np.arange(n_groups))
+        best = order[np.minimum(firsts, max(0, of_query.size - 1))]  # of each query
+        second = order[np.minimum(firsts + 1, max(0, of_query.size - 1))]
+        is_best = best[of_query] == np.arange(of_query.size)
+        others = np.where(is_best, values[second][of_query], values[best][of_query])
+        leads[:, column] = np.where(alone, 0.0, values - others)
+    return leads

@@ -1,0 +1,404 @@
+"""``Reranker``: an order of what a search has found, learned from rewards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from .._forest.hits import Hits, no_hits
+from .._forest.invariants.errors import require
+from .._validation import Flag, check_wanted
+from ..persistence._container import Contents
+from ..persistence._trees import read_object, refusing, take, write_object
+from ..sequences import EditDistance
+from ..text import BM25Vectorizer
+from ..text._vectorizer_files import of_prefix, with_prefix
+from ._log import Log, check_known_rewards, check_weights
+from ._models import check_model, default_model, fitted_model, model_arrays, read_model
+from ._pairs import FEATURES, NEEDS_VECTORIZER, Pairs, Tools, features_of, new_tools, pairs_of
+
+DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
+
+
+class Reranker(BaseEstimator):
+    """Put what a search has found into the order of the rewards that a model expects.
+
+    The model is any regressor of scikit-learn or any ranker, such as gradient boosting (Chen and Guestrin, XGBoost: a
+    scalable tree boosting system, 2016). It learns from logs: what was found for queries, and what it was worth. Its
+    features describe a pair of a query and a document, so it ranks documents too that have never been rewarded.
+
+    Parameters
+    ----------
+    model : regressor or ranker, optional
+        Anything with ``fit(X, rewards)`` and ``predict(X)``; by default
+        :class:`~sklearn.ensemble.HistGradientBoostingRegressor`. It is copied before it is fitted. If ``fit`` has a
+        parameter ``qid`` or ``group``, it is told which pairs belong to one query.
+    features : sequence of str or callable, optional
+        Features of a pair; by default all but "terms".
+
+        - "score": the score of the search.
+        - "rank": the place among what was found, from 0.
+        - "bm25": the BM25 score of the document for the query.
+        - "overlap": the shares of the query's words in the document, of the document's words in the query, and of
+          common n-grams of three characters.
+        - "edit": 1 minus the edit distance divided by the greater length, of the first 256 characters.
+        - "lengths": the numbers of words of both.
+        - "terms": for each term, the product of its weights in query and document, as sparse columns. The model must
+          take sparse rows.
+        - a function of two lists of equal length, queries and documents, that returns an array or sparse matrix with a
+          row for each pair.
+    compare : bool, default True
+        Whether each feature but ranks, lengths and sparse ones is accompanied by its difference from the largest value
+        among the other documents found for the query.
+    vectorizer : BM25Vectorizer, optional
+        Fitted, for "bm25" and "terms"; used as it is. By default :meth:`fit` makes one with ``norm=None``, which counts
+        the documents that were found.
+    distance : EditDistance, optional
+        For "edit"; by default one with equal costs. Characters that are not in its alphabet are left out.
+    random_state : int, numpy.random.RandomState or None
+        Seed of the default model.
+
+    Attributes
+    ----------
+    model_ : regressor or ranker
+        The fitted model.
+    feature_names_ : list of str
+        What the columns are that the model learns from.
+    n_queries_ : int
+        Queries learned from.
+    n_pairs_ : int
+        Rewards learned from.
+
+    Notes
+    -----
+    :meth:`fit` and :meth:`partial_fit` keep the features and rewards of all pairs, 4 bytes for each, and fit the model
+    to all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cmt_numba.reranking import Reranker
+    >>> documents = ["a red fox", "red wine", "a blue whale", "blue cheese"]
+    >>> hits = np.array([[0, 1], [2, 3]] * 20), np.full((40, 2), 0.5)
+    >>> rewards = [[0.0, 1.0], [0.0, 1.0]] * 20  # short documents are preferred
+    >>> reranker = Reranker(features=["lengths"], random_state=0).fit(["red", "blue"] * 20, documents, hits, rewards)
+    >>> reranker.rerank(["red"], documents, ([[0, 1]], [[0.9, 0.8]])).ids.tolist()
+    [[1, 0]]
+    """
+
+    _log: Log
+    _tools: Tools
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        features: Sequence[str | Callable[[list[Any], list[Any]], Any]] = DEFAULT_FEATURES,
+        compare: bool = True,
+        vectorizer: BM25Vectorizer | None = None,
+        distance: EditDistance | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.model = model
+        self.features = features
+        self.compare = compare
+        self.vectorizer = vectorizer
+        self.distance = distance
+        self.random_state = random_state
+
+    # Learning
+
+    def fit(self, queries: Iterable[Any], documents: Any, hits: Any, rewards: Any, *, weights: Any = None) -> Self:
+        """Learn from a log, forgetting what was learned before.
+
+        Parameters
+        ----------
+        queries : iterable of str, length n
+            The queries; objects of any kind if no feature needs texts.
+        documents : sequence, mapping or callable
+            The documents by their ids: a list for ids from 0 on, a dict, or a function of an array of ids that returns
+            them, such as :meth:`CMTRetriever.values`.
+        hits : Hits or pair of array-like, shape (n, k)
+            What each query found: the answer of a tree or a retriever, or ids, -1 for none, and scores.
+        rewards : array-like, shape (n, k)
+            What each document was worth, in [0, 1]; NaN where it is not known.
+        weights : array-like, shape (n,), optional
+            Weights of the queries.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If there is no document with an id; nothing has changed then.
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        """
+        return self._learn(None, queries, documents, hits, rewards, weights)
+
+    def partial_fit(
+        self, queries: Iterable[Any], documents: Any, hits: Any, rewards: Any, *, weights: Any = None
+    ) -> Self:
+        """Add to the log, and fit the model to all of it.
+
+        Parameters
+        ----------
+        queries, documents, hits, rewards, weights
+            As of :meth:`fit`. Queries without weights have the weight 1.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            As of :meth:`fit`.
+        """
+        return self._learn(getattr(self, "_log", None), queries, documents, hits, rewards, weights)
+
+    def _learn(self, before: Log | None, queries: Any, documents: Any, hits: Any, rewards: Any, weights: Any) -> Self:
+        self._check_parameters()
+        pairs = self._pairs(queries, documents, hits)
+        if pairs.rank.size == 0:
+            raise ValueError("hits must hold at least one document")
+        known = check_known_rewards(rewards, np.shape(hits[0]))
+        weights = check_weights(weights, len(pairs.queries))
+        tools = self._tools if before is not None else self._new_tools(pairs)
+        X, names = features_of(pairs, self.features, tools, compare=self.compare)
+        if before is not None and names != self.feature_names_:
+            raise ValueError("features must be those of the log so far: call fit to begin another one")
+        log = Log.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
+        if log.sizes.size == 0:
+            raise ValueError("rewards must hold one of a document that was found")
+        log = log if before is None else before.followed_by(log)
+        return self._with(fitted_model(self._new_model(), log), log, tools, names)
+
+    def _with(self, model: Any, log: Log, tools: Tools, names: list[str]) -> Self:
+        """Take what has been learned."""
+        numbers = {"n_queries_": int(log.sizes.size), "n_pairs_": int(log.rewards.size)}
+        self.__dict__.update(model_=model, feature_names_=names, _log=log, _tools=tools, **numbers)
+        return self
+
+    def _new_model(self) -> Any:
+        return default_model(self.random_state) if self.model is None else self.model
+
+    def _new_tools(self, pairs: Pairs) -> Tools:
+        return new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
+
+    def _check_parameters(self) -> None:
+        Flag().check("compare", self.compare)
+        if self.model is not None:
+            check_model(self.model)
+        features = self.features
+        if isinstance(features, str) or not isinstance(features, Sequence) or len(features) == 0:
+            raise TypeError(f"features must be a list of names and functions, not {features!r:.80}")
+        for feature in features:
+            if not callable(feature) and (not isinstance(feature, str) or feature not in FEATURES):
+                raise ValueError(f"features must be functions or of {', '.join(FEATURES)}, not {feature!r:.80}")
+        if self.distance is not None and not isinstance(self.distance, EditDistance):
+            raise TypeError(f"distance must be an EditDistance or None, not {type(self.distance).__name__}")
+        if self.vectorizer is not None:
+            if not isinstance(self.vectorizer, BM25Vectorizer):
+                raise TypeError(f"vectorizer must be a BM25Vectorizer or None, not {type(self.vectorizer).__name__}")
+            try:
+                check_is_fitted(self.vectorizer, "document_frequency_")
+            except NotFittedError as error:
+                raise ValueError("vectorizer must be fitted: call its fit, or pass None") from error
+
+    def _pairs(self, queries: Any, documents: Any, hits: Any) -> Pairs:
+        if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
+            raise TypeError(f"queries must be an iterable, not {type(queries).__name__}; pass [query] for one")
+        pairs = pairs_of(list(queries), documents, hits)
+        needy = [name for name in self.features if isinstance(name, str) and FEATURES[name].needs_texts]
+        for what, texts in (("queries", pairs.queries), ("documents", pairs.documents)):
+            strange = next((text for text in texts if not isinstance(text, str)), None) if needy else None
+            if strange is not None:
+                kind = type(strange).__name__
+                raise TypeError(f"{what} must be texts for the feature {needy[0]!r}, not {kind}: pass other features")
+        return pairs
+
+    # Ranking
+
+    def rerank(self, queries: Iterable[Any], documents: Any, hits: Any, k: int | None = None) -> Hits:
+        """Return what was found in the order of the rewards that the model expects.
+
+        Parameters
+        ----------
+        queries : iterable of str, length n
+            The queries.
+        documents : sequence, mapping or callable
+            The documents by their ids, as of :meth:`fit`.
+        hits : Hits or pair of array-like, shape (n, n_found)
+            What each query found.
+        k : int, optional
+            Documents wanted for each query; by default all.
+
+        Returns
+        -------
+        Hits
+            Ids, -1 for none, and what the model predicts, both of shape (n, k); of equal predictions the first found
+            comes first. Exploration is that of ``hits``.
+
+        Raises
+        ------
+        KeyError
+            If there is no document with an id.
+        TypeError, ValueError
+            If an argument cannot be used.
+        sklearn.exceptions.NotFittedError
+            Before :meth:`fit`.
+        """
+        pairs = self._asked(queries, documents, hits)
+        ids = np.asarray(hits[0], np.int64)
+        expected = np.full(ids.shape, -np.inf, np.float32)
+        if pairs.rank.size > 0:
+            expected[pairs.of_query, pairs.rank] = self.model_.predict(self._features(pairs))
+        k = ids.shape[1] if k is None else min(check_wanted("k", k, ids.shape[1]), ids.shape[1])
+        order = np.argsort(-expected, axis=1, kind="stable")[:, :k]
+        best = hits if isinstance(hits, Hits) else no_hits(ids.shape[0], k)
+        return best._replace(ids=np.take_along_axis(ids, order, 1), scores=np.take_along_axis(expected, order, 1))
+
+    def transform(self, queries: Iterable[Any], documents: Any, hits: Any) -> Any:
+        """Return the features of all pairs, in the order of the queries and of what each found.
+
+        Parameters
+        ----------
+        queries, documents, hits
+            As of :meth:`rerank`.
+
+        Returns
+        -------
+        ndarray or scipy.sparse.csr_matrix of float32, shape (n_pairs, n_features)
+            Columns are named by ``feature_names_``.
+        """
+        return self._features(self._asked(queries, documents, hits))
+
+    def _asked(self, queries: Any, documents: Any, hits: Any) -> Pairs:
+        check_is_fitted(self, "model_")
+        self._check_parameters()
+        return self._pairs(queries, documents, hits)
+
+    def _features(self, pairs: Pairs) -> Any:
+        if pairs.rank.size == 0:
+            return np.zeros((0, len(self.feature_names_)), np.float32)
+        X, names = features_of(pairs, self.features, self._tools, compare=self.compare)
+        if names != self.feature_names_:
+            raise ValueError("features must be those that were fitted: call fit again")
+        return X
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an object of the same parameters, which shares the vectorizer and the distance."""
+        parameters = self.get_params(deep=False)
+        return type(self)(**parameters | {"model": None if self.model is None else clone(self.model)})
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what has been learned to a file: the log, the vectorizer, and XGBoost's models as its JSON.
+
+        Other models are not in the file, and neither are functions, seeds and a distance of your own. :meth:`load`
+        takes them, and fits the model to the log again.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; replaced at once if it is there already.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        sklearn.exceptions.NotFittedError
+            If nothing has been learned.
+        """
+        check_is_fitted(self, "model_")
+        write_object(path, self._contents, _parts_of)
+
+    def _contents(self) -> Contents:
+        shape, arrays = self._log.arrays()
+        names = [feature if isinstance(feature, str) else None for feature in self.features]
+        described: dict[str, Any] = {"features": names, "columns": self.feature_names_, "sparse": shape}
+        described["compare"] = bool(self.compare)
+        described["vectorizer"] = None
+        if self._tools.vectorizer is not None:
+            described["vectorizer"], more = with_prefix("vectorizer", self._tools.vectorizer._contents())
+            arrays |= more
+        return Contents(type(self).__name__, described, arrays | model_arrays(self.model_))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: Any = None,
+        *,
+        functions: Sequence[Callable[[list[Any], list[Any]], Any]] = (),
+        distance: EditDistance | None = None,
+        random_state: Any = None,
+    ) -> Self:
+        """Return what :meth:`save` has written.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        model : regressor or ranker, optional
+            The model, which is not in the file. One of XGBoost gets what it had learned, others are fitted to the log.
+        functions : sequence of callable
+            Those of the features that are functions, in their order.
+        distance, random_state
+            As of the constructor.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is damaged or holds something else.
+        OSError
+            If the file cannot be read.
+        TypeError, ValueError
+            If an argument does not fit the file.
+        """
+        contents = read_object(path, (cls.__name__,), mmap=False)
+        with refusing(path):
+            features, names, log, vectorizer = _parts_of(contents)
+        if features.count(None) != len(functions):
+            raise ValueError(f"functions must be the {features.count(None)} functions among the features")
+        waiting = iter(functions)
+        given = [next(waiting) if feature is None else feature for feature in features]
+        compare = bool(contents.fields["compare"])
+        options = {"compare": compare, "vectorizer": vectorizer, "distance": distance, "random_state": random_state}
+        made = cls(model, features=given, **options)
+        made._check_parameters()
+        with refusing(path):
+            fitted = read_model(made._new_model(), log, contents.arrays)
+        return made._with(fitted, log, new_tools(given, vectorizer, distance, []), names)
+
+
+def _parts_of(contents: Contents) -> tuple[list[Any], list[str], Log, BM25Vectorizer | None]:
+    """Return the features, names of columns, log and vectorizer of a file.
+
+    Raises
+    ------
+    InvariantError, TypeError, ValueError
+        If something is missing or invalid.
+    """
+    fields = contents.fields
+    features, names = take(fields, "features", list), take(fields, "columns", list)
+    require(all(feature is None or feature in FEATURES for feature in features), "features must be known")
+    require(len(features) > 0 and all(type(name) is str for name in names), "columns must have names")
+    take(fields, "compare", bool)
+    log = Log.read(fields.get("sparse"), contents.arrays, len(names))
+    vectorizer = None
+    if any(name in features for name in NEEDS_VECTORIZER):
+        inner = of_prefix("vectorizer", fields.get("vectorizer"), contents.arrays)
+        require(inner.kind == BM25Vectorizer.__name__, "the vectorizer must be a BM25Vectorizer")
+        vectorizer = BM25Vectorizer._made_of(inner)
+    return features, names, log, vectorizer

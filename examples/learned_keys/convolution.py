@@ -1,0 +1,266 @@
+"""Keys for texts by a convolutional network (Kim, Convolutional neural networks for sentence classification, 2014)."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from cmt_numba.text import SubwordVectors
+
+FORMS = ("rand", "static", "non-static", "multichannel")
+WIDTHS = (3, 4, 5)
+PADDING = max(WIDTHS) - 1  # zeros before and after a text
+SPREAD = 0.25  # of components of vectors that are drawn at random, to both sides
+DECAY, EPSILON = 0.95, 1e-6  # of Adadelta (Zeiler, 2012)
+LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128)  # of padded texts; longer ones are cut off
+
+
+class Layers(NamedTuple):
+    """The weights above the vectors of words."""
+
+    filters: Any  # (n_components, n_maps of each width for each of its places)
+    biases: Any  # (n_maps of all widths,)
+    outputs: Any  # (n_maps of all widths, n_classes)
+    shifts: Any  # (n_classes,)
+
+
+class Texts(NamedTuple):
+    """Some texts: the words that they are made of, and where each is."""
+
+    rows: np.ndarray  # rows of the vectors, filled up with 0
+    places: np.ndarray  # (n, length), positions among the rows
+
+
+def maxima(layers: Layers, vectors: Any, places: Any, n_maps: int) -> Any:
+    """Return the greatest value of each map in each text: the penultimate layer, (n, n_maps of all widths)."""
+    products = vectors[places] @ layers.filters
+    best, first = [], 0
+    for i, width in enumerate(WIDTHS):
+        n = places.shape[1] - width + 1
+        parts = products[:, :, first : first + width * n_maps].reshape(*places.shape, width, n_maps)
+        found = sum(parts[:, place : place + n, place] for place in range(width))
+        best.append((found + layers.biases[i * n_maps : (i + 1) * n_maps]).max(axis=1))
+        first += width * n_maps
+    return jax.nn.relu(jnp.concatenate(best, axis=1))
+
+
+def stepped(weights: Any, gradient: Any, squares: Any, changes: Any) -> tuple[Any, Any, Any]:
+    """Return weights after a step of Adadelta, and what it remembers."""
+    squares = DECAY * squares + (1.0 - DECAY) * gradient**2
+    change = -jnp.sqrt((changes + EPSILON) / (squares + EPSILON)) * gradient
+    return weights + change, squares, DECAY * changes + (1.0 - DECAY) * change**2
+
+
+@partial(jax.jit, static_argnames=("n_maps", "dropout", "learned", "fixed"), donate_argnums=(0, 1))
+def learn(
+    state: Any, tables: Any, texts: Texts, y: Any, key: Any, *, n_maps: int, dropout: float, learned: bool, fixed: bool
+) -> Any:
+    """Return weights and vectors after one step. Vectors of words that do not occur stay as they are."""
+    layers, memory = state
+    of_words, still = tables  # (vectors, squares, changes), and vectors that are not learned
+    own = [table[texts.rows] for table in of_words] if learned else None
+
+    def loss(layers: Layers, vectors: Any) -> Any:
+        if fixed:
+            vectors = still[texts.rows] + (vectors if learned else 0.0)
+        hidden = maxima(layers, vectors, texts.places, n_maps)
+        hidden = hidden * jax.random.bernoulli(key, 1.0 - dropout, hidden.shape)
+        scores = jax.nn.log_softmax(hidden @ layers.outputs + layers.shifts)
+        return -jnp.take_along_axis(scores, y[:, None], axis=1).mean()
+
+    of_layers, of_vectors = jax.grad(loss, (0, 1))(layers, own[0] if learned else jnp.zeros((1, 1)))
+    new = [stepped(*each) for each in zip(layers, of_layers, *memory, strict=True)]
+    layers, *memory = (Layers(*parts) for parts in zip(*new, strict=True))
+    lengths = jnp.linalg.norm(layers.outputs, axis=0)
+    layers = layers._replace(outputs=layers.outputs * jnp.minimum(1.0, 3.0 / jnp.maximum(lengths, 1e-9)))
+    if learned:
+        there = (texts.rows > 0)[:, None]  # row 0 is that of the padding
+        moved = stepped(own[0], jnp.where(there, of_vectors, 0.0), *own[1:])
+        of_words = tuple(table.at[texts.rows].set(rows) for table, rows in zip(of_words, moved, strict=True))
+    return (layers, tuple(memory)), (of_words, still)
+
+
+class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
+    """Texts as keys: the penultimate layer of a convolutional network that learns classes of texts.
+
+    Parameters
+    ----------
+    form : {"rand", "static", "non-static", "multichannel"}, default "rand"
+        Whether vectors of words begin at random and are learned; begin as ``vectors`` and stay; begin as ``vectors``
+        and are learned; or are the sum of two, one of which stays.
+    vectors : SubwordVectors, optional
+        Fitted; needed unless ``form="rand"``.
+    n_components : int, default 300
+        Length of vectors that begin at random.
+    n_maps : int, default 100
+        Maps of each of the widths 3, 4 and 5.
+    dropout : float, default 0.5
+        Probability with which an output of the penultimate layer is left out.
+    batch_size : int, default 50
+        Texts in a step of Adadelta. Vectors of words that do not occur in them are left as they are.
+    n_epochs : int, default 25
+        Most passes over the texts. The state of the one with the smallest error on ``validation`` is kept.
+    patience : int, default 4
+        Passes without a smaller error after which learning ends.
+    random_state : int, default 0
+        Seed.
+    """
+
+    def __init__(
+        self,
+        form: str = "rand",
+        vectors: SubwordVectors | None = None,
+        *,
+        n_components: int = 300,
+        n_maps: int = 100,
+        dropout: float = 0.5,
+        batch_size: int = 50,
+        n_epochs: int = 25,
+        patience: int = 4,
+        random_state: int = 0,
+    ) -> None:
+        self.form = form
+        self.vectors = vectors
+        self.n_components = n_components
+        self.n_maps = n_maps
+        self.dropout = dropout
+        self.batch_size = batch_size
+        self.n_epochs = n_epochs
+        self.patience = patience
+        self.random_state = random_state
+
+    def fit(self, texts: list[str], y: Any, validation: tuple[list[str], Any] | None = None) -> Self:
+        """Learn from texts and their classes. Without ``validation``, a tenth of the texts decides when to stop."""
+        if self.form not in FORMS:
+            raise ValueError(f"form must be one of {', '.join(FORMS)}, not {self.form!r}")
+        if (self.vectors is None) != (self.form == "rand"):
+            raise ValueError('vectors must be given unless form="rand", and only then')
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        rng = np.random.default_rng(self.random_state)
+        if validation is None:
+            order = rng.permutation(len(texts))
+            held, kept = order[: len(texts) // 10], order[len(texts) // 10 :]
+            validation = [texts[i] for i in held], self.classes_[labels[held]]
+        else:
+            kept = np.arange(len(texts))
+        words = [words_of(text) for text in texts]
+        self.places_: dict[str, int] = {}
+        for i in kept:
+            for word in words[i]:
+                self.places_.setdefault(word, len(self.places_) + 1)
+        state, tables = self._first_state(rng)
+        key, best, since = jax.random.key(self.random_state), np.inf, 0
+        for _ in range(self.n_epochs):
+            for batch in self._batches([words[i] for i in kept], rng):
+                key, own = jax.random.split(key)
+                texts_of_batch = self._encoded([words[i] for i in kept[batch]], self.places_)
+                options = {"n_maps": self.n_maps, "dropout": self.dropout}
+                options |= {"learned": self.form != "static", "fixed": self.form in ("static", "multichannel")}
+                state, tables = learn(state, tables, texts_of_batch, labels[kept[batch]], own, **options)
+            self._take(state, tables)
+            error = float(np.mean(self.predict(validation[0]) != validation[1]))
+            since += 1
+            if error < best:
+                best, since = error, 0
+                learned = self.layers_, self.table_
+            if since >= self.patience:
+                break
+        self.layers_, self.table_ = learned
+        return self
+
+    def predict(self, texts: list[str]) -> np.ndarray:
+        """Return the most probable class of each text."""
+        hidden = self.transform(texts) * (1.0 - self.dropout)
+        return self.classes_[(hidden @ self.layers_.outputs + self.layers_.shifts).argmax(axis=1)]
+
+    def transform(self, texts: list[str]) -> np.ndarray:
+        """Return the penultimate layer for each text: float32, (n, 3 * n_maps).
+
+        Words that have not been learned have the vector of ``vectors``, or zeros if there are none.
+        """
+        check_is_fitted(self, "layers_")
+        words = [words_of(text) for text in texts]
+        places, table = dict(self.places_), self.table_
+        if self.vectors is not None:
+            new = sorted({word for text in words for word in text} - places.keys())
+            places |= {word: len(table) + i for i, word in enumerate(new)}
+            channels = 2 if self.form == "multichannel" else 1
+            table = np.concatenate([table, channels * self._vectors_of(new)])
+        keys = np.zeros((len(texts), len(WIDTHS) * self.n_maps), np.float32)
+        for batch in self._batches(words, None):
+            some = self._encoded([words[i] for i in batch], places)
+            keys[batch] = _maxima(self.layers_, table[some.rows], some.places, self.n_maps)
+        return keys
+
+    def _first_state(self, rng: np.random.Generator) -> tuple[Any, Any]:
+        n_words, d = len(self.places_) + 1, self.n_components
+        still = np.zeros((1, 1), np.float32)
+        if self.form == "rand":
+            table = rng.uniform(-SPREAD, SPREAD, (n_words, d)).astype(np.float32)
+        else:
+            table = np.concatenate(
+                [np.zeros((1, self.vectors.n_components), np.float32), self._vectors_of([*self.places_])]
+            )
+            d = table.shape[1]
+        table[0] = 0.0
+        if self.form in ("static", "multichannel"):
+            still = table.copy()
+        if self.form == "static":
+            table = np.zeros((1, 1), np.float32)
+        n = len(WIDTHS) * self.n_maps
+        layers = Layers(
+            jnp.asarray(rng.uniform(-0.01, 0.01, (d, sum(WIDTHS) * self.n_maps)), jnp.float32),
+            jnp.zeros(n),
+            jnp.zeros((n, self.classes_.size)),
+            jnp.zeros(self.classes_.size),
+        )
+        none = [Layers(*(jnp.zeros_like(weights) for weights in layers)) for _ in range(2)]
+        of_words = tuple(jnp.asarray(each) for each in (table, np.zeros_like(table), np.zeros_like(table)))
+        return (layers, tuple(none)), (of_words, jnp.asarray(still))
+
+    def _vectors_of(self, words: list[str]) -> np.ndarray:
+        """Return the vectors of words that are known before, about as long as those drawn at random."""
+        vectors = self.vectors.word_vectors(words)
+        known = self.vectors._fitted().own_vectors()
+        return vectors * np.float32(SPREAD / np.sqrt(3.0) / known.std())
+
+    def _take(self, state: Any, tables: Any) -> None:
+        (vectors, _, _), still = tables
+        self.layers_ = Layers(*(np.array(weights) for weights in state[0]))
+        parts = [still] * (self.form in ("static", "multichannel")) + [vectors] * (self.form != "static")
+        self.table_ = np.array(sum(np.asarray(part) for part in parts))
+
+    def _batches(self, words: list[list[str]], rng: np.random.Generator | None) -> Iterator[np.ndarray]:
+        """Yield texts of similar lengths together, in random order."""
+        lengths = np.array([len(text) for text in words], float)
+        order = np.argsort(lengths if rng is None else lengths + rng.uniform(0, 4, lengths.size), kind="stable")
+        batches = [order[first : first + self.batch_size] for first in range(0, order.size, self.batch_size)]
+        for i in range(len(batches)) if rng is None else rng.permutation(len(batches)):
+            yield batches[i]
+
+    def _encoded(self, words: list[list[str]], places: dict[str, int]) -> Texts:
+        """Return texts with lengths and numbers of words of which there are few different ones, for the compiler."""
+        longest = max((len(text) for text in words), default=0)
+        length = next((length for length in LENGTHS if length >= longest), LENGTHS[-1])
+        rows = np.zeros((len(words), length + 2 * PADDING), np.int64)
+        for i, text in enumerate(words):
+            numbers = [places.get(word, 0) for word in text[:length]]
+            rows[i, PADDING : PADDING + len(numbers)] = numbers
+        distinct, where = np.unique(rows, return_inverse=True)
+        filled = np.zeros(self.batch_size * length + 1, np.int32)
+        filled[: distinct.size] = distinct
+        return Texts(filled, where.reshape(rows.shape).astype(np.int32))
+
+
+_maxima = jax.jit(maxima, static_argnums=3)
+
+
+def words_of(text: str) -> list[str]:
+    """Return words and punctuation marks of a text."""
+    return re.findall(r"\w+|[^\w\s]", text.lower())

@@ -1,0 +1,79 @@
+"""Classes that come later: a network learns some classes, and a memory gets others with five examples each.
+
+    python examples/learned_keys/new_classes.py --data path/to/folder
+
+Expects ``clinc150/{train,test}.jsonl.gz`` with a line ``{"text": ..., "label": ...}`` for each request to an assistant.
+A hundred of the 150 intents, drawn at random, train what makes the keys. The other fifty are stored in a
+``CMTClassifier`` with five examples each, and their test texts are asked. Printed is the error by keys. Needs the extra
+``jax``.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from convolution import ConvolutionalKeys
+from sentences import columns, read_lines
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import normalize
+
+from cmt_numba import CMTClassifier
+from cmt_numba.text import FastTextClassifier, HybridVectorizer, SubwordVectors
+
+N_TRAINING, N_SHOTS = 100, 5
+
+
+def split(folder: Path, seed: int) -> tuple[Any, Any, Any]:
+    """Return the texts of the classes that keys are learned from, the few examples of others, and their test texts."""
+    (texts, y), (queries, answers) = (
+        columns(read_lines(folder / "clinc150" / f"{part}.jsonl.gz")) for part in ("train", "test")
+    )
+    rng = np.random.RandomState(seed)
+    classes = rng.permutation(np.unique(y))
+    known = np.isin(y, classes[:N_TRAINING])
+    few = [i for label in classes[N_TRAINING:] for i in rng.permutation(np.flatnonzero(y == label))[:N_SHOTS]]
+    asked = np.flatnonzero(~np.isin(answers, classes[:N_TRAINING]))
+    return (
+        ([texts[i] for i in np.flatnonzero(known)], y[known]),
+        ([texts[i] for i in few], y[few]),
+        ([queries[i] for i in asked], answers[asked]),
+    )
+
+
+def error(keys: Any, few: Any, asked: Any) -> float:
+    """Return the error of a memory of a few examples on keys."""
+    memory = CMTClassifier(random_state=0).fit(normalize(keys.transform(few[0])), few[1])
+    return float(np.mean(memory.predict(normalize(keys.transform(asked[0]))) != asked[1]))
+
+
+def main() -> None:
+    """Print the error by keys, for each seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--vectors", type=Path, help="a file of SubwordVectors.save, for the forms that need vectors")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=25)
+    arguments = parser.parse_args()
+    vectors = SubwordVectors.load(arguments.vectors) if arguments.vectors else None
+    for seed in range(arguments.seeds):
+        known, few, asked = split(arguments.data, seed)
+        words = TfidfVectorizer(sublinear_tf=True, dtype=np.float32).fit([*known[0], *few[0]])
+        linear = FastTextClassifier(random_state=seed).fit(*known)
+        keys: dict[str, Any] = {"tf-idf words": words, "FastTextClassifier": linear}
+        keys["tf-idf and FastTextClassifier"] = HybridVectorizer(words, linear, weight=0.5).fit(few[0])
+        if vectors is not None:
+            keys["SubwordVectors"] = vectors
+        networks = {"rand": None} if vectors is None else {"rand": None, "non-static": vectors}
+        for form, of_words in networks.items():
+            network = ConvolutionalKeys(form, of_words, n_epochs=arguments.epochs, random_state=seed).fit(*known)
+            keys[f"network, {form}"] = network
+            for weight in (0.3, 0.5):
+                joined = HybridVectorizer(words, network, weight=weight).fit(few[0])
+                keys[f"tf-idf and network, {form}, {weight}"] = joined
+        for name, each in keys.items():
+            print(f"seed {seed}, {name}: {error(each, few, asked):.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

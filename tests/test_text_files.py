@@ -1,0 +1,100 @@
+"""Vectorizers of texts in files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
+
+from cmt_numba import FileFormatError, InvariantError
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer
+
+TEXTS = ["the red fox sleeps", "a blue whale", "red planets are far", "the blue planet", "red and blue"] * 3
+TOPICS = ["animal", "animal", "planet", "planet", "colour"] * 3
+QUERIES = ["Which planets are red?", "foxes", ""]
+
+
+def assert_same_keys(one: Any, other: Any, transform: str = "transform") -> None:
+    expected, found = getattr(one, transform)(QUERIES), getattr(other, transform)(QUERIES)
+    np.testing.assert_array_equal(found.toarray(), expected.toarray())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm": None, "k1": np.float64(1.2)},
+        {"analyzer": "char_wb", "ngram_range": (2, 3), "norm": "l2"},
+        {"n_features": 50, "stop_words": ["the"]},
+    ],
+)
+def test_bm25_files_give_the_same_keys(options: dict[str, Any], tmp_path: Path):
+    learned = BM25Vectorizer(**options)
+    keys = learned.fit_transform(TEXTS)
+    learned.learn_weights(["red planet"] * 2, keys, [[2, 0]] * 2, [[1, 0]] * 2)
+    learned.save(tmp_path / "keys")
+    loaded = BM25Vectorizer.load(tmp_path / "keys", mmap=True)
+    assert_same_keys(learned, loaded)
+    assert_same_keys(learned, loaded, "transform_documents")
+    assert loaded.get_params() == learned.get_params()
+    assert_same_keys(learned.partial_fit(["a red whale"]), loaded.partial_fit(["a red whale"]))
+
+
+def test_bm25_files_hold_no_functions(tmp_path: Path):
+    learned = BM25Vectorizer(analyzer=str.split).fit(TEXTS)
+    learned.save(tmp_path / "keys")
+    loaded = BM25Vectorizer.load(tmp_path / "keys")
+    assert loaded.analyzer == "word"
+    assert_same_keys(learned, loaded.set_params(analyzer=str.split))
+    with pytest.raises(TypeError, match="terms must be text to be saved"):
+        BM25Vectorizer(analyzer=lambda text: [(word,) for word in text.split()]).fit(TEXTS).save(tmp_path / "keys")
+    with pytest.raises(NotFittedError):
+        BM25Vectorizer().save(tmp_path / "keys")
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        ("document_frequency", lambda array: array[:-1]),
+        ("document_frequency", lambda array: array + 1000),
+        ("terms", lambda array: array[:-1]),
+        ("term_weights", lambda array: array * np.nan),
+    ],
+)
+def test_bm25_files_are_checked(name: str, spoil: Any, tmp_path: Path):
+    learned = BM25Vectorizer()
+    keys = learned.fit_transform(TEXTS)
+    contents = learned.learn_weights(["red planet"], keys, [[2, 0]], [[1, 0]])._contents()
+    contents.arrays[name] = spoil(contents.arrays[name])
+    with pytest.raises((InvariantError, ValueError)):
+        BM25Vectorizer._made_of(contents)
+    (tmp_path / "file").write_bytes(b"something else")
+    with pytest.raises(FileFormatError):
+        BM25Vectorizer.load(tmp_path / "file")
+
+
+@pytest.mark.parametrize("sparse", [None, BM25Vectorizer(), TfidfVectorizer(analyzer="char", ngram_range=(2, 3))])
+def test_hybrid_files_hold_both_parts(sparse: Any, tmp_path: Path):
+    dense = FastTextClassifier(4, n_epochs=2, max_n=0, random_state=0)
+    learned = HybridVectorizer(sparse, dense, weight=0.3).fit(TEXTS, TOPICS)
+    learned.save(tmp_path / "keys")
+    loaded = HybridVectorizer.load(tmp_path / "keys")
+    assert_same_keys(learned, loaded)
+    assert_same_keys(learned, loaded, "transform_documents")
+    assert loaded.weight == 0.3
+    assert_same_keys(learned, loaded.fit(TEXTS))  # the parts are fitted, and stay as they are
+
+
+def test_hybrid_files_with_other_parts_are_refused(tmp_path: Path):
+    dense = FastTextClassifier(4, n_epochs=1, max_n=0, random_state=0).fit(TEXTS, TOPICS)
+    with pytest.raises(TypeError, match="not HashingVectorizer"):
+        HybridVectorizer(HashingVectorizer(), dense).fit(TEXTS).save(tmp_path / "keys")
+    contents = HybridVectorizer(dense=dense).fit(TEXTS)._contents()
+    for spoil in ({"sparse": None}, {"dense": {"kind": "Pipeline", "fields": {}}}):
+        with pytest.raises((InvariantError, ValueError)):
+            HybridVectorizer._made_of(contents._replace(fields=contents.fields | spoil))
+    contents.arrays["sparse.idf"] = contents.arrays["sparse.idf"][:-1]
+    with pytest.raises(InvariantError, match="an idf for each term"):
+        HybridVectorizer._made_of(contents)
