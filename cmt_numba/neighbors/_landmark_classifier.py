@@ -100,8 +100,9 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         index = LandmarkIndex(**options, random_state=self.random_state)
         check_classification_targets(y)
         classes, of_examples = np.unique(column_or_1d(y), return_inverse=True)
-        if of_examples.size != np.shape(X)[0]:
-            raise ValueError(f"y must have one class for each of the {np.shape(X)[0]} rows of X, not {of_examples.size}")
+        n_rows = np.shape(X)[0]
+        if of_examples.size != n_rows:
+            raise ValueError(f"y must have one class for each of the {n_rows} rows of X, not {of_examples.size}")
         index.insert(X)
         self.__dict__.update(index_=index, classes_=classes, _classes_of=of_examples)
         return self

@@ -357,16 +357,14 @@ class LandmarkIndex:
             return made
         n_trained = check_integer("n_trained", take(fields, "n_trained", int), 1, 2**62)
         bandwidth = Real(0.0, 1e30, above=True).check("bandwidth", take(fields, "bandwidth", float))
-        floats = [read_array(name, arrays, np.float32, n_axes=n) for name, n in _FLOATS.items()]
+        origin = read_array("origin", arrays, np.float32)
+        landmarks, rows = (read_array(name, arrays, np.float32, n_axes=2) for name in ("landmarks", "rows"))
         sizes, ids = (read_array(name, arrays, np.int64) for name in ("sizes", "ids"))
-        lists = _lists_from(made._measure, *floats, sizes, ids)
+        lists = _lists_from(made._measure, origin, landmarks, rows, sizes, ids)
         if ids.size and (ids.min() < 0 or ids.max() >= made._next_id or np.unique(ids).size < ids.size):
             raise ValueError("ids must be distinct and below next_id")
         made._state = _State(lists, _names_of(lists), n_trained, bandwidth)
         return made
-
-
-_FLOATS = {"origin": 1, "landmarks": 2, "rows": 2}  # arrays of files, and their axes
 
 
 def _lists_from(

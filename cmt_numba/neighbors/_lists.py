@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from ._measures import Measure
 
@@ -70,7 +71,8 @@ def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> List
         means = MiniBatchKMeans(n_lists, batch_size=max(1024, 4 * n_lists), n_init=1, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than lists
-            landmarks = means.fit(some).cluster_centers_
+            with threadpool_limits(1):  # as many threads as there are cores only wait for each other
+                landmarks = means.fit(some).cluster_centers_
     landmarks = np.unique(np.ascontiguousarray(landmarks, np.float32), axis=0)
     if measure.metric == "cosine":
         landmarks /= np.maximum(np.linalg.norm(landmarks, axis=1, keepdims=True), np.float32(1e-30))
@@ -102,7 +104,9 @@ def _longer(measure: Measure, part: Part, rows: np.ndarray, ids: np.ndarray) -> 
     n = part.n + ids.size
     if n > part.ids.size:
         room = n if part.n == 0 else max(n, part.n + part.n // 2 + 8)
-        grown = Part(np.empty((room, rows.shape[1]), np.float32), np.empty(room, np.float32), np.empty(room, np.int64), n)
+        grown = Part(
+            np.empty((room, rows.shape[1]), np.float32), np.empty(room, np.float32), np.empty(room, np.int64), n
+        )
         for array, old in zip(grown[:3], part.view()[:3], strict=True):
             array[: part.n] = old
         part = Part(*grown[:3], part.n)
