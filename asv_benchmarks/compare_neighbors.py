@@ -92,7 +92,7 @@ def product(X: np.ndarray) -> Search:
 
 def compare(data: LabelledSet, options: argparse.Namespace) -> None:
     """Print the comparison of searches."""
-    X, asked = (np.ascontiguousarray(rows, np.float32) for rows in (data.X, data.queries[: options.queries]))
+    X, asked = (np.ascontiguousarray(rows, np.float32) for rows in (data.X, data.queries))
     began = process_time()
     index = LandmarkIndex("cosine", n_lists=options.lists, random_state=0)
     index.insert(X)
@@ -126,7 +126,7 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
 def votes(data: LabelledSet, options: argparse.Namespace) -> None:
     """Print the errors of votes."""
     rows = []
-    X, asked, answers = np.asarray(data.X), data.queries[: options.queries], data.answers[: options.queries]
+    X, asked, answers = np.asarray(data.X), data.queries, data.answers
     for metric in ("cosine", "euclidean", "gaussian", "laplacian"):
         for weights in ("uniform", "score"):
             row: list[Any] = [metric, weights]
@@ -153,7 +153,10 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.sets:
         print(name, flush=True)
-        (votes if options.votes else compare)(SETS[name](options.data), options)
+        data = SETS[name](options.data)
+        some = np.random.default_rng(0).permutation(data.answers.size)[: options.queries]
+        data = data._replace(queries=data.queries[some], answers=data.answers[some])
+        (votes if options.votes else compare)(data, options)
 
 
 if __name__ == "__main__":
