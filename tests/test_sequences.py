@@ -133,6 +133,113 @@ def test_costs_of_each_direction(rng: np.random.Generator):
     assert distance.costs_[d, -1] < distance.costs_[-1, d]  # queries have it, targets do not
 
 
+# Exchanges and contexts
+
+
+def reference_of_all_edits(x: str, y: str, distance: EditDistance) -> float:
+    """Return the edit distance with exchanges of neighbours and costs by the symbol before, as it is defined."""
+    pairs, swaps, factors = distance._costs
+    codes = [[LETTERS.index(symbol) for symbol in word] for word in (x, y)]
+
+    def gap(side: int, i: int) -> float:
+        word, costs = codes[side], pairs[:, -1] if side == 0 else pairs[-1]
+        factor = factors[side, word[i - 1] if i > 0 else -1, word[i]] if factors.size else 1.0
+        return costs[word[i]] * factor
+
+    @cache
+    def of_beginnings(i: int, j: int) -> float:
+        ways = [0.0] if i == 0 and j == 0 else []
+        if i > 0:
+            ways.append(of_beginnings(i - 1, j) + gap(0, i - 1))
+        if j > 0:
+            ways.append(of_beginnings(i, j - 1) + gap(1, j - 1))
+        if i > 0 and j > 0:
+            ways.append(of_beginnings(i - 1, j - 1) + pairs[codes[0][i - 1], codes[1][j - 1]])
+        if i > 1 and j > 1 and swaps.size and x[i - 2 : i] == y[j - 2 : j][::-1]:
+            ways.append(of_beginnings(i - 2, j - 2) + swaps[codes[0][i - 2], codes[0][i - 1]])
+        return min(ways)
+
+    return of_beginnings(len(x), len(y))
+
+
+def of_all_edits(seed: int, swapped: bool, contextual: bool, symmetric: bool = True) -> EditDistance:
+    """Return a distance with costs drawn at random."""
+    rng = np.random.default_rng(seed)
+    distance = of_costs(
+        costs_of(seed, symmetric),
+        transposition=1.0 if swapped else None,
+        contextual=contextual,
+        symmetric=symmetric,
+    )
+    _, swaps, factors = distance._costs
+    swaps[:], factors[:] = rng.uniform(0.2, 1.5, swaps.shape), rng.uniform(0.3, 1.5, factors.shape)
+    return distance
+
+
+@given(x=WORDS, y=WORDS, seed=st.integers(0, 20), swapped=st.booleans(), contextual=st.booleans())
+@settings(max_examples=200)
+def test_exchanges_and_contexts(x: str, y: str, seed: int, swapped: bool, contextual: bool):
+    distance = of_all_edits(seed, swapped, contextual, symmetric=False)
+    expected = reference_of_all_edits(x, y, distance)
+    assert distance.pairwise([x, y], [y, x])[0, 0] == pytest.approx(expected, rel=1e-5)
+    found = distance.align(x, y)
+    assert found.distance == pytest.approx(expected, rel=1e-5)
+    assert sorted(a for a, _ in found.steps if a is not None) == sorted(x)
+    assert sorted(b for _, b in found.steps if b is not None) == sorted(y)
+
+
+def test_nearest_of_all_with_exchanges(rng: np.random.Generator):
+    """A row of the table may be above the bound though a later one, by an exchange, is not."""
+    words = ["".join(rng.choice(list(LETTERS), rng.integers(0, 8))) for _ in range(80)]
+    distance = of_all_edits(2, True, True)
+    every = distance.pairwise(words[:20], words)
+    positions, lengths = distance.nearest(words[:20], words, 4)
+    np.testing.assert_array_equal(positions, np.argsort(every, axis=1, kind="stable")[:, :4])
+    np.testing.assert_array_equal(lengths, np.sort(every, axis=1)[:, :4])
+
+
+def test_plain_exchanges():
+    distance = EditDistance(LETTERS, transposition=1.0)
+    assert distance.pairwise(["ab", "abcd", "ca"], ["ba", "badc", "abc"]).tolist() == [[1, 3, 1], [3, 2, 1], [1, 3, 3]]
+    assert distance.align("ab", "ba").steps == [("a", "a"), ("b", "b")]
+    assert distance.align("cab", "cba").distance == 1.0
+
+
+def test_costs_of_exchanges_and_contexts_follow_the_noise(rng: np.random.Generator):
+    words = sorted({"".join(rng.choice(list(LETTERS), 7)) for _ in range(80)})
+    answers, queries = rng.integers(len(words), size=160), []
+    for answer in answers:
+        word = words[answer]
+        at = rng.integers(6)
+        if rng.random() < 0.5:
+            queries.append(word[:at] + word[at + 1] + word[at] + word[at + 2 :])
+        else:
+            queries.append(word[:at] + word[at] + word[at:])  # twice
+    options = {"n_rounds": 6, "learning_rate": 0.5, "random_state": 0}
+    plain = EditDistance(LETTERS, **options).fit(words, queries[:80], answers[:80])
+    richer = EditDistance(LETTERS, transposition=1.0, contextual=True, **options).fit(words, queries[:80], answers[:80])
+    errors = [np.mean(d.nearest(queries[80:], words)[0][:, 0] != answers[80:]) for d in (plain, richer)]
+    assert errors[1] < errors[0] - 0.1
+    _, swaps, factors = richer._costs
+    np.testing.assert_array_equal(swaps, swaps.T)
+    np.testing.assert_array_equal(factors[0], factors[1])
+    doubled = np.eye(4, dtype=bool)
+    assert factors[0, :4][doubled].mean() < factors[0, :4][~doubled].mean()
+    assert swaps[~doubled].mean() < richer.costs_[~np.eye(5, dtype=bool)].mean()
+
+
+def test_a_memory_follows_costs_that_are_learned_later(rng: np.random.Generator):
+    words = sorted({"".join(rng.choice(list(LETTERS), 6)) for _ in range(40)})
+    distance = EditDistance(LETTERS, transposition=1.0, contextual=True, n_rounds=3, learning_rate=1.0, random_state=0)
+    memory = SequenceMemory(distance, random_state=0)
+    memory.insert(words)
+    distance.fit(words, [word[1:] for word in words], np.arange(len(words)))
+    found = memory.query(["abcd", "dbca"], 3)
+    for word, ids, lengths in zip(["abcd", "dbca"], found.ids, found.distances, strict=True):
+        expected = distance.pairwise([word], [words[i] for i in ids])[0]
+        np.testing.assert_array_equal(lengths, expected)
+
+
 # Trees
 
 
@@ -258,6 +365,8 @@ def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch, rng: n
         ({"insertion": float("nan")}, ValueError, "insertion must be"),
         ({"insertion": 0.5}, ValueError, "insertion and deletion must cost the same"),
         ({"n_rounds": -1}, ValueError, "n_rounds must be"),
+        ({"transposition": 0.0}, ValueError, "transposition must be"),
+        ({"contextual": 1}, TypeError, "contextual must be"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate must be"),
     ],
 )
@@ -358,6 +467,8 @@ def test_trees_that_cannot_be_made_or_asked():
     for options, message in [
         ({"metric": "cosine"}, "metric must be an EditDistance, 'euclidean' or 'angular'"),
         ({"metric": EditDistance(LETTERS, symmetric=False)}, "metric must be symmetric"),
+        ({"metric": EditDistance(LETTERS, transposition=1.0)}, "metric must have no transposition"),
+        ({"metric": EditDistance(LETTERS, contextual=True)}, "metric must have no transposition"),
         ({"leaf_size": 0}, "leaf_size must be"),
         ({"tau": 1.0}, "tau must be less than 1"),
     ]:

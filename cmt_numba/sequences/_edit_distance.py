@@ -10,12 +10,12 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._validation import Constraint, Flag, Integer, Real, check_parameters, check_wanted, unmasked
+from .._validation import Constraint, Flag, Integer, Optional, Real, check_parameters, check_wanted, unmasked
+from ._costs import ASKED, STORED, Costs, Learner, closed
 from ._encoding import Alphabet, Sequences, Symbols, check_sequences
-from ._spaces import Kind, Space, count_edits, distances_of_pairs, scan
+from ._spaces import Space, count_edits, distances_of_pairs, scan
 
 _COST = Real(0.0, 1e6, above=True)
-_LEAST, _MOST = 1e-3, 1e3  # costs that are learned, relative to their mean
 _PRIOR = 5.0  # edits that a cost must have been wrong about before it takes half of a step
 _MOST_CELLS = 2**28  # of an alignment whose steps are wanted: 1 GB
 _PAIRS_AT_ONCE = 1 << 20
@@ -39,6 +39,7 @@ class EditDistance(BaseEstimator):
 
     Costs are kept a metric on the symbols and the gap: no detour is cheaper than the direct way. The edit distance is
     then a metric too if it is symmetric, so :class:`VPTree` finds exact nearest neighbours by the triangle inequality.
+    With ``transposition`` or ``contextual`` it is none.
 
     Parameters
     ----------
@@ -46,6 +47,13 @@ class EditDistance(BaseEstimator):
         The symbols. By default those of the sequences that are fitted; the distance cannot be used before.
     substitution, insertion, deletion : float, default 1.0
         Costs before anything is learned, above 0.
+    transposition : float, optional
+        Cost of an exchange of neighbours before anything is learned, above 0; each pair of symbols has a cost of its
+        own. By default they are not exchanged. Nothing else is done to symbols that are (optimal string alignment).
+    contextual : bool, default False
+        Whether costs of insertions and deletions depend on the symbol before, too: they are learned as factors of the
+        costs of the symbol. Doubled symbols and the first one then have costs of their own (Kernighan, Church and
+        Gale, A spelling correction program based on a noisy channel model, COLING 1990).
     symmetric : bool, default True
         Whether costs are the same in both directions. Otherwise distances are those of turning a query into a target.
     n_rounds : int, default 30
@@ -80,6 +88,8 @@ class EditDistance(BaseEstimator):
         "substitution": _COST,
         "insertion": _COST,
         "deletion": _COST,
+        "transposition": Optional(_COST),
+        "contextual": Flag(),
         "symmetric": Flag(),
         "n_rounds": Integer(0, 10_000),
         "learning_rate": Real(0.0, 10.0, above=True),
@@ -93,6 +103,8 @@ class EditDistance(BaseEstimator):
         substitution: float = 1.0,
         insertion: float = 1.0,
         deletion: float = 1.0,
+        transposition: float | None = None,
+        contextual: bool = False,
         symmetric: bool = True,
         n_rounds: int = 30,
         learning_rate: float = 0.2,
@@ -103,11 +115,16 @@ class EditDistance(BaseEstimator):
         self.substitution = substitution
         self.insertion = insertion
         self.deletion = deletion
+        self.transposition = transposition
+        self.contextual = contextual
         self.symmetric = symmetric
         self.n_rounds = n_rounds
         self.learning_rate = learning_rate
         self.n_examples = n_examples
         self.random_state = random_state
+
+    _alphabet: Alphabet
+    _costs: Costs
 
     # Learning
 
@@ -146,18 +163,20 @@ class EditDistance(BaseEstimator):
         return self
 
     def _learn(
-        self, costs: np.ndarray, targets: Sequences, queries: Sequences, answers: np.ndarray
-    ) -> tuple[np.ndarray, list[float]]:
+        self, costs: Costs, targets: Sequences, queries: Sequences, answers: np.ndarray
+    ) -> tuple[Costs, list[float]]:
         """Return the costs of the best round, and the errors of all rounds."""
-        random = check_random_state(self.random_state)
-        squares = np.full(costs.shape, _PRIOR**2)
+        random, learner = (
+            check_random_state(self.random_state),
+            Learner(costs, self.symmetric, self.learning_rate, _PRIOR),
+        )
         best, errors, scale = costs, [], None
         for _ in range(self.n_rounds):
             some = np.arange(queries.n)
             if queries.n > self.n_examples:
                 some = np.sort(random.permutation(queries.n)[: self.n_examples])
-            asked, meant = points_of(costs, queries.take(some)), answers[some]
-            stored = points_of(costs, targets)
+            costs, taken, meant = learner.costs, queries.take(some), answers[some]
+            asked, stored = costs.points(taken, ASKED), costs.points(targets, STORED)
             wrong, lengths = _nearest(asked, stored, 1, meant)
             right = _distances(asked, stored, np.arange(some.size), meant)
             margins = lengths[:, 0] - right
@@ -166,22 +185,11 @@ class EditDistance(BaseEstimator):
                 best = costs
             scale = float(np.mean(np.abs(margins))) + 1e-9 if scale is None else scale
             weights = expit(-margins.astype(np.float64) / scale)
-            gradient = np.zeros(costs.shape)
-            no_steps = np.empty((0, 2), np.int64)
-            count_edits(asked, stored, np.arange(some.size), meant, weights, gradient, no_steps)
-            count_edits(asked, stored, np.arange(some.size), wrong[:, 0], -weights, gradient, no_steps)
-            costs = self._stepped(costs, gradient, squares)
+            counts, no_steps = costs.no_counts(taken, targets), np.empty((0, 2), np.int64)
+            count_edits(asked, stored, np.arange(some.size), meant, weights, counts, no_steps)
+            count_edits(asked, stored, np.arange(some.size), wrong[:, 0], -weights, counts, no_steps)
+            learner.step(counts, taken, targets)
         return best, errors
-
-    def _stepped(self, costs: np.ndarray, gradient: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Return costs after a step against a gradient, whose squares are added up."""
-        if self.symmetric:
-            gradient = gradient + gradient.T
-        squares += gradient**2
-        stepped = costs * np.exp(-self.learning_rate * gradient / np.sqrt(squares))
-        others = ~np.eye(costs.shape[0], dtype=bool)
-        mean = stepped[others].mean()
-        return _closed(np.where(others, np.clip(stepped / mean, _LEAST, _MOST), 0.0))
 
     # Distances
 
@@ -196,7 +204,7 @@ class EditDistance(BaseEstimator):
 
         A cost that is above that of a detour is lowered to it.
         """
-        costs = self._prepared()[1].view()
+        costs = self._prepared()[1].pairs.view()
         costs.flags.writeable = False
         return costs
 
@@ -210,7 +218,7 @@ class EditDistance(BaseEstimator):
             raise ValueError("costs_ must be finite, not negative, and 0 on the diagonal")
         if self.symmetric and not np.array_equal(array, array.T):
             raise ValueError("costs_ must be symmetric, or pass symmetric=False")
-        self._costs = _closed(array)
+        self._costs = self._costs._replace(pairs=closed(array))
 
     def pairwise(self, queries: Any, targets: Any) -> np.ndarray:
         """Return the distance of each query from each target.
@@ -229,7 +237,7 @@ class EditDistance(BaseEstimator):
         TypeError, ValueError
             If an argument cannot be used.
         """
-        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets)
+        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
         shape = asked.offsets.size - 1, stored.offsets.size - 1
         distances = np.empty(shape, np.float32)
         of_asked, of_stored = (places.ravel() for places in np.indices(shape))
@@ -259,7 +267,7 @@ class EditDistance(BaseEstimator):
         TypeError, ValueError
             If an argument cannot be used.
         """
-        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets)
+        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
         return _nearest(asked, stored, check_wanted("k", k, stored.offsets.size - 1))
 
     def align(self, query: Symbols, target: Symbols) -> Alignment:
@@ -280,10 +288,10 @@ class EditDistance(BaseEstimator):
         TypeError, ValueError
             If an argument cannot be used, or the sequences are too long to keep all steps: more than 2**28 pairs.
         """
-        asked, stored = self._as_points("query", [query]), self._as_points("target", [target])
+        asked, stored = self._as_points("query", [query]), self._as_points("target", [target], STORED)
         if (asked.symbols.size + 1) * (stored.symbols.size + 1) > _MOST_CELLS:
             raise ValueError("query and target are too long to be aligned: pairwise gives their distance alone")
-        first, counts = np.zeros(1, np.int64), np.zeros(asked.costs.shape)
+        first, counts = np.zeros(1, np.int64), self._costs.no_counts(_sequences(asked), _sequences(stored))
         steps = np.empty((asked.symbols.size + stored.symbols.size, 2), np.int64)
         n = count_edits(asked, stored, first, first, np.ones(1), counts, steps)
         pairs: list[tuple[Hashable | None, Hashable | None]] = [
@@ -299,14 +307,16 @@ class EditDistance(BaseEstimator):
             raise ValueError("insertion and deletion must cost the same with symmetric=True")
         return None if self.alphabet is None else Alphabet(self.alphabet)
 
-    def _first_costs(self, n_symbols: int) -> np.ndarray:
+    def _first_costs(self, n: int) -> Costs:
         """Return the costs before anything is learned."""
-        costs = np.full((n_symbols + 1, n_symbols + 1), self.substitution)
-        costs[-1], costs[:, -1] = self.insertion, self.deletion
-        np.fill_diagonal(costs, 0.0)
-        return _closed(costs)
+        pairs = np.full((n + 1, n + 1), self.substitution)
+        pairs[-1], pairs[:, -1] = self.insertion, self.deletion
+        np.fill_diagonal(pairs, 0.0)
+        n_exchanged = 0 if self.transposition is None else n
+        swaps = np.full((n_exchanged, n_exchanged), self.transposition or 0.0, np.float32)
+        return Costs(closed(pairs), swaps, np.ones((2, n + 1, n if self.contextual else 0), np.float32))
 
-    def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, np.ndarray]:
+    def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, Costs]:
         """Return the alphabet, which must be that of sequences ``stored`` before, and the costs."""
         if not hasattr(self, "_costs"):
             alphabet = self._new_alphabet()
@@ -317,25 +327,15 @@ class EditDistance(BaseEstimator):
             raise ValueError("the distance has been fitted with another alphabet: store all sequences anew")
         return self._alphabet, self._costs
 
-    def _as_points(self, name: str, sequences: Any, stored: Alphabet | None = None) -> Space:
+    def _as_points(self, name: str, sequences: Any, side: int = ASKED, stored: Alphabet | None = None) -> Space:
         """Return sequences as points; those stored before have the alphabet ``stored``."""
         listed = check_sequences(name, sequences)
         alphabet, costs = self._prepared(stored)
-        return points_of(costs, alphabet.encode(name, listed))
+        return costs.points(alphabet.encode(name, listed), side)
 
 
-def _closed(costs: np.ndarray) -> np.ndarray:
-    """Return costs of the cheapest ways over any number of symbols (Floyd and Warshall): float32."""
-    costs = costs.astype(np.float64)
-    for through in range(costs.shape[0]):
-        np.minimum(costs, costs[:, through, None] + costs[through], out=costs)
-    return np.ascontiguousarray(costs, np.float32)
-
-
-def points_of(costs: np.ndarray, sequences: Sequences) -> Space:
-    """Return sequences as points under these costs."""
-    longest = int(np.diff(sequences.offsets).max(initial=0))
-    return Space(int(Kind.EDIT), longest, *sequences, costs, np.empty((0, 0), np.float32))
+def _sequences(points: Space) -> Sequences:
+    return Sequences(points.symbols, points.offsets)
 
 
 def _distances(asked: Space, stored: Space, of_asked: np.ndarray, of_stored: np.ndarray) -> np.ndarray:

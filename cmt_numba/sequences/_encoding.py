@@ -26,10 +26,14 @@ class Sequences(NamedTuple):
 
     def take(self, positions: np.ndarray) -> Sequences:
         """Return some sequences, in this order."""
+        offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[positions])])
+        return Sequences(self.symbols[self.entries(positions)], offsets)
+
+    def entries(self, positions: np.ndarray) -> np.ndarray:
+        """Return where the symbols of some sequences are."""
         lengths = np.diff(self.offsets)[positions]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        entries = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][positions] - offsets[:-1], lengths)
-        return Sequences(self.symbols[entries], offsets)
+        starts = np.cumsum(lengths) - lengths
+        return np.arange(lengths.sum()) + np.repeat(self.offsets[:-1][positions] - starts, lengths)
 
     def followed_by(self, others: Sequences) -> Sequences:
         """Return these sequences and then the others."""

@@ -8,7 +8,8 @@ import numpy as np
 
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
 from ..estimators import CMTRetriever
-from ._edit_distance import EditDistance, points_of
+from ._costs import ASKED, STORED, Costs
+from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._ngrams import ngram_keys
 from ._point_store import PointStore
@@ -78,6 +79,7 @@ class SequenceMemory:
         self._retriever = CMTRetriever("key", n_trees, n_probes, random_state=random_state)
         self._alphabet: Alphabet | None = None  # of the sequences in the store
         self._forms: PointStore | None = None  # sequences, and further forms of them
+        self._costs: Costs  # of the forms
         self._place_of = np.empty(0, np.int64)  # in the store, by id; -1 for what is not there
         self._further: dict[int, list[int]] = {}  # places of further forms, by id
         self._has_further = np.empty(0, bool)  # by id
@@ -251,7 +253,7 @@ class SequenceMemory:
     # Sequences
 
     def _encoded(self, name: str, X: Any) -> Sequences:
-        points = self.distance._as_points(name, X, self._alphabet)
+        points = self.distance._as_points(name, X, stored=self._alphabet)
         return Sequences(points.symbols, points.offsets)
 
     def _keys(self, sequences: Sequences) -> Any:
@@ -267,12 +269,19 @@ class SequenceMemory:
     def _append(self, sequences: Sequences) -> np.ndarray:
         """Store sequences, and return their places."""
         alphabet, costs = self.distance._prepared(self._alphabet)
-        points = points_of(costs, sequences)
+        points = costs.points(sequences, STORED)
         if self._forms is None:
-            self._forms, self._alphabet = PointStore(points), alphabet
+            self._forms, self._alphabet, self._costs = PointStore(points), alphabet, costs
         else:
-            self._forms.append(points)
+            self._up_to_date(costs).append(points)
         return np.arange(self._forms.n - sequences.n, self._forms.n)
+
+    def _up_to_date(self, costs: Costs) -> PointStore:
+        """Return the forms under these costs."""
+        assert self._forms is not None
+        if costs is not self._costs:
+            self._forms, self._costs = self._forms.with_costs(costs), costs
+        return self._forms
 
     def _free_space(self) -> None:
         """Free the space of removed sequences once they are more than the others."""
@@ -288,8 +297,8 @@ class SequenceMemory:
         self._further = {owner: [next(numbers) for _ in places] for owner, places in self._further.items()}
 
     def _distances(self, asked: Sequences, of_asked: np.ndarray, places: np.ndarray) -> np.ndarray:
-        assert self._forms is not None
-        points = points_of(self.distance._prepared(self._alphabet)[1], asked)
+        costs = self.distance._prepared(self._alphabet)[1]
+        points, forms = costs.points(asked, ASKED), self._up_to_date(costs)
         distances, bounds = np.empty(places.size, np.float32), np.full(places.size, np.inf, np.float32)
-        distances_of_pairs(points, self._forms.view(), of_asked, places, bounds, distances)
+        distances_of_pairs(points, forms.view(), of_asked, places, bounds, distances)
         return distances

@@ -1,8 +1,10 @@
 """Kernels: distances between what lies in a space, sequences under an edit distance or rows under a plain one.
 
 The edit distance of two sequences is the least sum of costs of substitutions, insertions and deletions that turn one
-into the other (Wagner and Fischer, 1974). ``costs[i, j]`` is that of symbol ``j`` in place of symbol ``i``; the last
-row holds costs of insertions, the last column those of deletions.
+into the other (Wagner and Fischer, 1974), and of exchanges of neighbours if there are costs of them; nothing else is
+done to symbols that are exchanged (optimal string alignment). ``costs[i, j]`` is that of symbol ``j`` in place of
+symbol ``i``. Each symbol of a sequence has a cost of its own, of its deletion where the sequence is asked for and of
+its insertion where it is stored.
 """
 
 from enum import IntEnum
@@ -10,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_allocating, inner_fastmath, kernel
+from .._jit import empty, inner, inner_allocating, inner_called, inner_fastmath, kernel
 
 
 class Kind(IntEnum):
@@ -31,22 +33,24 @@ class Space(NamedTuple):
     longest: int  # symbols that any sequence has, at most
     symbols: np.ndarray  # int32
     offsets: np.ndarray  # int64 (points + 1,)
-    costs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1)
+    gaps: np.ndarray  # float32, the cost of deleting or inserting each of ``symbols``
+    costs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1), of substitutions
+    swaps: np.ndarray  # float32 (n_symbols, n_symbols): of "ab" turned into "ba"; (0, 0) for none
     rows: np.ndarray  # float32 (points, n_features)
 
 
 @inner
-def _edits(x, y, costs, bound, row):
+def _edits(x, y, x_gaps, y_gaps, costs, bound, row):
     """Return the cost of turning ``x`` into ``y``, or infinity as soon as it must be above ``bound``."""
-    gap, n = costs.shape[0] - 1, y.size
+    n = y.size
     total = np.float32(0.0)
     row[0] = total
     for j in range(n):
-        total += costs[gap, y[j]]
+        total += y_gaps[j]
         row[j + 1] = total
     for i in range(x.size):
         of_symbol = costs[x[i]]
-        deletion = of_symbol[gap]
+        deletion = x_gaps[i]
         diagonal = row[0]
         left = diagonal + deletion
         row[0] = left
@@ -55,11 +59,49 @@ def _edits(x, y, costs, bound, row):
             substituted = diagonal + of_symbol[y[j]]
             diagonal = row[j + 1]
             best = min(substituted, diagonal + deletion)
-            left = min(best, left + costs[gap, y[j]])
+            left = min(best, left + y_gaps[j])
             row[j + 1] = left
             least = min(least, left)
         if least > bound:
             return np.float32(np.inf)
+    return row[n]
+
+
+@inner_called
+def _edits_and_swaps(x, y, x_gaps, y_gaps, costs, swaps, bound, row):
+    """Return the cost of turning ``x`` into ``y`` where neighbours may be exchanged, or infinity above ``bound``."""
+    n = y.size
+    half = row.size // 2
+    row, earlier = row[:half], row[half:]  # costs of the symbol before, and of that before it
+    total = np.float32(0.0)
+    row[0] = total
+    for j in range(n):
+        total += y_gaps[j]
+        row[j + 1] = total
+    least_before = np.float32(0.0)
+    for i in range(x.size):
+        of_symbol = costs[x[i]]
+        deletion = x_gaps[i]
+        diagonal = row[0]
+        second, first = np.float32(0.0), earlier[0]  # entries j - 1 and j of ``earlier``, which are overwritten
+        earlier[0] = diagonal
+        left = diagonal + deletion
+        row[0] = left
+        least = left
+        for j in range(n):
+            substituted = diagonal + of_symbol[y[j]]
+            diagonal = row[j + 1]
+            best = min(substituted, diagonal + deletion)
+            left = min(best, left + y_gaps[j])
+            if i > 0 and j > 0 and x[i] == y[j - 1] and x[i - 1] == y[j]:
+                left = min(left, second + swaps[x[i - 1], x[i]])
+            second, first = first, earlier[j + 1]
+            earlier[j + 1] = diagonal
+            row[j + 1] = left
+            least = min(least, left)
+        if min(least, least_before) > bound:
+            return np.float32(np.inf)
+        least_before = least
     return row[n]
 
 
@@ -79,15 +121,20 @@ def distance(asked, i, stored, j, bound, row):
         if asked.kind == _ANGULAR:
             return np.float32(2.0) * np.arcsin(min(np.float32(1.0), np.float32(0.5) * length))
         return length
-    x = asked.symbols[asked.offsets[i] : asked.offsets[i + 1]]
-    y = stored.symbols[stored.offsets[j] : stored.offsets[j + 1]]
-    return _edits(x, y, asked.costs, bound, row)
+    first, stop = asked.offsets[i], asked.offsets[i + 1]
+    x, x_gaps = asked.symbols[first:stop], asked.gaps[first:stop]
+    first, stop = stored.offsets[j], stored.offsets[j + 1]
+    y, y_gaps = stored.symbols[first:stop], stored.gaps[first:stop]
+    if asked.swaps.size > 0:
+        return _edits_and_swaps(x, y, x_gaps, y_gaps, asked.costs, asked.swaps, bound, row)
+    return _edits(x, y, x_gaps, y_gaps, asked.costs, bound, row)
 
 
 @inner_allocating
 def row_for(asked, stored):
     """Return room for the alignment of any two points."""
-    return empty(max(asked.longest, stored.longest) + 1, np.float32)
+    n_rows = 2 if asked.swaps.size > 0 else 1
+    return empty(n_rows * (max(asked.longest, stored.longest) + 1), np.float32)
 
 
 @kernel
@@ -135,44 +182,35 @@ def scan(asked, stored, excluded, points, lengths):
                     offer(np.int64(j), length, points[i], lengths[i])
 
 
+class Counts(NamedTuple):
+    """How often each edit occurs, weighted: float64."""
+
+    pairs: np.ndarray  # (n_symbols + 1, n_symbols + 1): substitutions
+    of_asked: np.ndarray  # (symbols asked,): deletions of each
+    of_stored: np.ndarray  # (symbols stored,): insertions of each
+    swaps: np.ndarray  # as the costs of exchanges
+
+
 @inner
-def _fill(x, y, costs, table):
+def _exchanged(x, y, i, j, swaps):
+    """Return whether the last two of the first ``i`` and ``j`` symbols are the same in the other order."""
+    return swaps.size > 0 and i > 1 and j > 1 and x[i - 1] == y[j - 2] and x[i - 2] == y[j - 1]
+
+
+@inner
+def _fill(x, y, x_gaps, y_gaps, costs, swaps, table):
     """Write the costs of turning each beginning of ``x`` into each of ``y``."""
-    gap = costs.shape[0] - 1
     table[0, 0] = 0.0
     for j in range(y.size):
-        table[0, j + 1] = table[0, j] + costs[gap, y[j]]
+        table[0, j + 1] = table[0, j] + y_gaps[j]
     for i in range(x.size):
-        table[i + 1, 0] = table[i, 0] + costs[x[i], gap]
+        table[i + 1, 0] = table[i, 0] + x_gaps[i]
         for j in range(y.size):
             substituted = table[i, j] + costs[x[i], y[j]]
-            deleted, inserted = table[i, j + 1] + costs[x[i], gap], table[i + 1, j] + costs[gap, y[j]]
-            table[i + 1, j + 1] = min(substituted, min(deleted, inserted))
-
-
-@inner
-def _trace(x, y, costs, table, weight, counts, steps):
-    """Go back along a best alignment; add ``weight`` for each edit to ``counts``, or write the steps, last one first.
-
-    A step names the places in ``x`` and ``y``, -1 for none. Returns how many there are.
-    """
-    gap = costs.shape[0] - 1
-    i, j, n = x.size, y.size, 0
-    while i > 0 or j > 0:
-        if i > 0 and j > 0 and table[i, j] == table[i - 1, j - 1] + costs[x[i - 1], y[j - 1]]:
-            source, target, i, j = x[i - 1], y[j - 1], i - 1, j - 1
-            step = (i, j)
-        elif i > 0 and table[i, j] == table[i - 1, j] + costs[x[i - 1], gap]:
-            source, target, i = x[i - 1], gap, i - 1
-            step = (i, -1)
-        else:
-            source, target, j = gap, y[j - 1], j - 1
-            step = (-1, j)
-        counts[source, target] += weight
-        if n < steps.shape[0]:
-            steps[n, 0], steps[n, 1] = step
-        n += 1
-    return n
+            least = min(substituted, min(table[i, j + 1] + x_gaps[i], table[i + 1, j] + y_gaps[j]))
+            if _exchanged(x, y, i + 1, j + 1, swaps):
+                least = min(least, table[i - 1, j - 1] + swaps[x[i - 1], x[i]])
+            table[i + 1, j + 1] = least
 
 
 @inner_allocating
@@ -180,19 +218,50 @@ def _table_for(asked, stored):
     return empty((asked.longest + 1, stored.longest + 1), np.float32)
 
 
+@inner
+def _add_step(steps, n, i, j):
+    """Write a step if there is room for it, and return how many there are."""
+    if n < steps.shape[0]:
+        steps[n, 0], steps[n, 1] = i, j
+    return n + 1
+
+
 @kernel
 def count_edits(asked, stored, of_asked, of_stored, weights, counts, steps):
     """Add each pair's weight to ``counts``, once for each edit of a best alignment.
 
-    ``weights``, float64 of shape (pairs,). ``counts``, float64, has the form of the costs. ``steps``, int64 of shape
-    (most, 2), is given the steps of the last pair, the last one first. Returns how many steps that pair has.
+    ``weights``, float64 of shape (pairs,). ``steps``, int64 of shape (most, 2), is given the steps of the last pair,
+    the last one first: the places of symbols in either sequence, -1 for none. An exchange is two steps that cross.
+    Returns how many steps that pair has.
     """
     table = _table_for(asked, stored)
     n_steps = 0
     for pair in range(of_asked.size):
-        i, j = of_asked[pair], of_stored[pair]
-        x = asked.symbols[asked.offsets[i] : asked.offsets[i + 1]]
-        y = stored.symbols[stored.offsets[j] : stored.offsets[j + 1]]
-        _fill(x, y, asked.costs, table)
-        n_steps = _trace(x, y, asked.costs, table, weights[pair], counts, steps)
+        start, stop = asked.offsets[of_asked[pair]], asked.offsets[of_asked[pair] + 1]
+        x, x_gaps, x_counts = asked.symbols[start:stop], asked.gaps[start:stop], counts.of_asked[start:stop]
+        start, stop = stored.offsets[of_stored[pair]], stored.offsets[of_stored[pair] + 1]
+        y, y_gaps, y_counts = stored.symbols[start:stop], stored.gaps[start:stop], counts.of_stored[start:stop]
+        _fill(x, y, x_gaps, y_gaps, asked.costs, asked.swaps, table)
+        i, j, n_steps, weight = x.size, y.size, 0, weights[pair]
+        while i > 0 or j > 0:
+            if i > 0 and j > 0 and table[i, j] == table[i - 1, j - 1] + asked.costs[x[i - 1], y[j - 1]]:
+                i, j = i - 1, j - 1
+                counts.pairs[x[i], y[j]] += weight
+                n_steps = _add_step(steps, n_steps, i, j)
+            elif i > 0 and table[i, j] == table[i - 1, j] + x_gaps[i - 1]:
+                i -= 1
+                x_counts[i] += weight
+                n_steps = _add_step(steps, n_steps, i, -1)
+            elif (
+                _exchanged(x, y, i, j, asked.swaps)
+                and table[i, j] == table[i - 2, j - 2] + asked.swaps[x[i - 2], x[i - 1]]
+            ):
+                i, j = i - 2, j - 2
+                counts.swaps[x[i], x[i + 1]] += weight
+                n_steps = _add_step(steps, n_steps, i + 1, j)
+                n_steps = _add_step(steps, n_steps, i, j + 1)
+            else:
+                j -= 1
+                y_counts[j] += weight
+                n_steps = _add_step(steps, n_steps, -1, j)
     return n_steps

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._validation import check_ids, check_integer, check_known, check_matrix, check_real, check_seed, check_wanted
+from ._costs import STORED, Costs
 from ._edit_distance import EditDistance
-from ._encoding import Alphabet
+from ._encoding import Alphabet, Sequences
 from ._point_store import PointStore, number_of_points, space_of_rows
 from ._spaces import Kind, Space, distances_of_pairs
 from ._vp_search import Nearest, Nodes, search_nodes
@@ -36,7 +37,8 @@ class VPTree:
     Parameters
     ----------
     metric : EditDistance or {"euclidean", "angular"}, default "euclidean"
-        The metric: of sequences, or of rows of numbers. An edit distance must be symmetric. "angular" is the angle
+        The metric: of sequences, or of rows of numbers. An edit distance must be symmetric, without
+        ``transposition`` and not ``contextual``. "angular" is the angle
         between two rows in radians, 0 to pi.
     leaf_size : int, default 8
         The largest number of points in a leaf.
@@ -69,7 +71,7 @@ class VPTree:
         if not isinstance(metric, EditDistance) and metric not in ("euclidean", "angular"):
             raise ValueError(f"metric must be an EditDistance, 'euclidean' or 'angular', not {metric!r:.50}")
         if isinstance(metric, EditDistance):
-            _check_symmetric(metric)
+            _check_metric(metric)
         self.metric = metric
         self.leaf_size = check_integer("leaf_size", leaf_size, 1, 2**15)
         self.tau = check_real("tau", tau, 0.0, 1.0)
@@ -78,6 +80,7 @@ class VPTree:
         self._random = np.random.default_rng(check_seed(random_state))
         self._store: PointStore | None = None
         self._alphabet: Alphabet | None = None  # of the sequences in the store
+        self._costs: Costs  # that the tree was built with
         self._ids = np.empty(0, np.int64)  # of the points in the store, in rising order
         self._there = np.empty(0, bool)
         self._next_id = 0
@@ -125,7 +128,8 @@ class VPTree:
         of_all, there = np.concatenate([self._ids, ids]), np.concatenate([self._there, np.ones(n_new, bool)])
         if self._store is None:
             self._store = PointStore(added)
-            self._alphabet = self.metric._prepared()[0] if isinstance(self.metric, EditDistance) else None
+            if isinstance(self.metric, EditDistance):
+                self._alphabet, self._costs = self.metric._prepared()
         else:
             self._store.append(added)
         self._ids, self._there, self._next_id = of_all, there, self._next_id + n_new
@@ -178,8 +182,9 @@ class VPTree:
         Until then the tree goes on with the costs that it was built with, however much the distance learns.
         """
         if self._store is not None and isinstance(self.metric, EditDistance):
-            _check_symmetric(self.metric)
-            self._store = self._store.with_costs(self.metric._prepared(self._alphabet)[1])
+            _check_metric(self.metric)
+            costs = self.metric._prepared(self._alphabet)[1]
+            self._store, self._costs = self._store.with_costs(costs), costs
         self._nodes = None
 
     # Answers
@@ -221,8 +226,10 @@ class VPTree:
     def _as_points(self, name: str, X: Any) -> Space:
         """Return points of the form of those stored."""
         if isinstance(self.metric, EditDistance):
-            points = self.metric._as_points(name, X, self._alphabet)
-            return points if self._store is None else points._replace(costs=self._stored().costs)
+            points = self.metric._as_points(name, X, STORED, self._alphabet)
+            if self._store is None:
+                return points
+            return self._costs.points(Sequences(points.symbols, points.offsets), STORED)
         X = check_matrix(X, n_features=None if self._store is None else self._stored().rows.shape[1])
         rows = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, np.float32)
         if not np.isfinite(rows).all():
@@ -330,6 +337,8 @@ class VPTree:
         self._build(node, np.append(members[self._there[members]], point), depth)
 
 
-def _check_symmetric(metric: EditDistance) -> None:
+def _check_metric(metric: EditDistance) -> None:
     if not metric.symmetric:
         raise ValueError("metric must be symmetric: pass EditDistance(symmetric=True)")
+    if metric.transposition is not None or metric.contextual:
+        raise ValueError("metric must have no transposition and not be contextual: such edit distances are no metrics")

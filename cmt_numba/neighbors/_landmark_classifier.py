@@ -1,0 +1,152 @@
+"""``LandmarkClassifier``: votes of the nearest examples."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from .._validation import Constraint, Integer, OneOf, check_parameters
+from ._landmark_index import LandmarkIndex
+from ._measures import weights_of
+
+
+class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """The class that most of the nearest examples have, by equal or weighted votes under several similarities.
+
+    Examples are kept in a :class:`LandmarkIndex`. This is what scikit-learn's KNeighborsClassifier does, for more
+    examples than it can compare with all.
+
+    Parameters
+    ----------
+    n_neighbors : int, default 5
+        Examples that vote.
+    weights : {"uniform", "score"}, default "uniform"
+        Whether each has one vote, or as much as its similarity; under "euclidean", the inverse of its distance.
+    metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
+        As of :class:`LandmarkIndex`.
+    n_lists : int, optional
+        Lists. By default twice the root of the number of examples.
+    n_probes : int, default 8
+        Lists that are searched for a row.
+    bandwidth : float, optional
+        Of "gaussian" and "laplacian". By default the median of distances.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes, in rising order.
+    index_ : LandmarkIndex
+        The examples, by position.
+
+    Examples
+    --------
+    >>> X, y = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], ["across", "across", "up"]
+    >>> classifier = LandmarkClassifier(n_neighbors=1, random_state=0).fit(X, y)
+    >>> classifier.predict([[0.2, 1.0], [1.0, 0.2]])
+    array(['up', 'across'], dtype='<U6')
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "n_neighbors": Integer(1, 10**6),
+        "weights": OneOf(("uniform", "score")),
+    }
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        weights: str = "uniform",
+        metric: str = "cosine",
+        n_lists: int | None = None,
+        n_probes: int = 8,
+        bandwidth: float | None = None,
+        random_state: int | np.random.SeedSequence | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+        self.metric = metric
+        self.n_lists = n_lists
+        self.n_probes = n_probes
+        self.bandwidth = bandwidth
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Store examples, and forget those before.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Examples, dense.
+        y : array-like of shape (n,)
+            Their classes.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        """
+        check_parameters(self, self._constraints)
+        options = {name: getattr(self, name) for name in LandmarkIndex._constraints}
+        index = LandmarkIndex(**options, random_state=self.random_state)
+        check_classification_targets(y)
+        classes, of_examples = np.unique(column_or_1d(y), return_inverse=True)
+        n_rows = np.shape(X)[0]
+        if of_examples.size != n_rows:
+            raise ValueError(f"y must have one class for each of the {n_rows} rows of X, not {of_examples.size}")
+        index.insert(X)
+        self.__dict__.update(index_=index, classes_=classes, _classes_of=of_examples)
+        return self
+
+    def kneighbors(self, X: Any, n_neighbors: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nearest examples of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Queries.
+        n_neighbors : int, optional
+            Examples wanted for each; by default the parameter of this name.
+
+        Returns
+        -------
+        values : ndarray of float32, shape (n, n_neighbors)
+            Similarities, or distances under "euclidean", the nearest first.
+        positions : ndarray of int64, shape (n, n_neighbors)
+            Of the examples, -1 where fewer were found.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before ``fit``.
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        check_is_fitted(self)
+        found = self.index_.query(X, self.n_neighbors if n_neighbors is None else n_neighbors)
+        return found.values, found.ids
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the share of each class in the votes: float64, shape (n, n_classes)."""
+        values, positions = self.kneighbors(X)
+        row, rank = np.nonzero(positions >= 0)
+        voters = row, self._classes_of[positions[row, rank]]
+        votes = np.zeros((positions.shape[0], self.classes_.size))
+        np.add.at(votes, voters, 1.0 if self.weights == "uniform" else weights_of(self.metric, values[row, rank]))
+        shares: np.ndarray = votes / votes.sum(axis=1, keepdims=True)
+        return shares
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class with the most votes for each row; of equally many, the first of ``classes_``."""
+        shares = self.predict_proba(X)
+        classes: np.ndarray = self.classes_[shares.argmax(axis=1)]
+        return classes

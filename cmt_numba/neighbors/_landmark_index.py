@@ -1,0 +1,397 @@
+"""``LandmarkIndex``: nearest rows by vector quantisation."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from .._validation import (
+    Constraint,
+    Integer,
+    OneOf,
+    Optional,
+    Real,
+    check_ids,
+    check_integer,
+    check_known,
+    check_parameters,
+    check_seed,
+    check_wanted,
+)
+from ..persistence._columns import read_array
+from ..persistence._container import Contents
+from ..persistence._generators import generator_fields, read_generator
+from ..persistence._trees import read_object, refusing, take, write_object
+from ._lists import Lists, Part, appended, assigned, held, search, trained, without
+from ._measures import METRICS, Measure
+
+_LISTS = 2.0  # times the root of the number of rows
+_GROWTH = 4  # of their number, after which landmarks are trained anew
+
+
+class Found(NamedTuple):
+    """The nearest rows for each row asked."""
+
+    ids: np.ndarray  # int64 (n, k), -1 for none
+    values: np.ndarray  # float32 (n, k): similarities, -inf for none, or distances, inf for none
+    n_computed: np.ndarray  # int64 (n,): similarities or distances that were computed
+
+
+class _Names(NamedTuple):
+    """The list that each row was put in, with room for more; removed rows stay for a while."""
+
+    ids: np.ndarray  # int64 (room,), in rising order
+    list_of: np.ndarray  # int32 (room,)
+    n: int
+
+    def followed_by(self, ids: np.ndarray, list_of: np.ndarray) -> _Names:
+        """Return these and then others, whose ids are above these."""
+        n, names = self.n + ids.size, self
+        if n > self.ids.size:
+            names = _Names(np.empty(n + n // 2, np.int64), np.empty(n + n // 2, np.int32), self.n)
+            names.ids[: self.n], names.list_of[: self.n] = self.ids[: self.n], self.list_of[: self.n]
+        names.ids[self.n : n], names.list_of[self.n : n] = ids, list_of
+        return names._replace(n=n)
+
+
+_NO_NAMES = _Names(np.empty(0, np.int64), np.empty(0, np.int32), 0)
+
+
+class _State(NamedTuple):
+    """All that changes, replaced as a whole."""
+
+    lists: Lists
+    names: _Names
+    n_trained: int  # rows that there were when landmarks were trained
+    bandwidth: float
+
+
+class LandmarkIndex:
+    """Nearest rows among very many: k-means puts the rows in lists, and a search scores those in the nearest lists.
+
+    This is an inverted file with vector quantisation (Sivic and Zisserman, Video Google, ICCV 2003). Landmarks, one for
+    each list, are the means that scikit-learn's MiniBatchKMeans finds. A batch is grouped by list, and each list costs
+    one matrix product. Rows come and go at any time; landmarks are trained anew when their number has grown fourfold.
+
+    Parameters
+    ----------
+    metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
+        What is compared: similarities, or the Euclidean distance. "gaussian" is ``exp(-d**2 / (2 * bandwidth**2))`` of
+        the Euclidean distance, "laplacian" ``exp(-d / bandwidth)`` of the city block distance, as in scikit-learn.
+    n_lists : int, optional
+        Lists. By default twice the root of the number of rows.
+    n_probes : int, default 8
+        Lists that are searched for a row. More find more and take longer; with all of them answers are exact, up to
+        rounding. May be set at any time.
+    bandwidth : float, optional
+        Of "gaussian" and "laplacian". By default the median of the distances of up to 1,000 rows, when landmarks are
+        trained.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+
+    Notes
+    -----
+    Several threads may query while one inserts or removes.
+
+    Examples
+    --------
+    >>> index = LandmarkIndex("euclidean", random_state=0)
+    >>> index.insert([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
+    array([0, 1, 2])
+    >>> found = index.query([[0.0, 0.0]], k=2)
+    >>> found.ids, found.values
+    (array([[0, 1]]), array([[0., 5.]], dtype=float32))
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "metric": OneOf(METRICS),
+        "n_lists": Optional(Integer(1, 2**20)),
+        "n_probes": Integer(1),
+        "bandwidth": Optional(Real(0.0, 1e30, above=True)),
+    }
+
+    def __init__(
+        self,
+        metric: str = "cosine",
+        *,
+        n_lists: int | None = None,
+        n_probes: int = 8,
+        bandwidth: float | None = None,
+        random_state: int | np.random.SeedSequence | None = None,
+    ) -> None:
+        self.metric, self.n_lists, self.n_probes, self.bandwidth = metric, n_lists, n_probes, bandwidth
+        check_parameters(self, self._constraints)
+        self._measure = Measure(metric)
+        self._random = np.random.default_rng(check_seed(random_state))
+        self._next_id = 0
+        self._state: _State | None = None  # before the first row
+
+    # What it holds
+
+    def __len__(self) -> int:
+        return 0 if self._state is None else self._state.lists.n
+
+    def __contains__(self, row_id: object) -> bool:
+        if not isinstance(row_id, int | np.integer) or isinstance(row_id, bool):
+            return False
+        return bool(self._lists_of(np.array([row_id]))[0] >= 0)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all rows, in rising order: int64, shape (n,)."""
+        if self._state is None:
+            return np.empty(0, np.int64)
+        return np.sort(np.concatenate([part.view().ids for part in self._state.lists.parts]))
+
+    @property
+    def n_lists_(self) -> int:
+        """How many lists there are."""
+        return 0 if self._state is None else len(self._state.lists.parts)
+
+    @property
+    def bandwidth_(self) -> float:
+        """The bandwidth in use, for "gaussian" and "laplacian"."""
+        return self._trained().bandwidth
+
+    @property
+    def landmarks_(self) -> np.ndarray:
+        """The landmarks: float32, shape (n_lists_, n_features)."""
+        lists = self._trained().lists
+        landmarks: np.ndarray = lists.landmarks + lists.origin
+        return landmarks
+
+    def _trained(self) -> _State:
+        if self._state is None:
+            raise ValueError("there are no landmarks before the first insert")
+        return self._state
+
+    # Changes
+
+    def insert(self, X: Any) -> np.ndarray:
+        """Insert rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            The rows, dense. Those of the first call decide on the landmarks: give it very many, or call
+            :meth:`rebuild` later.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            Their ids: 0, 1, 2, ... in order of insertion, never used again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the metric cannot compare the rows; nothing has changed then.
+        """
+        rows, state = self._rows(X), self._state
+        ids = np.arange(self._next_id, self._next_id + rows.shape[0])
+        n_before = len(self)
+        if state is None or n_before + ids.size > _GROWTH * state.n_trained:
+            if state is None or n_before == 0:
+                state = self._made(rows, ids)
+            else:
+                before, ids_before = state.lists.all_rows()
+                state = self._made(np.concatenate([before, rows]), np.concatenate([ids_before, ids]))
+        else:
+            which = assigned(state.lists, rows)
+            lists = appended(self._measure, state.lists, rows, ids, which)
+            state = state._replace(lists=lists, names=state.names.followed_by(ids, which))
+        self._next_id += ids.size  # ids of an insertion that is broken off from here on are left out
+        self._state = state
+        return ids
+
+    def remove(self, ids: Any) -> None:
+        """Remove rows. Their ids are not used again.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored rows, each named once.
+
+        Raises
+        ------
+        KeyError
+            If an id is not stored; nothing has been removed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers.
+        """
+        ids = check_ids(ids)
+        which = self._lists_of(ids)
+        check_known(ids, which)
+        assert self._state is not None
+        state = self._state._replace(lists=without(self._state.lists, ids, which))
+        if state.names.n > 2 * state.lists.n + 1000:
+            state = state._replace(names=_names_of(state.lists))
+        self._state = state
+
+    def rebuild(self) -> None:
+        """Train landmarks, and the bandwidth if it is not given, on the rows there are, and put all in lists anew."""
+        if self._state is not None and len(self) > 0:
+            self._state = self._made(*self._state.lists.all_rows())
+
+    def _made(self, rows: np.ndarray, ids: np.ndarray) -> _State:
+        """Return lists of some rows, whose ids rise."""
+        n = rows.shape[0]
+        n_lists = min(n, self.n_lists or max(1, round(_LISTS * np.sqrt(n))))
+        lists = trained(self._measure, rows, n_lists, int(self._random.integers(2**31)))
+        which = assigned(lists, rows)
+        bandwidth = self.bandwidth or self._measure.bandwidth_of(rows, self._random)
+        lists = appended(self._measure, lists, rows, ids, which)
+        return _State(lists, _NO_NAMES.followed_by(ids, which), n, bandwidth)
+
+    def _lists_of(self, ids: np.ndarray) -> np.ndarray:
+        """Return the list that each row is in, -1 for those that are not there."""
+        if self._state is None:
+            return np.full(ids.size, -1)
+        names = self._state.names
+        places = np.searchsorted(names.ids[: names.n], ids)
+        which = np.full(ids.size, -1)
+        inside = np.flatnonzero(places < names.n)
+        named = inside[names.ids[places[inside]] == ids[inside]]
+        which[named] = names.list_of[places[named]]
+        return np.where(held(self._state.lists, ids, which), which, -1)
+
+    # Answers
+
+    def query(self, X: Any, k: int = 1) -> Found:
+        """Return the nearest rows in the lists nearest to each row asked, of equally near ones the one inserted first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Rows that the metric compares with those stored.
+        k : int, default 1
+            Rows wanted for each.
+
+        Returns
+        -------
+        Found
+            Ids, similarities or distances, and how many of them were computed.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        n_probes = check_integer("n_probes", self.n_probes, 1)
+        state, asked, k = self._state, self._rows(X), check_wanted("k", k, len(self))
+        if state is None or state.lists.n == 0:
+            ids, scores = np.full((asked.shape[0], k), -1, np.int64), np.full((asked.shape[0], k), -np.inf, np.float32)
+            n_computed, bandwidth = np.zeros(asked.shape[0], np.int64), 1.0
+        else:
+            ids, scores, n_computed = search(self._measure, state.lists, asked, k, n_probes)
+            bandwidth = state.bandwidth
+        values = self._measure.values(scores, bandwidth)
+        return Found(ids, np.where(ids >= 0, values, -np.inf if self.metric != "euclidean" else np.inf), n_computed)
+
+    def _rows(self, X: Any) -> np.ndarray:
+        return self._measure.rows(X, None if self._state is None else self._state.lists.landmarks.shape[1])
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to a file. What is loaded from it goes on as this one does.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; replaced at once if it is there already.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        write_object(path, self._contents, self._made_of)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the index that :meth:`save` has written.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is damaged or holds something else.
+        OSError
+            If the file cannot be read.
+        """
+        contents = read_object(path, (cls.__name__,), mmap=False)
+        with refusing(path):
+            return cls._made_of(contents)
+
+    def _contents(self) -> Contents:
+        options = {name: getattr(self, name) for name in self._constraints}
+        options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+        fields = {"options": options, "next_id": self._next_id, "random": generator_fields(self._random)}
+        state = self._state
+        if state is None:
+            return Contents(type(self).__name__, fields, {})
+        views = [part.view() for part in state.lists.parts]
+        fields |= {"n_trained": state.n_trained, "bandwidth": state.bandwidth}
+        arrays = {
+            "origin": state.lists.origin,
+            "landmarks": state.lists.landmarks,
+            "sizes": np.array([part.n for part in views], np.int64),
+            "rows": np.concatenate([part.rows for part in views]),
+            "ids": np.concatenate([part.ids for part in views]),
+        }
+        return Contents(type(self).__name__, fields, arrays)
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        fields, arrays = contents.fields, contents.arrays
+        made = cls(**take(fields, "options", dict))
+        made._random = read_generator("random", fields.get("random"))
+        made._next_id = check_integer("next_id", take(fields, "next_id", int), 0, 2**62)
+        if not arrays:
+            return made
+        n_trained = check_integer("n_trained", take(fields, "n_trained", int), 1, 2**62)
+        bandwidth = Real(0.0, 1e30, above=True).check("bandwidth", take(fields, "bandwidth", float))
+        origin = read_array("origin", arrays, np.float32)
+        landmarks, rows = (read_array(name, arrays, np.float32, n_axes=2) for name in ("landmarks", "rows"))
+        sizes, ids = (read_array(name, arrays, np.int64) for name in ("sizes", "ids"))
+        lists = _lists_from(made._measure, origin, landmarks, rows, sizes, ids)
+        if ids.size and (ids.min() < 0 or ids.max() >= made._next_id or np.unique(ids).size < ids.size):
+            raise ValueError("ids must be distinct and below next_id")
+        made._state = _State(lists, _names_of(lists), n_trained, bandwidth)
+        return made
+
+
+def _lists_from(
+    measure: Measure, origin: np.ndarray, landmarks: np.ndarray, rows: np.ndarray, sizes: np.ndarray, ids: np.ndarray
+) -> Lists:
+    """Return the lists of a file, after checking its arrays."""
+    n_lists, n_features = landmarks.shape
+    if n_lists == 0 or n_features == 0 or sizes.size != n_lists or origin.size != n_features:
+        raise ValueError("landmarks, sizes and origin must fit together")
+    if rows.shape != (ids.size, n_features) or sizes.min() < 0 or sizes.max() > ids.size or sizes.sum() != ids.size:
+        raise ValueError("rows, ids and sizes must fit together")
+    if not all(np.isfinite(array).all() for array in (origin, landmarks, rows)):
+        raise ValueError("origin, landmarks and rows must be finite")
+    stops = np.cumsum(sizes)
+    rises = np.diff(ids, prepend=-1) > 0
+    rises[(stops - sizes)[sizes > 0]] = True
+    if not rises.all():
+        raise ValueError("the ids of each list must rise")
+    halves = measure.halves(rows)
+    spans = [slice(stop - size, stop) for stop, size in zip(stops.tolist(), sizes.tolist(), strict=True)]
+    parts = (Part(rows[span].copy(), halves[span].copy(), ids[span].copy(), span.stop - span.start) for span in spans)
+    return Lists(origin, landmarks, measure.halves(landmarks), tuple(parts))
+
+
+def _names_of(lists: Lists) -> _Names:
+    """Return the names of the rows that there are."""
+    ids = np.concatenate([part.view().ids for part in lists.parts])
+    which = np.repeat(np.arange(len(lists.parts)), [part.n for part in lists.parts])
+    order = np.argsort(ids)
+    return _NO_NAMES.followed_by(ids[order], which[order])

@@ -1,0 +1,236 @@
+"""Rows in lists, each with a landmark in its middle: an inverted file (Sivic and Zisserman, Video Google, ICCV 2003).
+
+``Lists`` are never changed: what changes makes new ones, which may share arrays with those before. Rows are appended
+behind those that earlier lists know of. So a search goes on undisturbed, and a change that fails leaves no trace.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from ._measures import Measure
+
+_ROWS_OF_A_LIST = 64  # that k-means looks at
+_COMPARED_AT_ONCE = 1 << 21
+_ROWS_AT_ONCE = 4096  # of a search
+_SCORES_AT_ONCE = 1 << 24  # of a list for all of these rows: 64 MB
+
+
+class Part(NamedTuple):
+    """A list: rows, with room for more behind them."""
+
+    rows: np.ndarray  # float32 (room, n_features)
+    halves: np.ndarray  # float32 (room,)
+    ids: np.ndarray  # int64 (room,), in rising order
+    n: int
+
+    def view(self) -> Part:
+        """Return the list without the room behind it."""
+        return Part(self.rows[: self.n], self.halves[: self.n], self.ids[: self.n], self.n)
+
+
+class Lists(NamedTuple):
+    """All lists."""
+
+    origin: np.ndarray  # float32 (n_features,): taken off all rows
+    landmarks: np.ndarray  # float32 (n_lists, n_features)
+    halves: np.ndarray  # float32 (n_lists,), of the landmarks
+    parts: tuple[Part, ...]
+
+    @property
+    def n(self) -> int:
+        """How many rows there are."""
+        return sum(part.n for part in self.parts)
+
+    def all_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return all rows as they were given, and their ids, in the order of these."""
+        views = [part.view() for part in self.parts]
+        ids = np.concatenate([part.ids for part in views])
+        order = np.argsort(ids)
+        return np.concatenate([part.rows for part in views])[order] + self.origin, ids[order]
+
+
+def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> Lists:
+    """Return empty lists with landmarks by k-means of some of the rows."""
+    random = np.random.default_rng(seed)
+    some = rows[np.sort(random.permutation(rows.shape[0])[: _ROWS_OF_A_LIST * n_lists])]
+    n_features = rows.shape[1]
+    origin = some.mean(axis=0) if measure.by_squares else np.zeros(n_features, np.float32)
+    some = some - origin
+    if n_lists == 1:
+        landmarks = some.mean(axis=0, keepdims=True)
+    else:
+        means = MiniBatchKMeans(n_lists, batch_size=max(1024, 4 * n_lists), n_init=1, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than lists
+            with threadpool_limits(1):  # as many threads as there are cores only wait for each other
+                landmarks = means.fit(some).cluster_centers_
+    landmarks = np.unique(np.ascontiguousarray(landmarks, np.float32), axis=0)
+    if measure.metric == "cosine":
+        landmarks /= np.maximum(np.linalg.norm(landmarks, axis=1, keepdims=True), np.float32(1e-30))
+    empty = Part(np.empty((0, n_features), np.float32), np.empty(0, np.float32), np.empty(0, np.int64), 0)
+    return Lists(origin, landmarks, measure.halves(landmarks), (empty,) * landmarks.shape[0])
+
+
+def assigned(lists: Lists, rows: np.ndarray) -> np.ndarray:
+    """Return the list whose landmark is nearest to each row."""
+    nearest = np.empty(rows.shape[0], np.int64)
+    halves = 0.5 * np.einsum("ij,ij->i", lists.landmarks, lists.landmarks)
+    length = max(1, _COMPARED_AT_ONCE // lists.landmarks.shape[0])
+    for first in range(0, rows.shape[0], length):
+        scores = (rows[first : first + length] - lists.origin) @ lists.landmarks.T
+        np.argmax(scores - halves, axis=1, out=nearest[first : first + length])
+    return nearest
+
+
+def appended(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray, which: np.ndarray) -> Lists:
+    """Return lists with further rows, whose ids are above all others and rise; ``which`` names the list of each."""
+    parts = list(lists.parts)
+    order = np.argsort(which, kind="stable")
+    for j, places in _grouped(which[order], order):
+        parts[j] = _longer(measure, parts[j], rows[places] - lists.origin, ids[places])
+    return lists._replace(parts=tuple(parts))
+
+
+def _longer(measure: Measure, part: Part, rows: np.ndarray, ids: np.ndarray) -> Part:
+    n = part.n + ids.size
+    if n > part.ids.size:
+        room = n if part.n == 0 else max(n, part.n + part.n // 2 + 8)
+        grown = Part(
+            np.empty((room, rows.shape[1]), np.float32), np.empty(room, np.float32), np.empty(room, np.int64), n
+        )
+        for array, old in zip(grown[:3], part.view()[:3], strict=True):
+            array[: part.n] = old
+        part = Part(*grown[:3], part.n)
+    part.rows[part.n : n], part.halves[part.n : n], part.ids[part.n : n] = rows, measure.halves(rows), ids
+    return part._replace(n=n)
+
+
+def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
+    """Return lists without some rows, each of which is in the list that ``which`` names."""
+    parts = list(lists.parts)
+    order = np.argsort(which, kind="stable")
+    for j, places in _grouped(which[order], order):
+        part = parts[j].view()
+        kept = ~np.isin(part.ids, ids[places])
+        parts[j] = Part(part.rows[kept], part.halves[kept], part.ids[kept], int(kept.sum()))
+    return lists._replace(parts=tuple(parts))
+
+
+def held(lists: Lists, ids: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Return which ids are in the lists named; ``which`` is negative for ids that are in none."""
+    there = np.zeros(ids.size, bool)
+    order = np.argsort(which, kind="stable")
+    for j, places in _grouped(which[order], order):
+        if j >= 0:
+            there[places] = np.isin(ids[places], lists.parts[j].view().ids)
+    return there
+
+
+def _grouped(which: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each number of ``which``, which are in order, and its values."""
+    starts = np.flatnonzero(np.diff(which, prepend=which[:1] - 1)).tolist()
+    for first, stop in pairwise([*starts, which.size]):
+        yield int(which[first]), values[first:stop]
+
+
+# Search
+
+
+class Pool(NamedTuple):
+    """What has been found, in any order."""
+
+    rows: list[np.ndarray]  # int64: which of the rows asked
+    ids: list[np.ndarray]  # int64
+    scores: list[np.ndarray]  # float32
+
+
+def search(
+    measure: Measure, lists: Lists, X: np.ndarray, k: int, n_probes: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the ids of the best rows in the lists nearest to each row asked, their scores, and how many were scored.
+
+    Returns
+    -------
+    ids : ndarray of int64, shape (n, k)
+        The best first, of equally good ones the first inserted; -1 where there are no more.
+    scores : ndarray of float32, shape (n, k)
+        Minus infinity for none.
+    n_computed : ndarray of int64, shape (n,)
+    """
+    n = X.shape[0]
+    ids, scores = np.full((n, k), -1, np.int64), np.full((n, k), -np.inf, np.float32)
+    n_computed = np.empty(n, np.int64)
+    sizes = np.array([part.n for part in lists.parts])
+    n_probes = min(n_probes, sizes.size)
+    length = max(1, min(_ROWS_AT_ONCE, _SCORES_AT_ONCE // max(k, sizes.size, int(sizes.max()))))
+    for first in range(0, n, length):
+        block = slice(first, first + length)
+        asked = X[block] - lists.origin
+        near = measure.scores(asked, lists.landmarks, lists.halves)
+        near[:, sizes == 0] = -np.inf
+        if n_probes < sizes.size:
+            probed = np.argpartition(near, -n_probes, axis=1)[:, -n_probes:]
+        else:
+            probed = np.broadcast_to(np.arange(sizes.size), near.shape)
+        nearest = near.argmax(axis=1)[:, None]
+        n_computed[block] = sizes[probed].sum(axis=1)
+        pool, worst = Pool([], [], []), np.full(asked.shape[0], -np.inf, np.float32)
+        _scan(measure, lists, asked, np.arange(asked.shape[0]), nearest[:, 0], k, worst, pool)
+        of_rows, ranks = np.nonzero(probed != nearest)
+        _scan(measure, lists, asked, of_rows, probed[of_rows, ranks], k, worst, pool)
+        _merge(pool, ids[block], scores[block])
+    return ids, scores, n_computed
+
+
+def _scan(
+    measure: Measure,
+    lists: Lists,
+    asked: np.ndarray,
+    of_rows: np.ndarray,
+    which: np.ndarray,
+    k: int,
+    worst: np.ndarray,
+    pool: Pool,
+) -> None:
+    """Add to the pool what is best for rows in one list each; ``worst`` is what is known to be too bad, and is raised.
+
+    The first list of more than ``k`` rows gives a row its bound.
+    """
+    order = np.argsort(which, kind="stable")
+    for j, rows in _grouped(which[order], of_rows[order]):
+        part = lists.parts[j].view()
+        if part.n == 0:
+            continue
+        some = asked[rows]
+        scores = measure.scores(some, part.rows, part.halves)
+        bounds = worst[rows]
+        if part.n > k and np.isneginf(bounds).any():
+            worst[rows] = bounds = np.maximum(bounds, np.partition(scores, part.n - k, axis=1)[:, part.n - k])
+        found, places = np.nonzero(scores >= bounds[:, None])
+        if found.size:
+            refined = measure.refined(some[found], part.rows[places], scores[found, places])
+            pool.rows.append(rows[found])
+            pool.ids.append(part.ids[places])
+            pool.scores.append(refined)
+
+
+def _merge(pool: Pool, ids: np.ndarray, scores: np.ndarray) -> None:
+    """Write the best of what has been found for each row."""
+    if not pool.rows:
+        return
+    of_rows, found, values = (np.concatenate(parts) for parts in pool)
+    order = np.lexsort((found, -values, of_rows))
+    of_rows, found, values = of_rows[order], found[order], values[order]
+    rank = np.arange(of_rows.size) - np.searchsorted(of_rows, of_rows)
+    kept = rank < ids.shape[1]
+    ids[of_rows[kept], rank[kept]] = found[kept]
+    scores[of_rows[kept], rank[kept]] = values[kept]

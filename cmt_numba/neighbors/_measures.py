@@ -1,0 +1,95 @@
+"""Distances and similarities of dense rows. Inside, a larger score is a nearer row under all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist, pdist
+
+from .._validation import check_matrix
+
+METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
+_KERNELS = ("gaussian", "laplacian")
+_SAMPLE = 1000  # rows whose distances decide on a bandwidth
+_SHORTEST = np.float32(1e-30)
+
+
+class Measure:
+    """A metric of rows.
+
+    Parameters
+    ----------
+    metric : str
+        One of ``METRICS``.
+    """
+
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
+        self.by_squares = metric in ("euclidean", "gaussian")  # scored by products and squares, then exactly
+        self.by_products = metric != "laplacian"
+        self.has_bandwidth = metric in _KERNELS
+
+    def rows(self, X: Any, n_features: int | None) -> np.ndarray:
+        """Return rows as they are stored and asked for: float32, in C order, for the cosine of length 1."""
+        if hasattr(X, "toarray"):
+            raise TypeError("X must be a dense array: for sparse rows take CMTRetriever")
+        rows = np.ascontiguousarray(check_matrix(X, n_features=n_features), np.float32)
+        if not np.isfinite(rows).all():
+            raise ValueError("X must be finite")
+        if self.metric != "cosine":
+            return rows
+        lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+        if not lengths.all():
+            raise ValueError("X must not have rows of zeros, which make no angle: leave them out")
+        return (rows / lengths).astype(np.float32)
+
+    def halves(self, rows: np.ndarray) -> np.ndarray:
+        """Return what is taken off the products with rows: half of their squared lengths, or nothing."""
+        if not self.by_squares:
+            return np.zeros(rows.shape[0], np.float32)
+        halves: np.ndarray = np.float32(0.5) * np.einsum("ij,ij->i", rows, rows)
+        return halves
+
+    def scores(self, asked: np.ndarray, rows: np.ndarray, halves: np.ndarray) -> np.ndarray:
+        """Return the score of each row for each row asked: float32, shape (n_asked, n_rows)."""
+        if not self.by_products:
+            return -cdist(asked, rows, "cityblock").astype(np.float32)
+        scores: np.ndarray = asked @ rows.T
+        if self.by_squares:
+            scores -= halves
+        return scores
+
+    def refined(self, asked: np.ndarray, rows: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """Return the scores of pairs of rows, with squares of differences where scores came from products."""
+        if not self.by_squares:
+            return scores
+        apart = asked - rows
+        refined: np.ndarray = -np.einsum("ij,ij->i", apart, apart)
+        return refined
+
+    def values(self, scores: np.ndarray, bandwidth: float) -> np.ndarray:
+        """Return what users see for refined scores: distances, or similarities; those of no row for minus infinity."""
+        if self.metric == "euclidean":
+            return np.sqrt(-scores)
+        if self.metric == "gaussian":
+            return np.exp(scores / np.float32(2.0 * bandwidth**2))
+        return np.exp(scores / np.float32(bandwidth)) if self.metric == "laplacian" else scores
+
+    def bandwidth_of(self, rows: np.ndarray, random: np.random.Generator) -> float:
+        """Return the median distance of rows, at most some of them: Euclidean, or city block for the Laplacian kernel.
+
+        1.0 if there are no two different rows.
+        """
+        if not self.has_bandwidth or rows.shape[0] < 2:
+            return 1.0
+        some = random.permutation(rows.shape[0])[:_SAMPLE]
+        apart = pdist(rows[some], "cityblock" if self.metric == "laplacian" else "euclidean")
+        apart = apart[apart > 0]
+        return float(np.median(apart)) if apart.size else 1.0
+
+
+def weights_of(metric: str, values: np.ndarray) -> np.ndarray:
+    """Return the votes of neighbours by their values: similarities, but inverse distances; at least a little."""
+    weights = 1.0 / np.maximum(values, _SHORTEST) if metric == "euclidean" else np.maximum(values, _SHORTEST)
+    return np.asarray(weights, np.float64)

@@ -1,0 +1,290 @@
+"""An index of landmarks against comparing with all rows, through insertions, removals and files; and votes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+from sklearn.neighbors import KNeighborsClassifier
+
+from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
+from cmt_numba.neighbors._measures import METRICS
+from cmt_numba.persistence import FileFormatError
+
+ALL_LISTS = 10**6
+
+
+def all_values(metric: str, asked: np.ndarray, stored: np.ndarray, bandwidth: float) -> np.ndarray:
+    """Return the values of all pairs as they are defined."""
+    unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (asked, stored)]
+    if metric == "cosine":
+        return unit[0] @ unit[1].T
+    if metric == "inner_product":
+        return asked @ stored.T
+    if metric == "gaussian":
+        return rbf_kernel(asked, stored, 0.5 / bandwidth**2)
+    if metric == "laplacian":
+        return laplacian_kernel(asked, stored, 1.0 / bandwidth)
+    return np.linalg.norm(asked[:, None] - stored, axis=2)
+
+
+def grouped(rng: np.random.Generator, n: int, n_features: int = 4) -> np.ndarray:
+    """Return rows in some groups, far from the origin."""
+    middles = np.random.default_rng(5).normal(size=(12, n_features)) * 3.0 + 4.0
+    return (middles[rng.integers(12, size=n)] + rng.normal(size=(n, n_features))).astype(np.float32)
+
+
+def check(index: LandmarkIndex, stored: np.ndarray, ids: np.ndarray, asked: np.ndarray, k: int) -> None:
+    """Compare what an index that searches all lists finds with what all values say."""
+    found, sign = index.query(asked, k), -1.0 if index.metric == "euclidean" else 1.0
+    np.testing.assert_array_equal(index.ids, ids)
+    assert len(index) == ids.size
+    n_found = min(k, ids.size)
+    assert (found.ids[:, n_found:] == -1).all()
+    assert (found.values[:, n_found:] == -sign * np.inf).all()
+    assert (found.n_computed == ids.size).all()
+    if ids.size == 0:
+        return
+    values = all_values(index.metric, asked, stored, index.bandwidth_)
+    best = -sign * np.sort(-sign * values, axis=1)[:, :n_found]
+    np.testing.assert_allclose(found.values[:, :n_found], best, rtol=1e-4, atol=1e-4)
+    places = np.searchsorted(ids, found.ids[:, :n_found])
+    np.testing.assert_array_equal(ids[places], found.ids[:, :n_found])
+    np.testing.assert_allclose(
+        np.take_along_axis(values, places, axis=1), found.values[:, :n_found], rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_all_lists_find_what_comparing_with_all_finds(metric: str, rng: np.random.Generator):
+    rows, asked = grouped(rng, 700), grouped(rng, 25)
+    index = LandmarkIndex(metric, n_probes=ALL_LISTS, random_state=0)
+    ids = np.empty(0, np.int64)
+    check(index, rows[ids], ids, asked, 3)
+    for first, stop in ((0, 40), (40, 41), (41, 150), (150, 700)):  # the last one makes all lists anew
+        assert index.insert(rows[first:stop]).tolist() == list(range(first, stop))
+        ids = np.arange(stop)
+        check(index, rows[ids], ids, asked, 6)
+    assert index.n_lists_ > 40
+    for gone in (ids[::3], np.array([1]), ids[401::3]):
+        index.remove(gone)
+        ids = np.setdiff1d(ids, gone)
+        check(index, rows[ids], ids, asked, 6)
+    index.rebuild()
+    check(index, rows[ids], ids, asked, 1000)
+    index.remove(ids)
+    check(index, rows[:0], ids[:0], asked, 2)
+    assert index.insert(rows[:3]).tolist() == [700, 701, 702]
+    check(index, rows[:3], np.arange(700, 703), asked, 5)
+
+
+def test_more_lists_find_more(rng: np.random.Generator):
+    rows, asked = rng.normal(size=(3000, 6)), rng.normal(size=(100, 6))
+    index = LandmarkIndex("euclidean", n_probes=ALL_LISTS, random_state=0)
+    index.insert(rows)
+    exact, shares, computed = index.query(asked, 5), [], []
+    for n_probes in (1, 8, 40):
+        index.n_probes = n_probes
+        found = index.query(asked, 5)
+        shares.append(np.mean([np.isin(a, b).mean() for a, b in zip(found.ids, exact.ids, strict=True)]))
+        computed.append(found.n_computed.mean())
+        one_by_one = [index.query(row[None], 5).ids[0] for row in asked[:10]]
+        np.testing.assert_array_equal(found.ids[:10], one_by_one)
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.98
+    assert computed[0] < computed[1] < computed[2] < 1600
+    index.n_probes = 0
+    with pytest.raises(ValueError, match="n_probes must be"):
+        index.query(asked)
+
+
+def test_rows_that_are_alike(rng: np.random.Generator):
+    index = LandmarkIndex("euclidean", n_probes=ALL_LISTS, random_state=0)
+    index.insert(np.ones((50, 3)))
+    found = index.query(np.ones((2, 3)), 4)
+    assert found.ids.tolist() == [[0, 1, 2, 3]] * 2
+    assert (found.values == 0.0).all()
+    assert LandmarkIndex("gaussian").insert(np.ones((5, 3))).size == 5  # there is no median distance
+
+
+def test_bandwidths(rng: np.random.Generator):
+    rows = grouped(rng, 400)
+    for metric, order in (("gaussian", 2), ("laplacian", 1)):
+        index = LandmarkIndex(metric, random_state=0)
+        index.insert(rows)
+        apart = np.linalg.norm(rows[:, None] - rows, axis=2, ord=order)[np.triu_indices(400, 1)]
+        assert index.bandwidth_ == pytest.approx(np.median(apart), rel=1e-4)
+        given_one = LandmarkIndex(metric, bandwidth=2.5)
+        given_one.insert(rows)
+        assert given_one.bandwidth_ == 2.5
+
+
+@given(data=st.data())
+@settings(max_examples=10)
+def test_changes_in_any_order(data: st.DataObject):
+    rng = np.random.default_rng(data.draw(st.integers(0, 5)))
+    index = LandmarkIndex("euclidean", n_lists=data.draw(st.sampled_from([None, 1, 7])), n_probes=ALL_LISTS)
+    rows, ids = np.empty((0, 3), np.float32), np.empty(0, np.int64)
+    for change in data.draw(st.lists(st.sampled_from(["insert", "remove", "rebuild"]), max_size=8)):
+        if change == "insert":
+            more = grouped(rng, int(rng.integers(1, 30)), 3)
+            ids, rows = np.append(ids, index.insert(more)), np.concatenate([rows, more])
+        elif change == "remove" and ids.size > 0:
+            gone = rng.choice(ids, rng.integers(1, ids.size + 1), replace=False)
+            index.remove(gone)
+            assert all(one not in index for one in gone)
+            ids = np.setdiff1d(ids, gone)
+        elif change == "rebuild":
+            index.rebuild()
+    check(index, rows[ids], ids, grouped(rng, 4, 3), 3)
+
+
+def test_constant_turnover_takes_no_more_room(rng: np.random.Generator):
+    index = LandmarkIndex(random_state=0)
+    index.insert(grouped(rng, 100))
+    for _ in range(60):
+        index.remove(index.insert(grouped(rng, 100))[:50])
+        index.remove(index.ids[:50])
+    assert len(index) == 100
+    assert index._state is not None
+    assert index._state.names.ids.size < 2500
+    assert sum(part.ids.size for part in index._state.lists.parts) < 1000
+
+
+def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+    rows = grouped(rng, 300)
+    index = LandmarkIndex(n_probes=ALL_LISTS, random_state=0)
+    index.insert(rows[:60])
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for n_more, name in ((5, "appended"), (5, "assigned"), (240, "trained")):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"cmt_numba.neighbors._landmark_index.{name}", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                index.insert(rows[60 : 60 + n_more])
+        check(index, rows[:60], np.arange(60), rows[:9], 3)
+    assert index.insert(rows[60:]).min() >= 60
+
+
+# Files
+
+
+@pytest.mark.parametrize("metric", ["cosine", "gaussian"])
+def test_files(metric: str, tmp_path: Path, rng: np.random.Generator):
+    rows, path = grouped(rng, 200), tmp_path / "index.cmt"
+    index = LandmarkIndex(metric, n_probes=3, random_state=0)
+    for size in (0, 50, 150):
+        if size:
+            index.insert(rows[:size])
+            index.remove(index.ids[::4])
+        index.save(path)
+        loaded = LandmarkIndex.load(path)
+        np.testing.assert_array_equal(loaded.ids, index.ids)
+        for mine, other in zip(index.query(rows, 4), loaded.query(rows, 4), strict=True):
+            np.testing.assert_array_equal(mine, other)
+    both = [one.insert(rows) for one in (index, loaded)]  # trains anew, from the same random numbers
+    np.testing.assert_array_equal(*both)
+    np.testing.assert_array_equal(index.landmarks_, loaded.landmarks_)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("ids", lambda ids: ids + 1000),
+        ("ids", lambda ids: np.zeros_like(ids)),
+        ("ids", lambda ids: ids[::-1].copy()),
+        ("ids", lambda ids: ids[1:]),
+        ("rows", lambda rows: rows * np.float32(np.nan)),
+        ("rows", lambda rows: rows[:, 1:]),
+        ("rows", lambda rows: rows.astype(np.float64)),
+        ("sizes", lambda sizes: sizes + 1),
+        ("sizes", lambda sizes: -sizes),
+        ("landmarks", lambda landmarks: landmarks[1:]),
+        ("origin", lambda origin: origin[:0]),
+    ],
+)
+def test_files_with_other_contents(name: str, change: Any, tmp_path: Path, rng: np.random.Generator):
+    index = LandmarkIndex(random_state=0)
+    index.insert(grouped(rng, 60))
+    contents = index._contents()
+    contents.arrays[name] = change(contents.arrays[name])
+    with pytest.raises(ValueError, match=r"must|no array"):
+        LandmarkIndex._made_of(contents)
+    (tmp_path / "no index").write_bytes(b"nothing")
+    with pytest.raises(FileFormatError):
+        LandmarkIndex.load(tmp_path / "no index")
+
+
+# Votes
+
+
+@pytest.mark.parametrize("weights", ["uniform", "score"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_votes(metric: str, weights: str, rng: np.random.Generator):
+    X, asked = grouped(rng, 300), grouped(rng, 40)
+    y = np.array(["low", "high"])[(X[:, 0] > 4.0).astype(int)]
+    classifier = LandmarkClassifier(7, metric=metric, weights=weights, n_probes=ALL_LISTS, random_state=0).fit(X, y)
+    values = all_values(metric, asked, X, classifier.index_.bandwidth_)
+    apart = -values if metric != "euclidean" else values
+    nearest = np.argsort(apart, axis=1)[:, :7]
+    of_nearest = np.take_along_axis(values, nearest, axis=1)
+    votes = np.ones_like(of_nearest)
+    if weights == "score":
+        votes = 1.0 / of_nearest if metric == "euclidean" else of_nearest
+    shares = (votes * (y[nearest] == "high")).sum(axis=1) / votes.sum(axis=1)
+    np.testing.assert_allclose(classifier.predict_proba(asked)[:, 0], shares, rtol=1e-3)
+    assert set(classifier.predict(asked)) == {"low", "high"}
+    if metric == "euclidean":
+        peer = KNeighborsClassifier(7, weights="uniform" if weights == "uniform" else "distance").fit(X, y)
+        assert (classifier.predict(asked) == peer.predict(asked)).all()
+    assert clone(classifier).set_params(n_neighbors=1, metric="cosine").fit(X, y).score(X, y) == 1.0
+
+
+# What is refused
+
+
+def test_what_cannot_be_used(rng: np.random.Generator):
+    for options, message in [
+        ({"metric": "manhattan"}, "metric must be one of"),
+        ({"n_lists": 0}, "n_lists must be"),
+        ({"n_probes": 0}, "n_probes must be"),
+        ({"bandwidth": 0.0}, "bandwidth must be"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            LandmarkIndex(**options)
+    index = LandmarkIndex(random_state=0)
+    with pytest.raises(ValueError, match="no landmarks before the first insert"):
+        _ = index.landmarks_
+    with pytest.raises(KeyError):
+        index.remove(0)
+    index.insert(np.eye(3))
+    for X, error, message in [
+        (np.eye(4), ValueError, "features"),
+        (np.zeros((1, 3)), ValueError, "rows of zeros"),
+        ([[np.nan, 0.0, 1.0]], ValueError, "finite"),
+        (scipy.sparse.eye_array(3).tocsr(), TypeError, "dense"),
+    ]:
+        for use in (index.insert, index.query):
+            with pytest.raises(error, match=message):
+                use(X)
+    for ids, error in [([0, 3], KeyError), ([-1], KeyError), ([0, 0], ValueError), ([0.0], TypeError)]:
+        with pytest.raises(error):
+            index.remove(ids)
+    assert index.ids.tolist() == [0, 1, 2]
+    assert 2 in index
+    assert "2" not in index
+    for options, y, message in [
+        ({"n_neighbors": 0}, [0, 1, 1], "n_neighbors must be"),
+        ({"weights": "distance"}, [0, 1, 1], "weights must be one of"),
+        ({}, [0, 1], "one class for each of the 3 rows"),
+        ({}, [0.5, 1.5, 2.5], "Unknown label type"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            LandmarkClassifier(**options).fit(np.eye(3), y)
