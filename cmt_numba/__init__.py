@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .estimators._tuning import tune
     from .journal import DurableTree
     from .persistence import FileFormatError
+    from .store import MemoryStore
     from .tree import ContextualMemoryTree
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Hits",
     "InvariantError",
     "Leaves",
+    "MemoryStore",
     "__version__",
     "tune",
     "warmup",
@@ -44,6 +46,7 @@ _IMPORTED_WHEN_USED = {
     "Hits": "_forest.hits",
     "InvariantError": "_forest.invariants",
     "Leaves": "_forest.invariants",
+    "MemoryStore": "store",
     "tune": "estimators",
     "warmup": "_warmup",
 }

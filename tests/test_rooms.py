@@ -18,7 +18,7 @@ FLOORS = (
     ("_engine",),
     ("tree",),
     ("estimators", "journal", "sizing"),
-    ("formats", "evaluation", "bandits", "sequences", "text"),
+    ("formats", "evaluation", "bandits", "sequences", "store", "text"),
     ("report", "_warmup"),
     ("cli",),
     ("__init__", "__main__"),

@@ -85,12 +85,15 @@ class ReadWriteLock:
     ----------
     is_outer : bool
         As given.
+    n_steps : int
+        The number of steps so far: what was derived from the object is valid while it stays as it is.
     instant : Lock
         Protects data that readers change too. It is held only for very short operations.
     """
 
     def __init__(self, *, is_outer: bool = False) -> None:
         self.is_outer = is_outer
+        self.n_steps = 0
         self._changer: int | None = None  # the changing thread; valid while the lock of its turn is held
         self._stepper: int | None = None  # the thread inside a step; valid while the gate is closed
         self._renew()
@@ -182,6 +185,7 @@ class ReadWriteLock:
                 self._kept_waiting, self._gate = False, gate
                 self._wait_for_readers()
                 self._stepper = get_ident()
+                self.n_steps += 1
                 return work()
             finally:
                 self._stepper = self._gate = None
