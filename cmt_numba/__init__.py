@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .estimators._tuning import tune
     from .journal import DurableTree
     from .persistence import FileFormatError
+    from .store import MemoryStore
     from .tree import ContextualMemoryTree
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Hits",
     "InvariantError",
     "Leaves",
+    "MemoryStore",
     "ShownHits",
     "__version__",
     "tune",
@@ -46,6 +48,7 @@ _IMPORTED_WHEN_USED = {
     "ShownHits": "_forest.hits",
     "InvariantError": "_forest.invariants",
     "Leaves": "_forest.invariants",
+    "MemoryStore": "store",
     "tune": "estimators",
     "warmup": "_warmup",
 }

@@ -442,8 +442,8 @@ def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
 def test_a_full_disk(folder: Path, opened: Opened):
     tree, rows = opened(**OPTIONS), dense_rows(50, 8)
     tree.insert(rows)
-    pages = tree._folder._database._run("PRAGMA page_count")
-    tree._folder._database._run(f"PRAGMA max_page_count = {pages}")
+    pages = tree._folder.database._run("PRAGMA page_count")
+    tree._folder.database._run(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(JournalError, match=r"could not be written to the journal: .*disk is full"):
         tree.insert(dense_rows(1000, 8))
     assert len(tree.query(rows).ids) == 50

@@ -28,7 +28,7 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, C
         tree.insert(dense_rows(40, 4))
         tree.snapshot()
         tree.insert(dense_rows(600, 4, 1))  # more than fits into what the log holds later
-        tree._folder._database.checkpoint()
+        tree._folder.database.checkpoint()
         tree.remove([1, 2])
         hits = tree.query(dense_rows(9, 4, 2), epsilon=0.7)
         tree.update(dense_rows(9, 4, 2), hits, np.ones(9))

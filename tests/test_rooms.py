@@ -18,7 +18,7 @@ FLOORS = (
     ("_engine",),
     ("tree",),
     ("estimators", "journal", "sizing"),
-    ("formats", "evaluation", "bandits", "neighbors", "sequences", "text"),
+    ("formats", "evaluation", "bandits", "neighbors", "sequences", "store", "text"),
     ("reranking",),
     ("report", "_warmup"),
     ("cli",),

@@ -85,6 +85,8 @@ class ReadWriteLock:
     ----------
     is_outer : bool
         As given.
+    n_steps : int
+        The number of steps so far: what was derived from the object is valid while it stays as it is.
     instant : Lock
         Protects data that readers change too. It is held only for very short operations.
     n_steps : int

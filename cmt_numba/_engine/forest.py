@@ -52,6 +52,7 @@ from .._forest.teaching import Lesson, forget_routes, teach_tree
 from .._forest.update import update_scorer, update_tree
 from .._validation import Among, check_known
 from .driver import Driver
+from .filters import Filter
 
 _INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 
@@ -219,7 +220,7 @@ class Forest(Driver):
         k: int = 1,
         n_leaves: int | None = None,
         epsilon: float = 0.0,
-        among: Among | None = None,
+        among: Among | Filter | None = None,
         progress: bool = False,
     ) -> ShownHits:
         """Return the best ``k`` memories for each row, of all memories or of those in ``among``."""
@@ -292,13 +293,17 @@ class Forest(Driver):
 
             map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
 
-    def _answer_among(self, rows: Rows, n_leaves: int, among: Among, progress: bool, hits: Hits) -> None:
+    def _answer_among(self, rows: Rows, n_leaves: int, among: Among | Filter, progress: bool, hits: Hits) -> None:
         """Write the answers to rows, filtered by ``among``, while nothing changes."""
-        chosen, state = self._slots_among(among), self._fitting_state(rows)
+        state = self._fitting_state(rows)
+        chosen = self._slots_among(among)
         if state is None or chosen.size == 0:
             return
         few = are_few(chosen, n_leaves)
-        restriction = UNRESTRICTED if few else restriction_to(state, chosen)
+        if few:
+            restriction = UNRESTRICTED
+        else:
+            restriction = among.restriction(state) if isinstance(among, Filter) else restriction_to(state, chosen)
         trees, keys, scorer = state.trees, state.key_store, state.scorer
         n_threads = self._threads_for(rows.n_rows)
         with progress_bar(rows.n_rows, "query", progress) as report:
@@ -313,8 +318,10 @@ class Forest(Driver):
 
             map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
 
-    def _slots_among(self, among: Among) -> np.ndarray:
+    def _slots_among(self, among: Among | Filter) -> np.ndarray:
         """Return the slots of the memories in ``among``, without duplicates and in rising order."""
+        if isinstance(among, Filter):
+            return among.slots(self._slots, self._lock.n_steps)
         slots = self._slots(among.ids)
         if among.may_have_gone:
             slots = slots[slots != NONE]

@@ -9,9 +9,10 @@ import sqlite3
 import struct
 import threading
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ..persistence import FileFormatError
 from ._errors import AlreadyOpenError
@@ -48,6 +49,16 @@ _NOT_THE_FILES_FAULT = {
     sqlite3.SQLITE_NOMEM: errno.ENOMEM,
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
+
+Row = tuple[object, ...]
+
+
+class Tables(NamedTuple):
+    """Tables beside the entries, which change in the same transactions."""
+
+    statements: tuple[str, ...]  # that create them
+    allows: Callable[[list[Row]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
+
 
 _opening = threading.Lock()
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
@@ -125,6 +136,8 @@ class Database:
     ----------
     path : Path
         An existing file: a journal, or an empty file.
+    tables : Tables, optional
+        What a journal must hold beside its entries; nothing by default.
 
     Attributes
     ----------
@@ -141,8 +154,9 @@ class Database:
         If it cannot be read or written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tables: Tables | None = None) -> None:
         self.path = path
+        self._tables = tables
         self._process = os.getpid()
         self._identity: tuple[int, int] | None = None
         self._version = VERSION
@@ -178,7 +192,8 @@ class Database:
             # In one transaction and before the log is enabled, so that the file alone can be identified.
             self._run(f"PRAGMA application_id = {_APPLICATION}")
             self._run(f"PRAGMA user_version = {VERSION}")
-            self._run(_SCHEMA)
+            for statement in (_SCHEMA, *(self._tables.statements if self._tables else ())):
+                self._run(statement)
         self._run("COMMIT")
         self._run("PRAGMA journal_mode = WAL")
         self._run(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
@@ -200,21 +215,33 @@ class Database:
             )
             raise FileFormatError(self.path, reason)
         self._version = version
-        if self._schema() != [("table", "entries", "entries", _SCHEMA)]:
-            raise FileFormatError(self.path, "has other tables than a journal")
+        schema, entries = self._schema(), ("table", "entries", "entries", _SCHEMA)
+        others = [row for row in schema if row != entries]
+        if entries not in schema or not (self._tables.allows(others) if self._tables else not others):
+            reason = "has other tables than a journal" if self._tables is None else "is not the journal of such a store"
+            raise FileFormatError(self.path, reason)
         found = self._run("PRAGMA integrity_check(1)")
         if found != "ok":
             raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
         return not self._run("SELECT EXISTS (SELECT * FROM entries)")
 
-    def _schema(self) -> list[tuple[object, ...]]:
-        with self._reading():
-            return self._connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
+    def _schema(self) -> list[Row]:
+        return self.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
 
     def _run(self, statement: str, values: tuple[object, ...] = ()) -> object:
         with self._reading():
             row = self._connection.execute(statement, values).fetchone()
             return row[0] if row else None
+
+    def execute(self, statement: str, values: tuple[object, ...] = ()) -> list[Row]:
+        """Execute a statement, and return all rows of its result."""
+        with self._reading():
+            return self._connection.execute(statement, values).fetchall()
+
+    def execute_many(self, statement: str, rows: Iterable[Row]) -> None:
+        """Execute a statement once for each row of values."""
+        with self._reading():
+            self._connection.executemany(statement, rows)
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield all entries with their numbers, in order and without gaps.
@@ -243,12 +270,16 @@ class Database:
 
     def append(self, sequence: int, entry: bytes) -> None:
         """Write an entry. It is on disk after the next :meth:`sync`."""
-        if not self._connection.in_transaction:
-            self._run("BEGIN")
+        self.begin()
         if self._version < VERSION:  # earlier versions of the library cannot read the new entries
             self._run(f"PRAGMA user_version = {VERSION}")
             self._version = VERSION
         self._run("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
+
+    def begin(self) -> None:
+        """Begin a transaction, unless there is one already."""
+        if not self._connection.in_transaction:
+            self._run("BEGIN")
 
     def sync(self) -> None:
         """Sync all entries to disk."""
@@ -257,8 +288,7 @@ class Database:
 
     def restart(self, sequence: int, entry: bytes) -> None:
         """Replace all entries by one, and sync it to disk."""
-        if not self._connection.in_transaction:
-            self._run("BEGIN")
+        self.begin()
         self._run("DELETE FROM entries")
         self.append(sequence, entry)
         self.sync()

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..persistence import FileFormatError
 from ..persistence._container import bring_to_disk, read_fields
 from ._acknowledged import Acknowledged
-from ._database import Database, DatabaseCopy, is_blank
+from ._database import Database, DatabaseCopy, Tables, is_blank
 from ._links import check_regular, open_file
 
 IDENTITY = "journal"
@@ -38,9 +38,13 @@ class Folder:
         The folder: empty, or that of a tree. Its parent must exist.
     read_only : bool, default False
         Whether nothing may be written. The folder must exist and is not locked.
+    tables : Tables, optional
+        Tables that the journal's database holds beside its entries.
 
     Attributes
     ----------
+    database : Database
+        The database of the journal.
     is_new : bool
         Whether :meth:`create` must be called first. Otherwise :meth:`entries` must be iterated first.
     base : int
@@ -55,7 +59,7 @@ class Folder:
         or its journal has been lost.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, tables: Tables | None = None) -> None:
         self.path = Path(path)
         self._read_only = read_only
         self._acknowledged: Acknowledged | None = None
@@ -65,8 +69,9 @@ class Folder:
             self.path.mkdir(0o700)
             bring_to_disk(self.path.absolute().parent)
         self._check_whose_it_is()
-        self._database = DatabaseCopy(self.journal_path) if read_only else Database(self.journal_path)
-        self.is_new = self._database.is_new
+        kind = DatabaseCopy if read_only else Database
+        self.database = kind(self.journal_path, tables)
+        self.is_new = self.database.is_new
         try:
             if self.is_new:
                 self._check_that_nothing_is_lost()
@@ -159,8 +164,8 @@ class Folder:
         self._acknowledged = Acknowledged.create(self._acknowledged_path, self.identity, 0, self.mode)
         self._check_that_it_is_no_link(0)
         save(self.snapshot_path(0))
-        self._database.append(0, pack())
-        self._database.sync()
+        self.database.append(0, pack())
+        self.database.sync()
         self.is_new = False
         self.clean_up()
 
@@ -182,7 +187,7 @@ class Folder:
             If an entry is missing.
         """
         last = None
-        with closing(self._database.entries()) as entries:
+        with closing(self.database.entries()) as entries:
             for sequence, entry in entries:
                 if last is None:
                     self.base = sequence
@@ -195,7 +200,7 @@ class Folder:
                 self.journal_path, f"is damaged: it ends with change {last}, but {self.synced} were acknowledged"
             )
         if not self._read_only:
-            self._database.checkpoint()
+            self.database.checkpoint()
             self.sync(last)
             self.clean_up()
 
@@ -222,12 +227,12 @@ class Folder:
 
     def append(self, sequence: int, entry: bytes) -> None:
         """Append the entry of a change."""
-        self._database.append(sequence, entry)
+        self.database.append(sequence, entry)
 
     def sync(self, sequence: int) -> None:
         """Sync all changes to disk; ``sequence`` is the number of the last one."""
         assert self._acknowledged is not None
-        self._database.sync()
+        self.database.sync()
         if self._acknowledged.sequence < sequence:
             self._acknowledged.set(sequence)
 
@@ -251,7 +256,7 @@ class Folder:
     def restart(self, sequence: int, entry: bytes) -> None:
         """Replace all changes up to this number by a snapshot, which must be on disk."""
         assert self._acknowledged is not None
-        self._database.restart(sequence, entry)
+        self.database.restart(sequence, entry)
         self._acknowledged.set(sequence)
         superseded, self.base = self.base, sequence
         if self.identity is None and superseded != sequence:
@@ -285,7 +290,7 @@ class Folder:
     def close(self) -> None:
         """Close the files and release the lock. Entries that are not synced are discarded."""
         try:
-            self._database.close()
+            self.database.close()
         finally:
             if self._acknowledged is not None:
                 self._acknowledged.close()

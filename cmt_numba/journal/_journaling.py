@@ -1,12 +1,14 @@
-"""Wrapping of the methods of trees, so that their calls are journaled."""
+"""Wrapping of the methods of trees, so that their calls are journaled, one by one or several as one change."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from ..persistence import FileFormatError
 from ._operations import CURRENT, operation_of
 
 if TYPE_CHECKING:
@@ -47,3 +49,37 @@ def journaled(name: str, method: Method[P, T], *, synced: bool = True) -> Method
         return answer
 
     return change
+
+
+@contextmanager
+def as_one(tree: DurableTree) -> Iterator[None]:
+    """Sync all changes that are made meanwhile, and what is written to other tables, in one transaction.
+
+    If the block fails before a change was made, because arguments are not valid, what was written to the tables is
+    undone. After any other failure the tree rejects further changes; opening the folder again restores it.
+    """
+    with tree._alone():
+        tree._enter_notes()  # queries before the change
+        database, before = tree._folder.database, tree._sequence
+        tree._as_one = True
+        try:
+            with tree._writing():
+                database.begin()
+                database.execute("SAVEPOINT as_one")
+            yield
+            with tree._writing():
+                database.execute("RELEASE as_one")
+        except BaseException as error:
+            if tree._refusal is None:
+                tree._refusal = "a change was not completed, and the tree in memory may differ from the journal"
+                not_valid = isinstance(error, LookupError | TypeError | ValueError)
+                if not_valid and not isinstance(error, FileFormatError) and tree._sequence == before:
+                    with tree._writing():
+                        database.execute("ROLLBACK TO as_one")
+                        database.execute("RELEASE as_one")
+                    tree._refusal = None
+            raise
+        finally:
+            tree._as_one = False
+        tree._end_change()
+        tree._take_snapshot_if_due()

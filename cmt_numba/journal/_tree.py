@@ -19,7 +19,7 @@ from ..persistence import FileFormatError
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, write_object
 from ..tree import ContextualMemoryTree
-from ._database import MOST_BYTES
+from ._database import MOST_BYTES, Tables
 from ._entries import Entry, count_argument_bytes, pack_entry, plain_arguments, unpack_entry
 from ._errors import AlreadyOpenError, JournalError
 from ._fingerprint import fingerprint, has_fingerprint
@@ -105,6 +105,8 @@ class DurableTree(ContextualMemoryTree):
     >>> folder.cleanup()
     """
 
+    _tables: Tables | None = None  # of a subclass, beside the entries of the journal
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -129,8 +131,9 @@ class DurableTree(ContextualMemoryTree):
         self._as_reopened = self._is_ambiguous = False  # see _replay.recover
         self._refusal: str | None = None  # the reason why the tree cannot be changed
         self._sequence = self._unsynced = 0
+        self._as_one = self._only_in_memory = False  # see _journaling.as_one
         self._journal = self._last_snapshot = _Effort(0, 0.0)
-        self._folder = Folder(path, read_only=bool(read_only))
+        self._folder = Folder(path, read_only=bool(read_only), tables=self._tables)
         try:
             if self._folder.is_new:
                 self._become_the_same(fresh)
@@ -139,7 +142,8 @@ class DurableTree(ContextualMemoryTree):
                 self._recover(fresh, options)
             if read_only:
                 self._refusal = _READ_ONLY
-                self._folder.close()
+                if self._tables is None:
+                    self._folder.close()
         except BaseException:
             self._folder.close()
             raise
@@ -309,7 +313,8 @@ class DurableTree(ContextualMemoryTree):
             self._refusal = None
             if name != _RETURN:
                 self._enter_notes()  # queries during the change
-            self._take_snapshot_if_due()
+            if not self._as_one:
+                self._take_snapshot_if_due()
             return answer
 
     def _do(self, operation: Operation, arguments: dict[str, Any]) -> Any:
@@ -324,10 +329,12 @@ class DurableTree(ContextualMemoryTree):
     def _enter(self, entry: Entry, seconds: float, synced: bool) -> None:
         """Journal a change that has been made."""
         if count_argument_bytes(entry.arguments) > min(self._most_bytes(), MOST_BYTES):
-            self._sync()
+            if not self._as_one:
+                self._sync()
             self._sequence += 1
-            with self._writing():
-                self._take_snapshot()  # contains the change, and would be due anyway
+            self._only_in_memory = True
+            if not self._as_one:
+                self._end_change()
             return
         packed = pack_entry(self._sequence + 1, entry)
         with self._writing():
@@ -335,7 +342,16 @@ class DurableTree(ContextualMemoryTree):
         self._sequence += 1
         self._lengthen(len(packed), seconds)
         self._unsynced += synced
-        if self._unsynced >= self._sync_every:
+        if not self._as_one:
+            self._end_change()
+
+    def _end_change(self) -> None:
+        """Sync the change, or take the snapshot that a change with large arguments needs, for it has no entry."""
+        if self._only_in_memory:
+            with self._writing():
+                self._take_snapshot()
+            self._only_in_memory, self._unsynced = False, 0
+        elif self._unsynced >= self._sync_every:
             self._sync()
 
     def _lengthen(self, n_bytes: int, seconds: float) -> None:

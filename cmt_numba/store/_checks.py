@@ -1,0 +1,135 @@
+"""Checks of keys and payloads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .._validation import unmasked
+
+Key = str | int
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
+    """Return keys as a list of str or of int.
+
+    Parameters
+    ----------
+    keys : str, int or iterable of them
+        A single key counts as a list of one.
+    distinct : bool, default True
+        Whether a key may be given only once.
+
+    Raises
+    ------
+    TypeError
+        If they are not all strings, or all integers.
+    ValueError
+        If an integer has more than 64 bits, a string cannot be stored, there are none, or one is given twice.
+    """
+    unmasked("keys", keys)
+    if isinstance(keys, np.ndarray):
+        if keys.ndim > 1:
+            raise ValueError(f"keys must have one dimension, not {keys.ndim}")
+        if keys.dtype.kind not in "iuUO":
+            raise TypeError(f"keys must be strings or integers, not {keys.dtype}")
+        keys = np.atleast_1d(keys).tolist()
+    if isinstance(keys, str | int | np.integer):
+        keys = [keys]
+    if isinstance(keys, bytes) or not isinstance(keys, Iterable):
+        raise TypeError(f"keys must be a list of strings or of integers, not {keys!r:.50}")
+    checked = [_check_key(key, position) for position, key in enumerate(keys)]
+    if not checked:
+        raise ValueError("keys must name at least one memory")
+    kind = type(checked[0])
+    for key in checked:
+        if type(key) is not kind:
+            raise TypeError(f"keys must be all strings or all integers, not {checked[0]!r:.50} and {key!r:.50}")
+    if distinct and len(set(checked)) < len(checked):
+        seen: set[Key] = set()
+        twice = next(key for key in checked if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"keys must be distinct: {twice!r:.100} is given twice")
+    return checked
+
+
+def _check_key(key: Any, position: int) -> Key:
+    if isinstance(key, str):
+        if "\0" in key:
+            raise ValueError(f"keys must hold no null characters: {key!r:.100} at position {position}")
+        try:
+            key.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"keys must be valid Unicode: {key!r:.100} at position {position}") from error
+        return str(key)
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        if not _LEAST <= key <= _MOST:
+            raise ValueError(f"keys must fit into 64 bits: {key} at position {position} does not")
+        return int(key)
+    raise TypeError(f"keys must be strings or integers, not {key!r:.50} at position {position}")
+
+
+def check_payloads(payloads: Any, n: int) -> list[str | None]:
+    """Return payloads as JSON, None for those that are None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not ``n`` objects that JSON gives back as they are.
+    """
+    if payloads is None:
+        return [None] * n
+    if isinstance(payloads, str | bytes | dict) or not isinstance(payloads, Iterable):
+        raise TypeError(f"payloads must be a list with one payload for each key, not {type(payloads).__name__}")
+    given = list(payloads)
+    if len(given) != n:
+        raise ValueError(f"payloads must be one for each of the {n} keys, not {len(given)}")
+    return [_check_payload(payload, position) for position, payload in enumerate(given)]
+
+
+def _check_payload(payload: Any, position: int) -> str | None:
+    if payload is None:
+        return None
+    try:
+        text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except TypeError as error:
+        raise TypeError(f"payloads must be JSON; the one at position {position} is not: {error}") from error
+    except (ValueError, RecursionError) as error:  # not finite, not Unicode, nested too deeply
+        raise ValueError(f"payloads must be JSON; the one at position {position} is not: {error}") from error
+    if json.loads(text) != payload:
+        raise TypeError(
+            f"payloads must be JSON; the one at position {position} is not: use lists instead of tuples, and strings "
+            "as the names of fields"
+        )
+    return text
+
+
+def are_none(keys: np.ndarray) -> np.ndarray:
+    """Return which entries of an array are None."""
+    missing: np.ndarray = np.equal(keys, np.array(None))
+    return missing
+
+
+class DuplicateKeyError(KeyError, ValueError):
+    """A key that is to be added is in the store already."""
+
+    __str__ = Exception.__str__  # a KeyError would quote the message
+
+
+def check_kind(keys: list[Key], kind: type | None) -> None:
+    """Raise TypeError unless keys are of the type of those in the store."""
+    if kind is not None and type(keys[0]) is not kind:
+        names = {str: "strings", int: "integers"}
+        raise TypeError(f"keys must be {names[kind]} like those in the store, not {keys[0]!r:.50}")
+
+
+def check_stored(keys: list[Key], ids: np.ndarray) -> None:
+    """Raise KeyError if a key has no id."""
+    missing = np.flatnonzero(ids < 0)
+    if missing.size > 0:
+        raise KeyError(f"keys must be in the store: there is no {keys[missing[0]]!r:.100}")

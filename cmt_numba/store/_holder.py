@@ -1,0 +1,231 @@
+"""What a store holds: vectors, keys and payloads, in memory, in a folder and in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import scipy.sparse
+
+from .._engine.filters import Filter
+from .._forest.state import NONE
+from .._validation import check_matrix, check_real
+from ._checks import Key, check_keys, check_stored
+from ._kept import Keeper, made_of, read_file
+from ._metrics import Frame, lengths
+from ._recall import Effort, Efforts
+from ._records import Records
+from ._results import Items, read_payload
+from ._search import stored_units
+from ._trees import Kept
+
+T = TypeVar("T")
+
+
+class Holder:
+    """The part of :class:`~cmt_numba.MemoryStore` that holds memories."""
+
+    def _set_target(self, target_recall: float) -> None:
+        self._target_recall = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+
+    def _keep(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._efforts = Efforts()
+        self._filters: tuple[int, dict[Any, Filter]] = (-1, {})  # the version of the store, and its filters
+
+    def _records(self) -> Records:
+        self._keeper.check_open()
+        return self._keeper.kept.records
+
+    def _read(self, work: Callable[[Kept, Frame], T]) -> T:
+        """Return what ``work`` returns while the keys of the tree are those of the frame."""
+        while True:
+            self._keeper.check_open()
+            before, kept, frame = self._keeper.rekeyed, self._keeper.kept, self._keeper.frame
+            if before % 2 == 0:
+                answer = work(kept, frame)
+                if self._keeper.rekeyed == before:
+                    return answer
+            with self._keeper.writing:
+                pass  # wait until all memories have their keys
+
+    def _check_vectors(self, X: Any) -> Any:
+        """Return vectors or queries as float32, in the form of those stored."""
+        self._keeper.check_open()
+        X = check_matrix(X, n_features=self.n_features)
+        state = self._keeper.kept.tree._state
+        if state is not None and state.parameters.sparse and not scipy.sparse.issparse(X):
+            X = scipy.sparse.csr_array(X)
+        elif state is not None and not state.parameters.sparse and scipy.sparse.issparse(X):
+            X = X.toarray()
+        norms = lengths(X)
+        for bad, problem in ((~np.isfinite(norms), "be finite in float32"), (norms == 0.0, "have no rows of zeros")):
+            if bad.any() and (problem.startswith("be") or self.metric == "cosine"):
+                row = int(np.flatnonzero(bad)[0])
+                why = "holds NaN, infinity or a value too large"
+                if norms[row] == 0.0:
+                    why = "has no direction that a cosine could be taken of; use another metric or leave it out"
+                raise ValueError(f"X must {problem}: row {row} {why}")
+        return X
+
+    # What it holds
+
+    @property
+    def metric(self) -> str:
+        """The metric."""
+        return self._keeper.frame.metric
+
+    @property
+    def path(self) -> str | None:
+        """The folder; None for a store in memory."""
+        return None if self._keeper.path is None else os.fspath(self._keeper.path)
+
+    @property
+    def n_features(self) -> int | None:
+        """The width of the vectors, set by the first; None before."""
+        width = self._keeper.kept.tree.n_features
+        return None if width is None else width - self._keeper.frame.n_more
+
+    @property
+    def max_items(self) -> int | None:
+        """The maximum number of memories."""
+        most: int | None = self._keeper.kept.tree._bound["max_memories"]
+        return most
+
+    @property
+    def recall(self) -> tuple[Effort, ...]:
+        """The recall that was measured, and the leaves that are searched for it, for each kind of query so far."""
+        return self._efforts.known()
+
+    def __len__(self) -> int:
+        return self._keeper.kept.tree.n_memories
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, str | int | np.integer) or isinstance(key, bool):
+            return False
+        try:
+            checked = check_keys(key)
+        except ValueError:
+            return False
+        return bool(self._records().find(checked)[0] >= 0)
+
+    def __iter__(self) -> Iterator[Key]:
+        last = -1
+        while found := self._records().after(last):
+            yield from (key for _, key, _ in found)
+            last = found[-1][0]
+
+    def __repr__(self) -> str:
+        place = "in memory" if self._keeper.path is None else f"in {self._keeper.path}"
+        return f"MemoryStore({place}, metric={self.metric!r}) with {len(self)} memories"
+
+    def get(self, keys: Any) -> Items:
+        """Return the vectors and payloads of memories.
+
+        Parameters
+        ----------
+        keys : str, int or list of them, length n
+            Their keys; one key counts as a list of one.
+
+        Returns
+        -------
+        Items
+            Keys, vectors (n, n_features) and payloads.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored.
+        TypeError, ValueError
+            If these are no keys.
+        """
+        checked = check_keys(keys, distinct=False)
+
+        def read(kept: Kept, frame: Frame) -> Items:
+            ids = kept.records.find(checked)
+            check_stored(checked, ids)
+            records = kept.records.of(np.unique(ids))
+
+            def vectors() -> Any:
+                slots = kept.tree._slots(ids)
+                check_stored(checked, slots)
+                return stored_units(kept.tree._allocated(), slots)
+
+            units = kept.tree._lock.read(vectors)
+            check_stored(checked, np.array([memory_id if memory_id in records else NONE for memory_id in ids.tolist()]))
+            found = [records[memory_id] for memory_id in ids.tolist()]
+            norms = np.array([np.nan if record.norm is None else record.norm for record in found])
+            return Items(checked, frame.vectors(units, norms), [read_payload(record.payload) for record in found])
+
+        return self._read(read)
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the store to one file, which :meth:`load` reads. An existing file is replaced at once or not at all.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        self._keeper.save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool = False, *, target_recall: float = 0.95) -> Self:
+        """Return the store in a file, in memory.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        mmap : bool, default False
+            Map the vectors and trees into memory instead of reading them. Map only files that you trust.
+        target_recall : float in (0, 1], default 0.95
+            As for the constructor.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is damaged, of a later version, or not a store's.
+        OSError
+            If the file cannot be read.
+        """
+        store = cls.__new__(cls)
+        store._set_target(target_recall)
+        store._keep(Keeper.of(read_file(path, mmap=mmap)))
+        return store
+
+    def sync(self) -> None:
+        """Write all changes to disk and wait for it. Without ``sync_every`` above 1 this has been done already."""
+        with self._keeper.writing:
+            self._keeper.check_open()
+            self._keeper.sync()
+
+    def close(self) -> None:
+        """Write all changes to disk and close the store, which cannot be used any more."""
+        self._keeper.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._keeper.writing:
+            self._keeper.check_open()
+            contents = self._keeper.kept.tree._lock.change(self._keeper.contents)
+            arrays = {name: array.copy() for name, array in contents.arrays.items()}
+        return {"contents": contents._replace(arrays=arrays), "target_recall": self._target_recall}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set_target(state["target_recall"])
+        self._keep(Keeper.of(made_of(state["contents"], thorough=False)))

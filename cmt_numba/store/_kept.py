@@ -1,0 +1,268 @@
+"""What a store keeps, opened, restored after failures, and in files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .._validation import OneOf
+from ..journal import JournalError
+from ..journal._database import is_blank
+from ..journal._tree import _CLOSED, _READ_ONLY
+from ..persistence import FileFormatError
+from ..persistence._container import Contents
+from ..persistence._trees import read_object, refusing, take, write_object
+from ._metrics import METRICS, Frame
+from ._records import MemoryDatabase, Records, packed
+from ._trees import FolderTree, Kept, MemoryTree, in_folder, new_in_memory
+
+KIND = "MemoryStore"
+"""The kind of object that files hold."""
+
+_VERSION = 1  # of the facts
+_N_TREES = 4
+
+T = TypeVar("T")
+
+
+class Keeper:
+    """A tree, its records, and the frame of its keys, which stay together whatever fails.
+
+    Parameters
+    ----------
+    path : path-like or None
+        The folder; None for a store in memory.
+    metric : str or None
+        The metric; None for that of the folder, or the cosine.
+    options : dict of str to object
+        Options of the tree that were given.
+    how : dict of str to object
+        How to keep it in a folder: parameters of :class:`~cmt_numba.DurableTree`.
+    """
+
+    def __init__(self, path: Any, metric: str | None, options: dict[str, Any], how: dict[str, Any]) -> None:
+        if metric is not None:
+            OneOf(METRICS).check("metric", metric)
+        self.path = None if path is None else Path(path)
+        self._how = how
+        self._threads = {name: value for name, value in options.items() if name == "n_threads"}
+        if self.path is None:
+            kept = new_in_memory({"n_trees": _N_TREES} | options)
+        else:
+            journal = self.path / "journal.sqlite"
+            is_new = not journal.exists() or is_blank(journal)
+            kept = in_folder(self.path, {"n_trees": _N_TREES} | options if is_new else options, **how)
+        self._begin(kept, metric)
+
+    @classmethod
+    def of(cls, kept: Kept) -> Keeper:
+        """Return the keeper of a store in memory."""
+        keeper = cls.__new__(cls)
+        keeper.path, keeper._how, keeper._threads = None, {}, {}
+        keeper._begin(kept, None)
+        return keeper
+
+    def _begin(self, kept: Kept, metric: str | None) -> None:
+        self.kept = kept
+        self.writing = threading.RLock()
+        self.version = 0  # odd while a change is under way
+        self.rekeyed = 0  # odd while all memories get keys of another frame
+        self.is_closed = self._is_broken = False
+        try:
+            self.frame = self._read_frame(metric)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_frame(self, metric: str | None) -> Frame:
+        facts = self.kept.records.facts()
+        if not facts and len(self.kept.tree) == 0:
+            frame = Frame(metric or "cosine")
+            with self.kept.change():
+                self.kept.records.set_facts({"version": _VERSION, "metric": frame.metric})
+            self.sync()
+            return frame
+        frame = frame_of(facts)
+        if metric not in (None, frame.metric):
+            raise ValueError(f"metric must be {frame.metric!r}, as for the store in {self.path}, not {metric!r}")
+        return frame
+
+    # Changes
+
+    def change(self, work: Callable[[Kept, Callable[[], None]], T]) -> T:
+        """Make a change of the tree and the records.
+
+        Raises
+        ------
+        JournalError
+            If the store is closed or read-only, or the change could not be written; nothing has changed then.
+        """
+        with self.writing:
+            self.check_open()
+            if self._is_broken:
+                self._reopen()
+            self.version += 1
+            try:
+                with self.kept.change() as commit:
+                    return work(self.kept, commit)
+            except (OSError, FileFormatError, JournalError) as error:
+                self._restore()
+                cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
+                raise JournalError(f"{self.path}: the change was not made: {cause}") from error
+            except BaseException:
+                self._restore()
+                raise
+            finally:
+                self.version += 1
+
+    def rekey(self, work: Callable[[Kept, Callable[[], None]], None]) -> None:
+        """Make a change of the frame and of the keys of all memories."""
+        with self.writing:
+            self.rekeyed += 1
+            try:
+                self.change(work)
+            finally:
+                self.rekeyed += 1
+
+    def _restore(self) -> None:
+        """Open the folder again if the tree in memory may differ from the one on disk."""
+        tree = self.kept.tree
+        if isinstance(tree, FolderTree) and tree._refusal not in (None, _CLOSED, _READ_ONLY):
+            with suppress(JournalError, OSError):
+                tree.close()
+            try:
+                self._reopen()
+            except (JournalError, OSError, FileFormatError):
+                self._is_broken = True  # the next change tries again; until then it can be queried if it can be read
+                with suppress(JournalError, OSError, FileFormatError):
+                    self.kept = in_folder(self.path, self._threads, **(self._how | {"read_only": True}))
+        self.frame = self._read_frame_again()
+
+    def _reopen(self) -> None:
+        try:
+            self.kept = in_folder(self.path, self._threads, **self._how)
+        except OSError as error:
+            raise JournalError(f"{self.path}: the store cannot be written: {error}") from error
+        self._is_broken = False
+
+    def _read_frame_again(self) -> Frame:
+        with suppress(OSError, FileFormatError):
+            return frame_of(self.kept.records.facts())
+        return self.frame
+
+    def set_frame(self, frame: Frame) -> None:
+        """Write a frame, within a change. Readers must not meet keys of another one."""
+        centre = None if frame.centre is None else frame.centre.astype("<f4").tobytes()
+        self.kept.records.set_facts({"bound": frame.bound, "centre": centre})
+        self.frame = frame
+
+    def sync(self) -> None:
+        """Write all changes to disk and wait for it; nothing in memory."""
+        if isinstance(self.kept.tree, FolderTree):
+            self.kept.tree.sync()
+
+    def check_open(self) -> None:
+        """Raise JournalError if the store is closed."""
+        if self.is_closed:
+            raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
+
+    def close(self) -> None:
+        """Write all changes to disk, and close the files."""
+        with self.writing:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            tree = self.kept.tree
+            if self.kept.database is not None:
+                self.kept.database.close()
+            elif isinstance(tree, FolderTree):
+                try:
+                    tree.close()
+                finally:
+                    if tree._refusal == _READ_ONLY:
+                        tree._folder.close()
+
+    # Files
+
+    def contents(self) -> Contents:
+        """Return the contents of a file."""
+        fields, arrays = self.kept.tree._contents()
+        records = np.frombuffer(packed(self.kept.records), np.uint8)
+        return Contents(KIND, fields, arrays | {"records": records})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file."""
+        with self.writing:
+            self.check_open()
+            self.kept.tree._lock.change(
+                lambda: write_object(path, self.contents, lambda read: made_of(read, thorough=True))
+            )
+
+
+def frame_of(facts: dict[str, Any]) -> Frame:
+    """Return the frame that facts describe.
+
+    Raises
+    ------
+    ValueError
+        If they describe none.
+    """
+    version, metric, bound, centre = (facts.get(name) for name in ("version", "metric", "bound", "centre"))
+    if version != _VERSION:
+        raise ValueError(f"the store has version {version!r:.20}, but this version of cmt-numba reads {_VERSION}")
+    if metric not in METRICS:
+        raise ValueError(f"the store has an unknown metric {metric!r:.50}")
+    if bound is None:
+        return Frame(metric)
+    if not isinstance(bound, float) or not 0.0 < bound < np.inf or not isinstance(centre, bytes | None):
+        raise ValueError("the store has no valid bound or centre")
+    return Frame(metric, bound, None if centre is None else np.frombuffer(centre, "<f4").astype(np.float32))
+
+
+def made_of(contents: Contents, *, thorough: bool) -> Kept:
+    """Return a store in memory with the contents of a file.
+
+    Raises
+    ------
+    InvariantError, TypeError, ValueError
+        If these are not the contents of a store.
+    """
+    arrays = dict(contents.arrays)
+    records = arrays.pop("records", None)
+    if records is None or records.dtype != np.uint8 or records.ndim != 1:
+        raise ValueError("there are no records")
+    take(contents.fields, "options", dict)
+    tree = MemoryTree._made_of(contents.fields, arrays, thorough=thorough)
+    database = MemoryDatabase(records.tobytes())
+    kept = Kept(tree, Records(database), database)
+    frame = frame_of(kept.records.facts())
+    if not kept.agree(thorough=thorough):
+        raise ValueError("its keys are not those of its memories")
+    n_features = tree.n_features
+    if n_features is not None:
+        without_bound = frame.n_more > 0 and frame.bound == 0.0
+        width = n_features - frame.n_more
+        if without_bound or width < 1 or (frame.centre is not None and frame.centre.shape != (width,)):
+            raise ValueError("its metric does not fit its keys")
+    return kept
+
+
+def read_file(path: str | os.PathLike[str], *, mmap: bool) -> Kept:
+    """Return the store in a file.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is damaged or not that of a store.
+    OSError
+        If it cannot be read.
+    """
+    contents = read_object(path, (KIND,), mmap=mmap)
+    with refusing(path):
+        return made_of(contents, thorough=not mmap)

@@ -1,0 +1,357 @@
+"""``MemoryStore``: vectors with keys and payloads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .._forest.hits import no_hits, rewarded_memories
+from .._forest.state import NONE
+from .._validation import check_passes, check_rewards, unmasked
+from ._checks import DuplicateKeyError, are_none, check_keys, check_kind, check_payloads, check_stored
+from ._kept import Keeper
+from ._metrics import frame_for, lengths
+from ._querying import Searchable
+from ._search import stored_units
+from ._trees import Kept, replace_keys
+
+_N_COMPETITORS = 9  # of a memory that was rewarded alone
+_ROWS_IN_A_BLOCK = 256  # of ``learn``: rows that see the same trees
+
+
+class MemoryStore(Searchable):
+    """A store of vectors with keys of your own and payloads: search, filters, changes at any time, and learning.
+
+    A store lives in memory or in a folder. In a folder each change is on disk before the call returns; keys, payloads
+    and vectors change together or not at all.
+
+    Stores of up to 4,096 vectors, and filters with so few candidates, are searched exactly. Larger ones are searched
+    through Contextual Memory Trees, as far as ``target_recall`` needs.
+
+    Any number of threads may use a store. Changes are made one after the other; queries are answered meanwhile and see
+    a change come step by step.
+
+    Parameters
+    ----------
+    path : path-like, optional
+        The folder: empty, or that of a store. If it does not exist, it is created; its parent must exist. By default
+        the store is in memory.
+    metric : {"cosine", "inner_product", "euclidean"}, optional
+        What to rank by: "cosine" (the default) for texts and other vectors of which the direction counts,
+        "inner_product" for vectors that were trained for it, "euclidean" for coordinates and measurements. A store in a
+        folder keeps its metric.
+    max_items : int, optional
+        Maximum number of memories. Adding to a full store evicts memories, with their keys and payloads.
+    eviction : {"least_recently_returned", "oldest", "random"}, optional
+        Which memories are evicted.
+    target_recall : float in (0, 1], default 0.95
+        The share of the nearest vectors that queries find on average. 1 compares with everything.
+    n_trees : int, optional
+        Number of trees; 4 by default. More find as much by searching less, and take more memory and time to build.
+    n_threads : int, optional
+        Number of threads for batches.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed of a new store.
+    sync_every : int, default 1
+        The number of changes after which to wait for the disk.
+    snapshot_bytes, snapshot_seconds : optional
+        When a snapshot replaces the journal: see :class:`~cmt_numba.DurableTree`.
+    read_only : bool, default False
+        Open a folder for queries only, for example if its disk is full.
+
+    Raises
+    ------
+    cmt_numba.journal.AlreadyOpenError
+        If the folder is already open.
+    cmt_numba.persistence.FileFormatError
+        If the folder is damaged or not that of a store.
+    OSError
+        If the folder cannot be read or written.
+    TypeError, ValueError
+        If an option is not valid or differs from that of the store in the folder.
+
+    Examples
+    --------
+    >>> store = MemoryStore(random_state=0)
+    >>> store.add(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], [{"color": "red"}, {"color": "blue"}])
+    >>> store.query([[0.9, 0.1]], 1).keys
+    array([['a']], dtype=object)
+    >>> store.query([[0.9, 0.1]], 1, where={"color": "blue"}).payloads
+    [[{'color': 'blue'}]]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        metric: str | None = None,
+        *,
+        max_items: int | None = None,
+        eviction: str | None = None,
+        target_recall: float = 0.95,
+        n_trees: int | None = None,
+        n_threads: int | None = None,
+        random_state: int | np.random.SeedSequence | None = None,
+        sync_every: int = 1,
+        snapshot_bytes: int = 1 << 26,
+        snapshot_seconds: float = 10.0,
+        read_only: bool = False,
+    ) -> None:
+        given = {"max_memories": max_items, "eviction": eviction, "n_trees": n_trees, "n_threads": n_threads}
+        options = {name: value for name, value in (given | {"random_state": random_state}).items() if value is not None}
+        how = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes, "snapshot_seconds": snapshot_seconds}
+        self._set_target(target_recall)
+        if read_only and path is None:
+            raise ValueError("read_only is for a store in a folder: give its path")
+        self._keep(Keeper(path, metric, options, how | {"read_only": bool(read_only)}))
+
+    # Changes
+
+    def add(self, keys: Any, X: Any, payloads: Any = None) -> None:
+        """Add new memories.
+
+        Parameters
+        ----------
+        keys : list of str or of int, length n
+            Their keys: all strings or all integers of 64 bits, none in the store yet.
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Their vectors.
+        payloads : list, length n, optional
+            What belongs to them, as JSON has it; None for nothing.
+
+        Raises
+        ------
+        DuplicateKeyError
+            If a key is in the store already. It is a KeyError and a ValueError.
+        TypeError, ValueError
+            If an argument is not valid, or a vector has the length 0 and the metric is the cosine.
+        cmt_numba.journal.JournalError
+            If the change could not be written.
+        MemoryError
+            If memory runs out.
+
+        Nothing has changed after any of these.
+        """
+        self._write(keys, X, payloads, replace=False)
+
+    def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
+        """Add memories, and replace the vectors and payloads of those whose keys are in the store.
+
+        Parameters
+        ----------
+        keys, X, payloads
+            As for :meth:`add`, but keys may be in the store. Their payloads are replaced too, also by nothing.
+
+        Raises
+        ------
+        TypeError, ValueError, cmt_numba.journal.JournalError
+            As for :meth:`add`; nothing has changed then.
+        MemoryError
+            If memory runs out. In memory some memories may have been replaced then, each with its payload.
+        """
+        self._write(keys, X, payloads, replace=True)
+
+    def _write(self, keys: Any, X: Any, payloads: Any, *, replace: bool) -> None:
+        checked = check_keys(keys)
+        with self._keeper.writing:
+            self._keeper.check_open()
+            X = self._check_vectors(X)
+            if X.shape[0] != len(checked):
+                raise ValueError(f"keys must be one for each of the {X.shape[0]} rows of X, not {len(checked)}")
+            texts = check_payloads(payloads, len(checked))
+            records = self._records()
+            check_kind(checked, records.kind())
+            ids = records.find(checked)
+            old, new = np.flatnonzero(ids >= 0), np.flatnonzero(ids < 0)
+            if old.size > 0 and not replace:
+                message = f"keys must not be in the store: {checked[old[0]]!r:.100} is; use upsert to replace it"
+                raise DuplicateKeyError(message)
+            self._make_room(X)
+
+            def write(kept: Kept, commit: Callable[[], None]) -> None:
+                vectors, norms = self._keeper.frame.keys(X), np.full(len(checked), np.nan)
+                if self.metric == "cosine":
+                    norms = lengths(X)
+                if old.size > 0:
+                    kept.records.update(ids[old], [texts[i] for i in old], norms[old])
+                    replace_keys(kept, ids[old], vectors[old], commit)
+                if new.size > 0:
+                    first = kept.tree._next_id()
+                    own, text = [checked[i] for i in new], [texts[i] for i in new]
+                    kept.records.insert(np.arange(first, first + new.size), own, text, norms[new])
+                    kept.records.delete(kept.tree.insert_and_tell(vectors[new]))
+                    commit()
+
+            self._keeper.change(write)
+
+    def _make_room(self, X: Any) -> None:
+        """Give all memories other keys if new vectors are too long for the present ones."""
+        frame = self._keeper.frame
+        if frame.n_more == 0 or (frame.bound > 0.0 and frame.holds(X)):
+            return
+
+        def rekey(kept: Kept, commit: Callable[[], None]) -> None:
+            ids, every = kept.tree.ids, X
+            if ids.size > 0:
+                units = stored_units(kept.tree._allocated(), kept.tree._slots(ids))
+                vectors = frame.vectors(units, np.empty(0))
+                stack = scipy.sparse.vstack if scipy.sparse.issparse(X) else np.concatenate
+                every = stack([vectors, X])
+            self._keeper.set_frame(frame_for(frame.metric, every))
+            if ids.size > 0:
+                replace_keys(kept, ids, self._keeper.frame.keys(vectors), commit)
+
+        self._keeper.rekey(rekey)
+
+    def delete(self, keys: Any) -> None:
+        """Delete memories.
+
+        Parameters
+        ----------
+        keys : str, int or list of them
+            Their keys, each named once.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored; nothing has been deleted then.
+        TypeError, ValueError
+            If these are not distinct keys.
+        cmt_numba.journal.JournalError
+            If the change could not be written; nothing has been deleted then.
+        """
+        checked = check_keys(keys)
+        with self._keeper.writing:
+            ids = self._records().find(checked)
+            check_stored(checked, ids)
+
+            def delete(kept: Kept, commit: Callable[[], None]) -> None:
+                kept.tree.remove(ids)
+                kept.records.delete(ids)
+                commit()
+
+            self._keeper.change(delete)
+
+    def create_index(self, field: Any) -> None:
+        """Create an index on a field of payloads, so that filters on it need not look at all of them.
+
+        Parameters
+        ----------
+        field : str or tuple of str
+            The field, as in filters.
+        """
+        with self._keeper.writing:
+            self._keeper.change(lambda kept, commit: kept.records.create_index(field))
+            self._keeper.sync()
+
+    def compact(self) -> None:
+        """Store memories in the order in which searches read them, for faster queries after many changes."""
+        self._keeper.change(lambda kept, commit: kept.tree.compact())
+
+    # Learning
+
+    def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
+        """Learn from rewards of what was returned, or of what was right.
+
+        The scorer learns to rank memories of a row with high rewards before those with low ones, and the trees learn
+        the way to memories with the reward 1.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            The queries.
+        keys : array-like of keys, shape (n,) or (n, k)
+            One memory of each row, or several, such as ``results.keys``; None for no memory. Where there is only one
+            with a reward above 0, others that the query finds count as worth nothing.
+        rewards : array-like of float, the shape of ``keys``
+            Rewards in [0, 1].
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored.
+        TypeError, ValueError
+            If an argument is not valid.
+        cmt_numba.journal.JournalError
+            If the change could not be written.
+
+        Nothing has been learned after any of these.
+        """
+        X = self._check_vectors(X)
+        unmasked("keys", keys)
+        given = np.asarray(keys, dtype=object)
+        if given.shape[:1] != (X.shape[0],) or given.ndim > 2 or given.size == 0:
+            raise ValueError(f"keys must have shape ({X.shape[0]},) or ({X.shape[0]}, k), not {given.shape}")
+        given = given.reshape(X.shape[0], -1)
+        there = ~are_none(given)
+        ids = np.full(given.shape, NONE, np.int64)
+        with self._keeper.writing:
+            if there.any():
+                checked = check_keys(given[there].tolist(), distinct=False)
+                found = self._records().find(checked)
+                check_stored(checked, found)
+                ids[there] = found
+            self._learn(X, ids, check_rewards(rewards, ids))
+
+    def _learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
+        """Learn from the rewards of memories, -1 for none."""
+        rewards = np.where(ids == NONE, np.float32(0.0), np.broadcast_to(rewards, ids.shape))
+        if not (ids != NONE).any():
+            return
+
+        def learn(kept: Kept, commit: Callable[[], None]) -> None:
+            frame, all_ids, all_rewards = self._keeper.frame, ids, rewards
+            if ids.shape[1] == 1:
+                others = self._find(kept, frame, X, _N_COMPETITORS, None, self._target_recall, None).ids
+                others = np.where((others == ids) | (ids == NONE) | (rewards == 0.0), NONE, others)
+                all_ids = np.concatenate([ids, others], axis=1)
+                all_rewards = np.concatenate([rewards, np.zeros(others.shape, np.float32)], axis=1)
+            asked = frame.queries(X)
+            hits = no_hits(*all_ids.shape)._replace(ids=all_ids)
+            kept.tree.update(asked, hits, all_rewards)
+            rows, best = rewarded_memories(hits, np.full(X.shape[0], NONE), all_rewards)
+            if rows.size > 0:
+                kept.tree.teach(asked[rows], best)
+
+        self._keeper.change(learn)
+
+    def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
+        """Learn from queries whose right answers are known, in blocks and in a random order.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Queries like those to come.
+        keys : list of keys, length n
+            The key of the memory that each is to find.
+        n_passes : int, default 1
+            How often to go through them.
+
+        Returns
+        -------
+        float
+            The share of the queries whose first answer was right in the last pass, before they taught anything.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError, cmt_numba.journal.JournalError
+            As for :meth:`feedback`.
+        """
+        X = self._check_vectors(X)
+        checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
+        if len(checked) != X.shape[0]:
+            raise ValueError(f"keys must be one for each of the {X.shape[0]} rows of X, not {len(checked)}")
+        check_stored(checked, self._records().find(checked))
+        draws, n_right = np.random.default_rng(X.shape[0]), 0
+        for _ in range(n_passes):
+            order, n_right = draws.permutation(X.shape[0]), 0
+            for first in range(0, order.size, _ROWS_IN_A_BLOCK):
+                block = order[first : first + _ROWS_IN_A_BLOCK]
+                own = [checked[i] for i in block]
+                answers = self.query(X[block], 1).keys[:, 0]
+                n_right += sum(answer == key for answer, key in zip(answers.tolist(), own, strict=True))
+                self.feedback(X[block], own, np.ones(len(own)))
+        return float(n_right / X.shape[0])

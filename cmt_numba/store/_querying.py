@@ -1,0 +1,157 @@
+"""Queries of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._engine.filters import Filter
+from .._forest.state import NONE
+from .._validation import check_integer, check_real, check_wanted
+from ._checks import are_none, check_keys, check_stored
+from ._holder import Holder
+from ._metrics import Frame
+from ._recall import compares_all
+from ._results import Results, read_payload
+from ._search import Found, best_by_metric, scan, search
+from ._trees import Kept
+from ._where import condition_of
+
+_MORE = 8  # found than wanted, where scores of the trees are rounded otherwise than those of the metric
+_MOST_FILTERS = 64  # that are kept
+
+
+class Searchable(Holder):
+    """The part of :class:`~cmt_numba.MemoryStore` that answers queries."""
+
+    def query(
+        self,
+        X: Any,
+        k: int = 10,
+        where: Any = None,
+        target_recall: float | None = None,
+        *,
+        n_probes: int | None = None,
+    ) -> Results:
+        """Return the nearest memories for each row.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Queries.
+        k : int, default 10
+            Memories to return for each row.
+        where : dict, callable or list of keys, optional
+            Filter: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function that is given each
+            payload and returns whether its memory is a candidate, or the keys of the candidates.
+        target_recall : float in (0, 1], optional
+            The share of the nearest memories to find on average; that of the store by default.
+        n_probes : int, optional
+            Leaves of the trees to search, instead of as many as the recall needs.
+
+        Returns
+        -------
+        Results
+            Keys, scores and payloads.
+
+        Raises
+        ------
+        KeyError
+            If ``where`` lists a key that is not stored.
+        TypeError, ValueError
+            If an argument is not valid.
+        """
+        X = self._check_vectors(X)
+        k = check_wanted("k", k, len(self))
+        target = self._target_recall
+        if target_recall is not None:
+            target = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        probes = None if n_probes is None else check_integer("n_probes", n_probes, 1)
+        among = self._filter(where)
+        found = self._read(lambda kept, frame: self._find(kept, frame, X, k, among, target, probes))
+        self._keeper.kept.tree._note_returned(found.ids)
+        return self._results(found, k)
+
+    def _find(
+        self, kept: Kept, frame: Frame, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
+    ) -> Found:
+        """Return the best memories, in at most ``k`` columns."""
+        tree = kept.tree
+        n = tree.n_memories if among is None else among.ids.size
+        k = min(k, n)
+        if k == 0:
+            return Found(np.empty((X.shape[0], 0), np.int64), np.empty((X.shape[0], 0), np.float32))
+        rows = tree._check_rows(frame.queries(X))
+        wanted = k if frame.n_more == 0 else min(n, k + _MORE)
+        exact = False
+        if n_probes is None:
+            effort = self._efforts.of(tree, frame, k, target, among)
+            n_probes = effort.n_probes or 1
+            exact = compares_all(effort, n, rows.n_rows, sparse=rows.sparse)
+        found = scan(tree, rows, wanted, among) if exact else search(tree, rows, wanted, n_probes, among)
+        short = np.flatnonzero(found.ids[:, k - 1] == NONE)
+        if short.size > 0 and not exact:
+            others = scan(tree, rows.take(short), wanted, among)
+            found.ids[short], found.scores[short] = others
+        return found if frame.n_more == 0 else best_by_metric(tree, frame, X, found, k)
+
+    def _results(self, found: Found, k: int) -> Results:
+        """Return what was found with keys and payloads, in ``k`` columns."""
+        shape = found.ids.shape
+        ids, inverse = np.unique(found.ids, return_inverse=True)
+        records = self._records().of(ids)
+        keys, payloads = np.full((shape[0], k), None, object), np.full((shape[0], k), None, object)
+        scores = np.full((shape[0], k), -np.inf, found.scores.dtype)
+        of_ids = np.empty((2, ids.size), object)
+        for column, memory_id in enumerate(ids.tolist()):
+            record = records.get(memory_id)
+            if record is not None:
+                of_ids[:, column] = record.key, record.payload
+        keys[:, : shape[1]], payloads[:, : shape[1]] = of_ids[:, inverse.reshape(shape)]
+        scores[:, : shape[1]] = found.scores
+        missing = are_none(keys)
+        if missing.any():  # memories that were deleted meanwhile are left out
+            order = np.argsort(missing, axis=1, kind="stable")
+            scores[missing] = -np.inf
+            keys, payloads, scores = (np.take_along_axis(part, order, axis=1) for part in (keys, payloads, scores))
+        elif keys.size > 0 and isinstance(keys[0, 0], int):
+            keys = keys.astype(np.int64)
+        return Results(keys, scores, payloads)
+
+    def _filter(self, where: Any) -> Filter | None:
+        """Return a filter, from before if nothing has changed since."""
+        if where is None:
+            return None
+        records, version = self._records(), self._keeper.version
+        if callable(where):
+            return Filter(self._ids_where(where))
+        if isinstance(where, dict):
+            condition = condition_of(where)
+            return self._kept_filter(version, condition, lambda: records.ids(condition))
+        checked = check_keys(where, distinct=False)
+
+        def find() -> np.ndarray:
+            ids = records.find(checked)
+            check_stored(checked, ids)
+            return np.unique(ids)
+
+        return self._kept_filter(version, tuple(checked), find)
+
+    def _kept_filter(self, version: int, name: Any, find: Callable[[], np.ndarray]) -> Filter:
+        before, filters = self._filters
+        if before != version or version % 2 == 1 or len(filters) >= _MOST_FILTERS:
+            filters = {}
+        if name not in filters:
+            filters[name] = Filter(find())
+            if version == self._keeper.version:
+                self._filters = version, filters
+        return filters[name]
+
+    def _ids_where(self, where: Callable[[Any], Any]) -> np.ndarray:
+        last, ids = -1, []
+        while found := self._records().after(last):
+            ids += [memory_id for memory_id, _, payload in found if where(read_payload(payload))]
+            last = found[-1][0]
+        return np.array(ids, np.int64)

@@ -1,0 +1,248 @@
+"""Keys and payloads of a store, as tables of an SQLite database."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..journal._database import Row, Tables
+from ._checks import Key
+from ._where import Condition, extract, field_path
+
+_RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
+_FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
+_INDEX = "field "  # what the names of indexes on fields begin with; the path follows
+_PATH = re.compile(r'\$(\."[^"\\]+")+')
+_FIXED = {
+    ("table", "records", "records", _RECORDS),
+    ("index", "sqlite_autoindex_records_1", "records", None),
+    ("table", "facts", "facts", _FACTS),
+    ("index", "sqlite_autoindex_facts_1", "facts", None),
+}
+_AT_ONCE = 10_000  # rows that iterating fetches
+
+
+def _create_index(path: str) -> str:
+    """Return the statement for an index on the field at a path, quoted as a string of SQL."""
+    name = (_INDEX + path[1:-1].replace("''", "'")).replace('"', '""')
+    return f'CREATE INDEX "{name}" ON records ({extract(path)})'
+
+
+def _are_ours(schema: list[Row]) -> bool:
+    rows = set(schema)
+    for row in rows - _FIXED:
+        kind, name, table, statement = row
+        if kind != "index" or table != "records" or not isinstance(name, str) or not name.startswith(_INDEX):
+            return False
+        path = name.removeprefix(_INDEX)
+        if not _PATH.fullmatch(path) or statement != _create_index("'" + path.replace("'", "''") + "'"):
+            return False
+    return rows >= _FIXED
+
+
+TABLES = Tables((_RECORDS, _FACTS), _are_ours)
+"""The tables, beside the entries of a journal or in a database in memory."""
+
+
+class Database(Protocol):
+    """What holds the tables."""
+
+    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        """Execute a statement, and return all rows of its result."""
+
+    def execute_many(self, statement: str, rows: Iterable[Row]) -> None:
+        """Execute a statement once for each row of values."""
+
+
+class MemoryDatabase:
+    """A database in memory.
+
+    Parameters
+    ----------
+    contents : bytes, optional
+        What :func:`packed` has returned; empty tables by default.
+
+    Raises
+    ------
+    ValueError
+        If these are not the contents of such a database.
+    """
+
+    def __init__(self, contents: bytes | None = None) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        if contents is None:
+            for statement in TABLES.statements:
+                self.execute(statement)
+            return
+        given = sqlite3.connect(":memory:", isolation_level=None)
+        try:
+            given.deserialize(contents)
+            for pragma in ("trusted_schema = OFF", "cell_size_check = ON"):
+                given.execute(f"PRAGMA {pragma}")
+            if not _are_ours(given.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()):
+                raise ValueError("its database has other tables than a store")
+            if given.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+                raise ValueError("its database is damaged")
+            given.backup(self._connection)  # what has been deserialized cannot grow beyond 1 GiB
+        except sqlite3.Error as error:
+            raise ValueError(f"its database is damaged: {error}") from error
+        finally:
+            given.close()
+
+    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+        """Execute a statement, and return all rows of its result."""
+        return self._connection.execute(statement, values).fetchall()
+
+    def execute_many(self, statement: str, rows: Iterable[Row]) -> None:
+        """Execute a statement once for each row of values."""
+        self._connection.executemany(statement, rows)
+
+    def roll_back(self) -> None:
+        """Undo what was written since the last BEGIN."""
+        if self._connection.in_transaction:
+            self._connection.rollback()
+
+    def serialized(self) -> bytes:
+        """Return the database as bytes."""
+        return self._connection.serialize()
+
+    def close(self) -> None:
+        """Free its memory."""
+        self._connection.close()
+
+
+class Record(NamedTuple):
+    """What belongs to a memory beside its key in the tree."""
+
+    key: Key
+    payload: str | None  # JSON
+    norm: float | None  # of the vector; None if the metric needs none
+
+
+class Records:
+    """The records of a store, by the ids of memories.
+
+    Parameters
+    ----------
+    database : Database
+        The database with the tables.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # Reading
+
+    def find(self, keys: Sequence[Key]) -> np.ndarray:
+        """Return the ids that belong to keys: int64, -1 where there is none."""
+        ids = np.full(len(keys), -1, np.int64)
+        statement = "SELECT j.key, r.id FROM json_each(?) AS j CROSS JOIN records AS r ON r.key = j.value"
+        found = self._database.execute(statement, (json.dumps(keys, ensure_ascii=False),))
+        if found:
+            positions, there = np.array(found, np.int64).T
+            ids[positions] = there
+        return ids
+
+    def of(self, ids: np.ndarray) -> dict[int, Record]:
+        """Return the records of memories, by their ids, as far as they are there."""
+        statement = (
+            "SELECT r.id, r.key, r.payload, r.norm FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+        )
+        found: Any = self._database.execute(statement, (json.dumps(ids.tolist()),))
+        return {row[0]: Record(*row[1:]) for row in found}
+
+    def kind(self) -> type | None:
+        """Return the type of the keys; None if there are none."""
+        found = self._database.execute("SELECT key FROM records LIMIT 1")
+        return type(found[0][0]) if found else None
+
+    def totals(self) -> tuple[int, int]:
+        """Return the number of records and the sum of their ids."""
+        found: Any = self._database.execute("SELECT count(*), coalesce(sum(id), 0) FROM records")
+        return int(found[0][0]), int(found[0][1])
+
+    def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
+        """Return the ids of the records for which a condition holds: int64, rising."""
+        found = self._database.execute(f"SELECT id FROM records WHERE {condition.sql}", condition.values)
+        return np.sort(np.array(found, np.int64).reshape(-1))
+
+    def after(self, memory_id: int) -> list[tuple[int, Key, str | None]]:
+        """Return the next ids, keys and payloads after an id."""
+        statement = f"SELECT id, key, payload FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
+        found: Any = self._database.execute(statement, (memory_id,))
+        return list(found)
+
+    def are_valid(self) -> bool:
+        """Return whether all keys and payloads are of the types that the store writes."""
+        kinds = self._database.execute("SELECT DISTINCT typeof(key) FROM records")
+        statement = (
+            "SELECT EXISTS (SELECT 1 FROM records WHERE payload IS NOT NULL AND "
+            "(typeof(payload) IS NOT 'text' OR NOT json_valid(payload)))"
+        )
+        return kinds in ([], [("text",)], [("integer",)]) and self._database.execute(statement) == [(0,)]
+
+    # Changes, in a transaction
+
+    def insert(self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None], norms: np.ndarray) -> None:
+        """Write new records."""
+        rows = zip(ids.tolist(), keys, payloads, norms.tolist(), strict=True)
+        self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)  # NaN is stored as NULL
+
+    def update(self, ids: np.ndarray, payloads: Sequence[str | None], norms: np.ndarray) -> None:
+        """Replace the payloads and the norms of records."""
+        rows = zip(payloads, norms.tolist(), ids.tolist(), strict=True)
+        self._database.execute_many("UPDATE records SET payload = ?, norm = ? WHERE id = ?", rows)
+
+    def delete(self, ids: np.ndarray) -> None:
+        """Delete records."""
+        self._database.execute_many("DELETE FROM records WHERE id = ?", ((memory_id,) for memory_id in ids.tolist()))
+
+    # Facts about the store
+
+    def facts(self) -> dict[str, Any]:
+        """Return all facts by their names."""
+        found: Any = self._database.execute("SELECT name, value FROM facts")
+        return dict(found)
+
+    def set_facts(self, facts: dict[str, Any]) -> None:
+        """Write facts."""
+        self._database.execute_many("INSERT OR REPLACE INTO facts VALUES (?, ?)", list(facts.items()))
+
+    # Indexes
+
+    def fields(self) -> list[str]:
+        """Return the paths of the fields that have an index."""
+        found: Any = self._database.execute("SELECT name FROM sqlite_schema WHERE type = 'index' ORDER BY name")
+        return [name.removeprefix(_INDEX) for (name,) in found if name.startswith(_INDEX)]
+
+    def create_index(self, field: Any) -> None:
+        """Create an index on a field, unless there is one."""
+        path = field_path(field)
+        if path[1:-1].replace("''", "'") not in self.fields():
+            self._database.execute(_create_index(path))
+
+
+def packed(records: Records) -> bytes:
+    """Return the records and facts of a store as the bytes of a database."""
+    copy = MemoryDatabase()
+    others, own = Records(copy), records._database
+    copy.execute("BEGIN")
+    copy.execute_many("INSERT INTO facts VALUES (?, ?)", own.execute("SELECT name, value FROM facts"))
+    for path in records.fields():
+        copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
+    last = -1
+    while True:
+        rows = own.execute(f"SELECT * FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,))
+        if not rows:
+            break
+        others._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
+        last = int(rows[-1][0])  # type: ignore[call-overload]
+    copy.execute("COMMIT")
+    contents = copy.serialized()
+    copy.close()
+    return contents

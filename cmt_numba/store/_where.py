@@ -1,0 +1,210 @@
+"""Filters on the fields of payloads, as conditions of SQL.
+
+A filter is a dict. Each item names a field and what it must be, or combines filters; all items must hold:
+
+=====================================  ================================================================================
+``{"color": "red"}``                   the field equals a string, a number or a bool; None: it is null or missing
+``{"year": {"ge": 1990, "lt": 2000}}``  a range: ``gt``, ``ge``, ``lt``, ``le``, with numbers or with strings
+``{"color": {"in": ["red", "blue"]}}``  one of several values
+``{"color": {"ne": "red"}}``           anything else, also missing
+``{"tags": {"contains": "new"}}``      a list with this element
+``{"color": {"exists": True}}``        the payload has the field
+``{"author.name": "Ann"}``             a field of a field; a tuple names each step: ``("author", "name")``
+``{"and": [...]}, {"or": [...]}``      all, or any, of several filters
+``{"not": {...}}``                     not this filter
+=====================================  ================================================================================
+
+Operators may also be written with a dollar sign (``$and``, ``$gte``), and ``ge`` and ``le`` as ``gte`` and ``lte``. A
+field that has the name of an operator is named by a tuple: ``("and",)``.
+
+Values are compared as JSON has them: the number 1 and the string "1" are different, 1 and 1.0 and True are equal, and
+strings are ordered by their code points. A range holds only for values of the same kind as its bound.
+
+Values become parameters of the statement. Names of fields must be part of it, so that an index on the field is used;
+names that could be anything but a name are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+_RANGES = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+_OTHER_NAMES = {"gte": "ge", "lte": "le"}
+_OPERATORS = {*_RANGES, "eq", "ne", "in", "contains", "exists"}
+_COMBINE = ("and", "or", "not")
+_DEEPEST = 30  # so that SQLite's own limit of a depth of 1,000 is never reached
+_MOST_CONDITIONS = 500
+
+
+class Condition(NamedTuple):
+    """A condition of SQL, which is 0 or 1 and never null, and the values of its parameters."""
+
+    sql: str
+    values: tuple[Any, ...] = ()
+
+
+def condition_of(where: Any) -> Condition:
+    """Return the condition of a filter on the rows of the table ``records``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not a filter.
+    """
+    condition = _filter(where, _DEEPEST)
+    if condition.sql.count("payload") > 4 * _MOST_CONDITIONS:
+        raise ValueError(f"where must have at most {_MOST_CONDITIONS} conditions; combine equalities by 'in'")
+    return condition
+
+
+def field_path(field: Any) -> str:
+    """Return a field as a path for SQLite's JSON functions, quoted as a string of SQL.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not a field.
+    """
+    steps = field.split(".") if isinstance(field, str) else field
+    if not isinstance(steps, Iterable) or not all(isinstance(step, str) for step in steps):
+        raise TypeError(f"a field must be a string or a tuple of strings, not {field!r:.50}")
+    steps = list(steps)
+    for step in steps:
+        if not step.isprintable() or '"' in step or "\\" in step or not step:
+            raise ValueError(
+                f"a field must be named by printable characters without quotation marks and backslashes: {field!r:.50}"
+            )
+    if not steps:
+        raise ValueError("a field must have a name")
+    path = "$" + "".join(f'."{step}"' for step in steps)
+    return "'" + path.replace("'", "''") + "'"
+
+
+def extract(path: str) -> str:
+    """Return the expression for the value of a field. Indexes are on this expression."""
+    return f"json_extract(payload, {path})"
+
+
+def _filter(where: Any, depth: int) -> Condition:
+    if not isinstance(where, dict):
+        raise TypeError(f"where must be a dict such as {{'color': 'red'}}, not {where!r:.50}")
+    if depth == 0:
+        raise ValueError(f"where must be nested at most {_DEEPEST} deep")
+    if not where:
+        raise ValueError("where must not be empty: leave it out to search everything")
+    return _joined(" AND ", [_item(field, wanted, depth) for field, wanted in where.items()])
+
+
+def _joined(by: str, conditions: list[Condition]) -> Condition:
+    if len(conditions) == 1:
+        return conditions[0]
+    values = tuple(value for condition in conditions for value in condition.values)
+    return Condition("(" + by.join(condition.sql for condition in conditions) + ")", values)
+
+
+def _item(field: Any, wanted: Any, depth: int) -> Condition:
+    name = field.removeprefix("$") if isinstance(field, str) else None
+    if name in _COMBINE:
+        if name == "not":
+            return _negated(_filter(wanted, depth - 1))
+        if not isinstance(wanted, list | tuple) or not wanted:
+            raise TypeError(f"{field!r} must be followed by a list of filters, not {wanted!r:.50}")
+        parts = [_filter(part, depth - 1) for part in wanted]
+        return _joined(f" {name.upper()} ", parts)  # type: ignore[union-attr]
+    path = field_path(field)
+    if not isinstance(wanted, dict):
+        return _equal(path, wanted)
+    if not wanted:
+        raise ValueError(f"the field {field!r:.50} must be compared with something")
+    return _joined(" AND ", [_compared(path, operator, value) for operator, value in wanted.items()])
+
+
+def _negated(condition: Condition) -> Condition:
+    return Condition(f"(NOT {condition.sql})", condition.values)
+
+
+def _compared(path: str, operator: Any, value: Any) -> Condition:
+    name = operator.removeprefix("$") if isinstance(operator, str) else ""
+    name = _OTHER_NAMES.get(name, name)
+    if name not in _OPERATORS:
+        raise ValueError(f"where has an unknown operator {operator!r:.50}: use one of {', '.join(sorted(_OPERATORS))}")
+    if name in _RANGES:
+        return _in_range(path, _RANGES[name], value)
+    simple: dict[str, Callable[[str, Any], Condition]] = {
+        "eq": _equal,
+        "ne": lambda path, value: _negated(_equal(path, value)),
+        "in": _one_of,
+        "contains": _containing,
+        "exists": _existing,
+    }
+    return simple[name](path, value)
+
+
+def _equal(path: str, value: Any) -> Condition:
+    if value is None:
+        return Condition(f"({extract(path)} IS NULL)")
+    value = _scalar(value)
+    if isinstance(value, str):  # lists and objects are extracted as text, too
+        return Condition(f"({extract(path)} IS ? AND json_type(payload, {path}) IS 'text')", (value,))
+    return Condition(f"({extract(path)} IS ?)", (value,))
+
+
+def _in_range(path: str, sign: str, bound: Any) -> Condition:
+    if isinstance(bound, bool) or bound is None:
+        raise TypeError(f"a range must be bounded by a number or a string, not {bound!r}")
+    bound = _scalar(bound)
+    kinds = "('text')" if isinstance(bound, str) else "('integer', 'real')"
+    # The type of a missing field is null, which coalesce makes a string: a condition is never null.
+    is_kind = f"coalesce(json_type(payload, {path}), '') IN {kinds}"
+    return Condition(f"({is_kind} AND {extract(path)} {sign} ?)", (bound,))
+
+
+def _one_of(path: str, values: Any) -> Condition:
+    if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
+        raise TypeError(f"'in' must be followed by a list of values, not {values!r:.50}")
+    wanted = list(values)
+    texts = [value for value in map(_scalar_or_none, wanted) if isinstance(value, str)]
+    numbers = [value for value in map(_scalar_or_none, wanted) if isinstance(value, int | float)]
+    parts = [_equal(path, None)] if any(value is None for value in wanted) else []
+    for some, kinds in ((texts, "IS 'text'"), (numbers, "IN ('integer', 'real', 'true', 'false')")):
+        if some:
+            among = f"{extract(path)} IN (SELECT value FROM json_each(?))"
+            is_kind = f"coalesce(json_type(payload, {path}), '') {kinds}"
+            parts.append(Condition(f"({is_kind} AND {among})", (json.dumps(some),)))
+    return _joined(" OR ", parts) if parts else Condition("0")
+
+
+def _containing(path: str, value: Any) -> Condition:
+    value = _scalar(value)
+    kinds = "('text')" if isinstance(value, str) else "('integer', 'real', 'true', 'false')"
+    elements = f"SELECT 1 FROM json_each(payload, {path}) AS e WHERE e.type IN {kinds} AND e.value IS ?"
+    return Condition(f"(coalesce(json_type(payload, {path}), '') IS 'array' AND EXISTS ({elements}))", (value,))
+
+
+def _existing(path: str, value: Any) -> Condition:
+    if not isinstance(value, bool):
+        raise TypeError(f"'exists' must be followed by True or False, not {value!r:.50}")
+    return Condition(f"(json_type(payload, {path}) IS {'NOT ' if value else ''}NULL)")
+
+
+def _scalar_or_none(value: Any) -> Any:
+    return None if value is None else _scalar(value)
+
+
+def _scalar(value: Any) -> str | int | float:
+    """Return a value as SQLite and JSON take it."""
+    value = value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"a field can be compared with strings, numbers and bools, not {value!r:.50}")
+    if isinstance(value, str):
+        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"a field cannot be compared with {value!r:.50}: it is not valid text")
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"a field cannot be compared with {value}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"a field can be compared with integers of 64 bits, not {value}")
+    return value if isinstance(value, float) else int(value)
