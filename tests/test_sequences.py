@@ -80,6 +80,7 @@ def test_nearest_of_all(rng: np.random.Generator):
     words = ["".join(rng.choice(list(LETTERS), rng.integers(0, 8))) for _ in range(60)]
     distance = of_costs(costs_of(1))
     every = distance.pairwise(words[:15], words)
+    np.testing.assert_array_equal(distance.paired(words[:15], words[1:16]), every[np.arange(15), np.arange(15) + 1])
     positions, lengths = distance.nearest(words[:15], words, 5)
     expected = np.lexsort((np.broadcast_to(np.arange(60), every.shape), every), axis=1)[:, :5]
     np.testing.assert_array_equal(positions, expected)

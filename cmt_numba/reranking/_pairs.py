@@ -12,8 +12,6 @@ import scipy.sparse
 from .._forest.hits import Hits
 from .._forest.state import NONE
 from ..sequences import EditDistance
-from ..sequences._edit_distance import points_of
-from ..sequences._spaces import distances_of_pairs
 from ..text import BM25Vectorizer
 
 _WORD = re.compile(r"\w+")
@@ -170,18 +168,16 @@ def _overlap(pairs: Pairs, tools: Tools) -> Any:
 
 def _edit(pairs: Pairs, tools: Tools) -> Any:
     assert tools.distance is not None
-    alphabet, costs = tools.distance._prepared()
-    known = set(alphabet.symbols)
+    known = set(tools.distance.symbols_)
     other = _OTHER if _OTHER in known else ""
 
     def spelt(text: str) -> str:
         return "".join(c if c in known else other for c in text.lower()[:_MOST_CHARACTERS])
 
     asked, stored = [spelt(text) for text in pairs.queries], [spelt(text) for text in pairs.documents]
-    spaces = [points_of(costs, alphabet.encode("texts", list(texts))) for texts in (asked, stored)]
-    lengths = np.empty(pairs.of_query.size, np.float32)
-    bounds = np.full(pairs.of_query.size, np.inf, np.float32)
-    distances_of_pairs(*spaces, pairs.of_query, pairs.of_document, bounds, lengths)
+    lengths = tools.distance.paired(
+        [asked[i] for i in pairs.of_query.tolist()], [stored[i] for i in pairs.of_document.tolist()]
+    )
     longest = np.maximum(
         np.array([len(text) for text in asked])[pairs.of_query],
         np.array([len(text) for text in stored])[pairs.of_document],

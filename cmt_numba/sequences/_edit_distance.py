@@ -246,6 +246,29 @@ class EditDistance(BaseEstimator):
             distances.reshape(-1)[span] = _distances(asked, stored, of_asked[span], of_stored[span])
         return distances
 
+    def paired(self, queries: Any, targets: Any) -> np.ndarray:
+        """Return the distance of each query to the target in the same place.
+
+        Parameters
+        ----------
+        queries, targets : list of sequences
+            Sequences of the alphabet, as many of one as of the other.
+
+        Returns
+        -------
+        ndarray of float32, shape (n_queries,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
+        n = asked.offsets.size - 1
+        if stored.offsets.size - 1 != n:
+            raise ValueError(f"targets must be one for each of the {n} queries, not {stored.offsets.size - 1}")
+        return _distances(asked, stored, np.arange(n), np.arange(n))
+
     def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Return the nearest targets of each query by comparing it with all of them.
 

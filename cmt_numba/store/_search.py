@@ -30,7 +30,7 @@ def search(tree: ContextualMemoryTree, rows: Rows, k: int, n_leaves: int, among:
     """Return the best memories in so many leaves."""
     hits = no_hits(rows.n_rows, k)
     if among is None:
-        tree._answer(rows, n_leaves, 0.0, False, hits)
+        tree._answer(rows, n_leaves, 0.0, np.uint64(0), False, hits)
     else:
         tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits))
     return Found(hits.ids, hits.scores)

@@ -3,10 +3,10 @@
     python examples/learned_keys/sentences.py --data path/to/folder --sets trec cr --forms rand --folds 1
 
 Expects ``sentclass/{mr,subj,cr,mpqa,sst1,sst2,trec}.jsonl.gz`` with a line ``{"text": ..., "label": ...,
-"split": ...}`` for each sentence. Sets without splits are shuffled and divided into ten parts, ``--folds`` of which are tested, each
-after learning from the nine others. With ``--phrases``, sst1 and sst2 are learned from phrases too, as in the paper
-(``sst1_phrases.jsonl.gz``). With ``--vectors``, a file of ``SubwordVectors.save``, forms that need vectors can be
-chosen. Needs the extra ``jax``.
+"split": ...}`` for each sentence. Sets without splits are shuffled and divided into ten parts, ``--folds`` of which are
+tested, each after learning from the nine others. With ``--phrases``, sst1 and sst2 are learned from phrases too, as in
+the paper (``sst1_phrases.jsonl.gz``). With ``--vectors``, a file of ``SubwordVectors.save``, forms that need vectors
+can be chosen. Needs the extra ``jax``.
 """
 
 import argparse
