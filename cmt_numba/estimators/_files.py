@@ -83,6 +83,18 @@ class _Array:
         return read_array(name, arrays, self._dtype)
 
 
+class _Real:
+    """A finite number."""
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return float(value), {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> float:
+        if type(field) is not float or not np.isfinite(field):
+            raise ValueError(f"{name} cannot be {field!r:.50}")
+        return field
+
+
 class _Calibration:
     """A positive number in an array, or NaN if it has not been learned."""
 
@@ -280,6 +292,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "examples_": _Optional(_Tree()),
         "n_labels_": _Number(),
         "_n_rows": _Number(),
+        "threshold_": _Real(),
         "_sparse_output": _Choice(False, True),
         "_pair": _Optional(_Labels()),
         "_label_of_column": _Array(np.int64),
@@ -297,7 +310,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
-_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_", "_n_relearned", "_calibration"}
+_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_", "_n_relearned", "_calibration", "threshold_"}
 
 LEARNED = {kind: frozenset(stores) for kind, stores in _KINDS.items()}
 """The attributes of each kind of estimator that it has from learning; others are parameters, or the user's own."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from .._concurrency.workers import map_threads, spans
@@ -19,13 +18,14 @@ from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pai
 from .._heads.inference_weights import common_labels
 from .._heads.label_scorers import NEGLIGIBLE, HeadLoss, forget_labels, with_index
 from .._heads.products import AllScorers, all_above, exact_scores_of_all
-from .._validation import check_jobs, check_rows, check_wanted, sound, unmasked
+from .._validation import Constraint, check_jobs, check_rows, check_wanted, sound
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once, reads
+from ._indicators import is_second, is_vector, label_lists, pair_of_classes
 from ._input import DTYPES
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
-from ._labels import check_unmixed, in_one_type
 from ._plans import scorers_laid_out
+from ._thresholds import F1, Threshold, best_threshold
 
 _MOST_COMMON = 1024  # labels that are candidates for every row: all, if there are no more
 _SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
@@ -61,6 +61,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         not grow with the number of examples. What counts is the value at ``fit`` or the first ``partial_fit``.
     aggressiveness : float, default 1.0
         How hard the margin of the scorers is (``C``).
+    threshold : float or "f1", default 0.0
+        Labels with a score above it are predicted. With "f1" ``fit`` chooses it, so that the mean F1 of the label sets
+        of examples that it holds out is highest: it learns twice, and predicts more labels where few are certain. A
+        number can be set at any time.
 
     Notes
     -----
@@ -84,10 +88,46 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         The trees over the labels.
     examples_ : ContextualMemoryTree or None
         Trees over the examples.
+    threshold_ : float
+        The threshold that was chosen, with ``threshold="f1"``.
     """
 
     _kind = "CMTMultilabelClassifier"  # of what is in a file
     _lightest_listed = 0.1  # weights from hard negatives are many and small, and find nothing
+    _constraints: ClassVar[dict[str, Constraint]] = {**LabelForest._constraints, "threshold": Threshold()}
+
+    def __init__(
+        self,
+        n_trees: int | None = None,
+        n_probes: int | None = None,
+        n_candidates: int | None = None,
+        *,
+        n_router_passes: int = 2,
+        n_head_passes: int = 5,
+        aggressiveness: float = 1.0,
+        leaf_multiplier: float | None = None,
+        alpha: float = 0.9,
+        n_reroutes: int = 5,
+        store_examples: bool = True,
+        threshold: float | str = 0.0,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            n_trees,
+            n_probes,
+            n_candidates,
+            n_router_passes=n_router_passes,
+            n_head_passes=n_head_passes,
+            aggressiveness=aggressiveness,
+            leaf_multiplier=leaf_multiplier,
+            alpha=alpha,
+            n_reroutes=n_reroutes,
+            store_examples=store_examples,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.threshold = threshold
 
     # Learning
 
@@ -117,8 +157,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def _fit(self, X: Any, Y: Any, classes: Any) -> None:
         """Learn from the first examples."""
         X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
-        pair = _pair_of_classes(Y if classes is None else classes) if _is_vector(Y) else None
-        answers = _label_lists(Y if pair is None else _is_second(Y, pair), X.shape[0])
+        pair = pair_of_classes(Y if classes is None else classes) if is_vector(Y) else None
+        answers = label_lists(Y if pair is None else is_second(Y, pair), X.shape[0])
         self._check_all_parameters()
         rows = check_rows(X)
         self._pair = pair
@@ -131,6 +171,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._n_rows = 0
         self.examples_ = self._new_trees_of_examples() if self.store_examples else None
         self._learn(rows, answers, afresh=True)
+        if self.threshold == F1:
+            self.threshold_ = best_threshold(self, rows, answers)
 
     @changes_at_once
     def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> CMTMultilabelClassifier:
@@ -159,9 +201,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         if not hasattr(self, "forest_"):
             return self._begin_anew(lambda anew: anew._fit(X, Y, classes))
         rows = self._checked(X)
-        if _is_vector(Y) != (self._pair is not None):
+        if is_vector(Y) != (self._pair is not None):
             raise ValueError("Y must be a vector of classes, or a matrix of labels, like the one that came first")
-        answers = _label_lists(Y if self._pair is None else _is_second(Y, self._pair), rows.n_rows)
+        answers = label_lists(Y if self._pair is None else is_second(Y, self._pair), rows.n_rows)
         if answers.shape[1] < self.n_labels_:
             raise ValueError(f"Y must have at least the {self.n_labels_} columns of before, not {answers.shape[1]}")
         self._learn(rows, answers, afresh=False)
@@ -349,6 +391,14 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         row, labels, scores = (np.concatenate(part) for part in zip(*[f for part in parts for f in part], strict=True))
         return row, self._column_of_label[labels], scores
 
+    def _lowest(self) -> float:
+        """Return the score above which labels are predicted."""
+        if self.threshold != F1:
+            return float(self.threshold)
+        if not hasattr(self, "threshold_"):
+            raise ValueError('threshold="f1" is learned by fit: fit again, or set a number')
+        return self.threshold_
+
     @reads
     def predict(self, X: Any) -> Any:
         """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them.
@@ -356,7 +406,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         If that was a vector of classes, so is this.
         """
         rows = self._checked(X)
-        row, column, _ = self._labels_above(rows, 0.0)
+        row, column, _ = self._labels_above(rows, self._lowest())
         if self._pair is not None:
             return self._pair[np.isin(np.arange(rows.n_rows), row).astype(np.int64)]
         shape = (rows.n_rows, self.n_labels_)
@@ -365,7 +415,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the score of each label for each row, positive where the row should have it: float64, (n, n_labels).
+        """Return the score of each label for each row, above ``threshold`` where it has it: float64, (n, n_labels).
 
         Labels that were no candidates get 1 less than the lowest score of any that was. If ``fit`` saw a
         vector, the score of the second class, shape (n,).
@@ -441,60 +491,3 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         tags.target_tags.multi_output = True
         tags.classifier_tags.poor_score = True
         return tags
-
-
-def _is_vector(Y: Any) -> bool:
-    unmasked("Y", Y)
-    try:
-        return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim == 1
-    except ValueError:  # lists of several lengths
-        return False
-
-
-def _pair_of_classes(y: Any) -> np.ndarray:
-    """Return the classes of a vector, sorted: at most two."""
-    check_unmixed("Y", y)
-    y = np.asarray(y)
-    check_classification_targets(y)
-    classes: np.ndarray = np.unique(y)
-    if classes.size > 2:
-        raise ValueError(
-            "Y must be a matrix of labels or a vector of two classes. Only binary classification is supported. "
-            f"({classes.size} classes: CMTClassifier takes any number of them.)"
-        )
-    return classes
-
-
-def _is_second(y: Any, pair: np.ndarray) -> np.ndarray:
-    """Return a column that says which rows are of the second of two classes."""
-    check_unmixed("Y", y)
-    pair, y = in_one_type("Y", pair, np.asarray(y))
-    if not np.isin(y, pair).all():
-        raise ValueError(f"Y must hold only the classes {pair.tolist()}")
-    return (y[:, None] == pair[1:]) if pair.size == 2 else np.zeros((y.size, 1), np.bool_)
-
-
-def _label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
-    """Return an indicator matrix of labels in CSR form, checked.
-
-    The errors contain the words by which scikit-learn's checks of estimators know them.
-    """
-    if Y is None:
-        raise ValueError("Y must be given: a classifier requires y to be passed, but the target y is None")
-    try:
-        Y = Y if scipy.sparse.issparse(Y) else np.asarray(Y)
-        lists = scipy.sparse.csr_array(Y)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"Unknown label type: Y must be an indicator matrix of labels: {error}") from error
-    if Y.ndim != 2 or lists.dtype.kind not in "fiub":
-        raise ValueError(
-            "Unknown label type: Y must be an indicator matrix of labels, of two dimensions, not 0 where a row has one"
-        )
-    if lists.shape[0] != n_rows:
-        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, not {lists.shape[0]}")
-    if not np.isfinite(lists.data).all():
-        raise ValueError("Y must be finite")
-    lists = lists.copy()
-    lists.sum_duplicates()
-    lists.eliminate_zeros()
-    return lists

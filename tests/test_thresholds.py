@@ -1,0 +1,74 @@
+"""The threshold above which labels are predicted, and how it is learned."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from cmt_numba import CMTMultilabelClassifier
+from cmt_numba.estimators._thresholds import threshold_of
+
+FEW: dict[str, Any] = {"n_trees": 1, "random_state": 0}
+
+
+def uncertain(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return examples with one of eight labels each, which their features only hint at."""
+    y = rng.integers(8, size=n)
+    return np.eye(8)[y] + 0.6 * rng.normal(size=(n, 8)), np.eye(8, dtype=np.int64)[y]
+
+
+def mean_f1(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    return float(np.mean(2 * (found & wanted).sum(axis=1) / np.maximum(1, found.sum(axis=1) + wanted.sum(axis=1))))
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+def test_a_learned_threshold_predicts_better_sets(form: Any, rng: np.random.Generator, tmp_path: Path):
+    X, Y = uncertain(rng, 400)
+    queries, wanted = uncertain(rng, 400)
+    plain = CMTMultilabelClassifier(**FEW).fit(form(X), Y)
+    learned = CMTMultilabelClassifier(threshold="f1", **FEW).fit(form(X), Y)
+    assert learned.threshold_ < 0.0
+    assert mean_f1(learned.predict(form(queries)), wanted) > mean_f1(plain.predict(form(queries)), wanted) + 0.05
+    decisions = learned.decision_function(form(queries))
+    np.testing.assert_array_equal(decisions, plain.decision_function(form(queries)))
+    np.testing.assert_array_equal(learned.predict(form(queries)), decisions > learned.threshold_)
+    learned.save(tmp_path / "file")
+    loaded = CMTMultilabelClassifier.load(tmp_path / "file")
+    assert (loaded.threshold, loaded.threshold_) == ("f1", learned.threshold_)
+    plain.set_params(threshold=0.3)
+    np.testing.assert_array_equal(plain.predict(form(queries)), plain.decision_function(form(queries)) > 0.3)
+
+
+def test_the_best_threshold_is_found(rng: np.random.Generator):
+    row, scores = np.repeat(np.arange(50), 4), rng.normal(size=200).astype(np.float32)
+    is_right = rng.random(200) < 1 / (1 + np.exp(-3 * scores))
+    n_wanted = np.bincount(row[is_right], minlength=50)
+
+    def quality(threshold: float) -> float:
+        found = (scores > threshold).reshape(50, 4)
+        total = found.sum(axis=1) + n_wanted
+        both = (found & is_right.reshape(50, 4)).sum(axis=1)
+        return float(np.mean(np.where(total > 0, 2 * both / np.maximum(1, total), 1.0)))
+
+    best = max(quality(threshold) for threshold in np.append(scores, -10.0))
+    assert quality(threshold_of(row, scores, is_right, n_wanted)) > best - 0.01
+
+
+def test_nothing_to_learn_a_threshold_from():
+    none = np.empty(0)
+    assert threshold_of(none.astype(np.int64), none, none.astype(np.bool_), np.zeros(3, np.int64)) == 0.0
+    assert CMTMultilabelClassifier(threshold="f1", **FEW).fit(np.eye(4), np.eye(4)).threshold_ == 0.0
+
+
+def test_bad_thresholds():
+    for threshold, error in (("f2", ValueError), (np.nan, ValueError), (None, TypeError), ([1], TypeError)):
+        with pytest.raises(error, match="threshold"):
+            CMTMultilabelClassifier(threshold=threshold, **FEW).fit(np.eye(4), np.eye(4))
+    online = CMTMultilabelClassifier(**FEW).fit(np.eye(4), np.eye(4)).set_params(threshold="f1")
+    with pytest.raises(ValueError, match="fit again, or set a number"):
+        online.predict(np.eye(4))
+    assert clone(online).threshold == "f1"
