@@ -18,7 +18,7 @@ from .._forest.compaction import compacted
 from .._forest.exploration import explore_rows
 from .._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
 from .._forest.hits import Feedback, Hits, Query, no_hits
-from .._forest.insert_remove import insert_slots, remove_ids, reroute_tree
+from .._forest.insert_remove import insert_slots, remove_ids, reroute_tree, turn_of
 from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
 from .._forest.key_store import append_keys
@@ -310,7 +310,7 @@ class Forest(Driver):
 
         def learn_rows(state: State, t: int, stop: int) -> int:
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(update_tree(state.parameters, trees, routers, keys, t, feedback, at, stop))
+            return int(update_tree(state.parameters, trees, routers, keys, turn_of(state, t, at, stop), feedback))
 
         def learn(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
@@ -365,7 +365,7 @@ class Forest(Driver):
 
         def reinsert(state: State, t: int, stop: int) -> int:
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(reinsert_slots(state.parameters, trees, routers, keys, t, slots, at, stop))
+            return int(reinsert_slots(state.parameters, trees, routers, keys, turn_of(state, t, at, stop), slots))
 
         self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
         self._note_returned(ids[:, None])

@@ -6,11 +6,21 @@ on from there, so nothing is done twice and growth leaves no trace in the tree. 
 :func:`undo_move` puts things back.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, by_value, inner, inner_called, inner_merged, kernel, prefetch
+from .._jit import (
+    address_of,
+    by_reference,
+    by_value,
+    call_at,
+    inner,
+    inner_called,
+    inner_merged,
+    kernel,
+    prefetch,
+)
 from .key_store import drop_key, find_slot, key_of, longest_key, prefetch_key
 from .linear_model import locate_or_insert, located_margin, margin_of, new_workspace, release_model, reset_model
 from .lru_list import take_out_slot
@@ -251,7 +261,7 @@ def _finish_move(parameters, trees, routers, keys, t, work):
 
 
 @inner_called
-def finish_step(parameters, trees, routers, keys, t, work):
+def _finish_step(parameters, trees, routers, keys, t, work):
     """Finish the move under way and the reroutes that are due; return DONE or what is full."""
     parameters = by_reference(parameters)
     trees = by_reference(trees)
@@ -285,11 +295,42 @@ def insert_slots(parameters, trees, routers, keys, t, stop):
     counters = trees.counters
     work = new_workspace(longest_key(keys))
     while True:
-        status = finish_step(by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, work)
+        status = _finish_step(by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, work)
         if status != DONE or counters[t, COUNT] == stop:
             return status
         begin_move(trees, keys, t, counters[t, COUNT], NONE)
         counters[t, REROUTES_LEFT] = parameters.n_reroutes
+
+
+class Turn(NamedTuple):
+    """What is to be done in a tree, by a kernel that lets :func:`insert_slots` send memories down."""
+
+    t: int
+    at: np.ndarray  # int64 (trees,): the number of the row that each tree goes on from
+    stop: int  # the number of the row to stop at
+    insert: Any  # the address of :func:`insert_slots`
+
+
+_addresses: dict[Any, Any] = {}
+"""Of :func:`insert_slots`, by what decides for which types of arguments it is compiled."""
+
+
+def turn_of(state: Any, t: int, at: np.ndarray, stop: int) -> Turn:
+    """Return the turn of tree ``t`` from row ``at[t]`` up to ``stop``."""
+    kinds = state.parameters.sparse, *map(type, state.parameters)
+    if kinds not in _addresses:
+        _addresses[kinds] = address_of(insert_slots, state.parameters, state.trees, state.models, state.key_store, 0, 0)
+    return Turn(t, at, stop, _addresses[kinds])
+
+
+@inner
+def finish_step(parameters, trees, routers, keys, turn):
+    """Finish the move under way in a tree and the reroutes that are due; return DONE or what is full.
+
+    To insert up to the slot that the tree has got to is to do just this.
+    """
+    n = trees.counters[turn.t, COUNT]
+    return call_at(turn.insert, (by_value(parameters), by_value(trees), by_value(routers), by_value(keys), turn.t, n))
 
 
 def reroute_tree(parameters: Any, trees: Any, routers: Any, keys: Any, t: int, at: np.ndarray, stop: int) -> int:

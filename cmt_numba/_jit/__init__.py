@@ -1,5 +1,6 @@
 """How functions are compiled: the only place with options of Numba."""
 
+from .addresses import address_of, call_at
 from .arrays import empty, zeros
 from .decorators import (
     as_python,
@@ -18,9 +19,11 @@ from .references import by_reference, by_value
 
 __all__ = [
     "Known",
+    "address_of",
     "as_python",
     "by_reference",
     "by_value",
+    "call_at",
     "empty",
     "inner",
     "inner_allocating",

@@ -13,7 +13,8 @@ uses them and need no cache entry of their own:
 - ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be rearranged into vector instructions;
   NaN and infinity keep their meaning.
 - ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
-  count: a kernel holds it once, however many places call it.
+  count: a kernel holds it once, however many places call it. What several kernels call may be a kernel itself, whose
+  address they are handed (``addresses.py``).
 - ``inner_merged`` is ``inner`` for what one place of all kernels calls: it becomes part of its caller before that is
   compiled at all. What several kernels call is better ``inner``, of which only the inlining is done once more in each.
   No kernel may call it itself, because arrays would be counted in it as in the kernel.
