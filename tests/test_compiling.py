@@ -29,6 +29,7 @@ from cmt_numba._jit import (
     inner,
     inner_exported,
     inner_merged,
+    inner_shared,
     kernel,
     known,
     uninterrupted,
@@ -255,8 +256,8 @@ def call_twice(address: Any, part: Any, amount: Any) -> Any:
     return call_at(address, (part, amount)) + call_at(address, (part, amount))
 
 
-def test_kernels_call_compiled_kernels_by_their_address():
-    add, part = kernel(add_to_first), Part(known(False), np.arange(3))
+def test_kernels_call_shared_functions_by_their_address():
+    add, part = inner_shared(add_to_first), Part(known(False), np.arange(3))
     address, call = address_of(add, part, 5), kernel(call_twice)
     assert (call(address, part, 5), call(address, part, 1)) == (5 + 10, 11 + 12)
     assert address_of(add, part, 2) == address
@@ -266,11 +267,11 @@ def test_kernels_call_compiled_kernels_by_their_address():
 
 @needs_jit
 def test_addresses_are_for_the_types_asked_for():
-    address = address_of(kernel(add_to_first), Part(known(False), np.arange(3)), 5)
+    address = address_of(inner_shared(add_to_first), Part(known(False), np.arange(3)), 5)
     with pytest.raises(TypingError, match="no address has been asked for"):
         kernel(call_twice)(address, Part(known(True), np.arange(3)), 5.0)
     with pytest.raises(TypeError, match="first_of must return an int64, not float64"):
-        address_of(kernel(first_of), np.ones(2))
+        address_of(inner_shared(first_of), np.ones(2))
 
 
 def of_each(n: Any) -> Any:

@@ -18,7 +18,7 @@ from .._forest.compaction import compacted
 from .._forest.exploration import explore_rows
 from .._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
 from .._forest.hits import Feedback, Hits, Query, no_hits
-from .._forest.insert_remove import insert_slots, remove_ids, reroute_tree, turn_of
+from .._forest.insert_remove import finisher_of, insert_slots, remove_ids, reroute_tree, turn_of
 from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
 from .._forest.key_store import append_keys
@@ -173,7 +173,8 @@ class Forest(Driver):
 
         def insert_rows(state: State, t: int, stop: int) -> int:
             parameters = state.parameters if n_reroutes is None else state.parameters._replace(n_reroutes=n_reroutes)
-            return int(insert_slots(parameters, state.trees, state.models, state.key_store, t, stop))
+            trees, routers, keys = state.trees, state.models, state.key_store
+            return int(insert_slots(parameters, trees, routers, keys, t, stop, finisher_of(state)))
 
         def insert(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
@@ -379,7 +380,7 @@ class Forest(Driver):
 
         def reroute(state: State, t: int, stop: int) -> int:
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(reroute_tree(state.parameters, trees, routers, keys, t, at, stop))
+            return int(reroute_tree(state.parameters, trees, routers, keys, turn_of(state, t, at, stop)))
 
         self._in_steps(n, "reroute", progress, self._on_trees(reroute))
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from .._jit import by_reference, kernel
 from .insert_remove import begin_move, finish_step, forget_above
-from .key_store import overwrite_key
+from .key_store import longest_key, overwrite_key
+from .linear_model import new_workspace
 from .quantization import encode_key
 from .state import DONE, NONE, REROUTES_LEFT
 from .topology import add_to_counts, take_member
@@ -46,8 +47,9 @@ def reinsert_slots(parameters, trees, routers, keys, turn, slots):
     routers = by_reference(routers)
     keys = by_reference(keys)
     counters, t, at = trees.counters, turn.t, turn.at
+    work = new_workspace(longest_key(keys))
     while True:
-        status = finish_step(parameters, trees, routers, keys, turn)
+        status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
         if status != DONE or at[t] == turn.stop:
             return status
         slot = slots[at[t]]

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._jit import by_reference, inner, kernel
 from .insert_remove import balance, finish_step
-from .key_store import find_slot
+from .key_store import find_slot, longest_key
 from .linear_model import locate_or_insert, located_margin, new_workspace
 from .ranking import new_comparison, train_on_pair
 from .routers import train_router
@@ -109,9 +109,9 @@ def update_tree(parameters, trees, routers, keys, turn, feedback):
     routers = by_reference(routers)
     keys = by_reference(keys)
     counters, t, at = trees.counters, turn.t, turn.at
-    work = new_workspace(longest_row(feedback.rows, 0, feedback.rows.offsets.size - 1))
+    work = new_workspace(max(longest_key(keys), longest_row(feedback.rows, 0, feedback.rows.offsets.size - 1)))
     while True:
-        status = finish_step(parameters, trees, routers, keys, turn)
+        status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
         row = at[t]
         if status != DONE or row == turn.stop:
             return status

@@ -10,6 +10,7 @@ from .decorators import (
     inner_exported,
     inner_fastmath,
     inner_merged,
+    inner_shared,
     kernel,
     uninterrupted,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "inner_exported",
     "inner_fastmath",
     "inner_merged",
+    "inner_shared",
     "kernel",
     "known",
     "prefetch",

@@ -1,8 +1,8 @@
 """Kernels that call what has been compiled already.
 
-What a kernel calls becomes part of it, so a large function that several kernels call is compiled once for each. Where
-one of them does nothing else, the others can be handed its address instead: a call of a compiled kernel costs a copy
-of the words that describe its arguments, which counts for little where the kernel works for microseconds.
+What a kernel calls becomes part of it, so a large function that several kernels call would be compiled once for each.
+Instead it is compiled by itself, and the kernels are handed its address. A call copies the words that describe its
+arguments, which counts for little where what is called works for microseconds.
 """
 
 from typing import Any
@@ -17,20 +17,23 @@ _known: set[Any] = set()
 """Types of arguments for which an address has been asked for."""
 
 
-def address_of(kernel: Any, *arguments: Any) -> Any:
-    """Return the address of a kernel that returns an int64, for arguments of these types; it is compiled if need be.
+def address_of(function: Any, *arguments: Any) -> Any:
+    """Return the address of a function that returns an int64, for arguments of these types; it is compiled if need be.
 
     If Numba compiles nothing, this is the function itself.
     """
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
-        return kernel
-    kernel._compile_for_args(*arguments)
+        return function
+    function._compile_for_args(*arguments)
     kinds = tuple(typeof(argument) for argument in arguments)
-    compiled = kernel.overloads[kinds]
+    compiled = function.overloads[kinds]
     if compiled.signature.return_type != types.int64:
-        raise TypeError(f"{kernel.py_func.__name__} must return an int64, not {compiled.signature.return_type}")
+        raise TypeError(f"{function.py_func.__name__} must return an int64, not {compiled.signature.return_type}")
+    address = np.int64(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+    if address == 0:
+        raise RuntimeError(f"Numba does not say where the machine code of {function.py_func.__name__} is")
     _known.add(kinds)
-    return np.int64(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+    return address
 
 
 @intrinsic  # type: ignore[untyped-decorator]

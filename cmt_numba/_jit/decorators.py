@@ -13,8 +13,9 @@ uses them and need no cache entry of their own:
 - ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be rearranged into vector instructions;
   NaN and infinity keep their meaning.
 - ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
-  count: a kernel holds it once, however many places call it. What several kernels call may be a kernel itself, whose
-  address they are handed (``addresses.py``).
+  count: a kernel holds it once, however many places call it.
+- ``inner_shared`` is ``inner_called`` for what is large and needed by several kernels: compiled by itself, and kept in
+  the cache; kernels are handed its address (``addresses.py``).
 - ``inner_merged`` is ``inner`` for what one place of all kernels calls: it becomes part of its caller before that is
   compiled at all. What several kernels call is better ``inner``, of which only the inlining is done once more in each.
   No kernel may call it itself, because arrays would be counted in it as in the kernel.
@@ -52,6 +53,7 @@ _FROM_PYTHON: dict[str, Any] = {"pipeline_class": KernelCompiler}
 _UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 _UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _INLINED: dict[str, Any] = {**_UNCOUNTED, "forceinline": True}
+_SHARED: dict[str, Any] = {**_OPTIONS, **_FROM_PYTHON, **_UNCOUNTED, "no_cpython_wrapper": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
 
 
@@ -114,6 +116,7 @@ inner = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED))
 inner_exported = _called_by_python(njit(**_OPTIONS, **_FROM_PYTHON, **_INLINED))
 inner_fastmath = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
 inner_called = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED))
+inner_shared = _called_by_kernels(_called_by_python(njit(**_SHARED, cache=_CACHE)))
 inner_merged = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED, inline="always"))
 inner_allocating = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, inline="always"))
 
