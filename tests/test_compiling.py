@@ -12,21 +12,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from conftest import needs_jit
+from llvmlite import ir as llvm
 from numba import njit, types
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags, run_frontend
 from numba.core.errors import TypingError
+from numba.core.postproc import PostProcessor
 from numba.core.registry import cpu_target
 
 from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._jit import (
     Known,
+    address_of,
     as_python,
     by_reference,
+    call_at,
     empty,
     inner,
     inner_exported,
     inner_merged,
+    inner_shared,
     kernel,
     known,
     uninterrupted,
@@ -36,6 +41,7 @@ from cmt_numba._jit.arrays import array_makers
 from cmt_numba._jit.collection import Pause
 from cmt_numba._jit.inlining import _operators_remembered, _resolving, part_compiler
 from cmt_numba._jit.notice import Notice
+from cmt_numba._jit.stand_ins import stand_ins, standing_in
 
 INTERRUPTED = """
 import logging, signal, sys
@@ -240,6 +246,57 @@ def test_branches_for_other_forms_are_left_out():
     for first in (True, False):
         assert kernel(of_one_or_other)(dense, dense, first) == 0
         assert kernel(of_one_or_other)(sparse, sparse, first) == 1
+
+
+def add_to_first(part: Any, amount: Any) -> Any:
+    if amount < 0:
+        raise ValueError("negative")
+    part.values[0] += amount
+    return part.values[0]
+
+
+def call_twice(address: Any, part: Any, amount: Any) -> Any:
+    return call_at(address, (part, amount)) + call_at(address, (part, amount))
+
+
+def test_kernels_call_shared_functions_by_their_address():
+    add, part = inner_shared(add_to_first), Part(known(False), np.arange(3))
+    address, call = address_of(add, part, 5), kernel(call_twice)
+    assert (call(address, part, 5), call(address, part, 1)) == (5 + 10, 11 + 12)
+    assert address_of(add, part, 2) == address
+    with pytest.raises(ValueError, match="negative"):
+        call(address, part, -1)
+
+
+@needs_jit
+def test_addresses_are_for_the_types_asked_for():
+    address = address_of(inner_shared(add_to_first), Part(known(False), np.arange(3)), 5)
+    with pytest.raises(TypingError, match="no address has been asked for"):
+        kernel(call_twice)(address, Part(known(True), np.arange(3)), 5.0)
+    with pytest.raises(TypeError, match="first_of must return an int64, not float64"):
+        address_of(inner_shared(first_of), np.ones(2))
+
+
+@needs_jit
+def test_stand_ins_give_what_they_stand_for():
+    source = run_frontend(sum_of_squares)
+    flags, target, word = Flags(), cpu_target.target_context, llvm.IntType(64)
+    flags.nrt = True
+
+    def found() -> Any:
+        code = source.copy()
+        PostProcessor(code).run()
+        listed = [statement.list_vars() for block in code.blocks.values() for statement in block.body]
+        lifetime = code.variable_lifetime
+        size = target.get_abi_sizeof(word)
+        return listed, lifetime.livemap, lifetime.deadmaps, flags.values(), hash(flags), size, size
+
+    usual, run = found(), PostProcessor.run
+    with standing_in(), standing_in():
+        assert PostProcessor.run is not run
+        assert found() == usual
+    assert PostProcessor.run is run
+    assert stand_ins(gone) == stand_ins(lambda: [(Part, "gone", found)]) == []
 
 
 def of_each(n: Any) -> Any:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from cmt_numba import CMTClassifier
-from cmt_numba._heads import landmarks as module
 from cmt_numba._heads.landmarks import best_of_reached, count_reached, landmarks_of, top_of_reached
 from cmt_numba._heads.products import AllScorers, best_of_all, top_of_all
 from cmt_numba._validation import check_rows
@@ -23,16 +22,15 @@ def clustered(n_labels: int, *, biased: bool, seed: int = 0) -> tuple[AllScorers
 
 
 @pytest.mark.parametrize("biased", [False, True])
-def test_nearly_all_of_the_best_labels_are_found_in_few_lists(biased: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_COMPARED_AT_ONCE", 5000)
+def test_nearly_all_of_the_best_labels_are_found_in_few_lists(biased: bool):
     scorers, X = clustered(900, biased=biased)
     landmarks, rows = landmarks_of(scorers), check_rows(X)
     np.testing.assert_array_equal(np.sort(landmarks.labels), np.arange(900))
-    n_reached = count_reached(landmarks, rows)
+    n_reached = count_reached(landmarks, rows, at_once=5000)
     assert n_reached.mean() < 600
-    best = best_of_reached(landmarks, rows)
+    best = best_of_reached(landmarks, rows, at_once=5000)
     assert np.mean(best == best_of_all(scorers, rows)) > 0.95
-    labels, scores = top_of_reached(landmarks, rows, 900)
+    labels, scores = top_of_reached(landmarks, rows, 900, at_once=5000)
     np.testing.assert_array_equal(labels[:, 0], best)
     np.testing.assert_array_equal((labels >= 0).sum(axis=1), n_reached)
     assert np.isneginf(scores[labels < 0]).all()
@@ -40,7 +38,7 @@ def test_nearly_all_of_the_best_labels_are_found_in_few_lists(biased: bool, monk
     expected = expected if scorers.biases is None else expected + scorers.biases
     row, rank = np.nonzero(labels >= 0)
     np.testing.assert_allclose(scores[row, rank], expected[row, labels[row, rank]], rtol=1e-4, atol=1e-5)
-    few, _ = top_of_reached(landmarks, rows, 3)
+    few, _ = top_of_reached(landmarks, rows, 3, at_once=5000)
     np.testing.assert_array_equal(few, labels[:, :3])
     for i in range(0, 200, 40):
         assert best_of_reached(landmarks, check_rows(X[[i]])) == best[i]

@@ -89,17 +89,16 @@ def test_memberships_match_plain_python(form: Any, n_known: int, rng: np.random.
 
 
 @FORMS
-def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random.Generator, monkeypatch: Any):
+def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random.Generator):
     rows, Y = check_rows(form(unit(np.abs(rng.normal(size=(20, 6)))))), rng.random((20, 7)) < 0.4
     tables = []
     for n_threads, n_cells, n_tasks in ((1, 1 << 20, 16), (3, 100, 16), (2, 1, 2)):
-        monkeypatch.setattr(binary_svm, "_CELLS_IN_A_TASK", n_cells)
-        monkeypatch.setattr(binary_svm, "_TASKS_AT_ONCE", n_tasks)
         head = with_labels(new_head(HeadParameters(1, 6, rows.sparse, 0, 1.0)), check_rows(form(np.eye(7, 6) + 1e-3)))
         forget_labels(head.models, 0)
         pairs = pair_with_all(pair_with_answers(*np.nonzero(Y), 7), np.arange(7), 20)
-        assert len(binary_svm.tasks_for(rows, pairs, 5, 0.0)) == {1 << 20: 1}.get(n_cells, 7)
-        head = learn_memberships(head, rows, pairs, new_duties(1.0, np.full(7, 20), 0), 5, 0.0, n_threads)
+        assert len(binary_svm.tasks_for(rows, pairs, 5, 0.0, n_cells)) == {1 << 20: 1}.get(n_cells, 7)
+        duties, sizes = new_duties(1.0, np.full(7, 20), 0), {"cells_in_a_task": n_cells, "tasks_at_once": n_tasks}
+        head = learn_memberships(head, rows, pairs, duties, 5, 0.0, n_threads, **sizes)
         tables.append([(*weights_of(head, 0, label), head.nodes[0, label]["bias"]) for label in range(7)])
     np.testing.assert_array_equal(tables[1], tables[0])
     np.testing.assert_array_equal(tables[2], tables[0])

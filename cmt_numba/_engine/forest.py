@@ -30,7 +30,7 @@ from .._forest.hits import (
     no_hits,
     with_runners_up,
 )
-from .._forest.insert_remove import insert_slots, remove_ids, reroute_tree
+from .._forest.insert_remove import finisher_of, insert_slots, remove_ids, reroute_tree, turn_of
 from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
 from .._forest.key_store import append_keys
@@ -190,7 +190,8 @@ class Forest(Driver):
 
         def insert_rows(state: State, t: int, stop: int) -> int:
             parameters = state.parameters if n_reroutes is None else state.parameters._replace(n_reroutes=n_reroutes)
-            return int(insert_slots(parameters, state.trees, state.models, state.key_store, t, stop))
+            trees, routers, keys = state.trees, state.models, state.key_store
+            return int(insert_slots(parameters, trees, routers, keys, t, stop, finisher_of(state)))
 
         def insert(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
@@ -384,7 +385,7 @@ class Forest(Driver):
 
         def learn_rows(state: State, t: int, stop: int) -> int:
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(update_tree(state.parameters, trees, routers, keys, t, feedback, at, stop))
+            return int(update_tree(state.parameters, trees, routers, keys, turn_of(state, t, at, stop), feedback))
 
         def learn(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
@@ -447,7 +448,7 @@ class Forest(Driver):
 
         def reinsert(state: State, t: int, stop: int) -> int:
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(reinsert_slots(state.parameters, trees, routers, keys, t, slots, at, stop))
+            return int(reinsert_slots(state.parameters, trees, routers, keys, turn_of(state, t, at, stop), slots))
 
         self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
         self._note_returned(ids[:, None])
@@ -461,7 +462,7 @@ class Forest(Driver):
 
         def reroute(state: State, t: int, stop: int) -> int:
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(reroute_tree(state.parameters, trees, routers, keys, t, at, stop))
+            return int(reroute_tree(state.parameters, trees, routers, keys, turn_of(state, t, at, stop)))
 
         self._in_steps(n, "reroute", progress, self._on_trees(reroute))
 

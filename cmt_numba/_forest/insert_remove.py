@@ -6,13 +6,32 @@ on from there, so nothing is done twice and growth leaves no trace in the tree. 
 :func:`undo_move` puts things back.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, by_value, inner, inner_called, inner_merged, kernel, prefetch
+from .._jit import (
+    address_of,
+    by_reference,
+    by_value,
+    call_at,
+    inner,
+    inner_called,
+    inner_merged,
+    inner_shared,
+    kernel,
+    prefetch,
+)
 from .key_store import drop_key, find_slot, key_of, longest_key, prefetch_key
-from .linear_model import locate_or_insert, located_margin, margin_of, new_workspace, release_model, reset_model
+from .linear_model import (
+    Workspace,
+    locate_or_insert,
+    located_margin,
+    margin_of,
+    new_workspace,
+    release_model,
+    reset_model,
+)
 from .lru_list import take_out_slot
 from .quantization import move_code
 from .rng import peek_below, random_below
@@ -250,8 +269,8 @@ def _finish_move(parameters, trees, routers, keys, t, work):
     return status
 
 
-@inner_called
-def finish_step(parameters, trees, routers, keys, t, work):
+@inner_shared
+def _finish_step(parameters, trees, routers, keys, t, work):
     """Finish the move under way and the reroutes that are due; return DONE or what is full."""
     parameters = by_reference(parameters)
     trees = by_reference(trees)
@@ -271,8 +290,28 @@ def finish_step(parameters, trees, routers, keys, t, work):
             return DONE
 
 
+_addresses: dict[Any, Any] = {}
+"""Of :func:`_finish_step`, by what decides for which types of arguments it is compiled."""
+
+
+def finisher_of(state: Any) -> Any:
+    """Return the address of what finishes the steps of a forest, for kernels to hand to :func:`finish_step`."""
+    kinds = state.parameters.sparse, *map(type, state.parameters)
+    if kinds not in _addresses:
+        work = Workspace(np.empty(0, np.int64), np.empty(0, np.float32))
+        parts = state.parameters, state.trees, state.models, state.key_store
+        _addresses[kinds] = address_of(_finish_step, *parts, 0, work)
+    return _addresses[kinds]
+
+
+@inner
+def finish_step(finisher, parameters, trees, routers, keys, t, work):
+    """Finish the move under way and the reroutes that are due; return DONE or what is full."""
+    return call_at(finisher, (by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, work))
+
+
 @kernel
-def insert_slots(parameters, trees, routers, keys, t, stop):
+def insert_slots(parameters, trees, routers, keys, t, stop, finisher):
     """INSERT the memories up to slot ``stop`` into tree ``t``, each followed by the reroutes due.
 
     Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone. Returns DONE, or what is
@@ -285,22 +324,37 @@ def insert_slots(parameters, trees, routers, keys, t, stop):
     counters = trees.counters
     work = new_workspace(longest_key(keys))
     while True:
-        status = finish_step(by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, work)
+        status = finish_step(finisher, parameters, trees, routers, keys, t, work)
         if status != DONE or counters[t, COUNT] == stop:
             return status
         begin_move(trees, keys, t, counters[t, COUNT], NONE)
         counters[t, REROUTES_LEFT] = parameters.n_reroutes
 
 
-def reroute_tree(parameters: Any, trees: Any, routers: Any, keys: Any, t: int, at: np.ndarray, stop: int) -> int:
-    """REROUTE tree ``t`` once for each number from ``at[t]`` up to ``stop``, where it moves ``at[t]``.
+class Turn(NamedTuple):
+    """What is to be done in a tree."""
+
+    t: int
+    at: np.ndarray  # int64 (trees,): the number of the row that each tree goes on from
+    stop: int  # the number of the row to stop at
+    finisher: Any  # what finishes steps
+
+
+def turn_of(state: Any, t: int, at: np.ndarray, stop: int) -> Turn:
+    """Return the turn of tree ``t`` from row ``at[t]`` up to ``stop``."""
+    return Turn(t, at, stop, finisher_of(state))
+
+
+def reroute_tree(parameters: Any, trees: Any, routers: Any, keys: Any, turn: Turn) -> int:
+    """REROUTE the tree whose turn it is once for each number, and move ``turn.at`` on.
 
     To insert up to the slot that the tree has got to is to do the reroutes that are due.
     """
+    t, at, stop, finisher = turn
     counters = trees.counters
     counters[t, REROUTES_LEFT] += stop - at[t]
     at[t] = stop
-    return int(insert_slots(parameters, trees, routers, keys, t, counters[t, COUNT]))
+    return int(insert_slots(parameters, trees, routers, keys, t, counters[t, COUNT], finisher))
 
 
 @kernel

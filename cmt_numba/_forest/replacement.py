@@ -7,7 +7,7 @@ written first, and what fails after that leaves each memory in a leaf, its old o
 
 import numpy as np
 
-from .._jit import by_reference, by_value, kernel
+from .._jit import by_reference, kernel
 from .insert_remove import begin_move, finish_step, forget_above
 from .key_store import longest_key, overwrite_key
 from .linear_model import new_workspace
@@ -35,22 +35,22 @@ def overwrite_keys(trees, keys, codes, slots, rows):
 
 
 @kernel
-def reinsert_slots(parameters, trees, routers, keys, t, slots, at, stop):
-    """REMOVE and INSERT memories in tree ``t``, from number ``at[t]`` up to ``stop``, and reroute after each.
+def reinsert_slots(parameters, trees, routers, keys, turn, slots):
+    """REMOVE and INSERT memories in the tree whose turn it is, by their numbers, and reroute after each.
 
-    Moves ``at[t]`` on.
-    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone. Returns DONE, or what is
+    Moves ``turn.at`` on.
+    Reads the keys; writes ``trees`` and ``routers``, of this tree alone. Returns DONE, or what is
     full; it can then be called again.
     """
     parameters = by_reference(parameters)
     trees = by_reference(trees)
     routers = by_reference(routers)
     keys = by_reference(keys)
-    counters = trees.counters
+    counters, t, at = trees.counters, turn.t, turn.at
     work = new_workspace(longest_key(keys))
     while True:
-        status = finish_step(by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, work)
-        if status != DONE or at[t] == stop:
+        status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
+        if status != DONE or at[t] == turn.stop:
             return status
         slot = slots[at[t]]
         at[t] += 1

@@ -1,8 +1,10 @@
 """Kernels: UPDATE (Algorithm 3). Rewards teach the scorer, and the routers of nodes that a query explored."""
 
+from typing import Any
+
 import numpy as np
 
-from .._jit import by_reference, by_value, inner, kernel
+from .._jit import by_reference, inner, kernel
 from .insert_remove import balance, finish_step
 from .key_store import find_slot, longest_key
 from .linear_model import locate_or_insert, located_margin, new_workspace
@@ -13,9 +15,15 @@ from .scorer import ScorerLoss, aim_probe, new_probe, train_scorer
 from .state import DONE, LEFT, NONE, REROUTES_LEFT, RIGHT, TABLES_FULL
 
 
+def update_scorer(parameters: Any, keys: Any, scorer: Any, feedback: Any) -> None:
+    """Train the scorer on the rewards of each row's memories."""
+    learn = learn_rewards if parameters.scorer_loss == ScorerLoss.REGRESSION else learn_order
+    learn(parameters, keys, scorer, feedback)
+
+
 @kernel
-def update_scorer(parameters, keys, scorer, feedback):
-    """Train the scorer on the rewards of each row's memories.
+def learn_rewards(parameters, keys, scorer, feedback):
+    """Train the scorer towards each reward.
 
     Left out are memories that have gone, and rows that explored an internal node: their rewards are the router's.
 
@@ -23,16 +31,26 @@ def update_scorer(parameters, keys, scorer, feedback):
     """
     parameters = by_reference(parameters)
     keys = by_reference(keys)
-    rows, hits, rewards = feedback.rows, feedback.hits, feedback.rewards
-    n_rows = rows.offsets.size - 1
-    probe = new_probe(rows, 0, n_rows)
-    comparison = new_comparison(keys, rewards.shape[1])
+    n_rows = feedback.rows.offsets.size - 1
+    probe = new_probe(feedback.rows, 0, n_rows)
     for row in range(n_rows):
-        if hits.exploration.node[row] != NONE:
-            continue
-        if parameters.scorer_loss == ScorerLoss.REGRESSION:
+        if feedback.hits.exploration.node[row] == NONE:
             _train_on_each(parameters, keys, scorer, probe, feedback, row)
-        else:
+
+
+@kernel
+def learn_order(parameters, keys, scorer, feedback):
+    """Train the scorer to put each row's memories in the order of their rewards.
+
+    What is left out, and what is written, is as in :func:`learn_rewards`.
+    """
+    parameters = by_reference(parameters)
+    keys = by_reference(keys)
+    n_rows = feedback.rows.offsets.size - 1
+    probe = new_probe(feedback.rows, 0, n_rows)
+    comparison = new_comparison(keys, feedback.rewards.shape[1])
+    for row in range(n_rows):
+        if feedback.hits.exploration.node[row] == NONE:
             train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison)
 
 
@@ -79,23 +97,23 @@ def _explored(trees, t, row, exploration):
 
 
 @kernel
-def update_tree(parameters, trees, routers, keys, t, feedback, at, stop):
-    """UPDATE tree ``t`` with the rows ``at[t] .. stop``: routers where rows explored it, and reroutes after each.
+def update_tree(parameters, trees, routers, keys, turn, feedback):
+    """UPDATE the tree whose turn it is: routers where rows explored it, and reroutes after each row.
 
-    Moves ``at[t]`` on. Records of nodes that have gone are passed over.
-    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone. Returns DONE, or what is
-    full; it can then be called again.
+    Moves ``turn.at`` on. Records of nodes that have gone are passed over.
+    Reads the keys; writes ``trees`` and ``routers``, of this tree alone. Returns DONE, or what is full; it can then be
+    called again.
     """
     parameters = by_reference(parameters)
     trees = by_reference(trees)
     routers = by_reference(routers)
     keys = by_reference(keys)
-    counters = trees.counters
+    counters, t, at = trees.counters, turn.t, turn.at
     work = new_workspace(max(longest_key(keys), longest_row(feedback.rows, 0, feedback.rows.offsets.size - 1)))
     while True:
-        status = finish_step(by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, work)
+        status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
         row = at[t]
-        if status != DONE or row == stop:
+        if status != DONE or row == turn.stop:
             return status
         explored = _explored(trees, t, row, feedback.hits.exploration)
         if explored and _route_better(parameters, trees, routers, t, feedback, row, work) != DONE:

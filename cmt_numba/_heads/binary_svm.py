@@ -79,12 +79,12 @@ def new_duties(aggressiveness: float, n_rows: np.ndarray, n_known: int) -> Dutie
     return Duties(_SOFTNESS / aggressiveness, n_known, n_rows, np.zeros(n_rows.size, np.float32))
 
 
-def tasks_for(rows: Rows, pairs: Pairs, n_sweeps: int, share: float) -> list[Task]:
-    """Return tasks that are about equally large, for the labels that are paired with rows."""
+def tasks_for(rows: Rows, pairs: Pairs, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK) -> list[Task]:
+    """Return tasks of up to so many cells, or of one label, for the labels that are paired with rows."""
     n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows])])[pairs.offsets]
     bounds, last = [0], pairs.offsets.size - 1
     while bounds[-1] < last:
-        stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + _CELLS_IN_A_TASK, side="right")) - 1
+        stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + most_cells, side="right")) - 1
         bounds.append(min(max(bounds[-1] + 1, stop), last))
     return [Task(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
 
@@ -385,11 +385,21 @@ def store_solved(models, offsets, task, solved, n_known, at):
 
 
 def learn_memberships(
-    head: Head, rows: Rows, pairs: Pairs, duties: Duties, n_sweeps: int, share: float, n_threads: int
+    head: Head,
+    rows: Rows,
+    pairs: Pairs,
+    duties: Duties,
+    n_sweeps: int,
+    share: float,
+    n_threads: int,
+    *,
+    cells_in_a_task: int = _CELLS_IN_A_TASK,
+    tasks_at_once: int = _TASKS_AT_ONCE,
 ) -> Head:
     """Train scorers on pairs of labels and rows, in several threads; return the head, which is another if it grew.
 
-    What is learned does not depend on the number of threads. See :class:`Task` for ``n_sweeps`` and ``share``.
+    What is learned depends neither on the number of threads nor on the size and number of tasks. See :class:`Task` for
+    ``n_sweeps`` and ``share``.
     Writes the models of the head, and the weights of ``pairs`` and ``duties``.
     """
     rows, features = numbered_afresh(rows)
@@ -399,8 +409,8 @@ def learn_memberships(
         solve_labels(head.models, rows, features, pairs, duties, task, solved)
         return solved
 
-    tasks = tasks_for(rows, pairs, n_sweeps, share)
-    for first, stop in spans(len(tasks), _TASKS_AT_ONCE):
+    tasks = tasks_for(rows, pairs, n_sweeps, share, cells_in_a_task)
+    for first, stop in spans(len(tasks), tasks_at_once):
         some = tasks[first:stop]
         for task, solved in zip(some, map_threads(solve, some, n_threads), strict=True):
             at = np.zeros(1, np.int64)

@@ -111,18 +111,18 @@ def _scores_in_list(landmarks: Landmarks, j: Any, X: np.ndarray) -> tuple[np.nda
     return landmarks.labels[span], scores
 
 
-def count_reached(landmarks: Landmarks, rows: Rows) -> np.ndarray:
+def count_reached(landmarks: Landmarks, rows: Rows, *, at_once: int = _COMPARED_AT_ONCE) -> np.ndarray:
     """Return how many labels are scored for each row: int64, shape (n_rows,)."""
     X, sizes = as_matrix(rows), np.diff(landmarks.starts)
-    length = max(1, _COMPARED_AT_ONCE // sizes.size)
+    length = max(1, at_once // sizes.size)
     counts = [sizes @ _lists_reached(landmarks, X[i : i + length]) for i in range(0, rows.n_rows, length)]
     return np.concatenate(counts)
 
 
-def best_of_reached(landmarks: Landmarks, rows: Rows) -> np.ndarray:
+def best_of_reached(landmarks: Landmarks, rows: Rows, *, at_once: int = _COMPARED_AT_ONCE) -> np.ndarray:
     """Return the best label of each row among those of the lists that it reaches: int64."""
     X, found = as_matrix(rows), np.empty(rows.n_rows, np.int64)
-    length = max(1, _COMPARED_AT_ONCE // landmarks.centers.shape[0])
+    length = max(1, at_once // landmarks.centers.shape[0])
     for first in range(0, rows.n_rows, length):
         block = X[first : first + length]
         found[first : first + length] = _best_in_block(landmarks, block) if len(block) > 1 else _best(landmarks, block)
@@ -166,7 +166,9 @@ def _best_in_block(landmarks: Landmarks, X: np.ndarray) -> np.ndarray:
     return found
 
 
-def top_of_reached(landmarks: Landmarks, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+def top_of_reached(
+    landmarks: Landmarks, rows: Rows, k: int, *, at_once: int = _COMPARED_AT_ONCE
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the ``k`` best labels of each row in the lists that it reaches, and their scores.
 
     Returns
@@ -178,7 +180,7 @@ def top_of_reached(landmarks: Landmarks, rows: Rows, k: int) -> tuple[np.ndarray
     """
     X, n_lists = as_matrix(rows), landmarks.centers.shape[0]
     top, values = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf, np.float32)
-    length = max(1, _COMPARED_AT_ONCE // max(landmarks.labels.size, n_lists))
+    length = max(1, at_once // max(landmarks.labels.size, n_lists))
     for start in range(0, rows.n_rows, length):
         block = X[start : start + length]
         reached, found = _lists_reached(landmarks, block), []

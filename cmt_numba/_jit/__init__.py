@@ -1,5 +1,6 @@
 """How functions are compiled: the only place with options of Numba."""
 
+from .addresses import address_of, call_at
 from .arrays import empty, zeros
 from .decorators import (
     as_python,
@@ -9,6 +10,7 @@ from .decorators import (
     inner_exported,
     inner_fastmath,
     inner_merged,
+    inner_shared,
     kernel,
     uninterrupted,
 )
@@ -18,9 +20,11 @@ from .references import by_reference, by_value
 
 __all__ = [
     "Known",
+    "address_of",
     "as_python",
     "by_reference",
     "by_value",
+    "call_at",
     "empty",
     "inner",
     "inner_allocating",
@@ -28,6 +32,7 @@ __all__ = [
     "inner_exported",
     "inner_fastmath",
     "inner_merged",
+    "inner_shared",
     "kernel",
     "known",
     "prefetch",

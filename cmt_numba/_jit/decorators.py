@@ -14,6 +14,8 @@ uses them and need no cache entry of their own:
   NaN and infinity keep their meaning.
 - ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
   count: a kernel holds it once, however many places call it.
+- ``inner_shared`` is ``inner_called`` for what is large and needed by several kernels: compiled by itself, and kept in
+  the cache; kernels are handed its address (``addresses.py``).
 - ``inner_merged`` is ``inner`` for what one place of all kernels calls: it becomes part of its caller before that is
   compiled at all. What several kernels call is better ``inner``, of which only the inlining is done once more in each.
   No kernel may call it itself, because arrays would be counted in it as in the kernel.
@@ -44,6 +46,7 @@ from numba.core.registry import CPUDispatcher
 from .collection import pause
 from .inlining import KernelCompiler, PartCompiler
 from .notice import compiling
+from .stand_ins import standing_in
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -51,6 +54,7 @@ _FROM_PYTHON: dict[str, Any] = {"pipeline_class": KernelCompiler}
 _UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 _UNCOUNTED: dict[str, Any] = {"_nrt": False}
 _INLINED: dict[str, Any] = {**_UNCOUNTED, "forceinline": True}
+_SHARED: dict[str, Any] = {**_OPTIONS, **_FROM_PYTHON, **_UNCOUNTED, "no_cpython_wrapper": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
 
 
@@ -72,7 +76,7 @@ def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
     """Compile a function for arguments, or load it, and say so if it is compiled and that takes long."""
     before = dispatcher.stats.cache_misses.total()
-    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before), pause.during():
+    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before), pause.during(), standing_in():
         return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
 
 
@@ -113,6 +117,7 @@ inner = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED))
 inner_exported = _called_by_python(njit(**_OPTIONS, **_FROM_PYTHON, **_INLINED))
 inner_fastmath = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
 inner_called = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED))
+inner_shared = _called_by_kernels(_called_by_python(njit(**_SHARED, cache=_CACHE)))
 inner_merged = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED, inline="always"))
 inner_allocating = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, inline="always"))
 

@@ -1,0 +1,63 @@
+"""Kernels that call what has been compiled already.
+
+What a kernel calls becomes part of it, so a large function that several kernels call would be compiled once for each.
+Instead it is compiled by itself, and the kernels are handed its address. A call copies the words that describe its
+arguments, which counts for little where what is called works for microseconds.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import config, typeof, types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+_known: set[Any] = set()
+"""Types of arguments for which an address has been asked for."""
+
+
+def address_of(function: Any, *arguments: Any) -> Any:
+    """Return the address of a function that returns an int64, for arguments of these types; it is compiled if need be.
+
+    If Numba compiles nothing, this is the function itself.
+    """
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return function
+    function._compile_for_args(*arguments)
+    kinds = tuple(typeof(argument) for argument in arguments)
+    compiled = function.overloads[kinds]
+    if compiled.signature.return_type != types.int64:
+        raise TypeError(f"{function.py_func.__name__} must return an int64, not {compiled.signature.return_type}")
+    address = np.int64(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+    if address == 0:
+        raise RuntimeError(f"Numba does not say where the machine code of {function.py_func.__name__} is")
+    _known.add(kinds)
+    return address
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call(_context: Any, address: Any, arguments: Any) -> Any:
+    kinds = tuple(arguments)
+    if kinds not in _known:  # machine code would take them for something else
+        raise TypingError(f"no address has been asked for with arguments of the types {kinds}")
+
+    def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        convention = context.call_conv
+        pointer = convention.get_function_type(types.int64, kinds).as_pointer()
+        function = builder.inttoptr(values[0], pointer)
+        parts = cgutils.unpack_tuple(builder, values[1], len(kinds))
+        status, result = convention.call_function(builder, function, types.int64, kinds, parts)
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return result
+
+    return types.int64(address, arguments), lower
+
+
+def _call_python(function: Any, arguments: Any) -> Any:
+    return function(*arguments)
+
+
+call_at: Any = _call_python if config.DISABLE_JIT else _call  # type: ignore[attr-defined]
+"""Call what is at an address with a tuple of arguments. Their types must be those that the address was asked for."""
