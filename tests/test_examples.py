@@ -168,7 +168,7 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The code in the README runs and does what its comments say."""
     monkeypatch.chdir(tmp_path)  # it writes a file
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 10
+    assert len(blocks) == 11
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
@@ -194,6 +194,8 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     exec(blocks[8], names)
     assert names["words"].query(["definate"]).ids.tolist() == [[2]]
     exec(blocks[9], names)
+    assert len(names["index"]) == 5990
+    exec(blocks[10], names)
     assert names["rewards"].mean() > 0.3  # 1 / 2000 is chance
     assert names["result"].estimates["ips"].value < 0.01
     assert names["result"].advice
