@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import needs_jit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -205,6 +206,7 @@ def test_plain_exchanges():
     assert distance.align("cab", "cba").distance == 1.0
 
 
+@needs_jit
 def test_costs_of_exchanges_and_contexts_follow_the_noise(rng: np.random.Generator):
     words = sorted({"".join(rng.choice(list(LETTERS), 6)) for _ in range(300)})
     answers, queries = rng.integers(len(words), size=160), []
