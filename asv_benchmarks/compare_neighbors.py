@@ -128,13 +128,12 @@ def votes(data: LabelledSet, options: argparse.Namespace) -> None:
     rows = []
     X, asked, answers = np.asarray(data.X), data.queries, data.answers
     for metric in ("cosine", "euclidean", "gaussian", "laplacian"):
+        classifier = LandmarkClassifier(metric=metric, n_probes=options.vote_probes, random_state=0).fit(X, data.y)
         for weights in ("uniform", "score"):
             row: list[Any] = [metric, weights]
             for n_neighbors in (1, 3, 5, 10):
-                classifier = LandmarkClassifier(
-                    n_neighbors, metric=metric, weights=weights, n_probes=options.vote_probes, random_state=0
-                )
-                row.append(float(np.mean(classifier.fit(X, data.y).predict(asked) != answers)))
+                classifier.set_params(n_neighbors=n_neighbors, weights=weights)
+                row.append(float(np.mean(classifier.predict(asked) != answers)))
             rows.append(row)
     print(tabulate(rows, ("similarity", "votes", "1", "3", "5", "10"), floatfmt=".4f"), flush=True)
 

@@ -7,7 +7,8 @@ words are stored. Costs are learned from misspellings of four fifths of the word
 of the rest.
 
 Prints for each engine the share of queries whose word comes first, or is among the first five, the distances computed
-for a query, and microseconds for it: processor time on one thread. Kernels are compiled before. Needs tabulate, and
+for a query, and microseconds for it: processor time on one thread. "all edits" are costs of each direction, with
+exchanges of neighbours, and by the symbol before (``--kinds``). Kernels are compiled before. Needs tabulate, and
 rapidfuzz and symspellpy for their rows, which are left out otherwise.
 """
 
@@ -30,6 +31,14 @@ from tabulate import tabulate
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
 
 FIRST = 5
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "learned": {},
+    "all edits": {"transposition": 1.0, "contextual": True, "symmetric": False},
+}
+"""Options of edit distances. All but the plain one are learned."""
+
+Search = Callable[[list[str]], Any]
 
 
 class Task(NamedTuple):
@@ -55,26 +64,28 @@ def misspellings(folder: Path, n_queries: int) -> Task:
     return Task(words, typos[known].tolist(), of_lines[known], typos[asked].tolist(), of_lines[asked])
 
 
-def ours(task: Task, n_examples: int, n_rounds: int) -> Iterator[tuple[str, Callable[[list[str]], Any]]]:
+def ours(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -> Iterator[tuple[str, Search]]:
     """Yield ways to search, which return positions and the number of distances computed."""
     alphabet = sorted(set("".join(task.words + task.examples + task.queries)))
     some = np.random.default_rng(1).permutation(len(task.examples))[:n_examples]
-    learned = EditDistance(alphabet, n_rounds=n_rounds, random_state=0)
-    began = process_time()
-    learned.fit(task.words, [task.examples[i] for i in some], task.of_examples[some])
-    print(f"costs learned from {some.size} misspellings in {process_time() - began:.0f} s", flush=True)
-    for name, distance in (("plain", EditDistance(alphabet)), ("learned", learned)):
+    for name in kinds:
+        distance = EditDistance(alphabet, n_rounds=n_rounds, random_state=0, **KINDS[name])
+        if name != "plain":
+            began = process_time()
+            distance.fit(task.words, [task.examples[i] for i in some], task.of_examples[some])
+            print(f"{name} costs, from {some.size} misspellings in {process_time() - began:.0f} s", flush=True)
         yield f"{name}, compared with all", lambda asked, d=distance: (d.nearest(asked, task.words, FIRST)[0], None)
-        tree = VPTree(distance, random_state=0)
-        tree.insert(task.words)
-        yield f"{name}, VPTree", lambda asked, tree=tree: tree.query(asked, FIRST)[::2]
-        yield f"{name}, VPTree, first only", lambda asked, tree=tree: tree.query(asked)[::2]
+        if name != "all edits":  # which are no metric
+            tree = VPTree(distance, random_state=0)
+            tree.insert(task.words)
+            yield f"{name}, VPTree", lambda asked, tree=tree: tree.query(asked, FIRST)[::2]
+            yield f"{name}, VPTree, first only", lambda asked, tree=tree: tree.query(asked)[::2]
         memory = SequenceMemory(distance, random_state=0)
         memory.insert(task.words)
         yield f"{name}, SequenceMemory", lambda asked, memory=memory: memory.query(asked, FIRST)[::2]
 
 
-def libraries(task: Task) -> Iterator[tuple[str, Callable[[list[str]], Any]]]:
+def libraries(task: Task) -> Iterator[tuple[str, Search]]:
     """Yield the ways of libraries that are there."""
     place = {word: i for i, word in enumerate(task.words)}
     if find_spec("rapidfuzz"):
@@ -110,11 +121,12 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--examples", type=int, default=6000)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     options = parser.parse_args()
     task = misspellings(options.data, options.queries)
     print(f"{len(task.words)} words, {len(task.queries)} queries", flush=True)
     rows = []
-    for name, search in (*libraries(task), *ours(task, options.examples, options.rounds)):
+    for name, search in (*libraries(task), *ours(task, options.examples, options.rounds, options.kinds)):
         search(task.queries[:2])
         began = process_time()
         positions, n_computed = search(task.queries)

@@ -195,6 +195,8 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     exec(blocks[8], names)
     assert names["words"].query(["definate"]).ids.tolist() == [[2]]
     exec(blocks[9], names)
+    assert len(names["index"]) == 5990
+    exec(blocks[10], names)
     assert names["rewards"].mean() > 0.3  # 1 / 2000 is chance
     assert names["result"].estimates["ips"].value < 0.01
     assert names["result"].advice

@@ -274,6 +274,11 @@ def test_what_cannot_be_used(rng: np.random.Generator):
         for use in (index.insert, index.query):
             with pytest.raises(error, match=message):
                 use(X)
+    large = LandmarkIndex("euclidean", n_probes=ALL_LISTS, random_state=0)
+    with pytest.raises(ValueError, match=r"X must be between -1e\+15 and 1e\+15"):
+        large.insert([[1e16, 0.0]])
+    large.insert([[1e15, 0.0], [-1e15, 0.0], [0.0, 1e15]])
+    assert large.query([[-9e14, 0.0]], 3).ids.tolist() == [[1, 2, 0]]
     for ids, error in [([0, 3], KeyError), ([-1], KeyError), ([0, 0], ValueError), ([0.0], TypeError)]:
         with pytest.raises(error):
             index.remove(ids)

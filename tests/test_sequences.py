@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import needs_jit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -206,12 +207,13 @@ def test_plain_exchanges():
     assert distance.align("cab", "cba").distance == 1.0
 
 
+@needs_jit
 def test_costs_of_exchanges_and_contexts_follow_the_noise(rng: np.random.Generator):
-    words = sorted({"".join(rng.choice(list(LETTERS), 7)) for _ in range(80)})
+    words = sorted({"".join(rng.choice(list(LETTERS), 6)) for _ in range(300)})
     answers, queries = rng.integers(len(words), size=160), []
     for answer in answers:
         word = words[answer]
-        at = rng.integers(6)
+        at = rng.integers(5)
         if rng.random() < 0.5:
             queries.append(word[:at] + word[at + 1] + word[at] + word[at + 2 :])
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,7 +22,8 @@ from .._validation import (
 from ..persistence._columns import read_array
 from ..persistence._container import Contents
 from ..persistence._generators import generator_fields, read_generator
-from ..persistence._trees import read_object, refusing, take, write_object
+from ..persistence._saved import Saved
+from ..persistence._trees import take
 from ._lists import Lists, Part, appended, assigned, held, search, trained, without
 from ._measures import METRICS, Measure
 
@@ -68,7 +68,7 @@ class _State(NamedTuple):
     bandwidth: float
 
 
-class LandmarkIndex:
+class LandmarkIndex(Saved):
     """Nearest rows among very many: k-means puts the rows in lists, and a search scores those in the nearest lists.
 
     This is an inverted file with vector quantisation (Sivic and Zisserman, Video Google, ICCV 2003). Landmarks, one for
@@ -293,41 +293,6 @@ class LandmarkIndex:
         return self._measure.rows(X, None if self._state is None else self._state.lists.landmarks.shape[1])
 
     # Files
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a file. What is loaded from it goes on as this one does.
-
-        Parameters
-        ----------
-        path : path-like
-            The file; replaced at once if it is there already.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
-        """
-        write_object(path, self._contents, self._made_of)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the index that :meth:`save` has written.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is damaged or holds something else.
-        OSError
-            If the file cannot be read.
-        """
-        contents = read_object(path, (cls.__name__,), mmap=False)
-        with refusing(path):
-            return cls._made_of(contents)
 
     def _contents(self) -> Contents:
         options = {name: getattr(self, name) for name in self._constraints}

@@ -12,6 +12,7 @@ from .._validation import check_matrix
 METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
 _KERNELS = ("gaussian", "laplacian")
 _SAMPLE = 1000  # rows whose distances decide on a bandwidth
+_LARGEST = 1e15  # of which float32 can hold the sum of a million squares
 _SHORTEST = np.float32(1e-30)
 
 
@@ -38,6 +39,8 @@ class Measure:
         if not np.isfinite(rows).all():
             raise ValueError("X must be finite")
         if self.metric != "cosine":
+            if max(rows.max(), -rows.min()) > _LARGEST:
+                raise ValueError(f"X must be between -{_LARGEST:g} and {_LARGEST:g}: scale it")
             return rows
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():

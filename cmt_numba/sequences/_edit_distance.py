@@ -11,8 +11,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_parameters, check_wanted, unmasked
+from ..persistence._container import Contents
+from ..persistence._saved import Saved
+from ..persistence._trees import take
 from ._costs import ASKED, STORED, Costs, Learner, closed
 from ._encoding import Alphabet, Sequences, Symbols, check_sequences
+from ._files import alphabet_arrays, read_alphabet, read_costs
 from ._spaces import Space, count_edits, distances_of_pairs, scan
 
 _COST = Real(0.0, 1e6, above=True)
@@ -28,7 +32,7 @@ class Alignment(NamedTuple):
     steps: list[tuple[Hashable | None, Hashable | None]]  # symbols of either sequence, None where there is none
 
 
-class EditDistance(BaseEstimator):
+class EditDistance(Saved, BaseEstimator):
     """The least cost of turning one sequence into another by substitutions, insertions and deletions of symbols.
 
     Each pair of symbols has a cost of its own, and so has the insertion and the deletion of each symbol. :meth:`fit`
@@ -355,6 +359,32 @@ class EditDistance(BaseEstimator):
         listed = check_sequences(name, sequences)
         alphabet, costs = self._prepared(stored)
         return costs.points(alphabet.encode(name, listed), side)
+
+    # Files
+
+    def _contents(self) -> Contents:
+        alphabet, costs = self._prepared()
+        parameters = self.get_params(deep=False)
+        del parameters["alphabet"], parameters["random_state"]
+        parameters = {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()
+        }
+        fields = {"parameters": parameters, "errors": getattr(self, "errors_", None)}
+        return Contents(type(self).__name__, fields, alphabet_arrays(alphabet) | costs._asdict())
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        alphabet, parameters = read_alphabet(contents.arrays), take(contents.fields, "parameters", dict)
+        made = cls(alphabet.symbols, **parameters)
+        made._new_alphabet()
+        costs = read_costs(contents.arrays, len(alphabet.symbols))
+        if made.symmetric and not all(np.array_equal(part, part.T) for part in (costs.pairs, costs.swaps)):
+            raise ValueError("costs must be symmetric as the parameter says")
+        made.__dict__.update(_alphabet=alphabet, _costs=costs)
+        errors = take(contents.fields, "errors", list, type(None))
+        if errors is not None:
+            made.errors_ = [float(error) for error in errors]
+        return made
 
 
 def _sequences(points: Space) -> Sequences:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
 from ..estimators import CMTRetriever
+from ..estimators._files import estimator_contents, estimator_of
+from ..persistence._columns import read_array
+from ..persistence._container import Contents
+from ..persistence._saved import Saved, as_part, of_part
+from ..persistence._trees import take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
+from ._files import read_sequences
 from ._ngrams import ngram_keys
 from ._point_store import PointStore
 from ._spaces import distances_of_pairs
@@ -20,7 +26,7 @@ _WORTH_KEEPING = 0.5  # reward from which on a query becomes a further form of a
 _MOST_TREES = 2**10
 
 
-class SequenceMemory:
+class SequenceMemory(Saved):
     """Sequences that are found in logarithmic time, ranked by an edit distance, and learned from feedback.
 
     Trees find candidates: a :class:`~cmt_numba.CMTRetriever` over hashed runs of symbols (n-grams). The edit distance
@@ -302,3 +308,47 @@ class SequenceMemory:
         distances, bounds = np.empty(places.size, np.float32), np.full(places.size, np.inf, np.float32)
         distances_of_pairs(points, forms.view(), of_asked, places, bounds, distances)
         return distances
+
+    # Files
+
+    def _contents(self) -> Contents:
+        distance, retriever = self.distance._contents(), estimator_contents(self._retriever)
+        options = {name: getattr(self, name) for name in ("n_candidates", "longest_run", "n_bits")}
+        fields = {"options": options, "distance": distance.fields, "retriever": retriever.fields}
+        arrays = as_part("distance", distance.arrays) | as_part("retriever", retriever.arrays)
+        if self._forms is not None:
+            forms = self._forms.view()
+            further = [(owner, place) for owner, places in self._further.items() for place in places]
+            arrays |= {"symbols": forms.symbols, "offsets": forms.offsets, "place_of": self._place_of}
+            arrays["further"] = np.array(further, np.int64).reshape(-1, 2)
+        return Contents(type(self).__name__, fields, arrays)
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        fields, arrays = contents.fields, contents.arrays
+        parts = {
+            name: contents._replace(kind=kind, fields=take(fields, name, dict), arrays=of_part(name, arrays))
+            for name, kind in (("distance", "EditDistance"), ("retriever", "CMTRetriever"))
+        }
+        made = cls(EditDistance._made_of(parts["distance"]), **take(fields, "options", dict))
+        made._retriever = estimator_of(CMTRetriever, parts["retriever"], thorough=True)
+        if "place_of" not in arrays:
+            return made
+        alphabet, costs = made.distance._prepared()
+        sequences = read_sequences(arrays, len(alphabet.symbols))
+        place_of, further = read_array("place_of", arrays, np.int64), read_array("further", arrays, np.int64, n_axes=2)
+        made._place_of, ids = place_of, np.flatnonzero(place_of >= 0)
+        owners, places = further.T if further.shape[1] == 2 else (further, further)
+        if owners.ndim != 1 or not np.isin(owners, ids).all():
+            raise ValueError("further forms must belong to sequences")
+        used = np.concatenate([place_of[ids], places])
+        if used.size and (used.min() < 0 or used.max() >= sequences.n or np.unique(used).size < used.size):
+            raise ValueError("each form must have a place of its own")
+        if not hasattr(made._retriever, "_memories"):
+            raise ValueError("the trees must hold the sequences")
+        for owner, place in zip(owners.tolist(), places.tolist(), strict=True):
+            made._further.setdefault(owner, []).append(place)
+        made._has_further = np.isin(np.arange(place_of.size), owners)
+        made._forms, made._alphabet, made._costs = PointStore(costs.points(sequences, STORED)), alphabet, costs
+        made._n = ids.size
+        return made

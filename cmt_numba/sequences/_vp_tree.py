@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from .._validation import check_ids, check_integer, check_known, check_matrix, check_real, check_seed, check_wanted
+from ..persistence._columns import read_array
+from ..persistence._container import Contents
+from ..persistence._generators import generator_fields, read_generator
+from ..persistence._saved import Saved, as_part, of_part
+from ..persistence._trees import take
 from ._costs import STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
+from ._files import read_costs, read_sequences
 from ._point_store import PointStore, number_of_points, space_of_rows
 from ._spaces import Kind, Space, distances_of_pairs
 from ._vp_search import Nearest, Nodes, search_nodes
@@ -27,7 +33,7 @@ class Neighbors(NamedTuple):
     n_computed: np.ndarray  # int64 (n,): distances that were computed
 
 
-class VPTree:
+class VPTree(Saved):
     """A vantage-point tree: nearest neighbours under a metric, found without looking at all points.
 
     Each node parts its points by their distance from one of them, the vantage point, at the median. A search leaves out
@@ -335,6 +341,53 @@ class VPTree:
             node, depth = int(nodes.children[node, child]), depth + 1
         members = nodes.members[node, : nodes.n_members[node]]
         self._build(node, np.append(members[self._there[members]], point), depth)
+
+    # Files: the points; the nodes are made anew when a tree that was loaded is used
+
+    def _contents(self) -> Contents:
+        fields: dict[str, Any] = {"leaf_size": self.leaf_size, "tau": self.tau, "next_id": self._next_id}
+        fields |= {"metric": self.metric, "random": generator_fields(self._random)}
+        arrays: dict[str, np.ndarray] = {}
+        if isinstance(self.metric, EditDistance):
+            metric = self.metric._contents()
+            fields["metric"], arrays = metric.fields, as_part("metric", metric.arrays)
+        if self._store is not None:
+            points = self._store.taken(np.flatnonzero(self._there)).view()
+            arrays["ids"] = self.ids
+            if isinstance(self.metric, EditDistance):
+                arrays |= {"symbols": points.symbols, "offsets": points.offsets} | self._costs._asdict()
+            else:
+                arrays["rows"] = points.rows
+        return Contents(type(self).__name__, fields, arrays)
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        fields, arrays = contents.fields, contents.arrays
+        metric: Any = take(fields, "metric", str, dict)
+        if not isinstance(metric, str):
+            metric = EditDistance._made_of(contents._replace(fields=metric, arrays=of_part("metric", arrays)))
+        made = cls(metric, leaf_size=take(fields, "leaf_size", int), tau=take(fields, "tau", float))
+        made._random = read_generator("random", fields.get("random"))
+        made._next_id = check_integer("next_id", take(fields, "next_id", int), 0, 2**62)
+        if "ids" not in arrays:
+            return made
+        ids = read_array("ids", arrays, np.int64)
+        if (np.diff(ids, prepend=-1) <= 0).any() or ids.max(initial=-1) >= made._next_id:
+            raise ValueError("ids must rise and be below next_id")
+        if isinstance(metric, EditDistance):
+            made._alphabet = metric._prepared()[0]
+            n_symbols = len(made._alphabet.symbols)
+            made._costs = read_costs(arrays, n_symbols)
+            points = made._costs.points(read_sequences(arrays, n_symbols), STORED)
+        else:
+            rows = read_array("rows", arrays, np.float32, n_axes=2)
+            if not np.isfinite(rows).all():
+                raise ValueError("rows must be finite")
+            points = space_of_rows(Kind.EUCLIDEAN if metric == "euclidean" else Kind.ANGULAR, rows)
+        if number_of_points(points) != ids.size:
+            raise ValueError("there must be a point for each id")
+        made._store, made._ids, made._there = PointStore(points), ids, np.ones(ids.size, bool)
+        return made
 
 
 def _check_metric(metric: EditDistance) -> None:

@@ -1,0 +1,78 @@
+"""Alphabets, costs and sequences in files, and what must hold of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from ..persistence._columns import document, read_array, read_document
+from ._costs import Costs
+from ._encoding import Alphabet, Sequences
+
+Arrays = dict[str, np.ndarray]
+_SCALARS = (bool, int, float, str, type(None))
+
+
+def alphabet_arrays(alphabet: Alphabet) -> Arrays:
+    """Return the arrays of an alphabet of strings, numbers and tuples of these.
+
+    Raises
+    ------
+    TypeError
+        If a symbol is something else.
+    """
+    for symbol in alphabet.symbols:
+        _check(symbol)
+    return {"alphabet": document(alphabet.symbols)}
+
+
+def _check(symbol: Hashable) -> None:
+    if isinstance(symbol, tuple):
+        for part in symbol:
+            _check(part)
+    elif type(symbol) not in _SCALARS:
+        kind = type(symbol).__name__
+        raise TypeError(f"symbols must be strings, numbers, None or tuples of these to be saved, not {kind}")
+
+
+def read_alphabet(arrays: Arrays) -> Alphabet:
+    """Return the alphabet of a file."""
+    symbols = read_document(arrays, "alphabet")
+    if type(symbols) is not list:
+        raise ValueError("alphabet must be a list")
+    try:
+        return Alphabet(_hashable(symbols))
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _hashable(value: Any) -> Any:
+    """Return JSON with tuples in place of lists, which are no symbols."""
+    return tuple(_hashable(part) for part in value) if type(value) is list else value
+
+
+def read_costs(arrays: Arrays, n: int) -> Costs:
+    """Return the costs of a file, for an alphabet of ``n`` symbols."""
+    pairs, swaps = (read_array(name, arrays, np.float32, n_axes=2) for name in ("pairs", "swaps"))
+    factors = read_array("factors", arrays, np.float32, n_axes=3)
+    if pairs.shape != (n + 1, n + 1) or swaps.shape not in ((n, n), (0, 0)):
+        raise ValueError("pairs and swaps must have a row for each symbol")
+    if factors.shape not in ((2, n + 1, n), (2, n + 1, 0)):
+        raise ValueError("factors must have a column for each symbol")
+    if not all(np.isfinite(costs).all() and costs.min(initial=0.0) >= 0.0 for costs in (pairs, swaps, factors)):
+        raise ValueError("pairs, swaps and factors must be finite and not negative")
+    if pairs.diagonal().any():
+        raise ValueError("pairs must be 0 on the diagonal")
+    return Costs(pairs, swaps, factors)
+
+
+def read_sequences(arrays: Arrays, n_symbols: int) -> Sequences:
+    """Return the sequences of a file, of an alphabet of ``n_symbols`` symbols."""
+    symbols, offsets = read_array("symbols", arrays, np.int32), read_array("offsets", arrays, np.int64)
+    if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != symbols.size or (np.diff(offsets) < 0).any():
+        raise ValueError("offsets must rise from 0 to the number of symbols")
+    if symbols.size and (symbols.min() < 0 or symbols.max() >= n_symbols):
+        raise ValueError("symbols must be in the alphabet")
+    return Sequences(symbols, offsets)
