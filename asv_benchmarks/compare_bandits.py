@@ -119,8 +119,8 @@ class Memory:
             self.memory.update(contexts, self.hits, rewards)
 
 
-class Perceptron:
-    """The ten lines of NumPy to compare with: a vector for each intent, moved towards or away from contexts."""
+class LinearModels:
+    """A linear model of the reward of each intent, learned by steps of least mean squares in NumPy."""
 
     def __init__(self, examples: Any, seed: int) -> None:
         self.weights, self.rng = examples.toarray(), np.random.default_rng(seed)
@@ -143,7 +143,7 @@ def compare_memories(data: Path, seeds: int) -> None:
         "tree": Memory,
         "tree, ranking only": lambda examples, seed: Memory(examples, seed, scorer_loss="ranking"),
         "CMTRetriever": lambda examples, seed: Memory(examples, seed, retriever=True),
-        "linear, NumPy": Perceptron,
+        "linear, NumPy": LinearModels,
     }
     table = []
     for name, make in players.items():
