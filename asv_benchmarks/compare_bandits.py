@@ -1,6 +1,7 @@
 """Compare the policies of ``cmt_numba.bandits`` with each other, with MABWiser, and by replay of a log.
 
     python asv_benchmarks/compare_bandits.py intents --data path/to/folder
+    python asv_benchmarks/compare_bandits.py memories --data path/to/folder
     python asv_benchmarks/compare_bandits.py mabwiser
     python asv_benchmarks/compare_bandits.py replay
     python asv_benchmarks/compare_bandits.py scale --data path/to/folder
@@ -10,6 +11,8 @@
   random order, 4,800 rounds. The action is an intent, and the reward is 1 if it is that of the request. Contexts are
   tf-idf vectors; linear policies get the first components of their singular value decomposition. Prints the mean reward
   of each fifth of the rounds, and microseconds of CPU time for a round.
+- memories: the same rounds, where a tree and ``CMTRetriever`` begin with one example of each intent and are told a
+  single reward a round, beside a linear model for each intent in NumPy.
 - mabwiser: LinUCB of MABWiser (https://github.com/fidelity/mabwiser) and ours on the same rewards: whether both choose
   alike, and microseconds of CPU time to choose and to learn one row.
 - replay: a made log of pools of 20 articles, of which some are replaced now and then, shown at random to users whose
@@ -32,6 +35,7 @@ import argparse
 import gzip
 import json
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,8 +46,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from tabulate import tabulate
 
+from cmt_numba import CMTRetriever, ContextualMemoryTree
 from cmt_numba.bandits import (
     UCB1,
+    Chosen,
     CMTBandit,
     EpsilonGreedy,
     HybridLinUCB,
@@ -54,7 +60,7 @@ from cmt_numba.bandits import (
 )
 from cmt_numba.bandits.evaluation import Log, replay
 
-N_INTENTS, N_COMPONENTS = 40, 64
+N_INTENTS, N_COMPONENTS, EPSILON = 40, 64, 0.05
 SIZES = (1000, 31_102, 300_000)
 POOL, N_POOLS, N_FEATURES = 20, 10, 6
 
@@ -87,6 +93,73 @@ def simulate(policy: Any, X: Any, wanted: np.ndarray) -> tuple[np.ndarray, float
         else:
             policy.learn(X[i : i + 1], chosen.actions, rewards[i : i + 1], chosen.propensities)
     return rewards, (time.process_time() - start) / wanted.size * 1e6
+
+
+class Memory:
+    """A memory that begins with an example of each intent, and is told a single reward a round."""
+
+    def __init__(self, examples: Any, seed: int, *, retriever: bool = False, **options: Any) -> None:
+        self.is_retriever = retriever
+        if retriever:
+            self.memory: Any = CMTRetriever(random_state=seed).fit(examples, list(range(N_INTENTS)))
+        else:
+            self.memory = ContextualMemoryTree(random_state=seed, **options)
+            self.memory.insert(examples)
+
+    def act(self, contexts: Any) -> Chosen:
+        """Return the memory that is found, whose number is the intent."""
+        self.hits = self.memory.query(contexts, epsilon=EPSILON)
+        return Chosen(self.hits.ids[:, 0], self.hits.propensities[:, 0])
+
+    def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any) -> None:
+        """Learn what it was worth."""
+        if self.is_retriever:
+            self.memory.feedback(contexts, actions, rewards)
+        else:
+            self.memory.update(contexts, self.hits, rewards)
+
+
+class LinearModels:
+    """A linear model of the reward of each intent, learned by steps of least mean squares in NumPy."""
+
+    def __init__(self, examples: Any, seed: int) -> None:
+        self.weights, self.rng = examples.toarray(), np.random.default_rng(seed)
+
+    def act(self, contexts: Any) -> Chosen:
+        """Return the intent of the largest product."""
+        best = int(np.argmax(contexts @ self.weights.T))
+        if self.rng.random() < EPSILON:
+            best = int(self.rng.integers(N_INTENTS))
+        return Chosen(np.array([best]), np.ones(1))
+
+    def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any) -> None:
+        """Learn what it was worth."""
+        self.weights[actions[0]] += 0.3 * (rewards[0] - self.weights[actions[0]] @ contexts.toarray()[0]) * contexts
+
+
+def compare_memories(data: Path, seeds: int) -> None:
+    """Print how memories that begin with an example of each intent learn from single rewards."""
+    players: dict[str, Callable[[Any, int], Any]] = {
+        "tree": Memory,
+        "tree, ranking only": lambda examples, seed: Memory(examples, seed, scorer_loss="ranking"),
+        "CMTRetriever": lambda examples, seed: Memory(examples, seed, retriever=True),
+        "linear, NumPy": LinearModels,
+    }
+    table = []
+    for name, make in players.items():
+        fifths = []
+        for seed in range(seeds):
+            texts, wanted = read_intents(data, np.random.default_rng(seed))
+            words = TfidfVectorizer(sublinear_tf=True).fit_transform(texts)
+            first = np.unique(wanted, return_index=True)[1]
+            rest = np.setdiff1d(np.arange(wanted.size), first)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the loss that cannot learn
+                rewards, _ = simulate(make(words[first], seed), words[rest], wanted[rest])
+            fifths.append([part.mean() for part in np.array_split(rewards, 5)])
+        table.append([name, *(f"{value:.3f}" for value in np.mean(fifths, axis=0))])
+        print(table[-1], flush=True)
+    print(tabulate(table, headers=["mean reward by fifths", "1", "2", "3", "4", "5"], disable_numparse=True))
 
 
 def compare_intents(data: Path, seeds: int) -> None:
@@ -354,7 +427,7 @@ def compare_vowpal(data: Path, seconds: float, n_rounds: int = 20_000) -> None:
 def main() -> None:
     """Run a part."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("part", choices=("intents", "mabwiser", "replay", "scale", "vowpal"))
+    parser.add_argument("part", choices=("intents", "memories", "mabwiser", "replay", "scale", "vowpal"))
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the data of intents and scale")
     parser.add_argument("--seeds", type=int, default=2, metavar="N")
     parser.add_argument("--events", type=int, default=60_000, metavar="N", help="of the replay")
@@ -363,10 +436,12 @@ def main() -> None:
     )
     parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 0.3, 0.2, 0.1, 0.05, 0.01], metavar="S")
     arguments = parser.parse_args()
-    if arguments.part in ("intents", "scale", "vowpal") and arguments.data is None:
+    if arguments.part in ("intents", "memories", "scale", "vowpal") and arguments.data is None:
         parser.error(f"{arguments.part} needs --data")
     if arguments.part == "intents":
         compare_intents(arguments.data, arguments.seeds)
+    elif arguments.part == "memories":
+        compare_memories(arguments.data, arguments.seeds)
     elif arguments.part == "scale":
         compare_scale(arguments.data)
     elif arguments.part == "vowpal":

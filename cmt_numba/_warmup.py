@@ -132,6 +132,7 @@ def _tree(X: Any) -> None:
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     ids = tree.insert(X)
     hits = tree.query(X, 3, epsilon=0.5)
+    assert hits.propensities.shape == hits.ids.shape
     tree.update(X, hits, np.zeros(hits.ids.shape))
     tree.query(X, among=ids[:-5])
     tree.query(X, among=ids[:2])

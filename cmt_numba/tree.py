@@ -98,7 +98,7 @@ class ContextualMemoryTree(StoredForest):
         Margin from which on searches follow a router without looking at the other side. Routers learn to answer -1 or
         1 for keys, and less for queries that share only some of a key's features. Small values are faster: searches
         seldom leave the path of the routers. Large values find more: searches try more paths.
-    scorer_loss : {"contrast", "ranking", "mira", "regression"}, default "contrast"
+    scorer_loss : {"ranking", "mira", "regression", "contrast"}, default "contrast"
         What the scorer learns from rewards. All but "regression" compare two memories of a row: the one with the
         highest reward, and of those with a lower reward the one with the highest score.
 

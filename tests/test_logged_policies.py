@@ -1,5 +1,6 @@
 """Policies that come from a log: hindsight, a model trained earlier, and regression on what the log supports."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -173,3 +174,23 @@ def test_bad_input():
     policy.fit(log_of(20, 0))
     with pytest.raises(ValueError, match="3 features"):
         policy.act(np.ones((1, 2)))
+
+
+def products(contexts: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Return features of pairs."""
+    return contexts * (1.0 + actions[:, None])
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"regressor": Ridge()}, {"pair_features": products}, {"support": "contexts"}], ids=str
+)
+def test_pickles_go_on_as_the_one_pickled(options: dict[str, Any]):
+    log = log_of(300, 0)
+    learned = ArgmaxRegressor(**options, random_state=0)
+    with pytest.raises(ValueError, match="call fit"):
+        pickle.loads(pickle.dumps(learned)).act(log.contexts)
+    learned.fit(log)
+    again = pickle.loads(pickle.dumps(learned))
+    actions = np.arange(len(log)) % 9  # some are not in the log
+    np.testing.assert_array_equal(again.expected(log.contexts, actions), learned.expected(log.contexts, actions))
+    np.testing.assert_array_equal(again.act(log.contexts).actions, learned.act(log.contexts).actions)

@@ -115,15 +115,10 @@ class ShownHits(Hits):
 
     def __reduce__(self) -> Any:
         known = None if callable(self._found) else self._found
-        return _shown, (tuple(self), known)
+        return type(self), tuple(self), {"_found": known}
 
 
 ShownHits.__module__ = _PUBLIC_MODULE
-
-
-def _shown(parts: tuple[Any, Any, Any], found: np.ndarray | None) -> ShownHits:
-    """Return hits from a pickle."""
-    return ShownHits.of(Hits(*parts), found) if found is not None else ShownHits(*parts)
 
 
 class Feedback(NamedTuple):

@@ -111,11 +111,12 @@ class CandidateModel(Policy):
     def _offered(self, n: int, choices: Choices | None) -> Offered:
         """Return the actions that are candidates in any case: all allowed if they are few, or some in turn."""
         most, n_tried = self._options["n_candidates"], max(1, self._options["n_tried"])
-        turns = self._turn + np.arange(n_tried)
+        turns = np.arange(self._turn, self._turn + n_tried)
         if choices is None:
             few = self._ids.size <= most
             actions = self._ordered if few else self._ordered[turns % self._ids.size]
-            return Offered(np.arange(n + 1) * actions.size, np.tile(actions, n), np.zeros(n + 1, np.int64), _ALL)
+            every = actions if n == 1 else np.tile(actions, n)
+            return Offered(np.arange(n + 1) * actions.size, every, np.zeros(n + 1, np.int64), _ALL)
         starts, sizes = choices.offsets, choices.sizes
         allowed = np.sort(codes_of(rows_of(starts), choices.actions)) & 0xFFFFFFFF
         if sizes.max() <= most:

@@ -140,13 +140,16 @@ def _tidy_rows(values: Any, indices: Any, offsets: Any, shape: tuple[int, ...]) 
     n = values.size
     if offsets.size != shape[0] + 1 or shape[0] == 0 or indices.size != n or offsets[0] != 0 or offsets[-1] != n:
         return None
-    if n == 0 or indices.min() < 0 or indices.max() >= shape[1] or shape[1] > MOST_ROW_FEATURES:
+    if n == 0 or shape[1] > MOST_ROW_FEATURES:
         return None
     offsets = offsets.astype(np.int64)
-    if shape[0] > 1 and (offsets[1:] < offsets[:-1]).any():
-        return None
     rising = indices[1:] > indices[:-1]
-    if shape[0] > 1:
+    if shape[0] == 1:
+        if indices[0] < 0 or indices[-1] >= shape[1]:
+            return None
+    elif indices.min() < 0 or indices.max() >= shape[1] or (offsets[1:] < offsets[:-1]).any():
+        return None
+    else:
         starts = offsets[1:-1]
         rising[starts[(starts > 0) & (starts < n)] - 1] = True
     if not rising.all():

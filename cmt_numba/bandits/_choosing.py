@@ -69,6 +69,10 @@ class Candidates(NamedTuple):
 def _place(ordered, first, stop, value):
     """Return where a value is between ``first`` and ``stop``, where values ascend, or ``stop`` if it is not."""
     low, high = first, stop
+    if first < stop:
+        near = first + value - ordered[first]  # where it is if there are no gaps
+        if first <= near < stop and ordered[near] == value:
+            return near
     while low < high:
         middle = (low + high) // 2
         if ordered[middle] < value:

@@ -6,8 +6,6 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from .._forest.rows import Rows
-from .._jit import uninterrupted
 from .._validation import Constraint, Integer, OneOf, Optional, Real
 from ..tree import OPTIONS
 from ._base import OF_ALL, Chosen, changes
@@ -249,7 +247,8 @@ class CMTBandit(CandidateModel):
             drawn = draw(probabilities, candidates.offsets, uniforms[0, first:stop])
             chosen[first:stop], scores[first:stop] = candidates.actions[drawn], candidates.scores[drawn]
             propensities[first:stop] = self._mixed(probabilities[drawn], sizes)
-            for i in np.flatnonzero(uniforms[1, first:stop] < self._options["epsilon"]):
+            explores = uniforms[1, first:stop] < self._options["epsilon"]
+            for i in np.flatnonzero(explores) if explores.any() else ():
                 own = self._ordered if allowed is None else allowed.actions[slice(*allowed.offsets[i : i + 2])]
                 action = own[int(uniforms[2, first + i] * own.size)]
                 span = slice(*candidates.offsets[i : i + 2])
@@ -257,10 +256,7 @@ class CMTBandit(CandidateModel):
                 chance = self._mixed(probabilities[span][same].sum(), own.size)
                 chosen[first + i], propensities[first + i] = action, chance
                 scores[first + i] = candidates.scores[span][same[0]] if same.size else 0.0
-        return cast(Decisions, uninterrupted(self._decided, rows, chosen, propensities, scores))
-
-    def _decided(self, rows: Rows, chosen: np.ndarray, propensities: np.ndarray, scores: np.ndarray) -> Decisions:
-        """Remember decisions, and return them."""
+        # An interrupt here leaves nothing worse than decisions that are never rewarded.
         self._see(rows)
         self._turn += rows.n_rows * self._options["n_tried"]
         return Decisions(chosen, propensities, self._pending.enter(rows, chosen, scores))

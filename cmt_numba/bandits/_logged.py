@@ -28,7 +28,7 @@ class ArgmaxRegressor:
 
     The rewards of a log are learned with the weights ``1 / max(propensity, tau)``. The policy chooses among the actions
     ``C(x)`` that were ever chosen in the context ``x``, because the log says nothing of others (Strehl, Langford, Li
-    and Kakade, 2010). It does not learn further; :meth:`warm_start` teaches a policy that does.
+    and Kakade, 2010). It does not learn further; :meth:`warm_start` teaches a policy that does. To keep one, pickle it.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class ArgmaxRegressor:
         self.tau = check_real("tau", tau, 0.0, 1.0)
         self.regularization = check_real("regularization", regularization, 1e-9, 1e9)
         self._generator = generator_of(random_state, "choices")
-        self._expect: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+        self._model: Any = None
 
     def fit(self, log: Log, propensities: Any = None) -> Self:
         """Learn from a log.
@@ -105,8 +105,8 @@ class ArgmaxRegressor:
             raise ValueError("the log must have contexts and propensities: see estimate_propensities")
         weights = importance_weights(given, np.ones(len(log)), self.tau)
         known, chosen = np.unique(log.actions, return_inverse=True)
-        expect = self._fitted(log, known, chosen, weights)
-        self._known, self._width, self._expect = known, log.contexts.shape[1], expect
+        model = self._fitted(log, known, chosen, weights)
+        self._known, self._width, self._model = known, log.contexts.shape[1], model
         self._seen: dict[bytes, np.ndarray] = {}
         if self.support == "contexts":
             distinct, of_rows = np.unique(log.contexts, axis=0, return_inverse=True)
@@ -116,45 +116,64 @@ class ArgmaxRegressor:
             self._seen = {row.tobytes(): np.unique(actions) for row, actions in zip(distinct + 0.0, parts, strict=True)}
         return self
 
-    def _fitted(
-        self, log: Log, known: np.ndarray, chosen: np.ndarray, weights: np.ndarray
-    ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """Return what expects the reward of contexts and actions."""
+    def _fitted(self, log: Log, known: np.ndarray, chosen: np.ndarray, weights: np.ndarray) -> Any:
+        """Return a model of the rewards of contexts and actions."""
         X = log.contexts
+        assert X is not None
         if self.regressor is None and self.pair_features is None:
             return self._linear(X, known, chosen, weights, log.rewards)
-        import scipy.sparse
         from sklearn.base import clone
         from sklearn.linear_model import Ridge
 
-        def features(contexts: np.ndarray, actions: np.ndarray) -> Any:
-            if self.pair_features is not None:
-                return numbers("pair_features", self.pair_features(contexts, actions), 2)
-            place = np.minimum(np.searchsorted(known, actions), known.size - 1)
-            held = (known[place] == actions).astype(float)
-            indicators = scipy.sparse.csr_array((held, (np.arange(held.size), place)), (held.size, known.size))
-            return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(contexts), indicators]))
-
         model = Ridge(alpha=self.regularization) if self.regressor is None else clone(self.regressor)
-        model.fit(features(X, log.actions), log.rewards, sample_weight=weights)
-        return lambda contexts, actions: np.asarray(model.predict(features(contexts, actions)), np.float64).reshape(-1)
+        model.fit(self._features(X, log.actions, known), log.rewards, sample_weight=weights)
+        return model
+
+    def _features(self, contexts: np.ndarray, actions: np.ndarray, known: np.ndarray) -> Any:
+        """Return what a regressor is given of contexts and actions."""
+        import scipy.sparse
+
+        if self.pair_features is not None:
+            return numbers("pair_features", self.pair_features(contexts, actions), 2)
+        place = np.minimum(np.searchsorted(known, actions), known.size - 1)
+        held = (known[place] == actions).astype(float)
+        indicators = scipy.sparse.csr_array((held, (np.arange(held.size), place)), (held.size, known.size))
+        return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(contexts), indicators]))
 
     def _linear(
         self, X: np.ndarray, known: np.ndarray, chosen: np.ndarray, weights: np.ndarray, rewards: np.ndarray
-    ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    ) -> LinearModels:
         models = LinearModels(X.shape[1] + 1, 0, self.regularization)
         models.reserve(known.size)
         roots = np.sqrt(weights / weights.mean())
         scaled = np.column_stack([X, np.ones(X.shape[0])]) * roots[:, None]
         models.learn(Pairs(scaled, np.arange(X.shape[0]), chosen, np.empty((X.shape[0], 0))), rewards * roots)
+        return models
 
-        def expect(contexts: np.ndarray, actions: np.ndarray) -> np.ndarray:
-            places = np.minimum(np.searchsorted(known, actions), known.size - 1)
-            slots = np.where(known[places] == actions, places, known.size)  # as an action without rewards
-            rows = np.column_stack([contexts, np.ones(contexts.shape[0])])
-            return models.estimate(Pairs(rows, np.arange(slots.size), slots, np.empty((slots.size, 0)))).means
+    def _expect(self, contexts: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Return the rewards expected of actions."""
+        known = self._known
+        if not isinstance(self._model, LinearModels):
+            found = self._model.predict(self._features(contexts, actions, known))
+            return np.asarray(found, np.float64).reshape(-1)
+        places = np.minimum(np.searchsorted(known, actions), known.size - 1)
+        slots = np.where(known[places] == actions, places, known.size)  # as an action without rewards
+        rows = np.column_stack([contexts, np.ones(contexts.shape[0])])
+        return self._model.estimate(Pairs(rows, np.arange(slots.size), slots, np.empty((slots.size, 0)))).means
 
-        return expect
+    # Pickles hold arrays in place of the linear models, whose class may change.
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(vars(self))
+        if isinstance(self._model, LinearModels):
+            state["_model"] = self._model.arrays(self._known.size)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if isinstance(state["_model"], dict):
+            self._model = LinearModels(self._width + 1, 0, self.regularization)
+            self._model.restore(state["_model"], self._known.size)
 
     def expected(self, contexts: Any, actions: Any) -> np.ndarray:
         """Return the rewards expected of actions, whether they are supported or not.
@@ -172,7 +191,6 @@ class ArgmaxRegressor:
         """
         rows, actions = self._checked(contexts), np.asarray(actions)
         choices = check_choices(actions[:, None], rows.shape[0])
-        assert self._expect is not None
         return self._expect(rows, choices.actions)
 
     def probabilities(self, contexts: Any, actions: Any = None) -> np.ndarray:
@@ -232,14 +250,13 @@ class ArgmaxRegressor:
         return policy
 
     def _checked(self, contexts: Any) -> np.ndarray:
-        if self._expect is None:
+        if self._model is None:
             raise ValueError("there is no policy yet: call fit with a log first")
         return check_contexts(contexts, self._width)
 
     def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices, np.ndarray]:
         rows = self._checked(contexts)
         choices = all_of(self._known, rows.shape[0]) if actions is None else check_choices(actions, rows.shape[0])
-        assert self._expect is not None
         of_pairs = rows_of(choices.offsets)
         scores = np.empty(of_pairs.size)
         for first in range(0, of_pairs.size, _PAIRS_AT_ONCE):

@@ -37,15 +37,16 @@ class Pending:
     def enter(self, rows: Rows, actions: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Return the ids of new decisions, one for each row."""
         ids = np.arange(self.next_id, self.next_id + actions.size)
+        first = max(0, actions.size - self._most)
+        while len(self._decisions) + actions.size - first > self._most:
+            del self._decisions[next(iter(self._decisions))]
         self.next_id += actions.size
-        for i in range(max(0, actions.size - self._most), actions.size):
+        for i in range(first, actions.size):
             span = slice(rows.offsets[i], rows.offsets[i + 1])
             indices = rows.indices[span].copy() if rows.sparse else _EMPTY
             self._decisions[int(ids[i])] = _Decision(
                 rows.values[span].copy(), indices, int(actions[i]), tuple(scores[i].tolist())
             )
-        while len(self._decisions) > self._most:
-            del self._decisions[next(iter(self._decisions))]
         return ids
 
     def unknown(self, ids: np.ndarray) -> list[int]:
