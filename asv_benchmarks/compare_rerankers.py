@@ -132,7 +132,7 @@ def measured(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
         times = [searching]
         for model in models().values():
             start = process_time()
-            reranker = Reranker(model, vectorizer=plain, random_state=0)
+            reranker = Reranker(model, vectorizer=plain, validate=False, random_state=0)
             reranker.fit(task.queries[log], task.stored, shown, right[log].astype(float))
             learned = process_time()
             found = reranker.rerank(queries, task.stored, asked, 1)
