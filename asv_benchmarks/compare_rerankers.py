@@ -12,8 +12,9 @@ queries, is asked.
 A ``CMTRetriever`` on BM25 keys finds 20 texts for each query. Those of the rewarded queries are rewarded with 1 if they
 are right and with 0 if not. Printed is the share of other queries whose first answer is right: as the search has it,
 after ``CMTRetriever.feedback``, and re-ranked by models that have learned from the same rewards, where "validated" is
-the boosted one with ``validate=True``; then how many have a right answer among the 20; and microseconds for a query, of processor time on one thread, for the search with its keys
-and for re-ranking by each model. Needs tabulate, and xgboost for its columns, which are left out otherwise.
+the boosted one with ``validate=True``; then how many have a right answer among the 20; and microseconds for a query, of
+processor time on one thread, for the search with its keys and for re-ranking by each model. Needs tabulate, and xgboost
+for its columns, which are left out otherwise.
 """
 
 import os
