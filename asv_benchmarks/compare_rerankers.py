@@ -11,9 +11,10 @@ queries, is asked.
 
 A ``CMTRetriever`` on BM25 keys finds 20 texts for each query. Those of the rewarded queries are rewarded with 1 if they
 are right and with 0 if not. Printed is the share of other queries whose first answer is right: as the search has it,
-after ``CMTRetriever.feedback``, and re-ranked by models that have learned from the same rewards; then how many have a
-right answer among the 20; and microseconds for a query, of processor time on one thread, for the search with its keys
-and for re-ranking by each model. Needs tabulate, and xgboost for its columns, which are left out otherwise.
+after ``CMTRetriever.feedback``, and re-ranked by models that have learned from the same rewards, where "validated" is
+the boosted one with ``validate=True``; then how many have a right answer among the 20; and microseconds for a query, of
+processor time on one thread, for the search with its keys and for re-ranking by each model. Needs tabulate, and xgboost
+for its columns, which are left out otherwise.
 """
 
 import os
@@ -98,7 +99,7 @@ TASKS: dict[str, Callable[[Path], Task]] = {
 
 def models() -> dict[str, Any]:
     """Return the models that re-rank."""
-    found: dict[str, Any] = {"linear": make_pipeline(StandardScaler(), Ridge()), "boosted": None}
+    found: dict[str, Any] = {"linear": make_pipeline(StandardScaler(), Ridge()), "boosted": None, "validated": None}
     if find_spec("xgboost"):
         from xgboost import XGBRanker, XGBRegressor
 
@@ -130,9 +131,9 @@ def measured(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
         taught = deepcopy(retriever).feedback(asked_keys[log], shown.ids, np.where(shown.ids >= 0, right[log], 0.0))
         row = [log.stop - log.start, right[:n, 0].mean(), first_right(taught.query(asked_keys[:n], 1).ids)]
         times = [searching]
-        for model in models().values():
+        for name, model in models().items():
             start = process_time()
-            reranker = Reranker(model, vectorizer=plain, random_state=0)
+            reranker = Reranker(model, vectorizer=plain, validate=name == "validated", random_state=0)
             reranker.fit(task.queries[log], task.stored, shown, right[log].astype(float))
             learned = process_time()
             found = reranker.rerank(queries, task.stored, asked, 1)

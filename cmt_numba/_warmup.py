@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-KINDS = ("tree", "classifier", "multilabel", "retriever", "bandit")
+KINDS = ("tree", "classifier", "multilabel", "retriever", "bandit", "text")
 """What there are kernels for."""
 
 _FORMS = ("dense", "sparse")
@@ -31,7 +31,7 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
     kinds : iterable of str, default all
         What to compile for: "tree" (:class:`ContextualMemoryTree`), "classifier" (:class:`CMTClassifier`),
         "multilabel" (:class:`CMTMultilabelClassifier`), "retriever" (:class:`CMTRetriever`), "bandit"
-        (:mod:`cmt_numba.bandits`).
+        (:mod:`cmt_numba.bandits`), "text" (:class:`SubwordVectors` and :class:`FastTextClassifier`).
     n_jobs : int, optional
         Processes at a time; by default as many as there are processors.
     progress : bool, optional
@@ -195,6 +195,17 @@ def _bandit(X: Any) -> None:
     policy.act(X)
 
 
+def _text(X: Any) -> None:
+    from .text import FastTextClassifier, SubwordVectors
+
+    texts = [f"word{i % 7} word{i % 3}" for i in range(_FEW)]
+    for method in ("skipgram", "cbow"):
+        SubwordVectors(4, method=method, min_count=1, n_epochs=1, random_state=0).fit(texts)
+    for loss in ("softmax", "hierarchical", "negative"):
+        learned = FastTextClassifier(4, loss=loss, n_epochs=1, random_state=0).fit(texts, [i % 5 for i in range(_FEW)])
+        learned.predict(texts)
+
+
 _CALLS: dict[str, Callable[[Any], None]] = {
     "insert": _insert,
     "tree": _tree,
@@ -202,6 +213,7 @@ _CALLS: dict[str, Callable[[Any], None]] = {
     "multilabel": _multilabel,
     "retriever": _retriever,
     "bandit": _bandit,
+    "text": _text,
 }
 
 if __name__ == "__main__":

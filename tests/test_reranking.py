@@ -43,7 +43,8 @@ def log(n: int = 60, seed: int = 0) -> tuple[list[str], Hits, np.ndarray]:
 
 def small(**options: Any) -> Reranker:
     model = HistGradientBoostingRegressor(max_iter=20, min_samples_leaf=5, early_stopping=False)
-    return Reranker(**{"model": model, "features": WITHOUT_KERNELS, "random_state": 0} | options)
+    given = {"model": model, "features": WITHOUT_KERNELS, "validate": False, "random_state": 0}
+    return Reranker(**given | options)
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +160,28 @@ def test_a_log_may_come_in_parts():
         parts.set_params(features=["score"]).partial_fit(queries, DOCUMENTS, hits, rewards)
 
 
+def test_the_order_of_the_search_is_kept_unless_the_model_is_better(tmp_path: Path):
+    queries, hits, rewards = log(60)
+    best_first = np.argsort(-rewards, axis=1, kind="stable")
+    found = hits._replace(ids=np.take_along_axis(hits.ids, best_first, 1))
+    perfect = np.take_along_axis(rewards, best_first, 1)
+    kept = small(features=["lengths"], validate=True).fit(queries, DOCUMENTS, found, perfect)
+    assert not kept.improves_
+    assert kept.improvement_[0] <= 0.0
+    kept.save(tmp_path / "kept")
+    for each in (kept, Reranker.load(tmp_path / "kept", kept.model)):
+        again = each.rerank(queries, DOCUMENTS, found)
+        np.testing.assert_array_equal(again.ids, found.ids)
+        np.testing.assert_array_equal(again.scores, found.scores)
+        assert each.improvement_ == kept.improvement_
+    better = small(validate=True).fit(queries, DOCUMENTS, hits, rewards)
+    assert better.improves_
+    gain, error = better.improvement_
+    assert gain == pytest.approx(1.0 - rewards[:, 0].mean(), abs=0.15)
+    assert 0.0 < error < 0.1
+    assert not small(validate=True).fit(queries[:2], DOCUMENTS, hits.between(0, 2), rewards[:2]).improves_
+
+
 # Features
 
 
@@ -166,7 +189,7 @@ def test_features_of_a_pair():
     documents = ["red fox", "the red whale"]
     hits = np.array([[1, 0]]), np.array([[0.5, 0.25]])
     reranker = Reranker(Ranker(), features=["score", "rank", "bm25", "overlap", "edit", "lengths"])
-    reranker.fit(["Red fx!"], documents, hits, [[0, 1]])
+    reranker.set_params(validate=False).fit(["Red fx!"], documents, hits, [[0, 1]])
     table = dict(zip(reranker.feature_names_, reranker.transform(["Red fx!"], documents, hits).T, strict=True))
     expected = {
         "score": [0.5, 0.25],
@@ -219,7 +242,7 @@ def test_own_functions_and_sparse_features():
 
 def test_an_own_distance_decides_what_is_alike():
     distance = EditDistance("abc", substitution=0.5)
-    reranker = Reranker(Ranker(), features=["edit"], compare=False, distance=distance)
+    reranker = Reranker(Ranker(), features=["edit"], compare=False, distance=distance, validate=False)
     hits = np.array([[0, 1]]), np.ones((1, 2))
     reranker.fit(["ab"], ["ac", "xab!"], hits, [[0, 1]])
     np.testing.assert_allclose(reranker.transform(["ab"], ["ac", "xab!"], hits).ravel(), [0.75, 1.0])

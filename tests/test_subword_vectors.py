@@ -180,6 +180,21 @@ def test_analogies_leave_out_what_is_asked_for(learned: SubwordVectors):
     assert not {"apple", "sweet", "saw"} & {word for word, _ in found}
 
 
+@needs_jit
+def test_analogies_by_products(learned: SubwordVectors):
+    directions = learned.word_vectors(learned.words_)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    place = {word: i for i, word in enumerate(learned.words_)}
+    near = (directions @ directions[[place[word] for word in ("apple", "sweet", "saw")]].T + 1.0) / 2.0
+    expected = dict(zip(learned.words_, near[:, 1] * near[:, 2] / (near[:, 0] + 0.001), strict=True))
+    found = learned.analogies("apple", "sweet", "saw", 3, method="mul")
+    best = sorted(expected.keys() - {"apple", "sweet", "saw"}, key=expected.__getitem__, reverse=True)[:3]
+    assert [word for word, _ in found] == best
+    assert found[0][1] == pytest.approx(expected[best[0]], rel=1e-4)
+    with pytest.raises(ValueError, match="method must be"):
+        learned.analogies("apple", "sweet", "saw", method="cosine")
+
+
 # Seeds, streams, threads
 
 

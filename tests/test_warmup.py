@@ -69,7 +69,11 @@ def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("given", "environment", "reason"),
     [
-        ({"kinds": ["forest"]}, {}, "kinds must be of tree, classifier, multilabel, retriever, bandit, not 'forest'"),
+        (
+            {"kinds": ["forest"]},
+            {},
+            "retriever, bandit, text, not 'forest'",
+        ),
         ({"n_jobs": 0}, {}, "n_jobs must be at least 1"),
         ({}, {"CMT_NUMBA_CACHE": "0"}, "kept with CMT_NUMBA_CACHE=0"),
         ({}, {"NUMBA_DISABLE_JIT": "1"}, "kept with NUMBA_DISABLE_JIT=1"),

@@ -24,6 +24,7 @@ from typer.core import TyperGroup
 from .._version import __version__
 from . import _options as given
 from ._bandit import app as bandit_commands
+from ._keys import new_vectorizer
 from ._options import Kind, new_estimator, read_options
 from ._printing import printable
 
@@ -103,6 +104,7 @@ def fit(
     bits: given.Bits = 18,
     label: given.Label = "label",
     text: given.Text = None,
+    keys: given.KeysOption = None,
     ignore: given.Ignore = None,
     labels: given.Labels = None,
     trees: given.Trees = None,
@@ -123,6 +125,7 @@ def fit(
     cmt-numba fit train.svm --model my.cmt
     cmt-numba fit huge.svm.gz --model my.cmt --streaming --features 50000
     cmt-numba fit news.csv --text title --text body --label topic --model news.cmt
+    cmt-numba fit news.csv --text title --label topic --keys hybrid --model news.cmt
     ```
     """
     from rich.console import Console
@@ -136,7 +139,9 @@ def fit(
     from ._streams import look_through, stream
 
     file_to_write(model)
-    source = open_data(data, read_options(data_format, task, features, bits, label, text, ignore, labels))
+    if keys is not None and streaming:
+        raise ValueError("--keys learns from all texts at once; leave out --keys or --streaming")
+    source = open_data(data, read_options(data_format, task, features, bits, label, text, ignore, labels, keys))
     options = look_through(source, progress)
     estimator = new_estimator(
         options.task,
@@ -148,14 +153,17 @@ def fit(
         seed=seed,
         streaming=streaming,
     )
+    vectorizer = None
     if streaming:
         with stream(source, batch_size, "learning", progress) as batches:
             for X, y in batches.pairs():
                 estimator.partial_fit(X, y)
     else:
         rows = source.read()
-        estimator.fit(rows.X, rows.y)
-    save_model(model, Model(estimator, options))
+        if keys is not None:
+            vectorizer = new_vectorizer(keys, task=options.task, jobs=jobs, seed=seed)
+        estimator.fit(rows.X if vectorizer is None else vectorizer.fit_transform(rows.X, rows.y), rows.y)
+    save_model(model, Model(estimator, options, vectorizer=vectorizer))
     pairs: list[tuple[str, Any]] = [("classes", int(estimator.classes_.size))]
     if estimator.forest_.n_memories > 0:
         pairs += profile_pairs(profile(estimator))

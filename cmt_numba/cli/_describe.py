@@ -63,6 +63,7 @@ def describe_model(model: Model) -> dict[str, dict[str, Any]]:
             "version": model.version,
             "task": model.options.task,
             "format of the data": model.options.format,
+            **({} if model.vectorizer is None else {"keys": type(model.vectorizer).__name__}),
             "features": int(estimator.n_features_in_),
             "classes": int(estimator.classes_.size),
         },

@@ -1,6 +1,6 @@
 """Files of models: an estimator and the options for reading its data.
 
-The file is that of the estimator with one additional array, so the estimator's ``load`` can read it too.
+The file is that of the estimator with additional arrays, so the estimator's ``load`` can read it too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from ..formats import ReadOptions
 from ..persistence._columns import document, read_document
 from ..persistence._container import Contents, FileFormatError, starts_like_ours
 from ..persistence._trees import read_object, refusing, write_object
+from ..text._vectorizer_files import contents_of, of_prefix, vectorizer_of, with_prefix
 
-_OPTIONS = "read_options"
+_OPTIONS, _KEYS = "read_options", "keys"
 _TYPES: dict[str, tuple[type, ...]] = {
     "str | None": (str, type(None)),
     "str": (str,),
@@ -41,11 +42,18 @@ class Model(NamedTuple):
         The options for reading its data.
     version : str
         The version of this library that wrote the file.
+    vectorizer : transformer, optional
+        What makes keys of texts; None if examples are keys as they are read.
     """
 
     estimator: Any
     options: ReadOptions
     version: str = __version__
+    vectorizer: Any = None
+
+    def rows(self, X: Any) -> Any:
+        """Return the keys of examples that have been read."""
+        return X if self.vectorizer is None else self.vectorizer.transform(X)
 
 
 def save_model(path: Path, model: Model) -> None:
@@ -62,6 +70,9 @@ def save_model(path: Path, model: Model) -> None:
     def contents() -> Contents:
         gathered: Contents = model.estimator._contents()
         gathered.arrays[_OPTIONS] = document(asdict(model.options))
+        if model.vectorizer is not None:
+            described, arrays = with_prefix(_KEYS, contents_of(model.vectorizer))
+            gathered.arrays.update(arrays | {_KEYS: document(described)})
         return gathered
 
     write_object(path, contents, lambda read: _model_of(type(model.estimator), read))
@@ -89,7 +100,15 @@ def load_model(path: Path) -> Model:
 
 def _model_of(kind: type, contents: Contents) -> Model:
     options = _options_of(read_document(contents.arrays, _OPTIONS))
-    return Model(estimator_of(kind, contents, thorough=True), options, contents.library)
+    estimator = estimator_of(kind, contents, thorough=True)
+    return Model(estimator, options, contents.library, _vectorizer_of(contents) if options.as_text else None)
+
+
+def _vectorizer_of(contents: Contents) -> Any:
+    from .. import text
+
+    kinds = {name: getattr(text, name) for name in text.__all__}
+    return vectorizer_of(of_prefix(_KEYS, read_document(contents.arrays, _KEYS), contents.arrays), kinds)
 
 
 def _options_of(given: Any) -> ReadOptions:

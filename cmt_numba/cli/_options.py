@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ._keys import Keys
+
 if TYPE_CHECKING:
     from ..formats import ReadOptions
 
@@ -32,6 +34,7 @@ class Kind(StrEnum):
     multilabel = "multilabel"
     retriever = "retriever"
     bandit = "bandit"
+    text = "text"
 
 
 class Task(StrEnum):
@@ -90,6 +93,15 @@ Text = Annotated[
         "--text",
         metavar="COLUMN",
         help="Column of a table whose words are the features; may be repeated.",
+        rich_help_panel=_READING,
+    ),
+]
+KeysOption = Annotated[
+    Keys | None,
+    typer.Option(
+        "--keys",
+        help="Learn keys of the text columns, which the model keeps: tf-idf of words or of characters, BM25, vectors "
+        "of words and parts of words, or words and learned vectors together. By default words are hashed and counted.",
         rich_help_panel=_READING,
     ),
 ]
@@ -159,9 +171,19 @@ def read_options(
     text: list[str] | None,
     ignore: list[str] | None,
     labels: Path | None,
+    keys: Keys | None = None,
 ) -> ReadOptions:
-    """Return the options for reading a file."""
+    """Return the options for reading a file.
+
+    Raises
+    ------
+    ValueError
+        If there are no text columns to make keys of.
+    """
     from ..formats import ReadOptions
+
+    if keys is not None and not text:
+        raise ValueError(f"--keys {keys} needs columns of text: name them with --text")
 
     return ReadOptions(
         format=data_format,
@@ -172,6 +194,7 @@ def read_options(
         text=tuple(text or ()),
         ignore=tuple(ignore or ()),
         labels_file=None if labels is None else str(labels),
+        as_text=keys is not None,
     )
 
 

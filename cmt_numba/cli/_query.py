@@ -28,14 +28,15 @@ def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
     estimator, several = model.estimator, model.options.task == "multilabel"
     row = 0
     for batch in batches:
+        X = model.rows(batch.X)
         if several and k is None:
-            most = int(np.asarray(estimator.predict(batch.X).sum(axis=1)).max())
-            labels, scores = estimator.top_labels(batch.X, max(1, most))
+            most = int(np.asarray(estimator.predict(X).sum(axis=1)).max())
+            labels, scores = estimator.top_labels(X, max(1, most))
             labels = np.where(scores > 0.0, labels, NONE)
         elif several:
-            labels, scores = estimator.top_labels(batch.X, k)
+            labels, scores = estimator.top_labels(X, k)
         else:
-            labels, scores = estimator.top_classes(batch.X, k or 1)
+            labels, scores = estimator.top_classes(X, k or 1)
         names = estimator.classes_
         for places, values in zip(labels, scores.tolist(), strict=True):
             n_found = int(np.count_nonzero(places != NONE))  # the best come first

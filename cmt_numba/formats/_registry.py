@@ -12,7 +12,7 @@ from ._arrays import ArraysSource
 from ._errors import FormatError
 from ._source import TASKS, ReadOptions, Source
 from ._svmlight import ExtremeSource, SvmlightSource
-from ._tables import CsvSource, ParquetSource
+from ._tables import CsvSource, ParquetSource, TableSource
 from ._text import check_file, first_line
 from ._vowpal import VowpalSource
 
@@ -81,6 +81,8 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
         raise ValueError(f"n_features must be between 1 and {2**31 - 1}, not {options.n_features}")
     check_file(path)
     source = FORMATS[options.format or format_of(path)](path, options)
+    if options.as_text and (not isinstance(source, TableSource) or not options.text):
+        raise ValueError(f"texts are read from columns of tables: name them with text, or read {path} without as_text")
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:
         raise ValueError(
             f"{options.labels_file} cannot be used as a file of labels: files of the format {source.format}, such as "

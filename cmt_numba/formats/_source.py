@@ -22,7 +22,7 @@ class Batch(NamedTuple):
     Attributes
     ----------
     X : ndarray of float32 or scipy.sparse.csr_array of float32, shape (n, n_features)
-        Examples.
+        Examples; with ``as_text`` an array of str objects, shape (n,).
     y : ndarray of shape (n,), scipy.sparse.csr_array of int8, shape (n, n_labels), or None
         Classes (int64 or text), or an indicator matrix of labels; None if labels are not read. Later batches may have
         more columns than earlier ones.
@@ -63,6 +63,8 @@ class ReadOptions:
         A second file with the labels of a SciPy sparse matrix.
     with_labels : bool, default True
         Whether to read labels.
+    as_text : bool, default False
+        Whether examples are the texts of the columns ``text``, in an array of objects of shape (n,), and not features.
     """
 
     format: str | None = None
@@ -76,12 +78,15 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     labels_file: str | None = None
     with_labels: bool = True
+    as_text: bool = False
 
 
 def features_of(options: ReadOptions) -> str:
     """Return a description of the features. Files with different descriptions have incompatible rows."""
     if options.format == "vw":
         return f"hashed names of features ({options.n_bits} bits)"
+    if options.as_text:
+        return "text columns"
     if options.format in ("csv", "parquet") and options.text:
         return f"hashed words of text columns ({options.n_bits} bits)"
     return "numbered or numeric features"

@@ -29,7 +29,7 @@ class TableSource(Source):
         options = replace(
             self.options,
             columns=self._feature_columns(names),
-            n_features=2**self.options.n_bits if self.options.text else None,
+            n_features=2**self.options.n_bits if self.options.text and not self.options.as_text else None,
         )
         if not options.with_labels:
             return options
@@ -81,7 +81,8 @@ class TableSource(Source):
             if len(frame) == 0:
                 continue
             if options.text:
-                X = _words(frame[columns], options.n_bits)
+                texts = _texts(frame[columns])
+                X = np.array(texts, object) if options.as_text else _words(texts, options.n_bits)
             else:
                 X = np.column_stack([self._numbers(frame[name], name, first_row) for name in columns])
             y = self._labels(frame[options.label], options, first_row, n_labels) if options.with_labels else None
@@ -221,14 +222,19 @@ class ParquetSource(TableSource):
             raise FormatError(self.path, f"is damaged: {_one_line(error)}") from error
 
 
-def _words(texts: Any, n_bits: int) -> Any:
-    """Return the word counts of the texts of columns: CSR of float32."""
+def _texts(frame: Any) -> list[str]:
+    """Return the text of each row: those of all columns, one after the other."""
+    columns = [frame[name].fillna("").astype(str) for name in frame.columns]
+    return [" ".join(row) for row in zip(*columns, strict=True)]
+
+
+def _words(texts: list[str], n_bits: int) -> Any:
+    """Return the word counts of texts: CSR of float32."""
     from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import HashingVectorizer
 
     words = HashingVectorizer(n_features=2**n_bits, alternate_sign=False, norm=None, dtype=np.float32)
-    columns = [texts[name].fillna("").astype(str) for name in texts.columns]
-    return csr_array(words.transform([" ".join(row) for row in zip(*columns, strict=True)]))
+    return csr_array(words.transform(texts))
 
 
 def _is_flat(column: Any) -> bool:

@@ -40,6 +40,12 @@ class Log(NamedTuple):
         rewards = np.concatenate([self.rewards, more.rewards])
         return Log(X, rewards, np.concatenate([self.sizes, more.sizes]), weights)
 
+    def of_queries(self, kept: np.ndarray) -> Log:
+        """Return the log of some queries: bool (n_queries,)."""
+        pairs = np.flatnonzero(np.repeat(kept, self.sizes))
+        weights = None if self.weights is None else self.weights[kept]
+        return Log(self.X[pairs], self.rewards[pairs], self.sizes[kept], weights)
+
     def arrays(self) -> tuple[list[int] | None, dict[str, np.ndarray]]:
         """Return the shape of the features if they are sparse, and all arrays of a file."""
         arrays = {"rewards": self.rewards, "sizes": self.sizes}

@@ -12,6 +12,8 @@ from sklearn.utils.validation import has_fit_parameter
 from .._forest.invariants.errors import require
 from ._log import Log
 
+_FOLDS = 3
+
 
 def default_model(random_state: Any) -> Any:
     """Return the model that is used if none is given."""
@@ -44,6 +46,25 @@ def fitted_model(model: Any, log: Log) -> Any:
             raise TypeError(f"{type(model).__name__} takes no sample_weight: leave out weights or pass another model")
         told["sample_weight"] = log.weights if by_query else np.repeat(log.weights, log.sizes)
     return model.fit(log.X, log.rewards, **told)
+
+
+def improvement(model: Any, log: Log, seed: int = 0) -> tuple[float, float]:
+    """Return by how much the best pair of a query that was not learned from exceeds the first one found, in reward.
+
+    That is the mean over all queries by cross-validation, and its standard error.
+    """
+    of_query = np.repeat(np.arange(log.sizes.size), log.sizes)
+    firsts = np.cumsum(log.sizes) - log.sizes
+    fold_of = np.random.default_rng(seed).permutation(log.sizes.size) % _FOLDS
+    expected = np.zeros(of_query.size)
+    for fold in range(min(_FOLDS, log.sizes.size)):
+        held = np.flatnonzero(fold_of[of_query] == fold)
+        expected[held] = fitted_model(model, log.of_queries(fold_of != fold)).predict(log.X[held])
+    best = np.lexsort((np.arange(of_query.size), -expected, of_query))[firsts]
+    gains = log.rewards[best].astype(np.float64) - log.rewards[firsts]
+    if log.weights is not None:
+        gains = gains * (log.weights / log.weights.mean())
+    return float(gains.mean()), float(gains.std() / np.sqrt(gains.size))
 
 
 def model_arrays(model: Any) -> dict[str, np.ndarray]:

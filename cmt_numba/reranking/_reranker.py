@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._forest.hits import Hits, no_hits
 from .._forest.invariants.errors import require
+from .._forest.state import NONE
 from .._validation import Flag, check_wanted
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, take, write_object
@@ -20,9 +21,10 @@ from ..sequences import EditDistance
 from ..text import BM25Vectorizer
 from ..text._vectorizer_files import of_prefix, with_prefix
 from ._log import Log, check_known_rewards, check_weights
-from ._models import check_model, default_model, fitted_model, model_arrays, read_model
+from ._models import check_model, default_model, fitted_model, improvement, model_arrays, read_model
 from ._pairs import FEATURES, NEEDS_VECTORIZER, Pairs, Tools, features_of, new_tools, pairs_of
 
+_LEAST_QUERIES = 3  # that cross-validation needs
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
 
 
@@ -61,11 +63,18 @@ class Reranker(BaseEstimator):
         the documents that were found.
     distance : EditDistance, optional
         For "edit"; by default one with equal costs. Characters that are not in its alphabet are left out.
+    validate : bool, default True
+        Whether to find out by cross-validation, which takes three more fits, if the model makes first answers better
+        than the search does. If not, by more than one standard error, the order of the search is kept.
     random_state : int, numpy.random.RandomState or None
         Seed of the default model.
 
     Attributes
     ----------
+    improves_ : bool
+        Whether the model's order is used.
+    improvement_ : tuple of float
+        By how much the rewards of first answers grow, and the standard error; None with ``validate=False``.
     model_ : regressor or ranker
         The fitted model.
     feature_names_ : list of str
@@ -103,6 +112,7 @@ class Reranker(BaseEstimator):
         compare: bool = True,
         vectorizer: BM25Vectorizer | None = None,
         distance: EditDistance | None = None,
+        validate: bool = True,
         random_state: Any = None,
     ) -> None:
         self.model = model
@@ -110,6 +120,7 @@ class Reranker(BaseEstimator):
         self.compare = compare
         self.vectorizer = vectorizer
         self.distance = distance
+        self.validate = validate
         self.random_state = random_state
 
     # Learning
@@ -180,12 +191,17 @@ class Reranker(BaseEstimator):
         if log.sizes.size == 0:
             raise ValueError("rewards must hold one of a document that was found")
         log = log if before is None else before.followed_by(log)
-        return self._with(fitted_model(self._new_model(), log), log, tools, names)
+        model, gain = self._new_model(), None
+        if self.validate:
+            gain = improvement(model, log) if log.sizes.size >= _LEAST_QUERIES else (0.0, 0.0)
+        return self._with(fitted_model(model, log), log, tools, names, gain)
 
-    def _with(self, model: Any, log: Log, tools: Tools, names: list[str]) -> Self:
+    def _with(self, model: Any, log: Log, tools: Tools, names: list[str], gain: tuple[float, float] | None) -> Self:
         """Take what has been learned."""
-        numbers = {"n_queries_": int(log.sizes.size), "n_pairs_": int(log.rewards.size)}
-        self.__dict__.update(model_=model, feature_names_=names, _log=log, _tools=tools, **numbers)
+        learned: dict[str, Any] = {"model_": model, "feature_names_": names, "_log": log, "_tools": tools}
+        learned |= {"n_queries_": int(log.sizes.size), "n_pairs_": int(log.rewards.size)}
+        learned |= {"improvement_": gain, "improves_": gain is None or gain[0] > gain[1]}
+        self.__dict__.update(learned)
         return self
 
     def _new_model(self) -> Any:
@@ -195,7 +211,8 @@ class Reranker(BaseEstimator):
         return new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
 
     def _check_parameters(self) -> None:
-        Flag().check("compare", self.compare)
+        for name in ("compare", "validate"):
+            Flag().check(name, getattr(self, name))
         if self.model is not None:
             check_model(self.model)
         features = self.features
@@ -246,7 +263,8 @@ class Reranker(BaseEstimator):
         -------
         Hits
             Ids, -1 for none, and what the model predicts, both of shape (n, k); of equal predictions the first found
-            comes first. Exploration is that of ``hits``.
+            comes first. Where ``improves_`` is false, what was found in its order and with its scores. Exploration is
+            that of ``hits``.
 
         Raises
         ------
@@ -260,10 +278,13 @@ class Reranker(BaseEstimator):
         pairs = self._asked(queries, documents, hits)
         ids = np.asarray(hits[0], np.int64)
         expected = np.full(ids.shape, -np.inf, np.float32)
-        if pairs.rank.size > 0:
+        if not self.improves_:
+            expected[pairs.of_query, pairs.rank] = pairs.scores
+        elif pairs.rank.size > 0:
             expected[pairs.of_query, pairs.rank] = self.model_.predict(self._features(pairs))
         k = ids.shape[1] if k is None else min(check_wanted("k", k, ids.shape[1]), ids.shape[1])
-        order = np.argsort(-expected, axis=1, kind="stable")[:, :k]
+        by = expected if self.improves_ else np.where(ids == NONE, -1, 0)  # what was found stays in its order
+        order = np.argsort(-by, axis=1, kind="stable")[:, :k]
         best = hits if isinstance(hits, Hits) else no_hits(ids.shape[0], k)
         return best._replace(ids=np.take_along_axis(ids, order, 1), scores=np.take_along_axis(expected, order, 1))
 
@@ -327,7 +348,7 @@ class Reranker(BaseEstimator):
         shape, arrays = self._log.arrays()
         names = [feature if isinstance(feature, str) else None for feature in self.features]
         described: dict[str, Any] = {"features": names, "columns": self.feature_names_, "sparse": shape}
-        described["compare"] = bool(self.compare)
+        described |= {"compare": bool(self.compare), "improvement": self.improvement_}
         described["vectorizer"] = None
         if self._tools.vectorizer is not None:
             described["vectorizer"], more = with_prefix("vectorizer", self._tools.vectorizer._contents())
@@ -374,12 +395,14 @@ class Reranker(BaseEstimator):
         waiting = iter(functions)
         given = [next(waiting) if feature is None else feature for feature in features]
         compare = bool(contents.fields["compare"])
+        gain = contents.fields["improvement"]
         options = {"compare": compare, "vectorizer": vectorizer, "distance": distance, "random_state": random_state}
-        made = cls(model, features=given, **options)
+        made = cls(model, features=given, validate=gain is not None, **options)
         made._check_parameters()
         with refusing(path):
             fitted = read_model(made._new_model(), log, contents.arrays)
-        return made._with(fitted, log, new_tools(given, vectorizer, distance, []), names)
+        tools = new_tools(given, vectorizer, distance, [])
+        return made._with(fitted, log, tools, names, None if gain is None else (gain[0], gain[1]))
 
 
 def _parts_of(contents: Contents) -> tuple[list[Any], list[str], Log, BM25Vectorizer | None]:
@@ -395,6 +418,8 @@ def _parts_of(contents: Contents) -> tuple[list[Any], list[str], Log, BM25Vector
     require(all(feature is None or feature in FEATURES for feature in features), "features must be known")
     require(len(features) > 0 and all(type(name) is str for name in names), "columns must have names")
     take(fields, "compare", bool)
+    gain = take(fields, "improvement", list, tuple, type(None))
+    require(gain is None or [type(number) for number in gain] == [float, float], "improvement must be two numbers")
     log = Log.read(fields.get("sparse"), contents.arrays, len(names))
     vectorizer = None
     if any(name in features for name in NEEDS_VECTORIZER):

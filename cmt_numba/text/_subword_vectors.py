@@ -28,6 +28,8 @@ from ._learned import TextEstimator
 from ._vocabulary import Corpus
 from ._word_model import Options, WordModel, unit
 
+_NO_DIVISION_BY_ZERO = 0.001
+
 
 class SubwordVectors(TransformerMixin, TextEstimator):
     """Texts as dense vectors, made of vectors of words that are learned from the words around them.
@@ -287,8 +289,8 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             raise ValueError(f"a vector must be {self.n_features_out_} finite numbers, not of shape {vector.shape}")
         return self._near(vector, k, set())
 
-    def analogies(self, a: str, b: str, c: str, k: int = 10) -> list[tuple[str, float]]:
-        """Return the words that are to ``c`` as ``b`` is to ``a``: near to ``b - a + c``, all of length 1.
+    def analogies(self, a: str, b: str, c: str, k: int = 10, *, method: str = "add") -> list[tuple[str, float]]:
+        """Return the words that are to ``c`` as ``b`` is to ``a``.
 
         Parameters
         ----------
@@ -296,21 +298,30 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             Words, which are left out.
         k : int, default 10
             Number of words.
+        method : {"add", "mul"}, default "add"
+            What is greatest for the best word: the cosine with ``b - a + c``, all of length 1; or the product of the
+            cosines with ``b`` and with ``c`` divided by that with ``a``, all moved to [0, 1] (Levy and Goldberg,
+            Linguistic regularities in sparse and explicit word representations, 2014).
 
         Returns
         -------
         list of tuple of str and float
-            Words and cosines, nearest first.
+            Words and what is greatest for the best, the best first.
         """
+        OneOf(("add", "mul")).check("method", method)
         vectors = unit(self.word_vectors([a, b, c]))
-        return self._near(vectors[1] - vectors[0] + vectors[2], k, {a, b, c})
+        if method == "add":
+            return self._near(vectors[1] - vectors[0] + vectors[2], k, {a, b, c})
+        from_a, from_b, from_c = (self._fitted().directions() @ vectors.T + 1.0).T / 2.0
+        return self._best(from_b * from_c / (from_a + _NO_DIVISION_BY_ZERO), k, {a, b, c})
 
     def _near(self, vector: np.ndarray, k: int, left_out: set[str]) -> list[tuple[str, float]]:
-        k = check_integer("k", k, 1)
-        model = self._fitted()
-        cosines = model.directions() @ unit(vector[None])[0]
-        order = np.argsort(-cosines, kind="stable")[: k + len(left_out)]
-        found = [(model.vocabulary.words[i], float(cosines[i])) for i in order]
+        return self._best(self._fitted().directions() @ unit(vector[None])[0], k, left_out)
+
+    def _best(self, scores: np.ndarray, k: int, left_out: set[str]) -> list[tuple[str, float]]:
+        k, words = check_integer("k", k, 1), self._fitted().vocabulary.words
+        order = np.argsort(-scores, kind="stable")[: k + len(left_out)]
+        found = [(words[i], float(scores[i])) for i in order]
         return [pair for pair in found if pair[0] not in left_out][:k]
 
     # Texts

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from convolution import ConvolutionalKeys
+from convolution import FORMS, ConvolutionalKeys
 from sentences import columns, read_lines
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--vectors", type=Path, help="a file of SubwordVectors.save, for the forms that need vectors")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--forms", nargs="*", choices=FORMS, default=["rand"])
     parser.add_argument("--epochs", type=int, default=25)
     arguments = parser.parse_args()
     vectors = SubwordVectors.load(arguments.vectors) if arguments.vectors else None
@@ -64,8 +65,8 @@ def main() -> None:
         keys["tf-idf and FastTextClassifier"] = HybridVectorizer(words, linear, weight=0.5).fit(few[0])
         if vectors is not None:
             keys["SubwordVectors"] = vectors
-        networks = {"rand": None} if vectors is None else {"rand": None, "non-static": vectors}
-        for form, of_words in networks.items():
+        for form in arguments.forms:
+            of_words = None if form == "rand" else vectors
             network = ConvolutionalKeys(form, of_words, n_epochs=arguments.epochs, random_state=seed).fit(*known)
             keys[f"network, {form}"] = network
             for weight in (0.3, 0.5):

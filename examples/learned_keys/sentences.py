@@ -44,13 +44,20 @@ def columns(lines: list[dict[str, Any]]) -> tuple[list[str], np.ndarray]:
     return [line["text"] for line in lines], np.array([str(line["label"]) for line in lines])
 
 
+def phrases_for(name: str, phrases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return phrases with labels of a set: sst2 has no neutral ones (label 2), and two classes."""
+    if name == "sst1":
+        return phrases
+    return [line | {"label": int(line["label"] > 2)} for line in phrases if line["label"] != 2]
+
+
 def folds(folder: Path, name: str, n_folds: int, *, phrases: bool) -> list[tuple[Any, Any, Any]]:
     """Return what to learn from, what to validate with (or None), and what to test, for each fold."""
     lines = read_lines(folder / "sentclass" / f"{name}.jsonl.gz")
     if lines[0].get("split"):
         of = {split: [line for line in lines if line["split"] == split] for split in ("train", "dev", "test")}
         if phrases and name in ("sst1", "sst2"):
-            of["train"] += read_lines(folder / "sentclass" / f"{name}_phrases.jsonl.gz")
+            of["train"] += phrases_for(name, read_lines(folder / "sentclass/sst1_phrases.jsonl.gz"))
         return [(columns(of["train"]), columns(of["dev"]) if of["dev"] else None, columns(of["test"]))]
     order = np.random.RandomState(0).permutation(len(lines))
     parts = np.array_split(order, 10)
