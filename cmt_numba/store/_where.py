@@ -36,7 +36,7 @@ _OTHER_NAMES = {"gte": "ge", "lte": "le"}
 _OPERATORS = {*_RANGES, "eq", "ne", "in", "contains", "exists"}
 _COMBINE = ("and", "or", "not")
 _DEEPEST = 30  # so that SQLite's own limit of a depth of 1,000 is never reached
-_MOST_CONDITIONS = 500
+_MOST_PARTS = 500
 
 
 class Condition(NamedTuple):
@@ -44,6 +44,7 @@ class Condition(NamedTuple):
 
     sql: str
     values: tuple[Any, ...] = ()
+    n_parts: int = 1  # comparisons
 
 
 def condition_of(where: Any) -> Condition:
@@ -55,8 +56,8 @@ def condition_of(where: Any) -> Condition:
         If it is not a filter.
     """
     condition = _filter(where, _DEEPEST)
-    if condition.sql.count("payload") > 4 * _MOST_CONDITIONS:
-        raise ValueError(f"where must have at most {_MOST_CONDITIONS} conditions; combine equalities by 'in'")
+    if condition.n_parts > _MOST_PARTS:
+        raise ValueError(f"where must have at most {_MOST_PARTS} comparisons, not {condition.n_parts}; use 'in'")
     return condition
 
 
@@ -102,7 +103,8 @@ def _joined(by: str, conditions: list[Condition]) -> Condition:
     if len(conditions) == 1:
         return conditions[0]
     values = tuple(value for condition in conditions for value in condition.values)
-    return Condition("(" + by.join(condition.sql for condition in conditions) + ")", values)
+    n_parts = sum(condition.n_parts for condition in conditions)
+    return Condition("(" + by.join(condition.sql for condition in conditions) + ")", values, n_parts)
 
 
 def _item(field: Any, wanted: Any, depth: int) -> Condition:
@@ -123,7 +125,7 @@ def _item(field: Any, wanted: Any, depth: int) -> Condition:
 
 
 def _negated(condition: Condition) -> Condition:
-    return Condition(f"(NOT {condition.sql})", condition.values)
+    return condition._replace(sql=f"(NOT {condition.sql})")
 
 
 def _compared(path: str, operator: Any, value: Any) -> Condition:
