@@ -1,5 +1,7 @@
 """The example scripts, run on part of their data."""
 
+import gzip
+import json
 import random
 import re
 from pathlib import Path
@@ -164,11 +166,25 @@ def test_command_line(finder, pictures, monkeypatch, capsys):
 
 
 @needs_jit
+def test_search_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    search = load_script("examples/search_packages.py")
+    topics = {"maps": "draws plots of maps and places", "mail": "sends mail and letters to friends"}
+    packages = [{"name": f"{name}-{i}", "summary": f"{text} {i}"} for i in range(40) for name, text in topics.items()]
+    with gzip.open(tmp_path / "packages.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(package) + "\n" for package in packages)
+    for more in ([], ["--prefix", "mail"], ["--right", "maps-7"]):  # the later ones open what the first has stored
+        monkeypatch.setattr("sys.argv", ["search", str(tmp_path / "packages.gz"), "plots of places 7", *more])
+        search.main()
+        found = [line.split()[1].split("-")[0] for line in capsys.readouterr().out.splitlines()]
+        assert found == ["mail" if "mail" in more else "maps"] * 5
+
+
+@needs_jit
 def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The code in the README runs and does what its comments say."""
     monkeypatch.chdir(tmp_path)  # it writes a file
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 10
+    assert len(blocks) == 11
     names: dict[str, Any] = {}
     exec(blocks[0], names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)

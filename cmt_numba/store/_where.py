@@ -1,27 +1,9 @@
 """Filters on the fields of payloads, as conditions of SQL.
 
-A filter is a dict. Each item names a field and what it must be, or combines filters; all items must hold:
-
-=====================================  ================================================================================
-``{"color": "red"}``                   the field equals a string, a number or a bool; None: it is null or missing
-``{"year": {"ge": 1990, "lt": 2000}}``  a range: ``gt``, ``ge``, ``lt``, ``le``, with numbers or with strings
-``{"color": {"in": ["red", "blue"]}}``  one of several values
-``{"color": {"ne": "red"}}``           anything else, also missing
-``{"tags": {"contains": "new"}}``      a list with this element
-``{"color": {"exists": True}}``        the payload has the field
-``{"author.name": "Ann"}``             a field of a field; a tuple names each step: ``("author", "name")``
-``{"and": [...]}, {"or": [...]}``      all, or any, of several filters
-``{"not": {...}}``                     not this filter
-=====================================  ================================================================================
-
-Operators may also be written with a dollar sign (``$and``, ``$gte``), and ``ge`` and ``le`` as ``gte`` and ``lte``. A
-field that has the name of an operator is named by a tuple: ``("and",)``.
-
-Values are compared as JSON has them: the number 1 and the string "1" are different, 1 and 1.0 and True are equal, and
-strings are ordered by their code points. A range holds only for values of the same kind as its bound.
+The package says which filters there are and what they mean.
 
 Values become parameters of the statement. Names of fields must be part of it, so that an index on the field is used;
-names that could be anything but a name are refused.
+they are quoted, and names that cannot be quoted are refused.
 """
 
 from __future__ import annotations
