@@ -56,7 +56,6 @@ def change(store: MemoryStore, number: int) -> None:
     if draw < 0.4:
         store.upsert([*chosen, f"{number}"], X, [{"n": number}] * X.shape[0])
     elif draw < 0.8:
-        store.query(X, 2)
         store.delete(chosen)
     elif draw < 0.9:
         store.feedback(X[1:], chosen, random.random(len(chosen)))
