@@ -144,7 +144,7 @@ def filtered(store: MemoryStore, graph: Any, data: Vectors) -> Iterator[tuple[fl
         yield tuple(row)  # type: ignore[misc]
 
 
-def compare_rewards(folder: Path, n: int) -> None:
+def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
     """Print shares of right first answers before and after feedback on other queries."""
     from compare_text import packages
 
@@ -163,7 +163,7 @@ def compare_rewards(folder: Path, n: int) -> None:
         there = np.flatnonzero(np.asarray(abs(keys).sum(axis=1)).reshape(-1) > 0)
         taught = np.flatnonzero(lengths[:N_REWARDED] > 0)
         asked = N_REWARDED + np.flatnonzero(lengths[N_REWARDED:] > 0)
-        store = MemoryStore(random_state=0)
+        store = MemoryStore(random_state=0, learning_rate=rate)
         store.add(there, keys[there])
 
         def right(store: MemoryStore = store, queries: Any = queries, asked: np.ndarray = asked) -> float:
@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=200_000, help="clustered vectors")
     parser.add_argument("--features", type=int, default=384)
     parser.add_argument("--packages", type=int, default=30_000)
+    parser.add_argument("--learning-rate", type=float)
     parser.add_argument("--parts", nargs="+", choices=("recall", "filters", "omniglot", "rewards"))
     given = parser.parse_args()
     parts = given.parts or ["recall", "filters", "omniglot", "rewards"]
@@ -197,7 +198,7 @@ def main() -> None:
     if "omniglot" in parts:
         compare_searches("omniglot", omniglot(given.data), ["recall", "filters"])
     if "rewards" in parts:
-        compare_rewards(given.data, given.packages)
+        compare_rewards(given.data, given.packages, given.learning_rate)
 
 
 if __name__ == "__main__":

@@ -191,6 +191,9 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert len(names["tree"]) == 9900
     exec(blocks[1], names)
     assert len(names["kept"]) == 5000
+    exec(blocks.pop(2), names)
+    assert [sorted(row) for row in names["results"].keys] == [["ant", "red fox"]] * 2
+    assert sorted(names["store"]) == ["blue whale", "red fox"]
     exec(blocks[2], names)
     classifier = names["classifier"]
     np.testing.assert_array_equal(classifier.predict(names["objects"][1:5]), [1, 2, 3, 4])

@@ -353,7 +353,7 @@ def test_feedback_raises_the_share_of_right_answers(metric: str, way: str):
         told[:, 6:] = 0.35 * random.normal(size=(wanted.size, 6))
         return told
 
-    store = MemoryStore(metric=metric, random_state=0, n_trees=2)
+    store = MemoryStore(metric=metric, random_state=0, n_trees=2, learning_rate=0.1)
     store.add(np.arange(n), X)
     test = random.integers(0, n, 300)
     asked = queries(test)

@@ -26,7 +26,7 @@ KIND = "MemoryStore"
 """The kind of object that files hold."""
 
 _VERSION = 1  # of the facts
-_N_TREES = 4
+_NEW = {"n_trees": 4, "scorer_learning_rate": 0.01}  # options of a new tree, unless given
 
 T = TypeVar("T")
 
@@ -53,11 +53,11 @@ class Keeper:
         self._how = how
         self._threads = {name: value for name, value in options.items() if name == "n_threads"}
         if self.path is None:
-            kept = new_in_memory({"n_trees": _N_TREES} | options)
+            kept = new_in_memory(_NEW | options)
         else:
             journal = self.path / "journal.sqlite"
             is_new = not journal.exists() or is_blank(journal)
-            kept = in_folder(self.path, {"n_trees": _N_TREES} | options if is_new else options, **how)
+            kept = in_folder(self.path, _NEW | options if is_new else options, **how)
         self._begin(kept, metric)
 
     @classmethod
