@@ -1,5 +1,7 @@
 """The example scripts, run on part of their data."""
 
+import gzip
+import json
 import random
 import re
 from pathlib import Path
@@ -164,6 +166,20 @@ def test_command_line(finder, pictures, monkeypatch, capsys):
 
 
 @needs_jit
+def test_search_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    search = load_script("examples/search_packages.py")
+    topics = {"maps": "draws plots of maps and places", "mail": "sends mail and letters to friends"}
+    packages = [{"name": f"{name}-{i}", "summary": f"{text} {i}"} for i in range(40) for name, text in topics.items()]
+    with gzip.open(tmp_path / "packages.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(package) + "\n" for package in packages)
+    for more in ([], ["--prefix", "mail"], ["--right", "maps-7"]):  # the later ones open what the first has stored
+        monkeypatch.setattr("sys.argv", ["search", str(tmp_path / "packages.gz"), "plots of places 7", *more])
+        search.main()
+        found = [line.split()[1].split("-")[0] for line in capsys.readouterr().out.splitlines()]
+        assert found == ["mail" if "mail" in more else "maps"] * 5
+
+
+@needs_jit
 def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The code in the README runs and does what its comments say."""
     monkeypatch.chdir(tmp_path)  # it writes a file
@@ -175,6 +191,9 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert len(names["tree"]) == 9900
     exec(blocks[1], names)
     assert len(names["kept"]) == 5000
+    exec(blocks.pop(2), names)
+    assert [sorted(row) for row in names["results"].keys] == [["ant", "red fox"]] * 2
+    assert sorted(names["store"]) == ["blue whale", "red fox"]
     exec(blocks[2], names)
     classifier = names["classifier"]
     np.testing.assert_array_equal(classifier.predict(names["objects"][1:5]), [1, 2, 3, 4])

@@ -185,7 +185,7 @@ class Database:
         """Lock and check the database; return whether it has no entries."""
         self._run("PRAGMA locking_mode = EXCLUSIVE")  # takes effect at the next access
         self._run("PRAGMA synchronous = FULL")
-        self._run("PRAGMA trusted_schema = OFF")
+        self._distrust()
         self._run("PRAGMA cell_size_check = ON")
         self._run("BEGIN EXCLUSIVE")
         if not self._schema() and self._run("PRAGMA application_id") == 0:
@@ -202,6 +202,15 @@ class Database:
         self._run(f"PRAGMA user_version = {self._version}")  # fails if the database is marked as read-only
         self._run("ROLLBACK")
         return is_new
+
+    def _distrust(self) -> None:
+        """Have SQLite call no functions that the schema names.
+
+        With it off, indexes on values in JSON are refused too. Where there may be some, only the schemas that
+        ``tables`` allows are used.
+        """
+        if self._tables is None:
+            self._run("PRAGMA trusted_schema = OFF")
 
     def _check(self) -> bool:
         """Raise FileFormatError unless it is a journal; return whether it has no entries."""
@@ -363,7 +372,7 @@ class DatabaseCopy(Database):
             return connection
 
     def _prepare(self) -> bool:
-        self._run("PRAGMA trusted_schema = OFF")
+        self._distrust()
         self._run("PRAGMA cell_size_check = ON")
         self._run("PRAGMA query_only = ON")
         return self._check()

@@ -26,7 +26,7 @@ KIND = "MemoryStore"
 """The kind of object that files hold."""
 
 _VERSION = 1  # of the facts
-_N_TREES = 4
+_NEW = {"n_trees": 4, "scorer_learning_rate": 0.01}  # options of a new tree, unless given
 
 T = TypeVar("T")
 
@@ -53,11 +53,11 @@ class Keeper:
         self._how = how
         self._threads = {name: value for name, value in options.items() if name == "n_threads"}
         if self.path is None:
-            kept = new_in_memory({"n_trees": _N_TREES} | options)
+            kept = new_in_memory(_NEW | options)
         else:
             journal = self.path / "journal.sqlite"
             is_new = not journal.exists() or is_blank(journal)
-            kept = in_folder(self.path, {"n_trees": _N_TREES} | options if is_new else options, **how)
+            kept = in_folder(self.path, _NEW | options if is_new else options, **how)
         self._begin(kept, metric)
 
     @classmethod
@@ -73,7 +73,8 @@ class Keeper:
         self.writing = threading.RLock()
         self.version = 0  # odd while a change is under way
         self.rekeyed = 0  # odd while all memories get keys of another frame
-        self.is_closed = self._is_broken = False
+        self.is_closed = False
+        self._is_broken = self._is_unreadable = False  # whether a failure has left a tree to be opened again
         try:
             self.frame = self._read_frame(metric)
         except BaseException:
@@ -88,7 +89,8 @@ class Keeper:
                 self.kept.records.set_facts({"version": _VERSION, "metric": frame.metric})
             self.sync()
             return frame
-        frame = frame_of(facts)
+        with refusing(self.path or "the store in memory"):
+            frame = frame_of(facts)
         if metric not in (None, frame.metric):
             raise ValueError(f"metric must be {frame.metric!r}, as for the store in {self.path}, not {metric!r}")
         return frame
@@ -134,22 +136,33 @@ class Keeper:
         """Open the folder again if the tree in memory may differ from the one on disk."""
         tree = self.kept.tree
         if isinstance(tree, FolderTree) and tree._refusal not in (None, _CLOSED, _READ_ONLY):
-            with suppress(JournalError, OSError):
-                tree.close()
-            try:
+            self._is_broken = True
+            with suppress(JournalError):
                 self._reopen()
-            except (JournalError, OSError, FileFormatError):
-                self._is_broken = True  # the next change tries again; until then it can be queried if it can be read
-                with suppress(JournalError, OSError, FileFormatError):
-                    self.kept = in_folder(self.path, self._threads, **(self._how | {"read_only": True}))
         self.frame = self._read_frame_again()
 
     def _reopen(self) -> None:
-        try:
-            self.kept = in_folder(self.path, self._threads, **self._how)
-        except OSError as error:
-            raise JournalError(f"{self.path}: the store cannot be written: {error}") from error
-        self._is_broken = False
+        """Open a folder again after a failure; for queries only, if it cannot be written.
+
+        Raises
+        ------
+        JournalError
+            If it cannot be written. The next change tries again.
+        """
+        with self.writing:
+            self._is_unreadable = True
+            with suppress(JournalError, FileFormatError, OSError):
+                self._close_folder()
+            try:
+                self.kept = in_folder(self.path, self._threads, **self._how)
+                self._is_broken = self._is_unreadable = False
+            except (JournalError, FileFormatError, OSError) as error:
+                with suppress(JournalError, FileFormatError, OSError):
+                    self.kept = in_folder(self.path, self._threads, **(self._how | {"read_only": True}))
+                    self._is_unreadable = False
+                raise JournalError(f"{self.path}: the store cannot be written: {error}") from error
+            finally:
+                self.frame = self._read_frame_again()
 
     def _read_frame_again(self) -> Frame:
         with suppress(OSError, FileFormatError):
@@ -171,6 +184,12 @@ class Keeper:
         """Raise JournalError if the store is closed."""
         if self.is_closed:
             raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
+        if self._is_unreadable:
+            try:
+                self._reopen()
+            except JournalError:
+                if self._is_unreadable:
+                    raise
 
     def close(self) -> None:
         """Write all changes to disk, and close the files."""
@@ -178,15 +197,18 @@ class Keeper:
             if self.is_closed:
                 return
             self.is_closed = True
-            tree = self.kept.tree
             if self.kept.database is not None:
                 self.kept.database.close()
-            elif isinstance(tree, FolderTree):
-                try:
-                    tree.close()
-                finally:
-                    if tree._refusal == _READ_ONLY:
-                        tree._folder.close()
+            self._close_folder()
+
+    def _close_folder(self) -> None:
+        tree = self.kept.tree
+        if isinstance(tree, FolderTree):
+            try:
+                tree.close()
+            finally:
+                if tree._refusal == _READ_ONLY:
+                    tree._folder.close()
 
     # Files
 

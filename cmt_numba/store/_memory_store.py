@@ -52,6 +52,9 @@ class MemoryStore(Searchable):
         The share of the nearest vectors that queries find on average. 1 compares with everything.
     n_trees : int, optional
         Number of trees; 4 by default. More find as much by searching less, and take more memory and time to build.
+    learning_rate : float, optional
+        How strongly rewards change the order of answers (``scorer_learning_rate`` of the tree); 0.01 by default. With
+        0.1 sparse vectors learn more, but dense ones with few features may lose most of their right answers.
     n_threads : int, optional
         Number of threads for batches.
     random_state : int or numpy.random.SeedSequence, optional
@@ -93,6 +96,7 @@ class MemoryStore(Searchable):
         eviction: str | None = None,
         target_recall: float = 0.95,
         n_trees: int | None = None,
+        learning_rate: float | None = None,
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
         sync_every: int = 1,
@@ -100,8 +104,9 @@ class MemoryStore(Searchable):
         snapshot_seconds: float = 10.0,
         read_only: bool = False,
     ) -> None:
-        given = {"max_memories": max_items, "eviction": eviction, "n_trees": n_trees, "n_threads": n_threads}
-        options = {name: value for name, value in (given | {"random_state": random_state}).items() if value is not None}
+        given: dict[str, Any] = {"max_memories": max_items, "eviction": eviction, "n_trees": n_trees}
+        given |= {"scorer_learning_rate": learning_rate, "n_threads": n_threads, "random_state": random_state}
+        options = {name: value for name, value in given.items() if value is not None}
         how = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes, "snapshot_seconds": snapshot_seconds}
         self._set_target(target_recall)
         if read_only and path is None:

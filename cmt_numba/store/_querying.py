@@ -21,6 +21,7 @@ from ._where import condition_of
 
 _MORE = 8  # found than wanted, where scores of the trees are rounded otherwise than those of the metric
 _MOST_FILTERS = 64  # that are kept
+_MOST_TRIES = 5  # of a query, where memories that it has found are deleted meanwhile
 
 
 class Searchable(Holder):
@@ -70,9 +71,13 @@ class Searchable(Holder):
             target = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         probes = None if n_probes is None else check_integer("n_probes", n_probes, 1)
         among = self._filter(where)
-        found = self._read(lambda kept, frame: self._find(kept, frame, X, k, among, target, probes))
+        for _ in range(_MOST_TRIES):
+            found = self._read(lambda kept, frame: self._find(kept, frame, X, k, among, target, probes))
+            results, is_complete = self._results(found, k)
+            if is_complete:
+                break
         self._keeper.kept.tree._note_returned(found.ids)
-        return self._results(found, k)
+        return results
 
     def _find(
         self, kept: Kept, frame: Frame, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
@@ -97,8 +102,8 @@ class Searchable(Holder):
             found.ids[short], found.scores[short] = others
         return found if frame.n_more == 0 else best_by_metric(tree, frame, X, found, k)
 
-    def _results(self, found: Found, k: int) -> Results:
-        """Return what was found with keys and payloads, in ``k`` columns."""
+    def _results(self, found: Found, k: int) -> tuple[Results, bool]:
+        """Return what was found with keys and payloads, in ``k`` columns, and whether all of it is still stored."""
         shape = found.ids.shape
         ids, inverse = np.unique(found.ids, return_inverse=True)
         records = self._records().of(ids)
@@ -118,7 +123,8 @@ class Searchable(Holder):
             keys, payloads, scores = (np.take_along_axis(part, order, axis=1) for part in (keys, payloads, scores))
         elif keys.size > 0 and isinstance(keys[0, 0], int):
             keys = keys.astype(np.int64)
-        return Results(keys, scores, payloads)
+        is_complete = len(records) == np.count_nonzero(ids != NONE)
+        return Results(keys, scores, payloads), is_complete
 
     def _filter(self, where: Any) -> Filter | None:
         """Return a filter, from before if nothing has changed since."""

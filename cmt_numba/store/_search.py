@@ -66,6 +66,8 @@ def _scan_block(tree: ContextualMemoryTree, rows: Rows, among: Filter | None, fo
         stop = min(start + _MEMORIES_IN_A_BLOCK, n)
         here = np.arange(start, stop) if slots is None else slots[start:stop]
         scores = asked @ (keys[start:stop] if slots is None else keys[here]).T
+        better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # few, but in the first block
+        scores, here = scores[:, better], here[better]
         if here.size > k:  # the best of the block
             columns = np.argpartition(scores, here.size - k, axis=1)[:, here.size - k :]
             scores, some = np.take_along_axis(scores, columns, axis=1), here[columns]

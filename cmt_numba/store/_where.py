@@ -1,27 +1,9 @@
 """Filters on the fields of payloads, as conditions of SQL.
 
-A filter is a dict. Each item names a field and what it must be, or combines filters; all items must hold:
-
-=====================================  ================================================================================
-``{"color": "red"}``                   the field equals a string, a number or a bool; None: it is null or missing
-``{"year": {"ge": 1990, "lt": 2000}}``  a range: ``gt``, ``ge``, ``lt``, ``le``, with numbers or with strings
-``{"color": {"in": ["red", "blue"]}}``  one of several values
-``{"color": {"ne": "red"}}``           anything else, also missing
-``{"tags": {"contains": "new"}}``      a list with this element
-``{"color": {"exists": True}}``        the payload has the field
-``{"author.name": "Ann"}``             a field of a field; a tuple names each step: ``("author", "name")``
-``{"and": [...]}, {"or": [...]}``      all, or any, of several filters
-``{"not": {...}}``                     not this filter
-=====================================  ================================================================================
-
-Operators may also be written with a dollar sign (``$and``, ``$gte``), and ``ge`` and ``le`` as ``gte`` and ``lte``. A
-field that has the name of an operator is named by a tuple: ``("and",)``.
-
-Values are compared as JSON has them: the number 1 and the string "1" are different, 1 and 1.0 and True are equal, and
-strings are ordered by their code points. A range holds only for values of the same kind as its bound.
+The package says which filters there are and what they mean.
 
 Values become parameters of the statement. Names of fields must be part of it, so that an index on the field is used;
-names that could be anything but a name are refused.
+they are quoted, and names that cannot be quoted are refused.
 """
 
 from __future__ import annotations
@@ -36,7 +18,7 @@ _OTHER_NAMES = {"gte": "ge", "lte": "le"}
 _OPERATORS = {*_RANGES, "eq", "ne", "in", "contains", "exists"}
 _COMBINE = ("and", "or", "not")
 _DEEPEST = 30  # so that SQLite's own limit of a depth of 1,000 is never reached
-_MOST_CONDITIONS = 500
+_MOST_PARTS = 500
 
 
 class Condition(NamedTuple):
@@ -44,6 +26,7 @@ class Condition(NamedTuple):
 
     sql: str
     values: tuple[Any, ...] = ()
+    n_parts: int = 1  # comparisons
 
 
 def condition_of(where: Any) -> Condition:
@@ -55,8 +38,8 @@ def condition_of(where: Any) -> Condition:
         If it is not a filter.
     """
     condition = _filter(where, _DEEPEST)
-    if condition.sql.count("payload") > 4 * _MOST_CONDITIONS:
-        raise ValueError(f"where must have at most {_MOST_CONDITIONS} conditions; combine equalities by 'in'")
+    if condition.n_parts > _MOST_PARTS:
+        raise ValueError(f"where must have at most {_MOST_PARTS} comparisons, not {condition.n_parts}; use 'in'")
     return condition
 
 
@@ -102,7 +85,8 @@ def _joined(by: str, conditions: list[Condition]) -> Condition:
     if len(conditions) == 1:
         return conditions[0]
     values = tuple(value for condition in conditions for value in condition.values)
-    return Condition("(" + by.join(condition.sql for condition in conditions) + ")", values)
+    n_parts = sum(condition.n_parts for condition in conditions)
+    return Condition("(" + by.join(condition.sql for condition in conditions) + ")", values, n_parts)
 
 
 def _item(field: Any, wanted: Any, depth: int) -> Condition:
@@ -123,7 +107,7 @@ def _item(field: Any, wanted: Any, depth: int) -> Condition:
 
 
 def _negated(condition: Condition) -> Condition:
-    return Condition(f"(NOT {condition.sql})", condition.values)
+    return condition._replace(sql=f"(NOT {condition.sql})")
 
 
 def _compared(path: str, operator: Any, value: Any) -> Condition:

@@ -1,0 +1,205 @@
+"""Compare ``MemoryStore`` with hnswlib: recall at 10 against time, filters, and what rewards teach.
+
+    python asv_benchmarks/compare_store.py --data path/to/folder
+    python asv_benchmarks/compare_store.py --data path/to/folder --n 20000 --features 96 --parts recall filters
+
+Expects ``omniglot_background/hog.npz`` and ``packages/summaries.jsonl.gz`` as ``compare_peers.py`` and
+``compare_text.py`` do. Recall and filters: clustered vectors, and features of Omniglot's characters of which every
+tenth is asked. Rewards: vectors of package summaries; 2,000 queries are rewarded, and others are asked, which an index
+answers as before. Times are of the processor, on one thread, in microseconds for each query of a batch. Needs tabulate;
+without hnswlib its rows are left out.
+"""
+
+import os
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ[_variable] = "1"  # before any library reads them
+
+import argparse
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from time import process_time
+from typing import Any, NamedTuple
+
+import numpy as np
+from tabulate import tabulate
+
+from cmt_numba import MemoryStore
+
+K, N_ASKED, N_REWARDED = 10, 1000, 2000
+TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (20, 50, 100, 200, 400)
+SHARES = (0.5, 0.01, 0.0001)
+
+
+class Vectors(NamedTuple):
+    """Vectors to store and to ask for, of unit length."""
+
+    stored: np.ndarray
+    asked: np.ndarray
+
+
+def unit(X: np.ndarray) -> np.ndarray:
+    """Return rows scaled to unit length."""
+    return np.asarray(X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9), np.float32)
+
+
+def clustered(n: int, n_features: int) -> Vectors:
+    """Return normally distributed vectors around a hundredth as many centres."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(n // 100, n_features))
+    rows = centres[rng.integers(0, len(centres), n + N_ASKED)]
+    rows = unit(rows + 0.7 * rng.normal(size=rows.shape))
+    return Vectors(rows[:n], rows[n:])
+
+
+def omniglot(folder: Path) -> Vectors:
+    """Return features of drawn characters."""
+    with np.load(folder / "omniglot_background/hog.npz") as file:
+        rows = unit(file["X"].astype(np.float32))
+    asked = np.arange(0, len(rows), 10)
+    return Vectors(np.delete(rows, asked, axis=0), rows[asked][:N_ASKED])
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what some work returns, and the seconds of processor time that it took."""
+    start = process_time()
+    value = work()
+    return value, process_time() - start
+
+
+def recall(found: Any, true: Any) -> float:
+    """Return the share of the true neighbours that were found."""
+    n_true = sum(sum(key is not None for key in row) for row in true.tolist())
+    pairs = zip(found.tolist(), true.tolist(), strict=True)
+    return sum(len(set(one) & set(other) - {None}) for one, other in pairs) / n_true
+
+
+def graph_of(X: np.ndarray) -> tuple[Any, float]:
+    """Return hnswlib's index of some rows, and the seconds to build it."""
+    import hnswlib  # type: ignore[import-not-found]
+
+    graph = hnswlib.Index("cosine", X.shape[1])
+    graph.init_index(len(X), M=16, ef_construction=100, random_seed=0)
+    return graph, timed(lambda: graph.add_items(X, np.arange(len(X)), num_threads=1))[1]
+
+
+def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
+    """Print recall and times of searches with and without filters."""
+    n, stored = len(data.stored), MemoryStore(random_state=0)
+    warm = MemoryStore(random_state=0)
+    warm.add(range(300), data.stored[:300])  # has kernels compiled
+    warm.query(data.asked, K, n_probes=2)
+    _, seconds = timed(lambda: stored.add(range(n), data.stored))
+    timed(stored.compact)
+    graph, graph_seconds = graph_of(data.stored) if find_spec("hnswlib") else (None, 0.0)
+    print(f"\n{name}: {n} x {data.stored.shape[1]}; built in {seconds:.1f} s, hnswlib in {graph_seconds:.1f} s\n")
+    if "recall" in parts:
+        rows = [list(row) for row in searches(stored, graph, data)]
+        print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
+    if "filters" in parts:
+        rows = [list(row) for row in filtered(stored, graph, data)]
+        print(tabulate(rows, ["filter", "recall", "us", "hnswlib's recall", "us"], floatfmt=".3f"))
+
+
+def searches(store: MemoryStore, graph: Any, data: Vectors) -> Iterator[tuple[str, float, float, float]]:
+    """Yield what is searched, its recall, and the times of queries in a batch and one by one."""
+    true, seconds = timed(lambda: store.query(data.asked, K, target_recall=1.0).keys)
+    yield "store, exact", 1.0, 1e6 * seconds / len(true), float("nan")
+    some = data.asked[:200]
+    for target in TARGETS:
+        store.query(data.asked[:1], K, target_recall=target)  # measures what it takes
+        found, seconds = timed(lambda: store.query(data.asked, K, target_recall=target).keys)  # noqa: B023
+        _, single = timed(lambda: [store.query(row[None], K, target_recall=target) for row in some])  # noqa: B023
+        effort = store.recall[-1]
+        label = f"store, {target} ({effort.n_probes} leaves, measured {effort.recall:.3f})"
+        yield label, recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+    for ef in EFFORTS if graph is not None else ():
+        graph.set_ef(ef)
+        found, seconds = timed(lambda: graph.knn_query(data.asked, K, num_threads=1)[0])
+        _, single = timed(lambda: [graph.knn_query(row, K, num_threads=1) for row in some])
+        yield f"hnswlib, ef {ef}", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+
+
+def filtered(store: MemoryStore, graph: Any, data: Vectors) -> Iterator[tuple[float, float, float, float, float]]:
+    """Yield shares of the memories that filters leave, and recall and times of both."""
+    rng = np.random.default_rng(1)
+    some = data.asked[:200]
+    for share in SHARES:
+        chosen = rng.choice(len(data.stored), max(K, int(share * len(data.stored))), replace=False)
+        true = store.query(some, K, where=chosen, target_recall=1.0).keys
+        store.query(some[:1], K, where=chosen)
+        found, seconds = timed(lambda: store.query(some, K, where=chosen).keys)  # noqa: B023
+        row = [share, recall(found, true), 1e6 * seconds / len(some), float("nan"), float("nan")]
+        if graph is not None:
+            allowed = set(chosen.tolist())
+            graph.set_ef(100)
+            try:
+                found, seconds = timed(
+                    lambda: graph.knn_query(some, K, num_threads=1, filter=lambda i: i in allowed)[0]  # noqa: B023
+                )
+                row[3:] = [recall(found, true), 1e6 * seconds / len(some)]
+            except RuntimeError:  # it has found fewer than ten
+                row[3:] = [0.0, float("nan")]
+        yield tuple(row)  # type: ignore[misc]
+
+
+def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
+    """Print shares of right first answers before and after feedback on other queries."""
+    from compare_text import packages
+
+    from cmt_numba.text import BM25Vectorizer, SubwordVectors
+
+    texts = packages(folder, n, n_queries=N_REWARDED + N_ASKED)
+    rows = []
+    for name, vectorizer in (("BM25", BM25Vectorizer()), ("word vectors", SubwordVectors(64, random_state=0))):
+        keys = (
+            vectorizer.fit_transform(texts.stored)
+            if name == "BM25"
+            else vectorizer.fit(texts.stored).transform(texts.stored)
+        )
+        queries = vectorizer.transform(texts.queries)
+        lengths = np.asarray(abs(queries).sum(axis=1)).reshape(-1)
+        there = np.flatnonzero(np.asarray(abs(keys).sum(axis=1)).reshape(-1) > 0)
+        taught = np.flatnonzero(lengths[:N_REWARDED] > 0)
+        asked = N_REWARDED + np.flatnonzero(lengths[N_REWARDED:] > 0)
+        store = MemoryStore(random_state=0, learning_rate=rate)
+        store.add(there, keys[there])
+
+        def right(store: MemoryStore = store, queries: Any = queries, asked: np.ndarray = asked) -> float:
+            return float(np.mean(store.query(queries[asked], 1).keys[:, 0] == texts.answers[asked]))
+
+        before = right()
+        shown = store.query(queries[taught], K).keys
+        rewards = (shown == texts.answers[taught][:, None]).astype(float)
+        _, seconds = timed(lambda: store.feedback(queries[taught], shown, rewards))  # noqa: B023
+        once = right()
+        for _ in range(4):
+            shown = store.query(queries[taught], K).keys
+            store.feedback(queries[taught], shown, (shown == texts.answers[taught][:, None]).astype(float))
+        rows.append([name, len(there), before, once, right(), 1e6 * seconds / len(taught)])
+    print("\nright first answers of unseen queries, packages\n")
+    print(tabulate(rows, ["vectors", "stored", "before", "after feedback", "five times", "us a row"], floatfmt=".3f"))
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Compare MemoryStore with hnswlib.")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--n", type=int, default=200_000, help="clustered vectors")
+    parser.add_argument("--features", type=int, default=384)
+    parser.add_argument("--packages", type=int, default=30_000)
+    parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--parts", nargs="+", choices=("recall", "filters", "omniglot", "rewards"))
+    given = parser.parse_args()
+    parts = given.parts or ["recall", "filters", "omniglot", "rewards"]
+    if "recall" in parts or "filters" in parts:
+        compare_searches("clustered", clustered(given.n, given.features), parts)
+    if "omniglot" in parts:
+        compare_searches("omniglot", omniglot(given.data), ["recall", "filters"])
+    if "rewards" in parts:
+        compare_rewards(given.data, given.packages, given.learning_rate)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Search software packages by what they do, filter them, and teach the search.
+
+    python examples/search_packages.py packages/summaries.jsonl.gz "plot data on a map" --prefix python --right folium
+
+The file has a line ``{"name": ..., "summary": ...}`` for each package. Vectors of words are learned from the summaries,
+which takes some minutes for 300,000 of them; ``--limit`` takes the first ones only. The store is a folder beside
+the file, so that later runs answer at once, and what was learned stays.
+"""
+
+import argparse
+import gzip
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+
+from cmt_numba import MemoryStore
+from cmt_numba.text import SubwordVectors
+
+
+def read(path: Path, limit: int) -> list[dict[str, str]]:
+    """Return the first packages of a file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line, _ in zip(lines, range(limit), strict=False)]
+
+
+def learn_vectors(path: Path, packages: list[dict[str, str]]) -> SubwordVectors:
+    """Return vectors of the words of the summaries, kept in the file ``path``."""
+    if not path.exists():
+        learned = SubwordVectors(n_components=64, random_state=0).fit([package["summary"] for package in packages])
+        path.write_bytes(pickle.dumps(learned))
+    vectors: SubwordVectors = pickle.loads(path.read_bytes())  # a file of our own
+    return vectors
+
+
+def fill(store: MemoryStore, packages: list[dict[str, str]], vectors: SubwordVectors) -> None:
+    """Store all packages under their names, but for those whose words are all unknown."""
+    X = vectors.transform([package["summary"] for package in packages])
+    known = np.flatnonzero(np.linalg.norm(X, axis=1) > 0)
+    names = [packages[i]["name"] for i in known]
+    payloads = [{"summary": packages[i]["summary"], "prefix": packages[i]["name"].split("-")[0]} for i in known]
+    store.upsert(names, X[known], payloads)
+    store.create_index("prefix")
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Search software packages by what they do.")
+    parser.add_argument("file", type=Path, help="packages, as gzipped lines of JSON")
+    parser.add_argument("query")
+    parser.add_argument("--prefix", help="only packages whose name begins with this word and a hyphen, or is this word")
+    parser.add_argument("--right", help="the name of the package that you were looking for: the search learns it")
+    parser.add_argument("--limit", type=int, default=300_000)
+    given = parser.parse_args()
+
+    packages = read(given.file, given.limit)
+    vectors = learn_vectors(given.file.with_suffix(f".{given.limit}.vectors"), packages)
+    with MemoryStore(given.file.with_suffix(f".{given.limit}.store")) as store:
+        if len(store) == 0:
+            fill(store, packages, vectors)
+        asked = vectors.transform([given.query])
+        if given.right is not None:
+            store.feedback(asked, [given.right], [1.0])
+        where = None if given.prefix is None else {"prefix": given.prefix}
+        for key, score, payload in store.query(asked, 5, where)[0]:
+            print(f"{score:.3f}  {key}: {payload['summary']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""Filters of stores: what they select, what is refused, and when indexes are used."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmt_numba.store._checks import check_keys, check_payloads
+from cmt_numba.store._records import MemoryDatabase, Records, packed
+from cmt_numba.store._where import condition_of
+
+FIELDS = ("a", "it's", "Größe", "b.c")
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.sampled_from([0.5, -2.0, 1.0]),
+    st.sampled_from(["", "1", "x'y", '["x"]']),
+)
+VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
+PAYLOADS = st.one_of(
+    st.none(),
+    st.fixed_dictionaries(
+        {},
+        optional={"a": VALUES, "it's": VALUES, "Größe": VALUES, "b": st.fixed_dictionaries({}, optional={"c": VALUES})},
+    ),
+)
+SOMETHING = SCALARS.filter(lambda value: value is not None)
+BOUNDS = st.one_of(st.integers(-3, 3), st.sampled_from([0.5]), st.sampled_from(["1", "x"]))
+COMPARED = st.one_of(
+    SCALARS,
+    st.dictionaries(st.sampled_from(["gt", "ge", "$lt", "lte"]), BOUNDS, min_size=1, max_size=2),
+    st.fixed_dictionaries({"in": st.lists(SCALARS, max_size=3)}),
+    st.fixed_dictionaries({"$ne": SCALARS}),
+    st.fixed_dictionaries({"contains": SOMETHING}),
+    st.fixed_dictionaries({"exists": st.booleans()}),
+)
+LEAVES = st.dictionaries(st.sampled_from(FIELDS), COMPARED, min_size=1, max_size=2)
+FILTERS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries({"and": st.lists(inner, min_size=1, max_size=2)}),
+        st.fixed_dictionaries({"$or": st.lists(inner, min_size=1, max_size=2)}),
+        st.fixed_dictionaries({"not": inner}),
+    ),
+    max_leaves=4,
+)
+MISSING = object()
+
+
+def equals(value: Any, wanted: Any) -> bool:
+    if wanted is None:
+        return value is MISSING or value is None
+    return not isinstance(value, list) and isinstance(value, str) == isinstance(wanted, str) and value == wanted
+
+
+def compares(value: Any, operator: str, wanted: Any) -> bool:
+    if operator == "in":
+        return any(equals(value, one) for one in wanted)
+    if operator == "ne":
+        return not equals(value, wanted)
+    if operator == "contains":
+        return isinstance(value, list) and any(one is not None and equals(one, wanted) for one in value)
+    if operator == "exists":
+        return (value is not MISSING) == wanted
+    if (
+        not isinstance(value, str | int | float)
+        or isinstance(value, bool)
+        or isinstance(value, str) != isinstance(wanted, str)
+    ):
+        return False
+    return {"gt": value > wanted, "ge": value >= wanted, "lt": value < wanted, "le": value <= wanted}[operator]
+
+
+def matches(payload: Any, where: dict[Any, Any]) -> bool:
+    """Say in plain Python what a filter means."""
+    for field, wanted in where.items():
+        name = field.removeprefix("$")
+        if name == "not":
+            holds = not matches(payload, wanted)
+        elif name in ("and", "or"):
+            holds = (all if name == "and" else any)(matches(payload, part) for part in wanted)
+        else:
+            value = payload
+            for step in field.split("."):
+                value = value.get(step, MISSING) if isinstance(value, dict) else MISSING
+            tests = wanted if isinstance(wanted, dict) else {"in": [wanted]}
+            plain = {"gte": "ge", "lte": "le"}
+            holds = all(
+                compares(value, plain.get(operator.removeprefix("$"), operator.removeprefix("$")), one)
+                for operator, one in tests.items()
+            )
+        if not holds:
+            return False
+    return True
+
+
+def records_of(payloads: list[Any]) -> Records:
+    records = Records(MemoryDatabase())
+    keys = [f"k{i}" for i in range(len(payloads))]
+    records.insert(np.arange(len(keys)), keys, check_payloads(payloads, len(keys)), np.ones(len(keys)))
+    return records
+
+
+@given(st.lists(PAYLOADS, min_size=1, max_size=6), FILTERS)
+def test_filters_select_what_plain_python_selects(payloads: list[Any], where: dict[Any, Any]):
+    records = records_of(payloads)
+    wanted = [i for i, payload in enumerate(payloads) if matches(payload, where)]
+    assert records.ids(condition_of(where)).tolist() == wanted
+    for field in FIELDS:
+        records.create_index(field)
+    assert records.ids(condition_of(where)).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "words"),
+    [
+        ({}, ValueError, "not be empty"),
+        ({"a": {}}, ValueError, "compared with something"),
+        ({"a": {"like": "x"}}, ValueError, "unknown operator 'like'"),
+        ({"a": [1]}, TypeError, "strings, numbers and bools"),
+        ({"a": {"gt": None}}, TypeError, "bounded by a number or a string"),
+        ({"a": {"gt": True}}, TypeError, "bounded by a number or a string"),
+        ({"a": {"in": "abc"}}, TypeError, "list of values"),
+        ({"a": {"exists": 1}}, TypeError, "True or False"),
+        ({"a": float("nan")}, ValueError, "cannot be compared with nan"),
+        ({"a": 2**63}, ValueError, "64 bits"),
+        ({"a": "\0"}, ValueError, "not valid text"),
+        ({"or": {}}, TypeError, "list of filters"),
+        ({"and": []}, TypeError, "list of filters"),
+        ({"not": []}, TypeError, "must be a dict"),
+        ({'a"b': 1}, ValueError, "quotation marks"),
+        ({"a\\b": 1}, ValueError, "quotation marks"),
+        ({"a..b": 1}, ValueError, "printable"),
+        ({("a", 1): 1}, TypeError, "tuple of strings"),
+        ({1: 1}, TypeError, "a field must be"),
+        ({(): 1}, ValueError, "a name"),
+        ({f"f{i}": i for i in range(600)}, ValueError, "at most 500"),
+    ],
+)
+def test_what_is_no_filter_is_refused(where: Any, error: type[Exception], words: str):
+    with pytest.raises(error, match=words):
+        condition_of(where)
+
+
+def test_filters_may_not_be_nested_too_deeply():
+    where: dict[str, Any] = {"a": 1}
+    for _ in range(40):
+        where = {"not": where}
+    with pytest.raises(ValueError, match="at most 30 deep"):
+        condition_of(where)
+
+
+def test_names_of_fields_cannot_become_sql():
+    records = records_of([{"a') OR 1 --": 1}, {"a": 1}, {"and": 3, "x.y": 4}])
+    assert records.ids(condition_of({("a') OR 1 --",): 1})).tolist() == [0]
+    records.create_index(("a') OR 1 --",))
+    assert records.ids(condition_of({("a') OR 1 --",): 1})).tolist() == [0]
+    assert records.ids(condition_of({("and",): 3, ("x.y",): 4})).tolist() == [2]
+    assert Records(MemoryDatabase(packed(records))).fields() == ['$."a\') OR 1 --"']
+
+
+@pytest.mark.parametrize("wanted", ["x", 3, {"in": ["x", "y"]}, {"in": [1, 2]}, {"ge": 3}, {"lt": "b"}, None])
+def test_indexes_are_used(wanted: Any):
+    records = records_of([{"a": i} for i in range(20)])
+    condition = condition_of({"a": wanted})
+
+    def plan() -> str:
+        return str(
+            records._database.execute(
+                f"EXPLAIN QUERY PLAN SELECT id FROM records WHERE {condition.sql}", condition.values
+            )
+        )
+
+    assert "USING INDEX" not in plan()
+    records.create_index("a")
+    records.create_index("a")
+    assert "USING INDEX field" in plan()
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "words"),
+    [
+        ([], ValueError, "at least one"),
+        ([True], TypeError, "not True at position 0"),
+        ([1, 2.0], TypeError, "not 2.0 at position 1"),
+        (["a", 1], TypeError, "all strings or all integers"),
+        (np.array([True]), TypeError, "not bool"),
+        (np.array([1.5]), TypeError, "not float64"),
+        (np.array([[1]]), ValueError, "one dimension"),
+        (np.ma.masked_array([1, 2], [True, False]), ValueError, "masked"),
+        ([b"a"], TypeError, "not b'a'"),
+        (b"a", TypeError, "a list of strings"),
+        (None, TypeError, "a list of strings"),
+        ([None], TypeError, "not None"),
+        ([2**63], ValueError, "64 bits"),
+        (np.array([2**63], np.uint64), ValueError, "64 bits"),
+        (["a", "b", "a"], ValueError, "'a' is given twice"),
+        (["a\0"], ValueError, "null"),
+        (["\ud800"], ValueError, "Unicode"),
+    ],
+)
+def test_what_is_no_key_is_refused(keys: Any, error: type[Exception], words: str):
+    with pytest.raises(error, match=words):
+        check_keys(keys)
+
+
+def test_keys_come_in_many_forms():
+    assert check_keys("ab") == ["ab"]
+    assert check_keys(7) == [7]
+    assert check_keys(np.array(["a", "b"])) == ["a", "b"]
+    assert check_keys(np.array([3, 4], np.uint16)) == [3, 4]
+    assert check_keys({"a": 1, "b": 2}.keys()) == ["a", "b"]
+    assert check_keys([np.int8(1), -(2**63), 2**63 - 1]) == [1, -(2**63), 2**63 - 1]
+    records = Records(MemoryDatabase())
+    keys = check_keys([1, -(2**63), 2**63 - 1])
+    records.insert(np.arange(3), keys, [None] * 3, np.full(3, np.nan))
+    assert records.find([2**63 - 1, 5, -(2**63)]).tolist() == [2, -1, 1]
+
+
+@pytest.mark.parametrize(
+    ("payloads", "error", "words"),
+    [
+        ({"a": 1}, TypeError, "not dict"),
+        ("ab", TypeError, "not str"),
+        ([{}], ValueError, "each of the 2 keys"),
+        ([{}, {"a": {1, 2}}], TypeError, "position 1"),
+        ([{}, {"a": np.float32(1)}], TypeError, "position 1"),
+        ([{}, {"a": float("inf")}], ValueError, "position 1"),
+        ([{}, {"a": (1, 2)}], TypeError, "lists instead of tuples"),
+        ([{1: "a"}, {}], TypeError, "strings as the names"),
+        ([{"a": "\ud800"}, {}], ValueError, "position 0"),
+    ],
+)
+def test_what_is_no_payload_is_refused(payloads: Any, error: type[Exception], words: str):
+    with pytest.raises(error, match=words):
+        check_payloads(payloads, 2)
+
+
+def test_forged_databases_are_refused():
+    records = records_of([{"a": 1}])
+    for statement in (
+        "CREATE TABLE other (x)",
+        "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END",
+        "CREATE INDEX other ON records (payload)",
+        'CREATE INDEX "field $.""a""" ON records (json_extract(payload, \'$."b"\'))',
+        "DROP TABLE facts",
+    ):
+        database = MemoryDatabase(packed(records))
+        database.execute(statement)
+        with pytest.raises(ValueError, match="other tables"):
+            MemoryDatabase(database.serialized())
+    with pytest.raises(ValueError, match="damaged"):
+        MemoryDatabase(b"SQLite format 3\0" + bytes(5000))
