@@ -184,41 +184,42 @@ def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The code in the README runs and does what its comments say."""
     monkeypatch.chdir(tmp_path)  # it writes a file
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 11
     names: dict[str, Any] = {}
-    exec(blocks[0], names)
+    blocks.reverse()
+    exec(blocks.pop(), names)
     assert names["hits"].ids.shape == names["hits"].scores.shape == (5, 3)
     assert len(names["tree"]) == 9900
-    exec(blocks[1], names)
+    exec(blocks.pop(), names)
     assert len(names["kept"]) == 5000
-    exec(blocks.pop(2), names)
+    exec(blocks.pop(), names)
     assert [sorted(row) for row in names["results"].keys] == [["ant", "red fox"]] * 2
     assert sorted(names["store"]) == ["blue whale", "red fox"]
-    exec(blocks[2], names)
+    exec(blocks.pop(), names)
     classifier = names["classifier"]
     np.testing.assert_array_equal(classifier.predict(names["objects"][1:5]), [1, 2, 3, 4])
     assert classifier.classes_.size == 1999
     assert not np.isin([7, 8], classifier.classes_).any()
-    exec(blocks[3], names)
+    exec(blocks.pop(), names)
     has = names["objects"] > 1
     assert np.mean((names["tagger"].predict(names["objects"]) > 0) != has) < 0.8 * has.mean()
-    exec(blocks[4], names)
+    exec(blocks.pop(), names)
     assert names["ids"].min() >= 0
-    exec(blocks[5], names)
+    exec(blocks.pop(), names)
     assert names["finder"].predict(names["vectorizer"].transform(["Which planet is red?"])) == ["the red planet"]
-    exec(blocks[6], names)
+    exec(blocks.pop(), names)
     assert names["vectors"].transform(["the redder fox"]).any()
-    exec(blocks[7], names)
+    exec(blocks.pop(), names)
     assert names["linear"].predict(["the redder fox"]) == ["animals"]
     assert names["finder"].predict(names["hybrid"].transform(["the redder fox"])) == ["animals"]
-    exec(blocks[8], names)
+    exec(blocks.pop(), names)
     assert names["words"].query(["definate"]).ids.tolist() == [[2]]
-    exec(blocks[9], names)
+    exec(blocks.pop(), names)
     assert len(names["index"]) == 5990
-    exec(blocks[10], names)
+    exec(blocks.pop(), names)
     assert names["rewards"].mean() > 0.3  # 1 / 2000 is chance
     assert names["result"].estimates["ips"].value < 0.01
     assert names["result"].advice
-    exec(blocks[10], names)
+    exec(blocks.pop(), names)
     best = names["reranker"].rerank(["red"], names["documents"], ([[0, 1]], [[0.9, 0.8]]))
     assert best.ids.tolist() == [[1, 0]]
+    assert not blocks
