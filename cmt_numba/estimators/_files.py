@@ -26,6 +26,7 @@ from ..persistence._trees import check_at_rest, take
 from ..persistence._trim import trim_examples, trim_expectation, trim_head
 from ..tree import ContextualMemoryTree
 from ._checks import MOST_ROWS, check_parts
+from ._further_keys import Worth
 from ._memories import Memories
 from ._values import Components, DistinctVectors, ValueStore
 
@@ -93,6 +94,23 @@ class _Real:
         if type(field) is not float or not np.isfinite(field):
             raise ValueError(f"{name} cannot be {field!r:.50}")
         return field
+
+
+class _Worth:
+    """What further keys are worth."""
+
+    def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        return {}, {f"{name}.means": value.means.copy(), f"{name}.precisions": value.precisions.reshape(2, 4)}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Worth:
+        means = read_array(f"{name}.means", arrays, np.float64, n_axes=2)
+        precisions = read_array(f"{name}.precisions", arrays, np.float64, n_axes=2)
+        if means.shape != (2, 2) or precisions.shape != (2, 4) or not np.isfinite(means).all():
+            raise ValueError(f"{name} must be two lines")
+        precisions = precisions.reshape(2, 2, 2)
+        if not np.isfinite(precisions).all() or np.linalg.eigvalsh(precisions).min() <= 0.0:
+            raise ValueError(f"{name} must have positive precisions")
+        return Worth(means, precisions)
 
 
 class _Calibration:
@@ -307,10 +325,19 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "_memories": _Memories(_Values()),
         "_components": _Components(),
         "_distinct": _Distinct(),
+        "_worth": _Worth(),
         "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
-_NOT_ALWAYS = {"feature_names_in_", "_components", "expectation_", "_n_relearned", "_calibration", "threshold_"}
+_NOT_ALWAYS = {
+    "feature_names_in_",
+    "_components",
+    "expectation_",
+    "_n_relearned",
+    "_calibration",
+    "threshold_",
+    "_worth",
+}
 
 LEARNED = {kind: frozenset(stores) for kind, stores in _KINDS.items()}
 """The attributes of each kind of estimator that it has from learning; others are parameters, or the user's own."""
@@ -338,7 +365,7 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
     apart: dict[str, _Store] = {}
     for name, store in _KINDS[kind].items():
         inner = store._store if isinstance(store, _Optional) else store
-        if isinstance(inner, _Structure | _Components | _Distinct):
+        if isinstance(inner, _Structure | _Components | _Distinct | _Worth):
             apart[name] = inner
         elif isinstance(inner, _Memories):
             apart[name] = _Memories(_AnyValues())

@@ -8,10 +8,12 @@ lie until half of them are no memory's any more.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from .._engine.filters import Filter
 from .._forest.state import NONE
 from ._values import ValueStore
 
@@ -72,6 +74,11 @@ class Memories:
         if np.any(rows == NONE):
             raise KeyError(f"ids must be ids of stored memories: there is no {ids[rows == NONE][0]}")
         return rows
+
+    @cached_property
+    def own_entries(self) -> Filter:
+        """The filter that leaves of the forest what memories are there themselves."""
+        return Filter(np.sort(self.entries))
 
     def entries_of(self, ids: np.ndarray) -> np.ndarray:
         """Return what memories are in the forest; NONE for NONE."""

@@ -28,6 +28,7 @@ from .._validation import (
 )
 from ..tree import ContextualMemoryTree
 from ._base import SavableEstimator
+from ._further_keys import FURTHER, OWN, Worth
 from ._memories import Memories
 from ._values import (
     Components,
@@ -41,7 +42,8 @@ _KEY_TREES, _VALUE_TREES = 4, 1
 _VALUE_LEAVES = 4  # searched for each tree: what is expected is seldom quite what is there
 _SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
 _WORTH_KEEPING = 0.5  # reward from which on a query is stored as a further key of what it was rewarded for
-_SPARE_ANSWERS = 8  # asked for beyond those wanted, because several keys may lead to one memory
+_SPARE_ANSWERS = 24  # asked for beyond those wanted, because several keys may lead to one memory
+_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # that rewards are learned for at once
 
 
 class MemoryForest(SavableEstimator, BaseEstimator):
@@ -50,6 +52,8 @@ class MemoryForest(SavableEstimator, BaseEstimator):
     Searching by key, the forest holds the keys of memories. Searching by value, it holds distinct values, and an
     expectation of the value of each query is looked up in it.
     """
+
+    _worth = Worth.first()  # files of earlier versions have none
 
     def _new_forest(self, seed: int, *, by_value: bool) -> ContextualMemoryTree:
         return ContextualMemoryTree(
@@ -71,6 +75,7 @@ class MemoryForest(SavableEstimator, BaseEstimator):
         self._sparse = rows.sparse
         self._memories = Memories.none(ValueStore(values[:0]))
         self._distinct = DistinctVectors()  # values, where they are searched, else further keys
+        self._worth = Worth.first()
         if self.search_ == "value":
             self._components = Components(values, self.n_components, seed)
             parameters = ExpectationParameters(rows.n_features, rows.sparse)
@@ -146,31 +151,74 @@ class MemoryForest(SavableEstimator, BaseEstimator):
             self.forest_._teach_rows(expected, entries[best])
 
     def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
-        rows = rescaled(rows)
-        hits = no_hits(*ids.shape)._replace(ids=self._memories.entries_of(ids))
-        self.forest_._update_rows(rows, hits, rewards)
+        """Learn from rewards, some rows after the other: each shows what the keys that came of others are worth."""
+        first, n = 0, _ROWS_AT_FIRST
+        while first < rows.n_rows:
+            some = slice(first, first + n)
+            self._learn_some(rescaled(rows.take(np.arange(rows.n_rows)[some])), ids[some], rewards[some])
+            first, n = first + n, min(2 * n, _MOST_ROWS)
+
+    def _learn_some(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
         worth = np.where(ids == NONE, 0.0, rewards)
         best = worth.argmax(axis=1)
-        kept = np.flatnonzero(worth[np.arange(best.size), best] >= _WORTH_KEEPING)
+        right = np.where(worth.max(axis=1) >= _WORTH_KEEPING, ids[np.arange(best.size), best], NONE)
+        self._weigh_keys(rows, ids, right)
+        hits = no_hits(*ids.shape)._replace(ids=self._memories.entries_of(ids))
+        self.forest_._update_rows(rows, hits, rewards)
+        kept = np.flatnonzero(right != NONE)
         if kept.size > 0:
-            owners, keys = ids[kept, best[kept]], rows.take(kept)
+            owners, keys = right[kept], rows.take(kept)
             entries = self._insert_distinct(digests_of_keys(keys, owners), keys)
             self._memories = self._memories.with_keys(entries, owners)
+
+    def _weigh_keys(self, rows: Rows, ids: np.ndarray, right: np.ndarray) -> None:
+        """Learn from the nearest own and further key of each row what further keys are worth.
+
+        A memory is right or, if it was shown and another one or none is, wrong.
+        """
+        hits, owners, further = self._found(rows, 1)
+        for kind, of_kind in ((OWN, ~further & (owners != NONE)), (FURTHER, further)):
+            there = of_kind.any(axis=1)
+            at = np.flatnonzero(there), of_kind.argmax(axis=1)[there]
+            owner, asked = owners[at], right[there]
+            known = (asked != NONE) | (ids[there] == owner[:, None]).any(axis=1)
+            self._worth = self._worth.seen(kind, hits.scores[at][known], (owner == asked)[known])
+
+    def _found(self, rows: Rows, k: int) -> tuple[Hits, np.ndarray, np.ndarray]:
+        """Return what the forest finds for the ``k`` best memories, what these are, and which keys are further ones."""
+        memories = self._memories
+        several = memories.keys.size > memories.ids.size  # keys of some memory
+        wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest_.n_memories)) if several else k
+        hits: Hits = self.forest_._query_rows(rows, wanted, self.n_probes)
+        owners = memories.owners_of(hits.ids)
+        further = (owners != NONE) & (memories.entries_of(owners) != hits.ids)
+        short = np.flatnonzero(np.sum((owners != NONE) & ~further, axis=1) < min(k, memories.ids.size))
+        if not several or short.size == 0:
+            return hits, owners, further
+        # Among very many further keys there may be no other that would be worth more.
+        own = self.forest_._query_rows(rows.take(short), k, self.n_probes, among=memories.own_entries)
+        more = no_hits(rows.n_rows, k)
+        more.ids[short], more.scores[short] = own.ids, own.scores
+        hits = hits._replace(ids=np.hstack([hits.ids, more.ids]), scores=np.hstack([hits.scores, more.scores]))
+        further = np.hstack([further, np.zeros(more.ids.shape, np.bool_)])
+        return hits, np.hstack([owners, memories.owners_of(more.ids)]), further
 
     def _best(self, rows: Rows, k: int) -> Hits:
         memories = self._memories
         if self.search_ == "value":
             expected = self._expected(rows)
             n_leaves = self.n_probes or _VALUE_LEAVES * (self.n_trees or _VALUE_TREES)
-            hits = self.forest_._query_rows(self._forest_rows(expected), k, n_leaves)
+            hits: Hits = self.forest_._query_rows(self._forest_rows(expected), k, n_leaves)
             lengths = np.linalg.norm(expected, axis=1)[:, None].astype(np.float32)
             scores = np.where(hits.ids == NONE, hits.scores, np.clip(hits.scores * lengths, 0.0, 1.0))
             return hits._replace(ids=memories.owners_of(hits.ids), scores=scores)
-        several = memories.keys.size > memories.ids.size  # keys of some memory
-        wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest_.n_memories)) if several else k
-        hits = self.forest_._query_rows(rescaled(rows), wanted, self.n_probes)
-        hits = hits._replace(ids=memories.owners_of(hits.ids))
-        return _each_once(hits, k) if several else hits
+        hits, owners, further = self._found(rescaled(rows), k)
+        if not further.any():
+            return hits._replace(ids=owners[:, :k], scores=hits.scores[:, :k])
+        scores = np.where(further, self._worth.in_terms_of_own(hits.scores), hits.scores)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        ids, scores = (np.take_along_axis(part, order, axis=1) for part in (owners, scores))
+        return _each_once(hits._replace(ids=ids, scores=scores), k)
 
     def _expected(self, rows: Rows) -> np.ndarray:
         """Return what to expect of rows, in the terms of the forest: nothing of what the components leave out."""

@@ -1,0 +1,74 @@
+"""What it is worth to a retriever that a query is like a former one: learned from rewards."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cmt_numba import CMTRetriever
+from cmt_numba.estimators._further_keys import FURTHER, OWN, Worth
+
+N, WIDTH = 60, 16
+
+
+def asked_alike(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return memories, and ``n`` queries that are more like each other than like what they ask for."""
+    keys = np.random.default_rng(1).normal(size=(N, WIDTH))
+    queries = np.tile(keys, (-(-n // N), 1))[:n] + 0.8 * rng.normal(size=(n, WIDTH))
+    return keys, np.hstack([queries, np.full((n, 1), 6.0)])
+
+
+def taught(rng: np.random.Generator, n: int, **options: Any) -> tuple[CMTRetriever, NDArray[Any]]:
+    """Return a retriever that has been told the right memories of queries, and these queries."""
+    keys, queries = asked_alike(rng, n)
+    retriever = CMTRetriever("key", random_state=0, n_probes=64, **options)
+    retriever.fit(np.hstack([keys, np.zeros((N, 1))]), list(range(N)))
+    found = retriever.kneighbors(queries, 5, return_distance=False)
+    return retriever.feedback(queries, found, found == np.arange(n)[:, None] % N), queries
+
+
+def test_queries_that_are_alike_do_no_harm(rng: np.random.Generator):
+    retriever, asked = taught(rng, 600)
+    _, queries = asked_alike(rng, 120)
+    plain = CMTRetriever("key", random_state=0, n_probes=64)
+    plain.fit(np.hstack([asked_alike(rng, 1)[0], np.zeros((N, 1))]), list(range(N)))
+    right = np.arange(120) % N
+    before, after = (np.mean(np.array(each.predict(queries)) == right) for each in (plain, retriever))
+    assert before > 0.7
+    assert after > before - 0.03
+    assert retriever._worth.in_terms_of_own(np.array([0.9]))[0] < 0.8  # of a former query: much less than of a key
+    again = np.array(retriever.predict(asked[:60]))  # what was asked before is known
+    assert np.mean(again == np.arange(60)) >= before
+    hits = retriever.query(queries, N)
+    assert all(np.unique(row).size == N for row in hits.ids)  # all memories, each once
+
+
+@pytest.mark.parametrize("sure", [True, False])
+def test_worth_is_learned(sure: bool, rng: np.random.Generator):
+    similarities = rng.random(2000)
+    right = rng.random(2000) < 1 / (1 + np.exp(-(8 * similarities - 4)))
+    worth = Worth.first().seen(OWN, similarities, right)
+    easier = 8 * similarities - (2 if sure else 6)
+    worth = worth.seen(FURTHER, similarities, rng.random(2000) < 1 / (1 + np.exp(-easier)))
+    np.testing.assert_allclose(worth.in_terms_of_own(np.array([0.5])), 0.75 if sure else 0.25, atol=0.1)
+    assert worth.in_terms_of_own(np.array([1.0]))[0] <= 1.0
+
+
+def test_without_evidence_all_keys_are_worth_the_same():
+    similarities = np.linspace(-1, 1, 5)
+    np.testing.assert_allclose(Worth.first().in_terms_of_own(similarities), similarities)
+    worth = Worth.first().seen(OWN, np.full(500, 0.1), np.zeros(500))  # slopes stay positive
+    worth = worth.seen(FURTHER, np.linspace(0, 1, 500), np.linspace(1, 0, 500))
+    assert np.all(np.diff(worth.in_terms_of_own(similarities)) >= 0.0)
+
+
+def test_it_goes_on_in_copies(rng: np.random.Generator, tmp_path: Path):
+    retriever, queries = taught(rng, 120)
+    retriever.save(tmp_path / "file")
+    for other in (CMTRetriever.load(tmp_path / "file"), pickle.loads(pickle.dumps(retriever))):
+        np.testing.assert_array_equal(other._worth.means, retriever._worth.means)
+        np.testing.assert_array_equal(other.kneighbors(queries, 3)[0], retriever.kneighbors(queries, 3)[0])
+        other.check_invariants()
