@@ -224,7 +224,8 @@ class CMTRetriever(MemoryForest):
 
         Searching by value, the expectation learns to predict the rewards. Searching by key, the scorer learns to rank
         memories of high reward above those of low reward, and a query that was rewarded with 0.5 or more is stored as
-        a further key of its best memory, once however often it comes. Further keys go when their memory is removed.
+        a further key of its best memory, once however often it comes. How much it is worth to be like a further key is
+        learned, too. Further keys go when their memory is removed.
 
         Parameters
         ----------
