@@ -78,7 +78,7 @@ CLASSIFIER = (
     Constant(_SVM, "N_COMPETITORS", "competitors held apart at once: exactness against memory", CLASSES, FAR),
     Constant(_SCORERS, "NEGLIGIBLE", "weights forgotten: memory and time against error", SPARSE, (0.125, 4.0)),
     Constant(
-        "estimators._classifier",
+        "estimators._class_answers",
         "_LABELS_SCANNED",
         "classes whose examples may be neighbours: quality of neighbours against time",
         ("coil100, neighbours", "wikipara1k, neighbours"),

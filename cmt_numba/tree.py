@@ -288,11 +288,11 @@ class ContextualMemoryTree(StoredForest):
             If an argument cannot be used; nothing has changed then.
         MemoryError
             If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
-
         """
         rows = self._check_rows(X)
         hits = check_hits(hits, rows.n_rows, self._state)
-        self._update_rows(rows, hits, check_rewards(rewards, hits.ids), progress)
+        self._warn_if_in_vain(hits, checked := check_rewards(rewards, hits.ids))
+        self._update_rows(rows, hits, checked, progress)
 
     def learn(
         self,

@@ -64,15 +64,21 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def load_script(path: str) -> ModuleType:
     """Import a script that belongs to no package, named as seen from the project's root.
 
-    Its folder stays on the path, as when it is run: it may have modules of its own.
+    Its folder stays on the path, as when it is run: it may have modules of its own. What it sets in the environment is
+    for processes that only run it.
     """
+    environment = dict(os.environ)
     if str((ROOT / path).parent) not in sys.path:
         sys.path.append(str((ROOT / path).parent))
     specification = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    try:
+        specification.loader.exec_module(module)
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
     return module
 
 

@@ -350,10 +350,7 @@ class Forest(Driver):
         """Learn from rewards, float32 (n, k), for the first ``k`` hits of each row."""
         if self._state is None or self.n_memories == 0:
             return
-        loss = ScorerLoss(self._options["scorer_loss"])
-        if rewards.shape[1] > 1 or loss != ScorerLoss.CONTRAST:
-            if rewards.shape[1] == 1 and loss != ScorerLoss.REGRESSION and np.all(hits.exploration.node == NONE):
-                self._warn_once(loss.name.lower())
+        if rewards.shape[1] > 1 or self._options["scorer_loss"] != ScorerLoss.CONTRAST:
             self._learn_rewards(rows, hits, rewards, progress)
             return
         others = no_hits(rows.n_rows, 2)
@@ -365,16 +362,19 @@ class Forest(Driver):
         if right.size > 0:
             self._teach_rows(rows.take(right), shown[right])
 
-    def _warn_once(self, loss: str) -> None:
-        """Warn that an update teaches nothing, unless that has been done."""
-        if not self._has_warned:
-            self._has_warned = True
-            message = (
-                f"this update teaches nothing: scorer_loss={loss!r} compares the rewards of several memories of a row. "
-                'Create the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, or '
-                "query with an epsilon above 0"
-            )
-            warnings.warn(message, UserWarning, stacklevel=6)
+    def _warn_if_in_vain(self, hits: Hits, rewards: np.ndarray) -> None:
+        """Warn, once, if an update with these rewards teaches nothing."""
+        loss = ScorerLoss(self._options["scorer_loss"])
+        learns = loss in (ScorerLoss.CONTRAST, ScorerLoss.REGRESSION) or rewards.shape[1] > 1
+        if learns or self._has_warned or self.n_memories == 0 or np.any(hits.exploration.node != NONE):
+            return
+        self._has_warned = True
+        message = (
+            f"this update teaches nothing: scorer_loss={loss.name.lower()!r} compares the rewards of several memories "
+            'of a row. Create the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, '
+            "or query with an epsilon above 0"
+        )
+        warnings.warn(message, UserWarning, stacklevel=5)
 
     def _learn_rewards(self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool) -> None:
         state = self._allocated()

@@ -71,19 +71,24 @@ def explanations(
         ids, cosines = _nearest_of_label(classifier.examples_, int(labels[0]), x, n_examples)
         found.append(
             Explanation(
-                classifier.classes_[first],
+                _named(classifier.classes_, first),
                 float(proba[first]),
                 float(scores[0, first]),
                 ids,
                 cosines,
                 _largest(given[0], names, n_features),
-                None if second == NONE else classifier.classes_[second],
+                None if second == NONE else _named(classifier.classes_, second),
                 0.0 if second == NONE else float(proba[second]),
                 0.0 if second == NONE else float(scores[0, first] - scores[0, second]),
                 _largest(apart, names, n_features),
             )
         )
     return found
+
+
+def _named(classes: np.ndarray, position: int) -> Any:
+    """Return a class as Python has it."""
+    return classes[position : position + 1].tolist()[0]
 
 
 def _two_best(scores: np.ndarray) -> tuple[int, int]:

@@ -42,7 +42,7 @@ _KEY_TREES, _VALUE_TREES = 4, 1
 _VALUE_LEAVES = 4  # searched for each tree: what is expected is seldom quite what is there
 _SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
 _WORTH_KEEPING = 0.5  # reward from which on a query is stored as a further key of what it was rewarded for
-_SPARE_ANSWERS = 24  # asked for beyond those wanted, because several keys may lead to one memory
+_SPARE_ANSWERS = 8  # asked for beyond those wanted, because several keys may lead to one memory
 _ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # that rewards are learned for at once
 
 
