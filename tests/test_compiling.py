@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from conftest import needs_jit
-from llvmlite import ir as llvm
 from numba import njit, types
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, Flags, run_frontend
+from numba.core.compiler import Compiler
 from numba.core.errors import TypingError
-from numba.core.postproc import PostProcessor
 from numba.core.registry import cpu_target
 
 from cmt_numba._forest.sparse_weights import table_bits
@@ -41,7 +39,6 @@ from cmt_numba._jit.arrays import array_makers
 from cmt_numba._jit.collection import Pause
 from cmt_numba._jit.inlining import _operators_remembered, _resolving, part_compiler
 from cmt_numba._jit.notice import Notice
-from cmt_numba._jit.stand_ins import stand_ins, standing_in
 
 INTERRUPTED = """
 import logging, signal, sys
@@ -275,28 +272,6 @@ def test_addresses_are_for_the_types_asked_for():
         kernel(call_twice)(address, Part(known(True), np.arange(3)), 5.0)
     with pytest.raises(TypeError, match="first_of must return an int64, not float64"):
         address_of(inner_shared(first_of), np.ones(2))
-
-
-@needs_jit
-def test_stand_ins_give_what_they_stand_for():
-    source = run_frontend(sum_of_squares)
-    flags, target, word = Flags(), cpu_target.target_context, llvm.IntType(64)
-    flags.nrt = True
-
-    def found() -> Any:
-        code = source.copy()
-        PostProcessor(code).run()
-        listed = [statement.list_vars() for block in code.blocks.values() for statement in block.body]
-        lifetime = code.variable_lifetime
-        size = target.get_abi_sizeof(word)
-        return listed, lifetime.livemap, lifetime.deadmaps, flags.values(), hash(flags), size, size
-
-    usual, run = found(), PostProcessor.run
-    with standing_in(), standing_in():
-        assert PostProcessor.run is not run
-        assert found() == usual
-    assert PostProcessor.run is run
-    assert stand_ins(gone) == stand_ins(lambda: [(Part, "gone", found)]) == []
 
 
 def of_each(n: Any) -> Any:

@@ -46,7 +46,6 @@ from numba.core.registry import CPUDispatcher
 from .collection import pause
 from .inlining import KernelCompiler, PartCompiler
 from .notice import compiling
-from .stand_ins import standing_in
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -76,7 +75,7 @@ def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
     """Compile a function for arguments, or load it, and say so if it is compiled and that takes long."""
     before = dispatcher.stats.cache_misses.total()
-    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before), pause.during(), standing_in():
+    with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before), pause.during():
         return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
 
 

@@ -245,7 +245,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
             yield batches[i]
 
     def _encoded(self, words: list[list[str]], places: dict[str, int]) -> Texts:
-        """Return texts with lengths and numbers of words of which there are few different ones, for the compiler."""
+        """Return texts padded to one of few lengths, and their words to one number, so that JAX compiles few shapes."""
         longest = max((len(text) for text in words), default=0)
         length = next((length for length in LENGTHS if length >= longest), LENGTHS[-1])
         rows = np.zeros((len(words), length + 2 * PADDING), np.int64)
