@@ -25,6 +25,8 @@ MOST_PASSES = 10_000
 MOST_COMPONENTS = 2**16
 
 _EMPTY_INDICES = np.empty(0, np.int32)
+_INTEGERS = (int, np.integer)
+_REALS = (int, float, np.integer, np.floating)
 
 _SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer takes less than starting a thread
 
@@ -120,7 +122,7 @@ def unmasked(name: str, value: Any) -> Any:
     ValueError
         If it is a masked array with masked entries: what lies below the mask would be taken for real.
     """
-    if np.ma.is_masked(value):
+    if type(value) is not np.ndarray and np.ma.is_masked(value):
         raise ValueError(f"{name} must have no masked entries: fill them in or leave them out")
     return value
 
@@ -169,6 +171,8 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
 
 
 def _as_float32(values: np.ndarray) -> np.ndarray:
+    if values.dtype == np.float32:
+        return _for_kernels(values, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         return _for_kernels(values, np.float32)
 
@@ -347,7 +351,7 @@ def _could_be(state: State, exploration: Exploration) -> bool:
 
 def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
     """Return an integer argument, or raise TypeError or ValueError."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+    if not isinstance(value, _INTEGERS) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if not least <= value <= most:
         raise ValueError(f"{name} must be between {least} and {most}, not {value}")
@@ -366,7 +370,7 @@ def check_passes(name: str, value: Any, least: int) -> int:
 
 def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:
     """Return a real argument from ``least`` (or, with ``above``, from just above it) to ``most``."""
-    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+    if not isinstance(value, _REALS) or isinstance(value, bool):
         raise TypeError(f"{name} must be a real number, not {value!r}")
     if not least <= value <= most or (above and value == least) or not np.isfinite(value):
         bound = f"above {least} and at most {most}" if above else f"between {least} and {most}"

@@ -7,7 +7,7 @@ compilation.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -97,13 +97,21 @@ class Steps:
         return result
 
 
+def progress_bar(n: int | None, unit: str, shown: bool) -> AbstractContextManager[Callable[[int], Any]]:
+    """Return a context with a function that reports completed work to a tqdm bar, if ``shown``; ``n`` is the total."""
+    return _bar(n, unit) if shown else _NO_BAR
+
+
 @contextmanager
-def progress_bar(n: int | None, unit: str, shown: bool) -> Iterator[Callable[[int], Any]]:
-    """Yield a function that reports completed work to a tqdm bar, if ``shown``; ``n`` is the total, or None."""
-    if not shown:
-        yield lambda amount: None
-        return
+def _bar(n: int | None, unit: str) -> Iterator[Callable[[int], Any]]:
     from tqdm.auto import tqdm  # imported only if a bar is shown
 
     with tqdm(total=n, unit=unit) as bar:
         yield bar.update
+
+
+def _report_nothing(_amount: int) -> None:
+    """Take note of completed work that no bar shows."""
+
+
+_NO_BAR = nullcontext(_report_nothing)
