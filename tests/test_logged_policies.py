@@ -182,7 +182,9 @@ def products(contexts: np.ndarray, actions: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"regressor": Ridge()}, {"pair_features": products}, {"support": "contexts"}], ids=list("abcd")
+    "options",
+    [{}, {"regressor": Ridge()}, {"pair_features": products}, {"support": "contexts"}],
+    ids=["default", "regressor", "features of pairs", "support"],
 )
 def test_pickles_go_on_as_the_one_pickled(options: dict[str, Any]):
     log = log_of(300, 0)
