@@ -11,6 +11,15 @@ from cmt_numba.journal import DurableTree
 
 OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
 
+FORMS_AND_EVICTIONS: list[tuple[str, str | None]] = [
+    ("dense", None),
+    ("sparse", None),
+    ("dense", "least_recently_returned"),
+    ("sparse", "oldest"),
+    ("sparse", "random"),
+]
+"""Forms of keys and policies of eviction, None for trees without a bound: each at least once."""
+
 _numbers = itertools.count()
 Opened = Callable[..., DurableTree]
 

@@ -8,7 +8,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -25,12 +24,23 @@ KINDS = ("time_", "peakmem_", "track_")
 FEW = 1000
 
 
-@pytest.fixture
-def benchmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, ModuleType]]:
-    """Import the benchmarks without the cache that they choose for Numba, and leave them little to grow."""
+@pytest.fixture(scope="module")
+def monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def benchmarks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, ModuleType]]:
+    """Import the benchmarks once, for they have kernels, without the cache that they choose for Numba.
+
+    Leave them little to grow.
+    """
     monkeypatch.setattr(sys, "path", [str(ROOT / "asv_benchmarks"), *sys.path])
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
-    monkeypatch.chdir(tmp_path)  # where they keep trees for each other
+    monkeypatch.chdir(tmp_path_factory.mktemp("benchmarks"))  # where they keep trees for each other
     names = [path.stem for path in sorted((ROOT / "asv_benchmarks" / "benchmarks").glob("[!_]*.py"))]
     modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
     monkeypatch.setattr(modules["trees"], "GROWN", [("dense", FEW, n_trees, 1) for n_trees in (1, 4)])

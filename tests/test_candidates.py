@@ -8,18 +8,11 @@ import pytest
 import scipy.sparse
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
-from cmt_numba._heads import search
 from cmt_numba._heads.candidates import Effort, Listing, list_hard_negatives, list_labels, scored_candidates
-from cmt_numba._heads.search import all_of
+from cmt_numba._heads.search import all_of, candidates_of
 from cmt_numba._validation import check_rows
-from cmt_numba.estimators import _multilabel
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
-
-
-def few_at_once(monkeypatch: pytest.MonkeyPatch, n_rows: int, n_labels: int) -> None:
-    monkeypatch.setattr(search, "_ROWS_AT_ONCE", n_rows)
-    monkeypatch.setattr(search, "_LABELS_AT_ONCE", n_labels)
 
 
 def rows_of(form: Any, rng: np.random.Generator) -> Any:
@@ -27,44 +20,31 @@ def rows_of(form: Any, rng: np.random.Generator) -> Any:
     return form(X)
 
 
-def answers_of_classifier(X: Any, loss: str) -> list[np.ndarray]:
-    classifier = CMTClassifier(n_trees=2, loss=loss, n_head_passes=2, random_state=0).fit(X, np.arange(60) % 20)
-    classifier.partial_fit(X[:7], np.arange(7) + 15)
-    return [classifier.predict(X), classifier.predict_proba(X), *classifier.kneighbors(X, 3)]
+def repeated(X: Any) -> Any:
+    """Return more rows, and more candidates, than are searched for at once."""
+    return scipy.sparse.vstack([X] * 30, format="csr") if scipy.sparse.issparse(X) else np.tile(X, (30, 1))
 
 
 @FORMS
-def test_a_classifier_does_not_depend_on_how_many(form: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+def test_a_classifier_does_not_depend_on_how_many(form: Any, rng: np.random.Generator):
     X = rows_of(form, rng)
-    expected = answers_of_classifier(X, "mira")
-    few_at_once(monkeypatch, 7, 40)
-    for answer, as_before in zip(answers_of_classifier(X, "mira"), expected, strict=True):
-        np.testing.assert_array_equal(answer, as_before)
-
-
-def test_other_losses_do_not_depend_on_how_many(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
-    X = rows_of(np.asarray, rng)
-    expected = answers_of_classifier(X, "softmax")
-    few_at_once(monkeypatch, 1, 1)
-    for answer, as_before in zip(answers_of_classifier(X, "softmax"), expected, strict=True):
-        np.testing.assert_array_equal(answer, as_before)
-
-
-def answers_of_tagger(X: Any, Y: np.ndarray) -> list[np.ndarray]:
-    tagger = CMTMultilabelClassifier(n_trees=2, n_head_passes=2, random_state=0).fit(X, Y)
-    return [tagger.predict(X), *tagger.top_labels(X, 4)]
+    classifier = CMTClassifier(n_trees=2, n_head_passes=2, n_probes=4, random_state=0).fit(X, np.arange(60) % 20)
+    classifier.partial_fit(X[:7], np.arange(7) + 15)
+    for method in (classifier.predict, classifier.predict_proba):
+        np.testing.assert_array_equal(method(repeated(X)), np.concatenate([method(X)] * 30))
 
 
 @FORMS
-def test_a_multilabel_classifier_does_not_depend_on_how_many(
-    form: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_multilabel_classifier_does_not_depend_on_how_many(form: Any, rng: np.random.Generator):
     X, Y = rows_of(form, rng), rng.random((60, 20)) < 0.15
-    expected = answers_of_tagger(X, Y)
-    few_at_once(monkeypatch, 7, 40)
-    monkeypatch.setattr(_multilabel, "_LABELS_LISTED", 1)
-    for answer, as_before in zip(answers_of_tagger(X, Y), expected, strict=True):
-        np.testing.assert_array_equal(answer, as_before)
+    tagger = CMTMultilabelClassifier(n_trees=2, n_head_passes=2, n_probes=4, random_state=0).fit(X, Y)
+    labels, scores = tagger.top_labels(X, 4)
+    for answer, of_many in zip((labels, scores), tagger.top_labels(repeated(X), 4), strict=True):
+        np.testing.assert_array_equal(of_many, np.tile(answer, (30, 1)))
+    expected = tagger._labels_above(check_rows(X), 0.0)
+    for n_listed in (1, 10):
+        for part, as_before in zip(tagger._labels_above(check_rows(X), 0.0, n_listed), expected, strict=True):
+            np.testing.assert_array_equal(part, as_before)
 
 
 def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
@@ -73,6 +53,22 @@ def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
     state, rows = classifier.forest_._allocated(), check_rows(X)
     return state.trees, state.models, classifier.head_.scorers, all_of(rows, rows), Effort(4, 12, 3)
+
+
+def test_candidates_do_not_depend_on_how_many(rng: np.random.Generator):
+    trees, routers, head, questions, effort = asked_of(rng)
+    found, order = [], rng.permutation(60)
+    for n_rows, n_labels in ((1, 1), (7, 40), (60, 10**6)):
+        blocks = candidates_of(
+            trees, routers, head, questions, order, effort, rows_at_once=n_rows, labels_at_once=n_labels
+        )
+        found.append([])
+        for block in blocks:
+            starts = np.concatenate([[0], block.ends[:-1]])
+            each = zip(block.rows, starts, block.ends, block.n_touched, strict=True)
+            found[-1] += [(row, block.labels[a:b].tolist(), n) for row, a, b, n in each]
+    assert [row for row, *_ in found[0]] == order.tolist()
+    assert found[0] == found[1] == found[2]
 
 
 def test_labels_are_listed_as_long_as_there_is_room(rng: np.random.Generator):

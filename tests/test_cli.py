@@ -397,7 +397,7 @@ def test_interrupt_while_it_starts(folder: Path, tmp_path: Path):
 
 
 def test_nobody_reads_on(folder: Path):
-    for words in (("info", folder / "train.svm"), ("info", folder / "train.svm", "--json"), ("--help",)):
+    for words in (("info", folder / "train.svm", "--json"), ("--help",)):
         process = started(*words)
         assert process.stdout is not None
         process.stdout.close()

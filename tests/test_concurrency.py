@@ -20,7 +20,7 @@ from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
 import cmt_numba._engine.forest
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._concurrency.rwlock import ReadWriteLock
-from cmt_numba._concurrency.workers import Steps
+from cmt_numba._concurrency.workers import Pace, Steps
 
 # The lock
 
@@ -148,7 +148,7 @@ def test_changes_that_never_pause_do_not_stop_readers():
 def test_steps_cover_all_rows():
     for n in (0, 1, 63, 64, 65, 5000):
         covered: list[int] = []
-        steps = Steps(3, 3 + n)
+        steps = Steps(3, 3 + n, Pace())
         for first, stop in steps:
             steps.take(lambda first, stop: covered.extend(range(first, stop)), first, stop)  # noqa: B023
         assert covered == list(range(3, 3 + n))
@@ -167,9 +167,10 @@ def test_stress(options: dict[str, Any]):
     stress.check()
 
 
-def changed(keys: Any, **options: Any) -> bytes:
+def changed(keys: Any, pace: Pace) -> bytes:
     """Return all there is to a tree after changes of every kind."""
-    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0, **options)
+    tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
+    tree._pace = pace
     ids = tree.insert(keys)
     hits = tree.query(keys[:200], k=3, epsilon=0.5)
     tree.update(keys[:200], hits, np.random.default_rng(0).random((200, 3)))
@@ -183,22 +184,19 @@ def changed(keys: Any, **options: Any) -> bytes:
 
 @needs_jit
 @pytest.mark.parametrize("sparse", [False, True])
-def test_steps_leave_no_trace(monkeypatch: pytest.MonkeyPatch, sparse: bool):
+def test_steps_leave_no_trace(sparse: bool):
     """However changes are cut into steps, they come to the same, bit by bit."""
     keys = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
     keys = scipy.sparse.csr_array(keys * (keys > 0.3)) if sparse else keys
     results = set()
-    for first, seconds in ((1, 0.0), (7, 1e-4), (10**6, 1.0)):
-        monkeypatch.setattr("cmt_numba._concurrency.workers._FIRST_STEP", first)
-        monkeypatch.setattr("cmt_numba._concurrency.workers._SECONDS_OF_A_STEP", seconds)
-        results.add(changed(keys))
+    for pace in (Pace(1, 0.0), Pace(7, 1e-4), Pace(10**6, 1.0)):
+        results.add(changed(keys, pace))
     assert len(results) == 1
 
 
 @needs_jit
-def test_readers_go_on_during_a_long_insert(monkeypatch: pytest.MonkeyPatch):
+def test_readers_go_on_during_a_long_insert():
     """They see its memories come, all trees' at once, and never one that is not counted."""
-    monkeypatch.setattr("cmt_numba._concurrency.workers._SECONDS_OF_A_STEP", 0.001)
     keys = np.random.default_rng(0).normal(size=(20_000, 16)).astype(np.float32)
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(keys[:100])

@@ -36,14 +36,14 @@ def classes_of_views(n_classes: int, n_views: int, noise: float, seed: int = 0) 
 @FORMS
 @pytest.mark.parametrize("loss", HEAD_LOSSES)
 def test_few_views_are_enough(form: Any, loss: str):
-    X, y = classes_of_views(30, 4, 0.3)
-    queries, answers = classes_of_views(30, 2, 0.3, seed=1)
+    X, y = classes_of_views(15, 3, 0.3)
+    queries, answers = classes_of_views(15, 2, 0.3, seed=1)
     classifier = CMTClassifier(loss=loss, **FEW).fit(form(X), y)
     assert classifier.score(form(queries), answers) > 0.9
     assert classifier.n_features_in_ == 20
-    np.testing.assert_array_equal(classifier.classes_, np.arange(30))
+    np.testing.assert_array_equal(classifier.classes_, np.arange(15))
     classifier.forest_.check_invariants()
-    assert len(classifier.forest_) == 30
+    assert len(classifier.forest_) == 15
 
 
 @needs_jit
@@ -139,16 +139,16 @@ def test_probabilities():
 
 @FORMS
 def test_neighbours_are_found_and_vote(form: Any):
-    X, y = classes_of_views(20, 5, 0.3)
-    classifier = CMTClassifier(n_neighbors=4, **FEW).partial_fit(form(X[:60]), y[:60]).partial_fit(form(X[60:]), y[60:])
+    X, y = classes_of_views(10, 4, 0.3)
+    classifier = CMTClassifier(n_neighbors=4, **FEW).partial_fit(form(X[:25]), y[:25]).partial_fit(form(X[25:]), y[25:])
     distances, ids = classifier.kneighbors(form(X))
-    assert ids.shape == distances.shape == (100, 4)
+    assert ids.shape == distances.shape == (40, 4)
     assert (np.diff(distances, axis=1) >= 0).all()
-    assert np.mean(ids[:, 0] == np.arange(100)) > 0.9
+    assert np.mean(ids[:, 0] == np.arange(40)) > 0.9
     np.testing.assert_array_equal(ids, classifier.kneighbors(form(X), return_distance=False))
     voters = clone(classifier).set_params(method="neighbors").fit(form(X), y)
     proba = voters.predict_proba(form(X))
-    votes = np.zeros((100, 20))
+    votes = np.zeros((40, 10))
     for row, found in enumerate(voters.kneighbors(form(X), return_distance=False)):
         np.add.at(votes[row], y[found], 0.25)
     np.testing.assert_allclose(proba, votes)
@@ -244,15 +244,15 @@ def test_a_head_of_a_loss_that_is_no_more_is_refused():
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_fewer_candidates_can_be_asked_for_at_any_time(sparse: bool):
-    X, y = classes_of_views(300, 2, 0.1)
+    X, y = classes_of_views(60, 2, 0.1)
     classifier = CMTClassifier(**FEW).fit(scipy.sparse.csr_array(X) if sparse else X, y)
     looked_at = {}
-    for n_candidates in (None, 5, 200):
+    for n_candidates in (None, 5, 40):
         classifier.set_params(n_candidates=n_candidates)
         looked_at[n_candidates] = classifier.count_candidates(X).max()
         assert np.mean(classifier.predict(X) == y) > (0.2 if n_candidates == 5 else 0.6)
-    assert looked_at[5] <= 5 < looked_at[200] <= 200
-    assert looked_at[None] == 300
+    assert looked_at[5] <= 5 < looked_at[40] <= 40
+    assert looked_at[None] == 60
 
 
 def test_parameters_set_after_fit_are_checked():
@@ -279,8 +279,8 @@ def test_a_refused_batch_changes_nothing():
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("failing", ["with_labels", "insert", "with_room_for_examples"])
 def test_running_out_of_memory_part_way(form: Any, failing: str, monkeypatch: pytest.MonkeyPatch):
-    X, y = classes_of_views(40, 3, 0.1)
-    old = y < 10
+    X, y = classes_of_views(16, 3, 0.1)
+    old = y < 4
     classifier = CMTClassifier(**FEW).fit(form(X[old]), y[old])
 
     def fail(*arguments: Any, **named: Any) -> Any:

@@ -64,9 +64,8 @@ def test_extreme_learning_rates(sparse: bool, rate: float, loss: str):
 # Keys that are alike
 
 
-@pytest.mark.parametrize("alpha", [0.9, 1e-300])
-@pytest.mark.parametrize("leaf_multiplier", [0.01, 1.0])
-@pytest.mark.parametrize("noise", [0.0, 1e-8, 6e-8, 1e-7, 1e-6])
+@pytest.mark.parametrize(("leaf_multiplier", "alpha"), [(0.01, 0.9), (1.0, 1e-300)])
+@pytest.mark.parametrize("noise", [0.0, 6e-8, 1e-7, 1e-6])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_nearly_identical_keys(sparse: bool, noise: float, leaf_multiplier: float, alpha: float):
     """Keys that differ by rounding errors have margins between which no threshold fits; their leaves are parted yet."""
@@ -86,10 +85,10 @@ def test_nearly_identical_keys(sparse: bool, noise: float, leaf_multiplier: floa
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("n_distinct", [0, 1, 2, 3])
+@pytest.mark.parametrize("n_distinct", [0, 1, 3])
 def test_few_distinct_keys(n_distinct: int, sparse: bool):
-    """20,000 keys of which all but a few are equal: the tree stays flat. None distinct means that all are zero."""
-    n = 20_000
+    """6,000 keys of which all but a few are equal: the tree stays flat. None distinct means that all are zero."""
+    n = 6_000
     kinds = np.arange(n) % max(1, n_distinct)
     rows = np.zeros((n, 3))
     rows[np.arange(n), kinds] = n_distinct > 0

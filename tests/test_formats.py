@@ -1,7 +1,6 @@
 """The readers of data files: what they read, in batches or as a whole, and what they say of broken files."""
 
 import tracemalloc
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from cmt_numba.formats import Batch, FormatError, _arrays, _svmlight, _tables, _vowpal, open_data
+from cmt_numba.formats import Batch, FormatError, open_data
 from cmt_numba.formats._text import read_blocks
 
 pandas = pytest.importorskip("pandas")
@@ -67,15 +66,12 @@ def test_batches_are_the_whole(files: dict[str, Path], name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pieces_make_the_whole(files: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch):
+def test_pieces_make_the_whole(files: dict[str, Path], name: str):
     whole = open_data(files[name]).read()
-    for module in (_svmlight, _vowpal):
-        monkeypatch.setattr(module, "read_blocks", partial(read_blocks, block_bytes=300))
-    for module in (_tables, _arrays):
-        monkeypatch.setattr(module, "_ROWS_IN_A_CHUNK", 7)
     source = open_data(files[name])
+    source.block_bytes, source.rows_in_a_chunk = 300, 7
     assert len(list(source._chunks(source.resolved()))) > 4
-    check_alike(open_data(files[name]).read(), whole)
+    check_alike(source.read(), whole)
     batches = list(source.batches(10))
     assert [batch.X.shape[0] for batch in batches] == [10, 10, 10, 10, 10, 7]
     check_alike(put_together(batches), whole)

@@ -83,10 +83,16 @@ TREES: dict[str, dict[str, Any]] = {
     **{eviction: {"max_memories": N, "eviction": eviction} for eviction in EVICTIONS},
 }
 
+CASES = [
+    *(("plain", change) for change in CHANGES),
+    *((eviction, "insert") for eviction in EVICTIONS),
+    *(("least_recently_returned", change) for change in ("query", "query among", "remove", "replace", "compact")),
+]
+"""All changes, and those in which memories are evicted, or the order in which they were returned changes."""
+
 
 @needs_jit
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize(("kind", "change"), CASES)
 def test_interrupt_at_any_line(tmp_path: Path, kind: str, change: str):
     """Each line that runs is interrupted the first and the last time that it does."""
     tree = grown(TREES[kind])

@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from journals import OPTIONS, Opened, crashed, entries_in, snapshots_in
+from journals import FORMS_AND_EVICTIONS, OPTIONS, Opened, crashed, entries_in, snapshots_in
 from kill_journal import FORMS, change, kill_changes, new_tree, same
 from saved import dense_rows, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError, _folder
 from cmt_numba.journal._database import Database
 from cmt_numba.rewards import LabelEquality
@@ -81,7 +80,7 @@ def test_a_tree_is_what_it_was_and_goes_on_as_it_would(rows: Any, snapshot_bytes
 @pytest.mark.parametrize("form", FORMS)
 def test_snapshots_change_nothing(form: str, tmp_path: Path):
     plain, saved, number = new_tree(), new_tree(), 0
-    while number < 600:
+    while number < 300:
         n_changes = change(plain, form, number)
         assert change(saved, form, number) == n_changes
         number += n_changes
@@ -275,10 +274,9 @@ def test_a_snapshot_at_will(folder: Path, opened: Opened):
 
 @needs_jit
 @pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX does")
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("eviction", [None, *EVICTIONS])
+@pytest.mark.parametrize(("form", "eviction"), FORMS_AND_EVICTIONS)
 def test_killed_processes_lose_nothing(form: str, eviction: str | None):
-    assert list(kill_changes(4, 3, form, eviction)).count("killed") == 4
+    assert list(kill_changes(3, 3, form, eviction)).count("killed") == 3
 
 
 def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):

@@ -16,13 +16,13 @@ import pytest
 from conftest import needs_jit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journals import OPTIONS
-from kill_journal import FORMS, change, same
+from journals import FORMS_AND_EVICTIONS, OPTIONS
+from kill_journal import change, same
 from make_fixtures import FIXTURES, held
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
-from cmt_numba._forest.eviction import EVICTIONS, Random
+from cmt_numba._forest.eviction import Random
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.journal._database import VERSION
 from cmt_numba.journal._log import read_log, with_log
@@ -57,9 +57,8 @@ def test_a_replaced_memory_counts_as_returned(folder: Path):
 
 
 @needs_jit
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("eviction", [None, *EVICTIONS])
-@settings(max_examples=10)
+@pytest.mark.parametrize(("form", "eviction"), FORMS_AND_EVICTIONS)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 10**6), snapshot_bytes=st.sampled_from([0, 1 << 26]), sync_every=st.sampled_from([1, 5]))
 def test_any_changes_lead_to_the_same_tree_again(
     form: str, eviction: str | None, seed: int, snapshot_bytes: int, sync_every: int, tmp_path_factory: Any

@@ -184,7 +184,7 @@ def products(contexts: np.ndarray, actions: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "options",
     [{}, {"regressor": Ridge()}, {"pair_features": products}, {"support": "contexts"}],
-    ids=["default", "regressor", "pair_features", "support"],
+    ids=["default", "regressor", "features of pairs", "support"],
 )
 def test_pickles_go_on_as_the_one_pickled(options: dict[str, Any]):
     log = log_of(300, 0)

@@ -217,16 +217,17 @@ def test_answers_agree_with_each_other(form: Any):
     np.testing.assert_array_equal(clone(classifier).fit(form(X), Y).decision_function(form(X)), decisions)
 
 
+@needs_jit
 @FORMS
 def test_labels_come_at_any_time(form: Any):
-    X, Y = topics(90)
+    X, Y = topics(60)
     classifier = CMTMultilabelClassifier(**FEW)
-    for first in range(0, 90, 30):
-        known = 4 + first // 30 * 4
-        classifier.partial_fit(form(X[first : first + 30]), Y[first : first + 30, :known])
+    for first in range(0, 60, 20):
+        known = 4 + first // 20 * 4
+        classifier.partial_fit(form(X[first : first + 20]), Y[first : first + 20, :known])
         assert classifier.n_labels_ == known
         assert classifier.predict(form(X[:5])).shape == (5, known)
-    for _ in range(3):
+    for _ in range(2):
         classifier.partial_fit(form(X), Y)
     assert np.mean(classifier.predict(form(X)) != Y) < 0.1
     classifier.forest_.check_invariants()
@@ -273,9 +274,9 @@ def test_other_mistakes():
 
 @FORMS
 def test_neighbours_are_the_nearest_examples(form: Any):
-    X, Y = topics(120)
-    queries, _ = topics(40, seed=1)
-    tagger = CMTMultilabelClassifier(**FEW).fit(form(X[:80]), Y[:80]).partial_fit(form(X[80:]), Y[80:])
+    X, Y = topics(60)
+    queries, _ = topics(20, seed=1)
+    tagger = CMTMultilabelClassifier(**FEW).fit(form(X[:40]), Y[:40]).partial_fit(form(X[40:]), Y[40:])
     distances, ids = tagger.kneighbors(form(queries), 3)
     exact, nearest = NearestNeighbors(n_neighbors=3, metric="cosine").fit(X).kneighbors(queries)
     found = np.mean([len(set(a) & set(b)) / 3 for a, b in zip(ids, nearest, strict=True)])
@@ -286,7 +287,7 @@ def test_neighbours_are_the_nearest_examples(form: Any):
 
 
 def test_what_is_learned_does_not_depend_on_stored_examples():
-    X, Y = topics(120)
+    X, Y = topics(40)
     stored, stream = (CMTMultilabelClassifier(store_examples=store, **FEW).fit(X, Y) for store in (True, False))
     np.testing.assert_array_equal(stored.decision_function(X), stream.decision_function(X))
     with pytest.raises(ValueError, match="pass store_examples=True and fit again"):

@@ -22,6 +22,7 @@ from saved import check, dense_rows, load_any, saved, several_labels, sparse_row
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, InvariantError
 from cmt_numba.persistence import FORMAT_VERSION, FileFormatError, _container, _versions
+from cmt_numba.persistence._container import Contents, write_contents
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -238,15 +239,14 @@ def test_values_that_json_would_change_are_refused(value: Any, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_else_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_else_cannot_be_saved(tmp_path: Path):
     with pytest.raises(TypeError, match="random_state must be a number"):
         CMTRetriever(random_state=np.random.RandomState(0)).save(tmp_path / "x")
     dates = np.array(["2020-01-01", "2021-01-01"], "M8[D]")
     with pytest.raises(TypeError, match="values must be numbers, text"):
         CMTRetriever().fit(dense_rows(2, 3), dates).save(tmp_path / "x")
-    monkeypatch.setattr(_container, "_LONGEST_HEADER", 100)
     with pytest.raises(ValueError, match="the parameters take"):
-        CMTClassifier().save(tmp_path / "x")
+        write_contents(tmp_path / "x", Contents("of a test", {"long": "x" * (1 << 16)}, {}), {})
     assert list(tmp_path.iterdir()) == []
 
 

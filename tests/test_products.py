@@ -25,15 +25,10 @@ def head_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Head:
 
 
 def scorers_of(head: Head) -> AllScorers:
+    """Return a head's scorers, to be multiplied in many small blocks."""
     scorers = all_scorers(head)
     assert scorers is not None
-    return scorers
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_SCORES_AT_ONCE", 200)
-    monkeypatch.setattr(products, "_VALUES_AT_ONCE", 128)
+    return scorers._replace(scores_at_once=200, values_at_once=128)
 
 
 def drawn(rng: np.random.Generator, n_rows: int, n_labels: int, *, biased: bool) -> tuple[Head, np.ndarray]:
@@ -42,7 +37,6 @@ def drawn(rng: np.random.Generator, n_rows: int, n_labels: int, *, biased: bool)
     return head, rng.normal(size=(n_rows, 16)).astype(np.float32)
 
 
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("biased", [False, True])
 def test_products_rank_all_labels(biased: bool):
     head, X = drawn(np.random.default_rng(0), 50, 30, biased=biased)
@@ -61,7 +55,6 @@ def test_products_rank_all_labels(biased: bool):
     np.testing.assert_allclose(above, scores[row, labels], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.usefixtures("small_blocks")
 def test_the_first_of_equal_labels_comes_first():
     rng = np.random.default_rng(1)
     weights = np.repeat(rng.normal(size=(7, 40)).astype(np.float32), 5, axis=0)[rng.permutation(35)]
@@ -111,8 +104,7 @@ def views(n_classes: int, n_each: int, seed: int) -> tuple[np.ndarray, np.ndarra
     return centres[y] + 0.4 * np.random.default_rng(seed).normal(size=(y.size, 12)), y
 
 
-def test_sparse_rows_are_scored_by_products(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(products, "_SPARSE_SCORES_AT_ONCE", 200)
+def test_sparse_rows_are_scored_by_products():
     X = scipy.sparse.random_array((90, 60), density=0.1, random_state=np.random.default_rng(0), format="csr")
     X = (X + 3 * scipy.sparse.csr_array((np.ones(90), (np.arange(90), np.arange(90) % 30)), (90, 60))).tocsr()
     y = np.arange(90) % 30
@@ -123,16 +115,21 @@ def test_sparse_rows_are_scored_by_products(monkeypatch: pytest.MonkeyPatch):
     proba = classifier.predict_proba(X)
     np.testing.assert_array_equal(np.sort(-proba, axis=1), -np.take_along_axis(proba, classes, axis=1))
     np.testing.assert_array_equal(proba[[4]], classifier.predict_proba(X[[4]]))
+    many = scipy.sparse.vstack([X] * 100, format="csr")  # in two blocks
+    np.testing.assert_array_equal(classifier.predict(many), np.tile(predicted, 100))
     searched, found = classifier.set_params(n_probes=10_000, n_candidates=30).top_classes(X, 1)
     np.testing.assert_array_equal(searched[:, 0], predicted)
     np.testing.assert_allclose(found[:, 0], scores[:, 0], rtol=1e-5)
-    monkeypatch.setattr(products, "_MOST_SPREAD", 1)
-    monkeypatch.setattr(products, "_MOST_SPREAD_EACH", 1)
-    assert all_scorers(classifier.head_) is None  # too many zeros
-    monkeypatch.undo()
     classifier.set_params(n_probes=None, n_candidates=None).partial_fit(X[:1], y[:1])  # the layout is out of date
     again = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+def test_scorers_of_mostly_zeros_are_not_laid_out():
+    wide = scipy.sparse.csr_array((np.ones(60), (np.arange(60), np.arange(60))), (60, 200_000))
+    classifier = CMTClassifier(random_state=0).fit(wide, np.arange(60) % 30)
+    assert all_scorers(classifier.head_) is None
+    np.testing.assert_array_equal(classifier.predict(wide), np.arange(60) % 30)
 
 
 @pytest.mark.parametrize("form", [np.float32, np.float64])

@@ -36,11 +36,19 @@ OPTIONS = [
         "n_reroutes": n_reroutes,
     }
     for (n_trees, loss, multiplier, n_reroutes), scorer_loss in zip(
-        itertools.product((1, 3), ROUTER_LOSSES, (1.0, 4.0), (0, 3)),
+        (
+            (1, "squared", 1.0, 0),
+            (3, "squared", 4.0, 3),
+            (1, "logistic", 4.0, 3),
+            (3, "logistic", 1.0, 0),
+            (3, "mira", 1.0, 3),
+            (1, "mira", 4.0, 0),
+        ),
         itertools.cycle(SCORER_LOSSES),  # in turn: routers and scorer do not meet
         strict=False,
     )
 ]
+"""Each value of each option together with each value of each other."""
 
 
 def name_of(options: dict[str, object]) -> str:
@@ -298,7 +306,7 @@ def test_bounded_memory(form, eviction):
     """Memories that go to make room for others: of single rows, of batches, and of more rows than there is room for."""
     rng = np.random.default_rng(24)
     rows, pair = MAKERS[form], Pair(n_trees=2, max_memories=40, eviction=eviction, leaf_multiplier=1.0, n_reroutes=2)
-    for n in (1, 30, 9, 1, 1, 4, 12, 100):
+    for n in (1, 30, 9, 1, 1, 4, 12, 60):
         pair.insert(rows(rng, n))
         pair.query(rows(rng, 6), k=3, n_probes=4, epsilon=0.3)
     pair.replace(pair.tree.ids[::5].tolist(), rows(rng, 8))
@@ -311,8 +319,7 @@ def test_bounded_memory(form, eviction):
     pair.insert(rows(rng, 50))
 
 
-@pytest.mark.parametrize("rate", [0.02, 0.5])
-@pytest.mark.parametrize("form", MAKERS)
+@pytest.mark.parametrize(("form", "rate"), [("dense", 0.02), ("sparse", 0.5)])
 @pytest.mark.parametrize("scorer_loss", SCORER_LOSSES)
 def test_rewards_of_many_memories(scorer_loss, form, rate):
     """Rewards that differ, that are equal, that are too few to compare, and of memories that have gone."""
@@ -430,7 +437,7 @@ def test_dense_and_sparse_forms_agree(options):
 
 
 @pytest.mark.parametrize("form", MAKERS)
-@pytest.mark.parametrize("lengths", [[1] * 70, [69, 1], [3, 40, 27]], ids=["one by one", "nearly all", "batches"])
+@pytest.mark.parametrize("lengths", [[1] * 70, [3, 40, 27]], ids=["one by one", "batches"])
 def test_calls_leave_no_trace(form, lengths):
     """Inserting in one call or in many, each with arrays growing at other moments, gives the very same trees."""
     X = MAKERS[form](np.random.default_rng(10), 70)

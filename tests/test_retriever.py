@@ -53,17 +53,17 @@ def mean_cosine(found: np.ndarray, right: np.ndarray) -> float:
 
 @FORMS
 def test_expectations_are_those_of_ridge_regression(form: Any, rng: np.random.Generator):
-    keys, values = pictures()
+    keys, values = pictures(60)
     rows = check_rows(form(keys))
     targets = values.astype(np.float32)
     expectation = new_expectation(ExpectationParameters(25, rows.sparse), 40)
     expectation = enter_rows(expectation, rows)
     duals = np.zeros_like(targets)
     for _ in range(50):
-        learn_expectations(expectation, rows, rng.permutation(300), targets, duals, 0.5)
+        learn_expectations(expectation, rows, rng.permutation(60), targets, duals, 0.5)
     expected = np.zeros_like(targets)
-    expect_rows(expectation, rows, 0, 300, expected)
-    with_bias = np.hstack([normalize(keys), np.ones((300, 1))])
+    expect_rows(expectation, rows, 0, 60, expected)
+    with_bias = np.hstack([normalize(keys), np.ones((60, 1))])
     ridge = Ridge(alpha=0.5, fit_intercept=False).fit(with_bias, targets)
     np.testing.assert_allclose(expected, ridge.predict(with_bias), atol=2e-3)
 
@@ -124,8 +124,8 @@ def test_components_keep_lengths_and_products(sparse: bool, rng: np.random.Gener
 
 @FORMS
 def test_by_key_finds_what_exact_search_finds(form: Any):
-    keys, values = pictures()
-    queries, _ = pictures(80, seed=1)
+    keys, values = pictures(80)
+    queries, _ = pictures(40, seed=1)
     retriever = CMTRetriever("key", **EXACT).fit(form(keys), values)
     distances, ids = retriever.kneighbors(form(queries), 3)
     exact, nearest = NearestNeighbors(n_neighbors=3, metric="cosine").fit(keys).kneighbors(queries)
@@ -175,7 +175,7 @@ def test_equal_values_are_one_memory_of_the_forest():
 
 
 def test_sparse_vectors_are_values_like_dense_ones():
-    keys, values = pictures(100)
+    keys, values = pictures(40)
     values[np.abs(values) < 0.5] = 0.0
     dense = CMTRetriever(random_state=0).fit(keys, values)
     sparse = CMTRetriever(random_state=0).fit(keys, scipy.sparse.csr_array(values))
@@ -183,7 +183,7 @@ def test_sparse_vectors_are_values_like_dense_ones():
     assert scipy.sparse.issparse(sparse.predict(keys))
     assert sparse.score(keys, scipy.sparse.csr_array(values)) == pytest.approx(dense.score(keys, values), abs=0.02)
     sparse.partial_fit(keys[:5], values[:5])
-    assert sparse.values([100, 3]).shape == (2, 40)
+    assert sparse.values([40, 3]).shape == (2, 40)
 
 
 @pytest.mark.parametrize(
@@ -226,16 +226,16 @@ def test_without_values_positions_are_answers():
 
 @pytest.mark.parametrize("search", ["key", "value"])
 def test_memories_may_come_one_by_one(search: str):
-    keys, values = pictures(120)
+    keys, values = pictures(50)
     retriever = CMTRetriever(search, **EXACT)
-    for i in range(0, 120, 7):
+    for i in range(0, 50, 7):
         retriever.partial_fit(keys[i : i + 7], values[i : i + 7])
         retriever.forest_.check_invariants()
-    queries, right = pictures(50, seed=1)
+    queries, right = pictures(30, seed=1)
     whole = CMTRetriever(search, **EXACT).fit(keys, values)
-    assert retriever.n_memories_ == 120
+    assert retriever.n_memories_ == 50
     assert retriever.score(queries, right) > whole.score(queries, right) - 0.1
-    np.testing.assert_array_equal(retriever.values(np.arange(120)), values)
+    np.testing.assert_array_equal(retriever.values(np.arange(50)), values)
 
 
 def test_feedback_by_key_makes_a_rewarded_query_find_its_memory():
@@ -253,6 +253,7 @@ def test_feedback_by_key_makes_a_rewarded_query_find_its_memory():
     assert retriever.n_memories_ == 50
 
 
+@needs_jit
 def test_feedback_by_value_moves_what_is_expected():
     keys, values = pictures(200)
     values = values[::-1].copy()  # what was stored is wrong for the queries to come
@@ -278,19 +279,19 @@ def test_reward_passes_teach_the_search_by_key():
 
 @pytest.mark.parametrize("search", ["key", "value"])
 def test_removed_memories_are_not_found(search: str):
-    keys, values = pictures(60)
+    keys, values = pictures(20)
     retriever = CMTRetriever(search, **EXACT).fit(np.vstack([keys, keys]), np.vstack([values, values]))
-    retriever.remove(np.arange(60))
-    assert retriever.n_memories_ == 60
-    assert np.all(retriever.query(keys, 3).ids >= 60)  # their equals are still there
-    retriever.remove(np.arange(60, 90))
-    assert np.all(retriever.query(keys, 3).ids >= 90)
+    retriever.remove(np.arange(20))
+    assert retriever.n_memories_ == 20
+    assert np.all(retriever.query(keys, 3).ids >= 20)  # their equals are still there
+    retriever.remove(np.arange(20, 30))
+    assert np.all(retriever.query(keys, 3).ids >= 30)
     with pytest.raises(KeyError, match="there is no 5"):
-        retriever.remove([100, 5])
-    assert retriever.n_memories_ == 30
+        retriever.remove([35, 5])
+    assert retriever.n_memories_ == 10
     retriever.partial_fit(keys[:1], values[:1])  # a value that had gone
-    assert 120 in retriever.query(keys[:1], 30).ids
-    retriever.remove(np.arange(90, 121))
+    assert 40 in retriever.query(keys[:1], 10).ids
+    retriever.remove(np.arange(30, 41))
     retriever.forest_.check_invariants()
     with pytest.raises(LookupError, match="all memories have been removed"):
         retriever.predict(keys[:1])
@@ -319,7 +320,7 @@ def test_a_failed_insertion_changes_nothing(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_answers_depend_on_the_seed_only():
-    keys, values = pictures()
+    keys, values = pictures(70)
     one, other = (CMTRetriever(random_state=5, n_jobs=jobs).fit(keys, values) for jobs in (None, 2))
     np.testing.assert_array_equal(one.query(keys, 4).ids, other.query(keys, 4).ids)
     np.testing.assert_array_equal(one.query(keys, 4).scores, pickle.loads(pickle.dumps(one)).query(keys, 4).scores)

@@ -9,13 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
-_FIRST_STEP = 64  # rows
-_SECONDS_OF_A_STEP = 0.004
 _MOST_GROWTH = 4.0  # largest ratio of the lengths of successive steps
+
+
+class Pace(NamedTuple):
+    """How long steps are."""
+
+    first: int = 64  # rows of the first step
+    seconds: float = 0.004  # of each further step
 
 
 class Workers(Protocol):
@@ -75,9 +80,9 @@ class Steps:
     therefore never wait long.
     """
 
-    def __init__(self, first: int, stop: int) -> None:
+    def __init__(self, first: int, stop: int, pace: Pace) -> None:
         self._first, self._stop = first, stop
-        self._length = _FIRST_STEP
+        self._length, self._seconds = pace
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         first = self._first
@@ -92,7 +97,7 @@ class Steps:
             return work(first, stop)
         began = perf_counter()
         result = work(first, stop)
-        wanted = (stop - first) * _SECONDS_OF_A_STEP / max(perf_counter() - began, 1e-9)
+        wanted = (stop - first) * self._seconds / max(perf_counter() - began, 1e-9)
         self._length = max(1, int(min(wanted, _MOST_GROWTH * self._length)))
         return result
 

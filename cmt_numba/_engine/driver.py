@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from .._concurrency.rwlock import ReadWriteLock, changes
-from .._concurrency.workers import Steps, Workers, progress_bar, workers
+from .._concurrency.workers import Pace, Steps, Workers, progress_bar, workers
 from .._forest.allocation import with_more
 from .._forest.eviction import Eviction, new_eviction
 from .._forest.insert_remove import remove_slots_from, undo_move
@@ -39,6 +39,8 @@ class Driver:
     seed : numpy.random.SeedSequence
         What the random streams start from.
     """
+
+    _pace = Pace()
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class Driver:
 
     def _in_steps(self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None]) -> None:
         """Do ``work`` on the rows ``0 .. n``, one step after the other."""
-        steps = Steps(0, n)
+        steps = Steps(0, n, self._pace)
         with progress_bar(n, unit, progress) as report, workers(self._threads_for(n)) as run:
 
             def take_step(start: int, stop: int) -> None:

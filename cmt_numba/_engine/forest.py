@@ -254,7 +254,7 @@ class Forest(Driver):
             shown[first:stop] = (1.0 - epsilon) * are_among(ids[first:stop], best.ids[first:stop])
             add_explored(*searched, query._replace(epsilon=epsilon), ids, shown)
 
-        steps = Steps(0, rows.n_rows)
+        steps = Steps(0, rows.n_rows, self._pace)
         for first, stop in steps:
             self._lock.read(partial(steps.take, find, first, stop))
         return shown
@@ -287,7 +287,7 @@ class Forest(Driver):
         with progress_bar(rows.n_rows, "query", progress) as report:
 
             def answer_in_steps(span: tuple[int, int]) -> None:
-                steps = Steps(*span)
+                steps = Steps(*span, self._pace)
                 for first, stop in steps:
                     self._lock.read(partial(steps.take, answer, first, stop))
                     report(stop - first)
@@ -426,7 +426,7 @@ class Forest(Driver):
             stores = state.key_store, state.code_store
             remove_ids(state.trees, state.models, *stores, self._eviction.recency, ids[start:stop])
 
-        steps = Steps(0, ids.size)
+        steps = Steps(0, ids.size, self._pace)
         for start, stop in steps:
             self._lock.step(partial(steps.take, remove, start, stop))
 

@@ -32,11 +32,18 @@ class AllScorers(NamedTuple):
     weights: np.ndarray  # float32 (n_features, n_labels)
     biases: np.ndarray | None  # float32 (n_labels,), None if all are 0
     sparse: bool
+    scores_at_once: int = _SCORES_AT_ONCE
+    values_at_once: int = _VALUES_AT_ONCE
 
     @property
     def n_labels(self) -> int:
         """How many labels there are."""
         return self.weights.shape[1]
+
+    @property
+    def rows_at_once(self) -> int:
+        """A number of rows that all labels may be candidates of, without taking too much memory."""
+        return max(1, self.values_at_once // self.n_labels)
 
 
 def all_scorers(head: Head) -> AllScorers | None:
@@ -55,7 +62,7 @@ def all_scorers(head: Head) -> AllScorers | None:
     if digest.n_labels != n_labels or n_labels * d > max(_MOST_SPREAD, _MOST_SPREAD_EACH * digest.weights.size):
         return None
     by_label = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))
-    return AllScorers(np.ascontiguousarray(by_label.toarray().T), biases, True)
+    return AllScorers(np.ascontiguousarray(by_label.toarray().T), biases, True, _SPARSE_SCORES_AT_ONCE)
 
 
 def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None:
@@ -82,8 +89,7 @@ def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.
     The scores, float32 of shape (rows of the block, n_labels), are valid until the next block, and may be overwritten.
     """
     X, n_rows, n_labels = as_matrix(rows), rows.n_rows, scorers.n_labels
-    at_once = _SPARSE_SCORES_AT_ONCE if scorers.sparse else _SCORES_AT_ONCE
-    length = max(1, min(n_rows, at_once // max(1, n_labels)))
+    length = max(1, min(n_rows, scorers.scores_at_once // max(1, n_labels)))
     room = np.empty((0 if scorers.sparse else length, n_labels), np.float32)
     for first in range(0, n_rows, length):
         block = X if length == n_rows else X[first : first + length]
@@ -104,7 +110,7 @@ def exact_scores_of_all(scorers: AllScorers, rows: Rows) -> np.ndarray:
             values[first : first + scores.shape[0]] = scores
         return values
     X = as_matrix(rows).astype(np.float64)
-    length = max(1, _VALUES_AT_ONCE // rows.n_features)
+    length = max(1, scorers.values_at_once // rows.n_features)
     for first in range(0, scorers.n_labels, length):
         part = scorers.weights[:, first : first + length].astype(np.float64)
         np.matmul(X, part, out=values[:, first : first + length])
@@ -115,7 +121,7 @@ def _scores_of_pairs(scorers: AllScorers, rows: Rows, of_rows: np.ndarray, label
     """Return the scores of pairs of a dense row and a label, all summed in the same order: float32."""
     X, weights = as_matrix(rows), scorers.weights.T
     scores = np.empty(labels.size, np.float32)
-    length = max(1, _VALUES_AT_ONCE // X.shape[1])
+    length = max(1, scorers.values_at_once // X.shape[1])
     for first in range(0, labels.size, length):
         span = slice(first, first + length)
         np.einsum("ij,ij->i", X[of_rows[span]], weights[labels[span]], out=scores[span])
@@ -146,8 +152,9 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
         scores[every, best] = -np.inf
         tied = np.flatnonzero(scores.max(axis=1) >= least)
         scores[tied, best[tied]] = largest[tied]
-        for start in range(0, tied.size, _few(scores)):
-            some = tied[start : start + _few(scores)]
+        n_rows = scorers.rows_at_once
+        for start in range(0, tied.size, n_rows):
+            some = tied[start : start + n_rows]
             row, near = np.nonzero(scores[some] >= least[some, None])
             best[some] = _ranked(near, _scores_of_pairs(scorers, rows, first + some[row], near), row, 1)[0][:, 0]
     return labels
@@ -176,8 +183,8 @@ def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.
     labels, found = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
     for first, scores in blocks_of_scores(scorers, rows):
         n_labels = scores.shape[1]
-        for start in range(0, scores.shape[0], _few(scores)):
-            some = scores[start : start + _few(scores)]
+        for start in range(0, scores.shape[0], scorers.rows_at_once):
+            some = scores[start : start + scorers.rows_at_once]
             worst = some.max(axis=1) if k == 1 else np.partition(some, n_labels - k, axis=1)[:, n_labels - k]
             row, near = np.nonzero(some >= (worst - _rounding(rows, worst))[:, None])
             span = slice(first + start, first + start + some.shape[0])
@@ -197,11 +204,6 @@ def all_above(scorers: AllScorers, rows: Rows, lowest: float) -> tuple[np.ndarra
         found.append((first + row[kept], labels[kept], exact[kept]))
     of_rows, labels, above = (np.concatenate(part) for part in zip(*found, strict=True))
     return of_rows, labels, above
-
-
-def _few(scores: np.ndarray) -> int:
-    """Return a number of rows that all labels may be candidates of, without taking too much memory."""
-    return max(1, _VALUES_AT_ONCE // scores.shape[1])
 
 
 def _ranked(labels: np.ndarray, scores: np.ndarray, of_rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

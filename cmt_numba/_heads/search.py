@@ -153,18 +153,26 @@ def find_labels(trees, routers, postings, common, asked, found):
 
 
 def candidates_of(
-    trees: Any, routers: Any, head: Any, questions: Questions, order: np.ndarray, effort: Effort
+    trees: Any,
+    routers: Any,
+    head: Any,
+    questions: Questions,
+    order: np.ndarray,
+    effort: Effort,
+    *,
+    rows_at_once: int = _ROWS_AT_ONCE,
+    labels_at_once: int = _LABELS_AT_ONCE,
 ) -> Iterator[Found]:
     """Yield the candidate labels of the rows of ``order``, int64, some rows at a time.
 
-    Each time the same arrays are written over.
+    Each time the same arrays are written over. They have room for ``labels_at_once`` labels, or for those of one row.
     """
     postings, common = head.postings, head.common.labels
     most = min(effort.n_labels, int(trees.counters[0, COUNT]))
     if postings.n_labels == 0:
         most = min(most, effort.n_leaves * trees.members.shape[2] + common.size)
-    n_rows = min(order.size, _ROWS_AT_ONCE)
-    n_labels = min(n_rows * most, max(most, _LABELS_AT_ONCE))
+    n_rows = min(order.size, rows_at_once)
+    n_labels = min(n_rows * most, max(most, labels_at_once))
     ends, n_touched = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
     labels, scores = np.empty(n_labels, np.int64), np.empty(n_labels, np.float32)
     asked, first = _Asked(questions.routed, questions.rows, effort), 0

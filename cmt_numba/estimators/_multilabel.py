@@ -360,8 +360,13 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         labels, scores, _ = self._best_labels(rows, k)
         return np.where(labels == NONE, NONE, self._column_of_label[labels]), scores
 
-    def _labels_above(self, rows: Rows, lowest: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rows, the columns and the scores of all labels of a score above ``lowest``."""
+    def _labels_above(
+        self, rows: Rows, lowest: float, n_listed: int = _LABELS_LISTED
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows, the columns and the scores of all labels of a score above ``lowest``.
+
+        Where a search finds them, ``n_listed`` are listed at a time, or those of one row.
+        """
         if self.forest_.n_memories == 0:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
         scorers = self._all_scorers()
@@ -373,7 +378,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
         def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             found, ends = [], np.empty(rows.n_rows, np.int64)
-            (first, stop), room = span, _LABELS_LISTED
+            (first, stop), room = span, n_listed
             while first < stop:
                 labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
                 asked = questions._replace(first=first, stop=stop)

@@ -15,8 +15,6 @@ from ._errors import FormatError
 from ._source import Batch, ReadOptions, Source
 from ._text import check_file
 
-_ROWS_IN_A_CHUNK = 4096
-
 
 class ArraysSource(Source):
     """A file with arrays ``X`` and ``y`` or ``Y``, or a sparse matrix written by ``scipy.sparse.save_npz``.
@@ -45,8 +43,8 @@ class ArraysSource(Source):
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         X, y = self._arrays()
-        for first in range(0, X.shape[0], _ROWS_IN_A_CHUNK):
-            stop = min(first + _ROWS_IN_A_CHUNK, X.shape[0])
+        for first in range(0, X.shape[0], self.rows_in_a_chunk):
+            stop = min(first + self.rows_in_a_chunk, X.shape[0])
             yield Batch(X[first:stop], None if y is None else y[first:stop], stop)
 
     def _arrays(self) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from ._errors import FormatError
+from ._text import BLOCK_BYTES
 
 TASKS = ("multiclass", "multilabel")
 
@@ -108,10 +109,16 @@ class Source(ABC):
         The size of the file in ``unit``, for progress bars.
     unit : {"B", "row"}
         The unit of ``extent`` and of the positions of batches.
+    block_bytes : int
+        About how many bytes of text are read and parsed at a time.
+    rows_in_a_chunk : int
+        At most how many rows of a table or an array are read at a time.
     """
 
     format: ClassVar[str]
     unit: str = "B"
+    block_bytes: int = BLOCK_BYTES
+    rows_in_a_chunk: int = 4096
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.path = path

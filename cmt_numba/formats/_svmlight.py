@@ -45,7 +45,7 @@ class SvmlightSource(Source):
         )
 
     def _blocks(self) -> Iterator[Block]:
-        return read_blocks(self.path)
+        return read_blocks(self.path, self.block_bytes)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         n_labels = 0

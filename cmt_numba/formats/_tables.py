@@ -17,7 +17,6 @@ from ._source import Batch, ReadOptions, Source
 from ._text import open_text
 
 _CELLS_IN_A_CHUNK = 1 << 18
-_ROWS_IN_A_CHUNK = 4096
 _ROWS_OF_LABELS = 1 << 16
 
 
@@ -75,7 +74,7 @@ class TableSource(Source):
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         columns = list(options.columns or ())
         wanted = [*columns, *([options.label] if options.with_labels else [])]
-        n_rows = max(1, min(_ROWS_IN_A_CHUNK, _CELLS_IN_A_CHUNK // len(wanted)))
+        n_rows = max(1, min(self.rows_in_a_chunk, _CELLS_IN_A_CHUNK // len(wanted)))
         first_row, n_labels = 1, 0
         for frame, position in self._frames(wanted, n_rows):
             if len(frame) == 0:

@@ -42,7 +42,7 @@ class VowpalSource(Source):
         return replace(options, task=task, named_labels=named and task == "multiclass")
 
     def _blocks(self) -> Iterator[Block]:
-        return read_blocks(self.path)
+        return read_blocks(self.path, self.block_bytes)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         from sklearn.feature_extraction import FeatureHasher  # slow to import

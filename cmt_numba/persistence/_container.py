@@ -257,7 +257,7 @@ def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(path, "is not a regular file")
-        if not mmap and _is_empty_space(file, status.st_size):
+        if not mmap and is_empty_space(file, status.st_size):
             raise FileFormatError(path, "consists almost entirely of holes; use a complete copy")
         try:
             return _read(file, status.st_size, dtypes, mmap=mmap)
@@ -270,12 +270,12 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _is_empty_space(file: BinaryIO, size: int) -> bool:
+def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:
     """Return whether a large file occupies almost no disk space, although reading it would take much memory.
 
     A copy of a valid file may have holes in place of zeros, but keys, ids and links are not zeros.
     """
-    if size < _LARGE or not hasattr(os, "SEEK_HOLE"):
+    if size < large or not hasattr(os, "SEEK_HOLE"):
         return False
     descriptor, end, n_bytes = file.fileno(), 0, 0
     try:
