@@ -1,9 +1,8 @@
-"""Compare the policies of ``cmt_numba.bandits`` with each other, with MABWiser, and by replay of a log.
+"""Compare the policies of ``cmt_numba.bandits`` with each other, with MABWiser and with Vowpal Wabbit.
 
     python asv_benchmarks/compare_bandits.py intents --data path/to/folder
     python asv_benchmarks/compare_bandits.py memories --data path/to/folder
     python asv_benchmarks/compare_bandits.py mabwiser
-    python asv_benchmarks/compare_bandits.py replay
     python asv_benchmarks/compare_bandits.py scale --data path/to/folder
     python asv_benchmarks/compare_bandits.py vowpal --data path/to/folder
 
@@ -15,9 +14,6 @@
   single reward a round, beside a linear model for each intent in NumPy.
 - mabwiser: LinUCB of MABWiser (https://github.com/fidelity/mabwiser) and ours on the same rewards: whether both choose
   alike, and microseconds of CPU time to choose and to learn one row.
-- replay: a made log of pools of 20 articles, of which some are replaced now and then, shown at random to users whose
-  clicks depend on the features of both (as in section 5 of Li et al., 2010, whose log is not public). Prints the
-  click-through rate by replay relative to that of random choice, if policies learn from a share of the rewards.
 - scale: ``CMTBandit`` over 1,000, 31,102 and 300,000 software packages (``packages/summaries.jsonl.gz``, a JSON object
   with a ``summary`` of some ten words in each line). Keys are tf-idf vectors of the summaries, and a context is half of
   the words of one; the reward is 1 for its package. Prints microseconds of CPU time for a decision and for a reward, in
@@ -48,21 +44,16 @@ from tabulate import tabulate
 
 from cmt_numba import CMTRetriever, ContextualMemoryTree
 from cmt_numba.bandits import (
-    UCB1,
     Chosen,
     CMTBandit,
     EpsilonGreedy,
-    HybridLinUCB,
     LinearThompson,
     LinUCB,
     SquareCB,
-    WarmUCB1,
 )
-from cmt_numba.bandits.evaluation import Log, replay
 
 N_INTENTS, N_COMPONENTS, EPSILON = 40, 64, 0.05
 SIZES = (1000, 31_102, 300_000)
-POOL, N_POOLS, N_FEATURES = 20, 10, 6
 
 
 # Intents
@@ -238,76 +229,6 @@ def compare_mabwiser(n_rows: int = 2000, n_actions: int = 10, n_features: int = 
     print(tabulate(table, headers=headers, floatfmt=".1f"))
 
 
-# Replay
-
-
-class Sparing:
-    """A policy that learns from a share of the rewards only."""
-
-    def __init__(self, policy: Any, share: float) -> None:
-        self.policy, self.share, self.rng = policy, share, np.random.default_rng(17)
-
-    def act(self, contexts: Any, actions: Any) -> Any:
-        """Choose as the policy does."""
-        return self.policy.act(contexts, actions)
-
-    def learn(self, *columns: Any) -> None:
-        """Learn, or not."""
-        if self.rng.random() < self.share:
-            self.policy.learn(*columns)
-
-
-def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
-    """Return a log of uniform choices from pools that change, and the features of all articles."""
-    rng = np.random.default_rng(seed)
-    n_replaced, every = 2, max(1, n // N_POOLS)
-    articles = rng.dirichlet(np.full(N_FEATURES - 1, 0.15), POOL + n_replaced * N_POOLS)
-    features = np.column_stack([articles, np.ones(articles.shape[0])])
-    users = np.column_stack([rng.dirichlet(np.full(N_FEATURES - 1, 0.15), n), np.ones(n)])
-    taste = np.zeros((N_FEATURES, N_FEATURES))
-    taste[:-1, :-1] = rng.normal(size=(N_FEATURES - 1, N_FEATURES - 1)) * 2.0
-    appeal = rng.normal(size=features.shape[0]) * 0.3
-    pool, newest, allowed = np.arange(POOL), POOL, np.empty((n, POOL), np.int64)
-    for i in range(n):
-        if i and i % every == 0 and newest + n_replaced <= features.shape[0]:
-            pool = np.concatenate([pool[n_replaced:], np.arange(newest, newest + n_replaced)])
-            newest += n_replaced
-        allowed[i] = pool
-    actions = allowed[np.arange(n), rng.integers(0, POOL, n)]
-    logits = np.einsum("nd,de,ne->n", users, taste, features[actions]) + appeal[actions] - 3.5
-    clicks = (rng.random(n) < 1 / (1 + np.exp(-logits))).astype(float)
-    return Log(actions, clicks, users, allowed=allowed), features
-
-
-def compare_replay(n: int, seeds: int, shares: list[float]) -> None:
-    """Print relative click-through rates, with their standard errors over logs."""
-    policies: dict[str, Callable[[Log, np.ndarray, int], Any]] = {
-        "EpsilonGreedy": lambda log, features, seed: EpsilonGreedy(epsilon=0.1, random_state=seed),
-        "UCB1": lambda log, features, seed: UCB1(scale=0.1, random_state=seed),
-        "WarmUCB1": lambda log, features, seed: WarmUCB1(scale=0.1, random_state=seed).warm_up(
-            log.take(slice(0, n // 10)), features
-        ),
-        "LinUCB": lambda log, features, seed: LinUCB(alpha=0.2, random_state=seed),
-        "HybridLinUCB": lambda log, features, seed: HybridLinUCB(
-            alpha=0.2, action_features=features, random_state=seed
-        ),
-    }
-    relative = np.zeros((seeds, len(policies), len(shares)))
-    for seed in range(seeds):
-        log, features = made_log(n, seed)
-        chance = log.rewards.mean()
-        for i, make in enumerate(policies.values()):
-            for j, share in enumerate(shares):
-                relative[seed, i, j] = replay(Sparing(make(log, features, seed), share), log).value / chance
-    errors = relative.std(axis=0, ddof=min(1, seeds - 1)) / np.sqrt(seeds)
-    rows = [
-        [name, *(f"{mean:.2f} ± {error:.2f}" for mean, error in zip(relative.mean(axis=0)[i], errors[i], strict=True))]
-        for i, name in enumerate(policies)
-    ]
-    print(f"click-through rate relative to random choice, {n:,} events, mean of {seeds} logs and its standard error")
-    print(tabulate(rows, headers=["share of rewards", *(f"{share:.0%}" for share in shares)], disable_numparse=True))
-
-
 # Scale
 
 
@@ -427,14 +348,12 @@ def compare_vowpal(data: Path, seconds: float, n_rounds: int = 20_000) -> None:
 def main() -> None:
     """Run a part."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("part", choices=("intents", "memories", "mabwiser", "replay", "scale", "vowpal"))
+    parser.add_argument("part", choices=("intents", "memories", "mabwiser", "scale", "vowpal"))
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the data of intents and scale")
     parser.add_argument("--seeds", type=int, default=2, metavar="N")
-    parser.add_argument("--events", type=int, default=60_000, metavar="N", help="of the replay")
     parser.add_argument(
         "--seconds", type=float, default=60.0, metavar="S", help="of CPU time for each bandit of vowpal"
     )
-    parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 0.3, 0.2, 0.1, 0.05, 0.01], metavar="S")
     arguments = parser.parse_args()
     if arguments.part in ("intents", "memories", "scale", "vowpal") and arguments.data is None:
         parser.error(f"{arguments.part} needs --data")
@@ -446,10 +365,8 @@ def main() -> None:
         compare_scale(arguments.data)
     elif arguments.part == "vowpal":
         compare_vowpal(arguments.data, arguments.seconds)
-    elif arguments.part == "mabwiser":
-        compare_mabwiser()
     else:
-        compare_replay(arguments.events, arguments.seeds, arguments.shares)
+        compare_mabwiser()
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ def test_candidates_are_what_memories_propose_and_what_is_tried(experienced: CMT
         found = bandit._candidates(rows, allowed)
         proposed = [memory.propose(rows, 4, None) for memory in bandit._memories]
         for i in range(12):
-            own = N_ACTIONS if allowed is None else set(range(i, i + 11))
-            expected = {int(bandit._offered(12, allowed).actions[4 * i + j]): [0.0, 0.0] for j in range(4)}
+            own = np.arange(N_ACTIONS) if allowed is None else np.arange(i, i + 11)
+            expected = {int(own[(bandit._turn + j) % own.size]): [0.0, 0.0] for j in range(4)}
             for column, part in enumerate(proposed):
                 for hit, score in zip(part.hits[i], part.scores[i], strict=True):
                     if hit >= 0 and (allowed is None or int(part.actions[part.ids == hit][0]) in own):
@@ -183,7 +183,7 @@ def test_rewards_may_come_late_and_in_any_order():
     assert (now.n_pending, late.n_pending) == (0, 15)
     assert now.n_rewards == late.n_rewards == N_ACTIONS
     np.testing.assert_array_equal(now._shared_model.linear.shared, late._shared_model.linear.shared)
-    np.testing.assert_array_equal(now._table.weights, late._table.weights)
+    np.testing.assert_array_equal(now._table.cells, late._table.cells)
     order = np.random.default_rng(1).permutation(10)
     shuffled = late.act(X[:10])
     late.reward(shuffled.ids[order], rewards[order])
@@ -196,7 +196,7 @@ def test_learning_from_a_log_is_as_learning_from_decisions():
     decided.reward(decisions.ids, rewards)
     logged.learn(X, decisions.actions, rewards, decisions.propensities)
     np.testing.assert_allclose(logged._shared_model.linear.shared, decided._shared_model.linear.shared, rtol=1e-6)
-    np.testing.assert_array_equal(logged._table.weights, decided._table.weights)
+    np.testing.assert_array_equal(logged._table.cells, decided._table.cells)
 
 
 def test_a_rewarded_context_proposes_its_action():

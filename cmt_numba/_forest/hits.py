@@ -10,6 +10,9 @@ from .state import NONE
 
 WORTH_FINDING = 1.0  # a reward, from which on routers learn the way to a memory: less is seldom the best there is
 
+NO_ROOM = np.empty((0, 0), np.float32)
+"""In place of room for a probe."""
+
 _PUBLIC_MODULE = "cmt_numba"
 """Where pickles find the classes, wherever these are defined."""
 
@@ -23,6 +26,7 @@ class Query(NamedTuple):
     n_leaves: int  # to reach in all trees together
     epsilon: float  # probability with which a row explores
     seed: np.uint64  # of what rows draw that explore
+    room: np.ndarray = NO_ROOM  # see room_for_probe
 
 
 class Exploration(NamedTuple):

@@ -12,8 +12,9 @@ import numpy as np
 from .._jit import empty, inner, inner_allocating, inner_fastmath, zeros
 from .adagrad import descend
 from .hash_table import find_feature
+from .hits import NO_ROOM
 from .key_store import key_of
-from .rows import dot, longest_row
+from .rows import Rows, dot, longest_row
 from .state import NONE
 
 
@@ -54,13 +55,26 @@ def _table_bits(n_cells):
     return bits
 
 
+def room_for_probe(rows: Rows) -> np.ndarray:
+    """Return an array of zeros for ``Query.room``, for rows that are looked for one by one, or one without entries.
+
+    To clear an entry for each feature takes longer than the search of a row with few. Searches leave zeros behind, so
+    that one array serves any number of them, one after the other.
+    """
+    return np.zeros((1, rows.n_features), np.float32) if rows.sparse and rows.n_features <= _WIDEST_DIRECT else NO_ROOM
+
+
 @inner_allocating
-def new_probes(rows, first, stop, n):
-    """Return ``n`` probes for the rows ``first .. stop``: all arrays have one axis more, the first."""
+def new_probes(rows, first, stop, n, room):
+    """Return ``n`` probes for the rows ``first .. stop``: all arrays have one axis more, the first.
+
+    Direct probes take zeros for their values from ``room``, if that has as many rows.
+    """
     d = rows.n_features
     aimed, length = zeros((n, 3), np.int64), zeros((n, 1), np.float32)
     if not rows.sparse or d <= _WIDEST_DIRECT:
-        return Probe(zeros((n, d), np.float32), empty((n, 0), PROBE_CELL), aimed, length)
+        values = room if room.shape[0] == n else zeros((n, d), np.float32)
+        return Probe(values, empty((n, 0), PROBE_CELL), aimed, length)
     size = 1 << _table_bits(longest_row(rows, first, stop))
     return Probe(empty((n, size), np.float32), empty((n, size), PROBE_CELL), aimed, length)
 
@@ -74,8 +88,16 @@ def probe_at(probes, i):
 @inner_allocating
 def new_probe(rows, first, stop):
     """Return a probe for the rows ``first .. stop``."""
-    probes = new_probes(rows, first, stop, 1)
+    probes = new_probes(rows, first, stop, 1, empty((0, 0), np.float32))
     return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
+
+
+@inner
+def clear_probe(probe, indices):
+    """Make the values of a direct probe of a sparse row zero again, given the features of all rows."""
+    if probe.features.size == 0 and indices.size > 0:
+        for i in range(probe.aimed[0], probe.aimed[1]):
+            probe.values[indices[i]] = 0.0
 
 
 @inner
@@ -86,9 +108,8 @@ def aim_probe(probe, x):
         probe.aimed[2] = _table_bits(x.b - x.a)
         for i in range(1 << probe.aimed[2]):
             probe.features[i]["feature"] = NONE
-    elif sparse:
-        for i in range(probe.aimed[0], probe.aimed[1]):
-            probe.values[x.indices[i]] = 0.0
+    else:
+        clear_probe(probe, x.indices)
     probe.aimed[0] = x.a
     probe.aimed[1] = x.b
     squared = np.float32(0.0)

@@ -24,7 +24,7 @@ from .frontier import (
 )
 from .leaf_scan import Best, answer, best_at, meet_members, new_bests, score_members, weigh_members
 from .rows import row_of
-from .scorer import Probe, aim_weighted_probe, new_probes, probe_at
+from .scorer import Probe, aim_weighted_probe, clear_probe, new_probes, probe_at
 
 _MOST_LANES = 8
 _CELLS_OF_PROBES = 1 << 17  # float32 of all lanes' probes that lie in the second-level cache beside other things
@@ -57,7 +57,7 @@ def _new_lanes(trees, query, k):
     n = max(1, min(_MOST_LANES, stop - first, _CELLS_OF_PROBES // probe_cells))
     return Lanes(
         new_frontiers(trees, n),
-        new_probes(rows, first, stop, n),
+        new_probes(rows, first, stop, n, query.room),
         new_bests(n, k, trees.members.shape[2]),
         empty(n, np.int64),
         zeros(n, np.int64),  # _BEGIN
@@ -143,6 +143,7 @@ def _answer_rows(trees, routers, keys, codes, scorer, lanes, query, restriction,
                     _begin_row(scorer, lanes, lane, query.rows, row)
                     row += 1
                 else:
+                    clear_probe(probe_at(lanes.probes, lane), query.rows.indices)
                     lanes.step[lane] = _REST
                     n_busy -= 1
             elif lanes.step[lane] != _REST:

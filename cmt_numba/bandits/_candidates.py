@@ -8,21 +8,33 @@ import numpy as np
 
 from .._forest.invariants.errors import require
 from .._forest.rows import Rows
+from .._forest.scorer import room_for_probe
 from .._forest.state import MOST_FEATURES, NONE
 from ..persistence._container import Contents
 from ..persistence._trees import take
 from ..tree import ContextualMemoryTree
 from ._base import Policy, distinct
 from ._checks import Choices, check_choices, check_unit_rows
-from ._choosing import N_DESCRIBED, N_SCORES, Candidates, Known, Offered, Ridge, describe_pairs, find_candidates
+from ._choosing import (
+    N_DESCRIBED,
+    N_SCORES,
+    Candidates,
+    Known,
+    Offered,
+    Proposed,
+    Ridge,
+    describe_pairs,
+    find_candidates,
+)
 from ._hashed_weights import Table, learn_rewards, new_table
 from ._kernels import Pairs
 from ._memory import ActionMemory
-from ._models import Arrays, LinearModels, Means, checked
+from ._models import LinearModels, Means, checked
 from ._pending import Pending
 from ._rules import greedy, rows_of, thompson
 
-_ALL = np.empty(0, np.int64)  # in place of a list of what is allowed
+_ALL = np.empty(0, np.int64)  # in place of the actions that are allowed
+_OF_CELLS = ("weights", "squares")  # the columns of the table, by their names in files
 _ROWS_AT_ONCE = 2048
 _ALLOWED_AT_ONCE = 1 << 20
 _LARGEST_BLOCK = 256  # of rows that learn from the same state
@@ -55,6 +67,7 @@ class CandidateModel(Policy):
         self._width: int | None = None
         self._sparse = False
         self._turn = 0  # of the actions that are tried in turn
+        self._rooms: list[np.ndarray] = []  # for searches of one row, those that no thread uses
 
     @property
     def _memories(self) -> tuple[ActionMemory, ActionMemory]:
@@ -90,10 +103,10 @@ class CandidateModel(Policy):
 
     def _candidates(self, rows: Rows, choices: Choices | None) -> Candidates:
         """Return the candidates of rows, among the choices of each or, by default, among all actions known."""
-        k, n_probes = self._n_proposed, self._options["n_probes"]
-        proposed = [memory.propose(rows, k, n_probes) for memory in self._memories]
-        offered = self._offered(rows.n_rows, choices)
-        most = offered.actions.size + sum(part.hits.size for part in proposed)
+        proposed = self._proposed(rows)
+        offered, most = self._offered(rows.n_rows, choices)
+        for part in proposed:
+            most += part.hits.size
         room = np.empty((3 + N_SCORES, most))
         found = Candidates(
             np.empty(rows.n_rows + 1, np.int64), np.empty(most, np.int64), room[3:].reshape(most, N_SCORES), *room[:3]
@@ -103,26 +116,34 @@ class CandidateModel(Policy):
         n = find_candidates(self._table, rows, self._known(), ridge, offered, *proposed, found)
         return Candidates(found.offsets, *(column[:n] for column in found[1:]))
 
+    def _proposed(self, rows: Rows) -> list[Proposed]:
+        """Return what the memories propose for rows."""
+        k, n_probes = self._n_proposed, self._options["n_probes"]
+        if rows.n_rows > 1 or self._width is None:  # from then on all rows are as wide
+            return [memory.propose(rows, k, n_probes) for memory in self._memories]
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            room = room_for_probe(rows)
+        proposed = [memory.propose(rows, k, n_probes, room) for memory in self._memories]
+        self._rooms.append(room)
+        return proposed
+
     @property
     def _n_proposed(self) -> int:
         """How many memories each tree proposes."""
         return -(-int(self._options["n_candidates"]) // 2)
 
-    def _offered(self, n: int, choices: Choices | None) -> Offered:
-        """Return the actions that are candidates in any case: all allowed if they are few, or some in turn."""
+    def _offered(self, n_rows: int, choices: Choices | None) -> tuple[Offered, int]:
+        """Return what is offered, and how many candidates that makes."""
         most, n_tried = self._options["n_candidates"], max(1, self._options["n_tried"])
-        turns = np.arange(self._turn, self._turn + n_tried)
         if choices is None:
-            few = self._ids.size <= most
-            actions = self._ordered if few else self._ordered[turns % self._ids.size]
-            every = actions if n == 1 else np.tile(actions, n)
-            return Offered(np.arange(n + 1) * actions.size, every, np.zeros(n + 1, np.int64), _ALL)
-        starts, sizes = choices.offsets, choices.sizes
-        allowed = np.sort(codes_of(rows_of(starts), choices.actions)) & 0xFFFFFFFF
-        if sizes.max() <= most:
-            return Offered(starts, allowed, starts, allowed)
-        tried = choices.actions[starts[:-1, None] + turns % sizes[:, None]].reshape(-1)
-        return Offered(np.arange(n + 1) * n_tried, tried, starts, allowed)
+            size = self._ids.size
+            return Offered(most, self._turn, n_tried, _ALL, _ALL, _ALL), n_rows * (size if size <= most else n_tried)
+        offsets, sizes = choices.offsets, choices.sizes
+        ascending = np.sort(codes_of(rows_of(offsets), choices.actions)) & 0xFFFFFFFF
+        n_offered = int(np.where(sizes <= most, sizes, n_tried).sum())
+        return Offered(most, self._turn, n_tried, offsets, choices.actions, ascending), n_offered
 
     def _known(self) -> Known:
         return Known(self._ordered, self._order, self._means.counts, self._means.sums)
@@ -175,7 +196,7 @@ class CandidateModel(Policy):
             "n_features": None,
         }
         arrays = plain.arrays | key_arrays | context_arrays | pending_arrays
-        arrays |= {"table.weights": self._table.weights, "table.squares": self._table.squares}
+        arrays |= {f"table.{name}": self._table.cells[:, i] for i, name in enumerate(_OF_CELLS)}
         arrays |= {f"shared.{name}": array for name, array in self._shared_model.arrays(0).items()}
         return Contents(plain.kind, fields, arrays)
 
@@ -193,10 +214,10 @@ class CandidateModel(Policy):
             require(0 <= take(fields, name, int) < 2**62, f"{name} must not be negative")
         bandit._turn = fields["turn"]
         bandit._pending.restore(fields["next_id"], arrays, width or 0, bandit._sparse)
-        table: Arrays = {name: getattr(bandit._table, name) for name in ("weights", "squares")}
-        for name, own in table.items():
-            own[:] = checked(arrays, f"table.{name}", own.shape, own.dtype)
-        require(bool(np.all(bandit._table.squares >= 0)), "squares must not be negative")
+        cells = bandit._table.cells
+        for i, name in enumerate(_OF_CELLS):
+            cells[:, i] = checked(arrays, f"table.{name}", cells.shape[:1], cells.dtype)
+        require(bool(np.all(cells[:, 1] >= 0)), "squares must not be negative")
         shared = {name.removeprefix("shared."): array for name, array in arrays.items() if name.startswith("shared.")}
         bandit._shared_model.restore(shared, 0)
         return bandit

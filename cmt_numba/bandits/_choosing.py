@@ -37,12 +37,17 @@ class Ridge(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """Actions of rows. Those of row ``i`` are ``offsets[i] .. offsets[i + 1]``."""
+    """Which actions are candidates in any case: all that are allowed if they are few, or some in turn.
 
+    Those allowed for row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets all that are known are allowed.
+    """
+
+    most: int  # actions that are few
+    turn: int
+    n_tried: int  # in turn
     offsets: np.ndarray  # int64 (rows + 1,)
-    actions: np.ndarray  # int64 (pairs,), candidates in any case
-    allowed_offsets: np.ndarray  # int64 (rows + 1,)
-    allowed: np.ndarray  # int64 (allowed pairs,), ascending in each row; empty if all are
+    actions: np.ndarray  # int64 (pairs,), in the order of turns
+    ascending: np.ndarray  # int64 (pairs,), the same in ascending order in each row
 
 
 class Proposed(NamedTuple):
@@ -91,7 +96,7 @@ def _describe(table, rows, known, row, action, described):
     table = by_reference(table)
     rows = by_reference(rows)
     known = by_reference(known)
-    mask = np.uint64(table.weights.size - 1)
+    mask = np.uint64(table.cells.shape[0] - 1)
     described[0], variance = expect(table, rows, row, mix(np.uint64(action)), mask)
     n = known.ordered.size
     place = _place(known.ordered, 0, n, action)
@@ -124,14 +129,25 @@ def _add(found, end, action, column, score):
 
 
 @inner
+def _add_offered(actions, a, b, offered, found, end):
+    """Append candidates among the actions ``a .. b``; return where they end."""
+    few = b - a <= offered.most
+    for i in range(b - a if few else offered.n_tried):
+        _add(found, end, actions[a + (i if few else (offered.turn + i) % (b - a))], -1, 0.0)
+        end += 1
+    return end
+
+
+@inner
 def _add_proposals(proposed, column, row, offered, found, end):
     """Append the candidates that a memory proposes; return where they end."""
-    a, b = offered.allowed_offsets[row], offered.allowed_offsets[row + 1]
+    restricted = offered.offsets.size > 0
+    a, b = (offered.offsets[row], offered.offsets[row + 1]) if restricted else (np.int64(0), np.int64(0))
     for j in range(proposed.hits.shape[1]):
         if proposed.hits[row, j] >= 0:
             place = _place(proposed.ids, 0, proposed.ids.size, proposed.hits[row, j])
             action = proposed.actions[place]
-            if offered.allowed.size == 0 or _place(offered.allowed, a, b, action) < b:
+            if not restricted or _place(offered.ascending, a, b, action) < b:
                 _add(found, end, action, column, np.float64(max(proposed.scores[row, j], np.float32(0.0))))
                 end += 1
     return end
@@ -205,9 +221,10 @@ def find_candidates(table, rows, known, ridge, offered, by_key, by_context, foun
     for row in range(rows.offsets.size - 1):
         first = end
         found.offsets[row] = first
-        for i in range(offered.offsets[row], offered.offsets[row + 1]):
-            _add(found, end, offered.actions[i], -1, 0.0)
-            end += 1
+        if offered.offsets.size > 0:
+            end = _add_offered(offered.actions, offered.offsets[row], offered.offsets[row + 1], offered, found, end)
+        else:
+            end = _add_offered(known.ordered, 0, known.ordered.size, offered, found, end)
         end = _add_proposals(by_key, 0, row, offered, found, end)
         end = _add_proposals(by_context, 1, row, offered, found, end)
         _sort(found, first, end)

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
+from .._forest.rows import Rows
 from .._validation import Constraint, Integer, OneOf, Optional, Real
 from ..tree import OPTIONS
 from ._base import OF_ALL, Chosen, changes
 from ._candidates import CandidateModel, codes_of
-from ._checks import check_actions, check_choices, check_propensities, check_rewards
-from ._choosing import N_SCORES
+from ._checks import Choices, check_actions, check_choices, check_propensities, check_rewards
 from ._policies import RIDGE, SCALE
 from ._rules import draw, rows_of
 
@@ -234,32 +234,42 @@ class CMTBandit(CandidateModel):
     def _act(self, contexts: Any, actions: Any) -> Decisions:
         rows = self._rows(contexts)
         choices = self._checked_choices(actions, rows.n_rows)
-        chosen, propensities = np.empty(rows.n_rows, np.int64), np.empty(rows.n_rows)
-        scores = np.empty((rows.n_rows, N_SCORES))
-        uniforms = self._generator.random((3, rows.n_rows))
-        for first, stop in self._blocks(rows.n_rows, choices):
-            whole = stop - first == rows.n_rows
-            part = rows if whole else rows.between(first, stop)
-            allowed = choices if choices is None or whole else choices.part(first, stop)
-            candidates = self._candidates(part, allowed)
-            sizes = self._ids.size if allowed is None else allowed.sizes
-            probabilities = self._of_candidates(candidates)
-            drawn = draw(probabilities, candidates.offsets, uniforms[0, first:stop])
-            chosen[first:stop], scores[first:stop] = candidates.actions[drawn], candidates.scores[drawn]
-            propensities[first:stop] = self._mixed(probabilities[drawn], sizes)
-            explores = uniforms[1, first:stop] < self._options["epsilon"]
-            for i in np.flatnonzero(explores) if explores.any() else ():
-                own = self._ordered if allowed is None else allowed.actions[slice(*allowed.offsets[i : i + 2])]
-                action = own[int(uniforms[2, first + i] * own.size)]
-                span = slice(*candidates.offsets[i : i + 2])
-                same = np.flatnonzero(candidates.actions[span] == action)
-                chance = self._mixed(probabilities[span][same].sum(), own.size)
-                chosen[first + i], propensities[first + i] = action, chance
-                scores[first + i] = candidates.scores[span][same[0]] if same.size else 0.0
+        uniforms, blocks = self._generator.random((3, rows.n_rows)), self._blocks(rows.n_rows, choices)
+        if len(blocks) == 1:
+            chosen, propensities, scores = self._drawn(rows, choices, uniforms)
+        else:
+            parts = [
+                self._drawn(rows.between(a, b), None if choices is None else choices.part(a, b), uniforms[:, a:b])
+                for a, b in blocks
+            ]
+            chosen, propensities, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
         # An interrupt here leaves nothing worse than decisions that are never rewarded.
         self._see(rows)
         self._turn += rows.n_rows * self._options["n_tried"]
         return Decisions(chosen, propensities, self._pending.enter(rows, chosen, scores))
+
+    def _drawn(
+        self, rows: Rows, choices: Choices | None, uniforms: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return an action for each row, its probability, and the scores that memories gave to it.
+
+        The three numbers in [0, 1) of each row draw a candidate, whether the choice is uniform, and the action then.
+        """
+        candidates = self._candidates(rows, choices)
+        probabilities = self._of_candidates(candidates)
+        drawn = draw(probabilities, candidates.offsets, uniforms[0])
+        actions, propensities, scores = candidates.actions[drawn], probabilities[drawn], candidates.scores[drawn]
+        epsilon = self._options["epsilon"]
+        if epsilon > 0.0:
+            propensities = self._mixed(propensities, self._ids.size if choices is None else choices.sizes)
+            for i in np.flatnonzero(uniforms[1] < epsilon):
+                own = self._ordered if choices is None else choices.actions[slice(*choices.offsets[i : i + 2])]
+                actions[i] = own[int(uniforms[2, i] * own.size)]
+                span = slice(*candidates.offsets[i : i + 2])
+                same = np.flatnonzero(candidates.actions[span] == actions[i])
+                propensities[i] = self._mixed(probabilities[span][same].sum(), own.size)
+                scores[i] = candidates.scores[span][same[0]] if same.size else 0.0
+        return actions, propensities, scores
 
     def _probabilities(self, contexts: Any, actions: Any) -> np.ndarray:
         rows = self._rows(contexts)

@@ -17,14 +17,13 @@ from .._jit import by_reference, inner, kernel
 class Table(NamedTuple):
     """The weights of all actions."""
 
-    weights: np.ndarray  # float32 (cells,), a power of two
-    squares: np.ndarray  # float32 (cells,), sums of squares of the features learned
+    cells: np.ndarray  # float32 (cells, 2), a power of two: weights, and sums of squares of the features learned
     ridge: np.ndarray  # float64 (1,)
 
 
 def new_table(n_bits: int, ridge: float) -> Table:
     """Return a table without rewards."""
-    return Table(np.zeros(1 << n_bits, np.float32), np.zeros(1 << n_bits, np.float32), np.array([ridge]))
+    return Table(np.zeros((1 << n_bits, 2), np.float32), np.array([ridge]))
 
 
 @inner
@@ -41,8 +40,8 @@ def expect(table, rows, row, base, mask):
     first = rows.offsets[row]
     for place in range(first, rows.offsets[row + 1]):
         cell, x = _cell(rows, base, place, first, mask), np.float64(rows.values[place])
-        mean += x * table.weights[cell]
-        variance += x * x / (table.ridge[0] + table.squares[cell])
+        mean += x * table.cells[cell, 0]
+        variance += x * x / (table.ridge[0] + table.cells[cell, 1])
     return mean, variance
 
 
@@ -51,7 +50,7 @@ def learn_rewards(table, rows, of_pairs, actions, rewards):
     """Learn the rewards of pairs of a row and an action, one after the other."""
     table = by_reference(table)
     rows = by_reference(rows)
-    mask = np.uint64(table.weights.size - 1)
+    mask = np.uint64(table.cells.shape[0] - 1)
     for i in range(actions.size):
         base, row = mix(np.uint64(actions[i])), of_pairs[i]
         mean, variance = expect(table, rows, row, base, mask)
@@ -59,5 +58,5 @@ def learn_rewards(table, rows, of_pairs, actions, rewards):
         first = rows.offsets[row]
         for place in range(first, rows.offsets[row + 1]):
             cell, x = _cell(rows, base, place, first, mask), np.float64(rows.values[place])
-            table.weights[cell] += np.float32(step * x / (table.ridge[0] + table.squares[cell]))
-            table.squares[cell] += np.float32(x * x)
+            table.cells[cell, 0] += np.float32(step * x / (table.ridge[0] + table.cells[cell, 1]))
+            table.cells[cell, 1] += np.float32(x * x)

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._forest.allocation import resized
 from .._forest.filtering import UNRESTRICTED
-from .._forest.hits import Hits, Query, no_hits
+from .._forest.hits import NO_ROOM, Hits, Query, no_hits
 from .._forest.invariants.errors import require
 from .._forest.rows import Rows
 from .._forest.search import query_rows
@@ -20,8 +20,7 @@ from ._choosing import Proposed
 from ._models import Arrays
 
 _TREE = TreeInFiles()
-
-
+_NO_SEED = np.uint64(0)  # of rows that do not explore
 _UNEXPLORED = no_hits(0, 1).exploration
 
 
@@ -62,8 +61,8 @@ class ActionMemory:
         if n > 2 * self.tree.n_memories:
             self._keep(np.isin(self._ids, self.tree.ids))
 
-    def propose(self, rows: Rows, k: int, n_probes: int | None) -> Proposed:
-        """Return the ``k`` best memories of each row."""
+    def propose(self, rows: Rows, k: int, n_probes: int | None, room: np.ndarray = NO_ROOM) -> Proposed:
+        """Return the ``k`` best memories of each row. See ``room_for_probe``."""
         state = self.tree._fitting_state(rows)
         shape = (rows.n_rows, 0 if state is None else min(k, self.tree.n_memories))
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
@@ -73,7 +72,7 @@ class ActionMemory:
             ids.fill(NONE)
             scores.fill(-np.inf)
             searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
-            query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, np.uint64(0))
+            query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
             query_rows(*searched, query, UNRESTRICTED, Hits(ids, scores, _UNEXPLORED))
         return Proposed(self._ids, self._actions, ids, scores)
 
