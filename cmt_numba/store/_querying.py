@@ -50,7 +50,7 @@ class Searchable(Holder):
         target_recall : float in (0, 1], optional
             The share of the nearest memories to find on average; that of the store by default.
         n_probes : int, optional
-            Leaves of the trees to search, instead of as many as the recall needs.
+            Leaves of the trees to search, instead of what the recall needs. No links are followed then.
 
         Returns
         -------
@@ -90,12 +90,12 @@ class Searchable(Holder):
             return Found(np.empty((X.shape[0], 0), np.int64), np.empty((X.shape[0], 0), np.float32))
         rows = tree._check_rows(frame.queries(X))
         wanted = k if frame.n_more == 0 else min(n, k + _MORE)
-        exact = False
+        exact, breadth = False, 0
         if n_probes is None:
             effort = self._efforts.of(tree, frame, k, target, among)
-            n_probes = effort.n_probes or 1
+            n_probes, breadth = effort.n_probes or 1, effort.breadth
             exact = compares_all(effort, n, rows.n_rows, sparse=rows.sparse)
-        found = scan(tree, rows, wanted, among) if exact else search(tree, rows, wanted, n_probes, among)
+        found = scan(tree, rows, wanted, among) if exact else search(tree, rows, wanted, n_probes, among, breadth)
         short = np.flatnonzero(found.ids[:, k - 1] == NONE)
         if short.size > 0 and not exact:
             others = scan(tree, rows.take(short), wanted, among)
