@@ -20,6 +20,8 @@ from .._validation import Among, check_known
 from .driver import Driver
 from .filters import Filter
 
+_ROWS_AT_ONCE = 64  # so few that dividing them among steps or threads costs more than it saves
+
 
 class Queried(Driver):
     """A forest that answers validated rows."""
@@ -105,6 +107,9 @@ class Queried(Driver):
             if epsilon > 0.0:
                 explore_rows(*searched, query, hits)
 
+        if rows.n_rows <= _ROWS_AT_ONCE and not progress:
+            self._lock.read(partial(answer, 0, rows.n_rows))
+            return
         n_threads = self._threads_for(rows.n_rows)
         with progress_bar(rows.n_rows, "query", progress) as report:
 
