@@ -15,6 +15,7 @@ from .._forest.allocation import with_more
 from .._forest.eviction import Eviction, new_eviction
 from .._forest.insert_remove import remove_slots_from, undo_move
 from .._forest.key_store import drop_keys_from, find_slots
+from .._forest.links import Linkage
 from .._forest.rng import draw_word
 from .._forest.rows import Rows
 from .._forest.state import COUNT, DONE, N_MEMORIES, Parameters, State, new_state
@@ -34,6 +35,8 @@ class Driver:
         The maximum number of memories.
     eviction : str
         The eviction policy, one of ``EVICTIONS``.
+    n_links : int
+        With how many others a memory is linked at most.
     n_threads : int or None
         The number of threads for batches; None for as many as numba uses.
     seed : numpy.random.SeedSequence
@@ -48,12 +51,15 @@ class Driver:
         *,
         max_memories: int | None,
         eviction: str,
+        n_links: int,
         n_threads: int | None,
         seed: np.random.SeedSequence,
     ) -> None:
         self._options = options
         self._bound: dict[str, Any] = {"max_memories": max_memories, "eviction": eviction}
         self._eviction = self._new_eviction()
+        self._n_links = n_links
+        self._links = Linkage(n_links)
         self._n_threads = n_threads
         # The initial random streams: one for each tree, and one more for queries.
         self._streams = seed.generate_state(options["n_trees"] + 1, np.uint64)
@@ -171,5 +177,6 @@ class Driver:
             drop_keys_from(state.key_store, slot)
 
         self._lock.step(partial(self._eviction.taken_back, first))
+        self._lock.step(partial(self._links.taken_back, first))
         for slot in reversed(range(first, self.n_memories, _REMOVALS_IN_A_STEP)):
             self._lock.step(partial(take_back, slot))

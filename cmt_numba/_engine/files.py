@@ -93,6 +93,7 @@ class StoredForest(Forest):
             check_state(tree._state, thorough=thorough)
             tree._check_bound()
             tree._eviction.restore(arrays, tree._state)
+            tree._links.restore(arrays, tree._state, thorough=thorough)
         return tree
 
     def _become(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -101,13 +102,15 @@ class StoredForest(Forest):
         self._streams, self._state = state_of(fields, arrays, self._options)
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        state = self._state
+        state, options = self._state, self._named_options()
+        if self._n_links == 0:  # so files of trees without links are as those of versions that knew no links
+            del options["n_links"]
         if state is None:
-            return tree_contents(self._named_options(), self._n_threads, self._streams, None)
+            return tree_contents(options, self._n_threads, self._streams, None)
         with self._lock.instant:  # queries that explore or are noted by the policy go on while the tree is saved
             state = state._replace(streams=state.streams.copy())
-            noted = self._eviction.contents(state)
-        fields, arrays = tree_contents(self._named_options(), self._n_threads, self._streams, state)
+            noted = self._eviction.contents(state) | self._links.contents(state)
+        fields, arrays = tree_contents(options, self._n_threads, self._streams, state)
         return fields, arrays | noted
 
     @changes  # nothing, but other changes must wait
@@ -120,3 +123,4 @@ class StoredForest(Forest):
         self._become(state["fields"], arrays)
         if self._state is not None:
             self._eviction.restore(arrays, self._state)
+            self._links.restore(arrays, self._state, thorough=False)

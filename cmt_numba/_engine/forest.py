@@ -7,26 +7,19 @@ what can change between the check and the operation.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from .._concurrency.rwlock import changes
-from .._concurrency.workers import Steps, Workers, map_threads, progress_bar, spans
+from .._concurrency.workers import Steps, Workers, progress_bar, spans
 from .._forest import invariants as _invariants
 from .._forest.allocation import trimmed, with_ids, with_room_for_keys
 from .._forest.compaction import compacted
-from .._forest.exploration import explore_rows
-from .._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
 from .._forest.hits import (
     WORTH_FINDING,
     Feedback,
     Hits,
-    Query,
-    ShownHits,
-    are_among,
-    certain,
     no_hits,
     with_runners_up,
 )
@@ -34,12 +27,11 @@ from .._forest.insert_remove import finisher_of, insert_slots, remove_ids, rerou
 from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
 from .._forest.key_store import append_keys
-from .._forest.propensities import add_explored
+from .._forest.links import Linkage
 from .._forest.quantization import encode_keys
 from .._forest.replacement import overwrite_keys, reinsert_slots
 from .._forest.rows import Rows
 from .._forest.scorer import ScorerLoss
-from .._forest.search import query_rows
 from .._forest.state import (
     MOST_MEMORIES,
     N_MEMORIES,
@@ -50,14 +42,13 @@ from .._forest.state import (
 )
 from .._forest.teaching import Lesson, forget_routes, teach_tree
 from .._forest.update import update_scorer, update_tree
-from .._validation import Among, check_known
-from .driver import Driver
-from .filters import Filter
+from .._validation import check_known
+from .querying import Queried
 
 _INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 
 
-class Forest(Driver):
+class Forest(Queried):
     """A forest that takes validated rows. See :class:`~cmt_numba.ContextualMemoryTree` for what its operations do."""
 
     _has_warned = False  # that an update teaches nothing
@@ -77,9 +68,9 @@ class Forest(Driver):
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for keys, trees, routers, the scorer and the eviction policy."""
+        """Bytes allocated for keys, trees, routers, the scorer, links and the eviction policy."""
         state = self._state
-        return 0 if state is None else count_bytes(state) + self._eviction.nbytes
+        return 0 if state is None else count_bytes(state) + self._eviction.nbytes + self._links.nbytes
 
     @property
     def ids(self) -> np.ndarray:
@@ -125,7 +116,7 @@ class Forest(Driver):
 
     @changes  # nothing, but other changes must wait
     def check_invariants(self) -> None:
-        """Check all invariants of the trees, the key store and the eviction policy.
+        """Check all invariants of the trees, the key store, the links and the eviction policy.
 
         Raises
         ------
@@ -136,6 +127,7 @@ class Forest(Driver):
             _invariants.check(self._state)
             with self._lock.instant:
                 self._eviction.check(self._state)
+            self._links.check(self._state)
             self._check_bound()
 
     def _check_bound(self) -> None:
@@ -174,12 +166,14 @@ class Forest(Driver):
             raise ValueError(f"X must have at most {MOST_MEMORIES - first} rows, not {rows.n_rows}: the forest is full")
         try:
             self._state = with_room_for_keys(state, rows.n_rows, rows.values.size)
+            self._links.make_room(self._state)
             self._insert_in_steps(rows, first, progress, n_reroutes)
+            self._link_in_steps(np.arange(first, first + rows.n_rows), progress)
             if rows.n_rows > first:  # seldom enough for the copying not to count
                 self._state = trimmed(self._state)
         except BaseException:
             if before is None:
-                self._state, self._eviction = None, self._new_eviction()
+                self._state, self._eviction, self._links = None, self._new_eviction(), Linkage(self._n_links)
             else:
                 self._take_back(first)
             raise
@@ -203,6 +197,15 @@ class Forest(Driver):
 
         self._in_steps(rows.n_rows, "insert", progress, insert)
 
+    def _link_in_steps(self, slots: np.ndarray, progress: bool) -> None:
+        """Link memories that are new, in the order of their slots, or have other keys now."""
+        if self._links.are_there:
+
+            def link(start: int, stop: int, run: Workers) -> None:
+                self._links.link(self._allocated(), slots[start:stop])
+
+            self._in_steps(slots.size, "link", progress, link)
+
     def _evict(self, n: int) -> None:
         """Remove ``n`` memories, chosen by the eviction policy; none if ``n`` is not positive."""
         if n > 0:
@@ -212,136 +215,6 @@ class Forest(Driver):
         """Return the ids of ``n`` memories, chosen by the eviction policy."""
         with self._lock.instant:
             return self._eviction.choose(self._allocated(), n)
-
-    # Querying
-
-    def _query_rows(
-        self,
-        rows: Rows,
-        k: int = 1,
-        n_leaves: int | None = None,
-        epsilon: float = 0.0,
-        among: Among | Filter | None = None,
-        progress: bool = False,
-    ) -> ShownHits:
-        """Return the best ``k`` memories for each row, of all memories or of those in ``among``."""
-        n_leaves = self._options["n_trees"] if n_leaves is None else n_leaves
-        hits = no_hits(rows.n_rows, k)
-        find: Callable[[], np.ndarray] = partial(certain, hits.ids)
-        if among is not None:
-            self._lock.read(partial(self._answer_among, rows, n_leaves, among, progress, hits))
-        elif self.n_memories > 0:
-            seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
-            if epsilon > 0.0:
-                find = partial(self._find_propensities, rows, hits.ids, n_leaves, epsilon, self._lock.n_steps)
-            self._answer(rows, n_leaves, epsilon, seed, progress, hits)
-        self._note_returned(hits.ids)
-        return ShownHits.of(hits, find)
-
-    def _find_propensities(
-        self, rows: Rows, ids: np.ndarray, n_leaves: int, epsilon: float, n_steps: int
-    ) -> np.ndarray:
-        """Return the probability that a query shows each memory in ``ids``, if there have been no further steps."""
-        shown = np.zeros(ids.shape)
-
-        def find(first: int, stop: int) -> None:
-            state = self._fitting_state(rows)
-            if state is None or self._lock.n_steps != n_steps:
-                raise RuntimeError("the trees have changed since the query: read propensities before they change")
-            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
-            query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
-            query_rows(*searched, query, UNRESTRICTED, best)
-            shown[first:stop] = (1.0 - epsilon) * are_among(ids[first:stop], best.ids[first:stop])
-            add_explored(*searched, query._replace(epsilon=epsilon), ids, shown)
-
-        steps = Steps(0, rows.n_rows, self._pace)
-        for first, stop in steps:
-            self._lock.read(partial(steps.take, find, first, stop))
-        return shown
-
-    def _fitting_state(self, rows: Rows) -> State | None:
-        """Return the state if its keys have the form and the width of the rows, else None.
-
-        A first insert that failed since the rows were validated has left no state, and the next one may have made a
-        state for keys of another width.
-        """
-        state = self._state
-        if state is None or state.parameters.n_features != rows.n_features or state.parameters.sparse != rows.sparse:
-            return None
-        return state
-
-    def _answer(self, rows: Rows, n_leaves: int, epsilon: float, seed: np.uint64, progress: bool, hits: Hits) -> None:
-        """Write the answers to rows. Changes may come in between."""
-
-        def answer(first: int, stop: int) -> None:
-            state = self._fitting_state(rows)
-            if state is None:
-                return
-            query = Query(rows, first, stop, n_leaves, epsilon, seed)
-            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
-            query_rows(*searched, query, UNRESTRICTED, hits)
-            if epsilon > 0.0:
-                explore_rows(*searched, query, hits)
-
-        n_threads = self._threads_for(rows.n_rows)
-        with progress_bar(rows.n_rows, "query", progress) as report:
-
-            def answer_in_steps(span: tuple[int, int]) -> None:
-                steps = Steps(*span, self._pace)
-                for first, stop in steps:
-                    self._lock.read(partial(steps.take, answer, first, stop))
-                    report(stop - first)
-
-            map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
-
-    def _answer_among(self, rows: Rows, n_leaves: int, among: Among | Filter, progress: bool, hits: Hits) -> None:
-        """Write the answers to rows, filtered by ``among``, while nothing changes."""
-        state = self._fitting_state(rows)
-        chosen = self._slots_among(among)
-        if state is None or chosen.size == 0:
-            return
-        few = are_few(chosen, n_leaves)
-        if few:
-            restriction = UNRESTRICTED
-        else:
-            restriction = among.restriction(state) if isinstance(among, Filter) else restriction_to(state, chosen)
-        trees, keys, scorer = state.trees, state.key_store, state.scorer
-        n_threads = self._threads_for(rows.n_rows)
-        with progress_bar(rows.n_rows, "query", progress) as report:
-
-            def answer(span: tuple[int, int]) -> None:
-                query = Query(rows, span[0], span[1], n_leaves, 0.0, np.uint64(0))
-                if few:
-                    score_slots(trees, keys, scorer, query, chosen, hits)
-                else:
-                    query_rows(trees, state.models, keys, state.code_store, scorer, query, restriction, hits)
-                report(span[1] - span[0])
-
-            map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
-
-    def _slots_among(self, among: Among | Filter) -> np.ndarray:
-        """Return the slots of the memories in ``among``, without duplicates and in rising order."""
-        if isinstance(among, Filter):
-            return among.slots(self._slots, self._lock.n_steps)
-        slots = self._slots(among.ids)
-        if among.may_have_gone:
-            slots = slots[slots != NONE]
-        elif slots.size > 0:
-            check_known(among.ids, slots, "among")
-        return np.unique(slots)
-
-    def _note_returned(self, ids: np.ndarray) -> None:
-        """Tell the eviction policy which memories were returned: all that a query may change."""
-        if self._eviction.minds_queries:
-            self._enter_returned(ids)
-
-    def _enter_returned(self, ids: np.ndarray) -> None:
-        def enter() -> None:
-            if self._state is not None:
-                with self._lock.instant:
-                    self._eviction.returned(self._state, ids)
-
-        self._lock.read(enter)
 
     # Learning
 
@@ -423,8 +296,9 @@ class Forest(Driver):
 
         def remove(start: int, stop: int) -> None:
             state = self._allocated()
-            stores = state.key_store, state.code_store
-            remove_ids(state.trees, state.models, *stores, self._eviction.recency, ids[start:stop])
+            stores, followed = (state.key_store, state.code_store), (self._eviction.recency, self._links.near)
+            self._links.unlink(state, self._slots(ids[start:stop]))
+            remove_ids(state.trees, state.models, *stores, *followed, ids[start:stop])
 
         steps = Steps(0, ids.size, self._pace)
         for start, stop in steps:
@@ -451,6 +325,7 @@ class Forest(Driver):
             return int(reinsert_slots(state.parameters, trees, routers, keys, turn_of(state, t, at, stop), slots))
 
         self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
+        self._link_in_steps(slots, progress)
         self._note_returned(ids[:, None])
 
     @changes
@@ -475,7 +350,8 @@ class Forest(Driver):
         state = compacted(before, copies=copies)
 
         def put_in_place() -> None:
-            # Both in one assignment, whatever comes in between: the policy knows memories by their slots.
-            self._state, self._eviction = state, self._eviction.moved(before, state)
+            # All in one assignment, whatever comes in between: policy and links know memories by their slots.
+            moved = self._eviction.moved(before, state), self._links.moved(before, state)
+            self._state, self._eviction, self._links = state, *moved
 
         self._lock.step(put_in_place)

@@ -32,6 +32,7 @@ from .linear_model import (
     release_model,
     reset_model,
 )
+from .linking import move_links
 from .lru_list import take_out_slot
 from .quantization import move_code
 from .rng import peek_below, random_below
@@ -419,10 +420,10 @@ def remove_slots_from(trees, routers, keys, t, first):
 
 
 @kernel
-def remove_ids(trees, routers, keys, codes, recency, ids):
+def remove_ids(trees, routers, keys, codes, recency, near, ids):
     """REMOVE memories from every tree, from the key store and from the order in which they were returned.
 
-    Writes everything but ``ids``.
+    They have no links. Writes everything but ``ids``.
     """
     trees = by_reference(trees)
     routers = by_reference(routers)
@@ -436,4 +437,5 @@ def remove_ids(trees, routers, keys, codes, recency, ids):
         if not keys.sparse:
             move_code(codes, last, slot)
         take_out_slot(recency, slot, last)
+        move_links(near, last, slot)
         drop_key(keys, slot)

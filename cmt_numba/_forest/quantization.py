@@ -12,6 +12,7 @@ from .._jit import by_reference, inner, inner_fastmath, kernel, prefetch
 
 _LARGEST = np.float32(127.0)
 _LINE = 64  # bytes of a cache line
+_CELLS_OF_A_SUM = 1 << 16  # products of codes, whose sum an int32 holds
 
 
 @inner_fastmath
@@ -42,12 +43,24 @@ def _rounding(n_features):
 
 
 @inner
+def scale_for(values):
+    """Return what the codes of some values are to be multiplied by."""
+    scale = _largest_of(values) / _LARGEST
+    return scale if scale > 0.0 else np.float32(1.0)
+
+
+@inner
+def encode(values, codes, scale):
+    """Write the codes of some values and return their distance from what they stand for."""
+    return np.sqrt(_encode(values, codes, scale))
+
+
+@inner
 def encode_key(keys, codes, slot):
     """Write the code of the key in a slot."""
     d = keys.n_features
     a, b = slot * d, (slot + 1) * d
-    scale = _largest_of(keys.values[a:b]) / _LARGEST
-    scale = scale if scale > 0.0 else np.float32(1.0)
+    scale = scale_for(keys.values[a:b])
     squared = _encode(keys.values[a:b], codes.values[a:b], scale)
     codes.marks[slot]["scale"] = scale
     codes.marks[slot]["error"] = np.sqrt(squared) * np.float32(1.001) + _rounding(d)
@@ -95,3 +108,21 @@ def coded_score(values, marks, at, probe, d):
     mark = marks[at]
     value = mark["scale"] * _coded_dot(probe.values, values[at * d : (at + 1) * d])
     return value, mark["error"] * probe.length[0]
+
+
+@inner_fastmath
+def _sum_of_products(codes, others):
+    total = np.int32(0)
+    for i in range(codes.size):
+        total = np.int32(total + np.int32(np.int32(codes[i]) * np.int32(others[i])))
+    return total
+
+
+@inner
+def product_of_codes(codes, a, others, b, d):
+    """Return the dot product of the codes from ``a`` on and of others from ``b`` on, ``d`` of each."""
+    total = np.float32(0.0)
+    for first in range(0, d, _CELLS_OF_A_SUM):
+        stop = min(first + _CELLS_OF_A_SUM, d)
+        total += np.float32(_sum_of_products(codes[a + first : a + stop], others[b + first : b + stop]))
+    return total

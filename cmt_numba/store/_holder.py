@@ -61,6 +61,8 @@ class Holder:
         elif state is not None and not state.parameters.sparse and scipy.sparse.issparse(X):
             X = X.toarray()
         norms = lengths(X)
+        if norms.min() > 0.0 and norms.max() < np.inf:
+            return X
         for bad, problem in ((~np.isfinite(norms), "be finite in float32"), (norms == 0.0, "have no rows of zeros")):
             if bad.any() and (problem.startswith("be") or self.metric == "cosine"):
                 row = int(np.flatnonzero(bad)[0])

@@ -26,7 +26,7 @@ KIND = "MemoryStore"
 """The kind of object that files hold."""
 
 _VERSION = 1  # of the facts
-_NEW = {"n_trees": 4, "scorer_learning_rate": 0.01}  # options of a new tree, unless given
+_NEW = {"n_trees": 4, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ class MemoryStore(Searchable):
     and vectors change together or not at all.
 
     Stores of up to 4,096 vectors, and filters with so few candidates, are searched exactly. Larger ones are searched
-    through Contextual Memory Trees, as far as ``target_recall`` needs.
+    through Contextual Memory Trees and along links between near vectors, as far as ``target_recall`` needs.
 
     Any number of threads may use a store. Changes are made one after the other; queries are answered meanwhile and see
     a change come step by step.
@@ -52,6 +52,9 @@ class MemoryStore(Searchable):
         The share of the nearest vectors that queries find on average. 1 compares with everything.
     n_trees : int, optional
         Number of trees; 4 by default. More find as much by searching less, and take more memory and time to build.
+    n_links : int, optional
+        With how many near ones each dense vector is linked at most; 24 by default. Searches without filters follow the
+        links. With 0 there are none: changes are faster then, and searches slower. Stores in folders keep theirs.
     learning_rate : float, optional
         How strongly rewards change the order of answers (``scorer_learning_rate`` of the tree); 0.01 by default. With
         0.1 sparse vectors learn more, but dense ones with few features may lose most of their right answers.
@@ -96,6 +99,7 @@ class MemoryStore(Searchable):
         eviction: str | None = None,
         target_recall: float = 0.95,
         n_trees: int | None = None,
+        n_links: int | None = None,
         learning_rate: float | None = None,
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
@@ -105,7 +109,12 @@ class MemoryStore(Searchable):
         read_only: bool = False,
     ) -> None:
         given: dict[str, Any] = {"max_memories": max_items, "eviction": eviction, "n_trees": n_trees}
-        given |= {"scorer_learning_rate": learning_rate, "n_threads": n_threads, "random_state": random_state}
+        given |= {
+            "n_links": n_links,
+            "scorer_learning_rate": learning_rate,
+            "n_threads": n_threads,
+            "random_state": random_state,
+        }
         options = {name: value for name, value in given.items() if value is not None}
         how = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes, "snapshot_seconds": snapshot_seconds}
         self._set_target(target_recall)

@@ -50,7 +50,7 @@ class Searchable(Holder):
         target_recall : float in (0, 1], optional
             The share of the nearest memories to find on average; that of the store by default.
         n_probes : int, optional
-            Leaves of the trees to search, instead of as many as the recall needs.
+            Leaves of the trees to search, instead of what the recall needs. No links are followed then.
 
         Returns
         -------
@@ -90,12 +90,12 @@ class Searchable(Holder):
             return Found(np.empty((X.shape[0], 0), np.int64), np.empty((X.shape[0], 0), np.float32))
         rows = tree._check_rows(frame.queries(X))
         wanted = k if frame.n_more == 0 else min(n, k + _MORE)
-        exact = False
+        exact, breadth = False, 0
         if n_probes is None:
             effort = self._efforts.of(tree, frame, k, target, among)
-            n_probes = effort.n_probes or 1
+            n_probes, breadth = effort.n_probes or 1, effort.breadth
             exact = compares_all(effort, n, rows.n_rows, sparse=rows.sparse)
-        found = scan(tree, rows, wanted, among) if exact else search(tree, rows, wanted, n_probes, among)
+        found = scan(tree, rows, wanted, among) if exact else search(tree, rows, wanted, n_probes, among, breadth)
         short = np.flatnonzero(found.ids[:, k - 1] == NONE)
         if short.size > 0 and not exact:
             others = scan(tree, rows.take(short), wanted, among)
@@ -105,15 +105,12 @@ class Searchable(Holder):
     def _results(self, found: Found, k: int) -> tuple[Results, bool]:
         """Return what was found with keys and payloads, in ``k`` columns, and whether all of it is still stored."""
         shape = found.ids.shape
-        ids, inverse = np.unique(found.ids, return_inverse=True)
-        records = self._records().of(ids)
+        ids, inverse = found.ids.reshape(-1), np.arange(found.ids.size)
+        if shape[0] > 1:
+            ids, inverse = np.unique(ids, return_inverse=True)
+        of_ids = self._records().answers(ids)
         keys, payloads = np.full((shape[0], k), None, object), np.full((shape[0], k), None, object)
         scores = np.full((shape[0], k), -np.inf, found.scores.dtype)
-        of_ids = np.empty((2, ids.size), object)
-        for column, memory_id in enumerate(ids.tolist()):
-            record = records.get(memory_id)
-            if record is not None:
-                of_ids[:, column] = record.key, record.payload
         keys[:, : shape[1]], payloads[:, : shape[1]] = of_ids[:, inverse.reshape(shape)]
         scores[:, : shape[1]] = found.scores
         missing = are_none(keys)
@@ -123,7 +120,7 @@ class Searchable(Holder):
             keys, payloads, scores = (np.take_along_axis(part, order, axis=1) for part in (keys, payloads, scores))
         elif keys.size > 0 and isinstance(keys[0, 0], int):
             keys = keys.astype(np.int64)
-        is_complete = len(records) == np.count_nonzero(ids != NONE)
+        is_complete = np.array_equal(are_none(of_ids[0]), ids == NONE)
         return Results(keys, scores, payloads), is_complete
 
     def _filter(self, where: Any) -> Filter | None:

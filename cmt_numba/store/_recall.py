@@ -1,4 +1,4 @@
-"""How many leaves to search for a recall: found by asking for what is stored."""
+"""How far to search for a recall: found by asking for what is stored."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ N_EXACT = 4096
 
 _N_ASKED = 128  # of the stored vectors
 _WORTH_A_LEAF = 128  # memories, see _forest/filtering.py
+_WORTH_A_CANDIDATE = 8  # memories that a search along links looks at for each candidate that it keeps
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
 
@@ -37,6 +38,8 @@ class Effort(NamedTuple):
         The share of the nearest vectors that were found: of stored vectors, without these themselves.
     n_memories : int
         The number of memories when it was measured.
+    breadth : int
+        The number of candidates to keep while links are followed; 0 if none are.
     """
 
     k: int
@@ -45,6 +48,7 @@ class Effort(NamedTuple):
     n_probes: int | None
     recall: float
     n_memories: int
+    breadth: int = 0
 
 
 class Efforts:
@@ -80,7 +84,7 @@ def compares_all(effort: Effort, n_candidates: int, n_rows: int, *, sparse: bool
     if effort.n_probes is None:
         return True
     faster = _FASTER if n_rows >= _MANY_ROWS and not sparse else 1
-    return n_candidates <= faster * _WORTH_A_LEAF * effort.n_probes
+    return n_candidates <= faster * (_WORTH_A_LEAF * effort.n_probes + _WORTH_A_CANDIDATE * effort.breadth)
 
 
 def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, target: float) -> Effort:
@@ -94,17 +98,24 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
     rows = tree._check_rows(frame.queries(vectors))
     n_candidates = ids.size if among is None else among.ids.size
     true = _neighbours(scan(tree, rows, k + 1, among).ids, asked, k)
-    n_probes, before = tree._options["n_trees"], 0
-    while n_probes * _WORTH_A_LEAF < n_candidates:
-        recall = _recall(search(tree, rows, k + 1, n_probes, among).ids, asked, true)
-        if recall >= target:
-            between = (n_probes + before) // 2
+    linked = among is None and tree._links.are_there
+    worth = _WORTH_A_CANDIDATE if linked else _WORTH_A_LEAF
+
+    def try_with(n: int) -> Effort:
+        n_probes, breadth = (1, n) if linked else (n, 0)
+        found = search(tree, rows, k + 1, n_probes, among, breadth).ids
+        return Effort(k, share, target, n_probes, _recall(found, asked, true), ids.size, breadth)
+
+    n, before = k if linked else tree._options["n_trees"], 0
+    while n * worth < n_candidates:
+        effort = try_with(n)
+        if effort.recall >= target:
+            between = (n + before) // 2
             if before > 0 and between > before:
-                other = _recall(search(tree, rows, k + 1, between, among).ids, asked, true)
-                if other >= target:
-                    n_probes, recall = between, other
-            return Effort(k, share, target, n_probes, recall, ids.size)
-        n_probes, before = 2 * n_probes, n_probes
+                other = try_with(between)
+                effort = other if other.recall >= target else effort
+            return effort
+        n, before = 2 * n, n
     return Effort(k, share, target, None, 1.0, ids.size)
 
 

@@ -155,6 +155,12 @@ class Records:
         found: Any = self._database.execute(statement, (json.dumps(ids.tolist()),))
         return {row[0]: Record(*row[1:]) for row in found}
 
+    def answers(self, ids: np.ndarray) -> np.ndarray:
+        """Return the keys and the payloads of memories, None where there is no record: of objects, shape (2, n)."""
+        statement = "SELECT r.key, r.payload FROM json_each(?) AS j LEFT JOIN records AS r ON r.id = j.value"
+        found = self._database.execute(statement, (json.dumps(ids.tolist()),))
+        return np.array(found, object).reshape(ids.size, 2).T
+
     def kind(self) -> type | None:
         """Return the type of the keys; None if there are none."""
         found = self._database.execute("SELECT key FROM records LIMIT 1")

@@ -26,11 +26,13 @@ class Found(NamedTuple):
     scores: np.ndarray  # float32 or float64 (n, k), -inf where there is none
 
 
-def search(tree: ContextualMemoryTree, rows: Rows, k: int, n_leaves: int, among: Filter | None) -> Found:
-    """Return the best memories in so many leaves."""
+def search(
+    tree: ContextualMemoryTree, rows: Rows, k: int, n_leaves: int, among: Filter | None, breadth: int = 0
+) -> Found:
+    """Return the best memories in so many leaves or, with a breadth, of those that links lead to from there."""
     hits = no_hits(rows.n_rows, k)
     if among is None:
-        tree._answer(rows, n_leaves, 0.0, np.uint64(0), False, hits)
+        tree._answer(rows, n_leaves, 0.0, np.uint64(0), False, hits, breadth)
     else:
         tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits))
     return Found(hits.ids, hits.scores)

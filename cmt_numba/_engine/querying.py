@@ -1,0 +1,171 @@
+"""Queries of a forest: see :mod:`.forest`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from .._concurrency.workers import Steps, map_threads, progress_bar, spans
+from .._forest.exploration import explore_rows
+from .._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
+from .._forest.hits import Hits, Query, ShownHits, are_among, certain, no_hits
+from .._forest.link_search import Links, query_links
+from .._forest.propensities import add_explored
+from .._forest.rows import Rows
+from .._forest.search import query_rows
+from .._forest.state import NONE, State
+from .._validation import Among, check_known
+from .driver import Driver
+from .filters import Filter
+
+_ROWS_AT_ONCE = 64  # so few that dividing them among steps or threads costs more than it saves
+
+
+class Queried(Driver):
+    """A forest that answers validated rows."""
+
+    def _query_rows(
+        self,
+        rows: Rows,
+        k: int = 1,
+        n_leaves: int | None = None,
+        epsilon: float = 0.0,
+        among: Among | Filter | None = None,
+        progress: bool = False,
+        breadth: int = 0,
+    ) -> ShownHits:
+        """Return the best ``k`` memories for each row, of all memories or of those in ``among``."""
+        n_leaves = self._options["n_trees"] if n_leaves is None else n_leaves
+        hits = no_hits(rows.n_rows, k)
+        find: Callable[[], np.ndarray] = partial(certain, hits.ids)
+        if among is not None:
+            self._lock.read(partial(self._answer_among, rows, n_leaves, among, progress, hits))
+        elif self.n_memories > 0:
+            seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
+            if epsilon > 0.0:
+                find = partial(self._find_propensities, rows, hits.ids, n_leaves, epsilon, self._lock.n_steps)
+            self._answer(rows, n_leaves, epsilon, seed, progress, hits, breadth)
+        self._note_returned(hits.ids)
+        return ShownHits.of(hits, find)
+
+    def _find_propensities(
+        self, rows: Rows, ids: np.ndarray, n_leaves: int, epsilon: float, n_steps: int
+    ) -> np.ndarray:
+        """Return the probability that a query shows each memory in ``ids``, if there have been no further steps."""
+        shown = np.zeros(ids.shape)
+
+        def find(first: int, stop: int) -> None:
+            state = self._fitting_state(rows)
+            if state is None or self._lock.n_steps != n_steps:
+                raise RuntimeError("the trees have changed since the query: read propensities before they change")
+            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
+            query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
+            query_rows(*searched, query, UNRESTRICTED, best)
+            shown[first:stop] = (1.0 - epsilon) * are_among(ids[first:stop], best.ids[first:stop])
+            add_explored(*searched, query._replace(epsilon=epsilon), ids, shown)
+
+        steps = Steps(0, rows.n_rows, self._pace)
+        for first, stop in steps:
+            self._lock.read(partial(steps.take, find, first, stop))
+        return shown
+
+    def _fitting_state(self, rows: Rows) -> State | None:
+        """Return the state if its keys have the form and the width of the rows, else None.
+
+        A first insert that failed since the rows were validated has left no state, and the next one may have made a
+        state for keys of another width.
+        """
+        state = self._state
+        if state is None or state.parameters.n_features != rows.n_features or state.parameters.sparse != rows.sparse:
+            return None
+        return state
+
+    def _answer(
+        self,
+        rows: Rows,
+        n_leaves: int,
+        epsilon: float,
+        seed: np.uint64,
+        progress: bool,
+        hits: Hits,
+        breadth: int = 0,
+    ) -> None:
+        """Write the answers to rows. Changes may come in between. Links are followed if the ``breadth`` is above 0."""
+
+        def answer(first: int, stop: int) -> None:
+            state = self._fitting_state(rows)
+            if state is None:
+                return
+            query = Query(rows, first, stop, n_leaves, epsilon, seed)
+            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
+            if breadth > 0 and self._links.are_there:
+                query_links(*searched, query, Links(self._links.near, max(breadth, hits.ids.shape[1])), hits)
+                return
+            query_rows(*searched, query, UNRESTRICTED, hits)
+            if epsilon > 0.0:
+                explore_rows(*searched, query, hits)
+
+        if rows.n_rows <= _ROWS_AT_ONCE and not progress:
+            self._lock.read(partial(answer, 0, rows.n_rows))
+            return
+        n_threads = self._threads_for(rows.n_rows)
+        with progress_bar(rows.n_rows, "query", progress) as report:
+
+            def answer_in_steps(span: tuple[int, int]) -> None:
+                steps = Steps(*span, self._pace)
+                for first, stop in steps:
+                    self._lock.read(partial(steps.take, answer, first, stop))
+                    report(stop - first)
+
+            map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+
+    def _answer_among(self, rows: Rows, n_leaves: int, among: Among | Filter, progress: bool, hits: Hits) -> None:
+        """Write the answers to rows, filtered by ``among``, while nothing changes."""
+        state = self._fitting_state(rows)
+        chosen = self._slots_among(among)
+        if state is None or chosen.size == 0:
+            return
+        few = are_few(chosen, n_leaves)
+        if few:
+            restriction = UNRESTRICTED
+        else:
+            restriction = among.restriction(state) if isinstance(among, Filter) else restriction_to(state, chosen)
+        trees, keys, scorer = state.trees, state.key_store, state.scorer
+        n_threads = self._threads_for(rows.n_rows)
+        with progress_bar(rows.n_rows, "query", progress) as report:
+
+            def answer(span: tuple[int, int]) -> None:
+                query = Query(rows, span[0], span[1], n_leaves, 0.0, np.uint64(0))
+                if few:
+                    score_slots(trees, keys, scorer, query, chosen, hits)
+                else:
+                    query_rows(trees, state.models, keys, state.code_store, scorer, query, restriction, hits)
+                report(span[1] - span[0])
+
+            map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+
+    def _slots_among(self, among: Among | Filter) -> np.ndarray:
+        """Return the slots of the memories in ``among``, without duplicates and in rising order."""
+        if isinstance(among, Filter):
+            return among.slots(self._slots, self._lock.n_steps)
+        slots = self._slots(among.ids)
+        if among.may_have_gone:
+            slots = slots[slots != NONE]
+        elif slots.size > 0:
+            check_known(among.ids, slots, "among")
+        return np.unique(slots)
+
+    def _note_returned(self, ids: np.ndarray) -> None:
+        """Tell the eviction policy which memories were returned: all that a query may change."""
+        if self._eviction.minds_queries:
+            self._enter_returned(ids)
+
+    def _enter_returned(self, ids: np.ndarray) -> None:
+        def enter() -> None:
+            if self._state is not None:
+                with self._lock.instant:
+                    self._eviction.returned(self._state, ids)
+
+        self._lock.read(enter)

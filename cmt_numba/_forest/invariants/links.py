@@ -1,0 +1,20 @@
+"""Checks of the links between memories."""
+
+import numpy as np
+
+from ..state import NONE
+from .errors import require
+from .numbers import all_within
+
+
+def check_links(near: np.ndarray, n: int) -> None:
+    """Raise InvariantError unless the links of ``n`` memories are between two of them, and known to both."""
+    here, there = near[:n], near[:n] != NONE
+    require(bool(np.all(near[n:] == NONE)), "what is no memory has links")
+    require(bool(np.all(there[:, :-1] >= there[:, 1:])), "links must come one behind the other")
+    slots, others = np.nonzero(there)[0], here[there].astype(np.int64)
+    require(all_within(others, 0, n - 1), "a link is with no memory")
+    require(bool(np.all(slots != others)), "a memory is linked with itself")
+    pairs, mirrored = np.sort(slots * n + others), np.sort(others * n + slots)
+    require(bool(np.all(pairs[1:] > pairs[:-1])), "two memories are linked twice")
+    require(np.array_equal(pairs, mirrored), "a link is known to one of two memories only")

@@ -1,0 +1,210 @@
+"""Kernels: searches along the links between near memories.
+
+A search begins with the members of a leaf and always goes on from the nearest memory that it has not been to: it looks
+at all that are linked with it, and keeps the nearest ones found so far as candidates. It ends when it has been to all
+candidates. How many it keeps, its *breadth*, decides how much it finds (Malkov and Yashunin, 2018; Fu et al., 2019).
+
+Candidates are compared by their codes. Only those that may be among the best by what their codes say are compared by
+their keys.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
+from .frontier import begin_search, frontier_at, new_frontiers, reach_next
+from .key_store import prefetch_key
+from .leaf_scan import answer, new_best, offer_memory
+from .quantization import encode, prefetch_code, product_of_codes, scale_for
+from .rows import row_of
+from .scorer import aim_weighted_probe, new_probe, score
+from .state import N_MEMORIES, NONE
+
+_BITS = 32  # in a word of ``Walk.met``
+_MOST_NOTED = 1 << 12  # words of ``Walk.met`` that are cleared one by one
+_AHEAD = 4  # candidates whose keys are asked for before they are read
+
+# Entries of ``Walk.totals``.
+N_FOUND = 0  # candidates
+_N_NOTED = 1  # words of ``Walk.met`` that may not be 0; no more are noted than ``Walk.noted`` has room for
+
+
+class Links(NamedTuple):
+    """Links between memories, and how far searches follow them."""
+
+    near: np.ndarray  # int32 (places, links of a memory): the slots that each is linked with, NONE behind them
+    breadth: int  # candidates to keep
+
+
+class Walk(NamedTuple):
+    """The candidates of a search, the nearest first, and the memories that it has met."""
+
+    scores: np.ndarray  # float32 (breadth,): of the codes, but for the scale of the query
+    slots: np.ndarray  # int64 (breadth,)
+    left: np.ndarray  # bool (breadth,): whether the search has been there
+    met: np.ndarray  # uint32 (words,): a bit for each slot
+    noted: np.ndarray  # int64 (words to clear,)
+    ahead: np.ndarray  # int64 (links of a memory,): those at hand
+    values: np.ndarray  # float32 (2, links of a memory and one more)
+    totals: np.ndarray  # int64 (2,)
+
+
+@inner_allocating
+def new_walk(keys, links):
+    """Return room for one search after the other."""
+    n_words = keys.totals[N_MEMORIES] // _BITS + 1
+    return Walk(
+        empty(links.breadth, np.float32),
+        empty(links.breadth, np.int64),
+        empty(links.breadth, np.bool_),
+        zeros(n_words, np.uint32),
+        empty(min(n_words, _MOST_NOTED), np.int64),
+        empty(links.near.shape[1], np.int64),
+        empty((2, links.near.shape[1] + 1), np.float32),
+        zeros(2, np.int64),
+    )
+
+
+@inner
+def begin_walk(walk):
+    """Make ready for another search."""
+    n_noted = walk.totals[_N_NOTED]
+    if n_noted > walk.noted.size:
+        walk.met[:] = 0
+    else:
+        for i in range(n_noted):
+            walk.met[walk.noted[i]] = 0
+    walk.totals[N_FOUND] = 0
+    walk.totals[_N_NOTED] = 0
+
+
+@inner
+def is_met_first(walk, slot):
+    """Return whether a search meets a memory for the first time, which it now has."""
+    word, bit = slot // _BITS, np.uint32(1) << np.uint32(slot % _BITS)
+    met = walk.met[word]
+    if met & bit != 0:
+        return False
+    if met == 0:
+        n_noted = walk.totals[_N_NOTED]
+        if n_noted < walk.noted.size:
+            walk.noted[n_noted] = word
+        walk.totals[_N_NOTED] = n_noted + 1
+    walk.met[word] = met | bit
+    return True
+
+
+@inner
+def weigh_candidate(codes, walk, asked, start, slot):
+    """Put a memory among the candidates if it belongs there, and return its place; their number if it does not.
+
+    What is asked for is the code from ``start`` on.
+    """
+    d = codes.n_features
+    value = product_of_codes(asked, start, codes.values, slot * d, d) * codes.marks[slot]["scale"]
+    n_found = walk.totals[N_FOUND]
+    if n_found < walk.scores.size:
+        i = n_found
+        walk.totals[N_FOUND] = n_found + 1
+    elif value > walk.scores[n_found - 1]:
+        i = n_found - 1
+    else:
+        return n_found
+    while i > 0 and walk.scores[i - 1] < value:
+        walk.scores[i] = walk.scores[i - 1]
+        walk.slots[i] = walk.slots[i - 1]
+        walk.left[i] = walk.left[i - 1]
+        i -= 1
+    walk.scores[i] = value
+    walk.slots[i] = slot
+    walk.left[i] = False
+    return i
+
+
+@inner
+def follow_links(codes, near, walk, asked, start):
+    """Go on from the candidates until the search has been to all of them."""
+    at = np.int64(0)
+    while at < walk.totals[N_FOUND]:
+        if walk.left[at]:
+            at += 1
+            continue
+        walk.left[at] = True
+        slot, n_ahead = walk.slots[at], 0
+        for i in range(near.shape[1]):
+            other = np.int64(near[slot, i])
+            if other == NONE:
+                break
+            if is_met_first(walk, other):
+                prefetch_code(codes, other)
+                walk.ahead[n_ahead] = other
+                n_ahead += 1
+        for i in range(n_ahead):
+            at = min(at, weigh_candidate(codes, walk, asked, start, walk.ahead[i]))
+
+
+@inner
+def _enter_leaves(trees, routers, codes, frontiers, walk, query, row, asked):
+    """Let a search begin with the members of the most promising leaves."""
+    frontier, x = frontier_at(frontiers, 0), row_of(query.rows, row)
+    begin_search(frontier)
+    while True:
+        t, leaf = reach_next(trees, routers, frontier, x, query.n_leaves, trees.members.shape[2])
+        if t == NONE:
+            return
+        size = np.int64(trees.leaves[t, leaf]["size"])
+        for i in range(size):
+            prefetch_code(codes, np.int64(trees.members[t, leaf, i]))
+        for i in range(size):
+            slot = np.int64(trees.members[t, leaf, i])
+            if is_met_first(walk, slot):
+                weigh_candidate(codes, walk, asked, np.int64(0), slot)
+
+
+@inner
+def _score_candidates(trees, keys, codes, walk, best, probe, scale, distance):
+    """Compare candidates by their keys, and keep the best.
+
+    The query's code, times ``scale``, is the query up to ``distance``.
+    """
+    n_found, last = walk.totals[N_FOUND], best.scores.size - 1
+    best.n_found[0] = 0
+    for i in range(min(_AHEAD, n_found)):
+        prefetch_key(keys, walk.slots[i])
+    for i in range(n_found):
+        if i + _AHEAD < n_found:
+            prefetch_key(keys, walk.slots[i + _AHEAD])
+        slot = walk.slots[i]
+        error = distance + (probe.length[0] + distance) * codes.marks[slot]["error"]
+        if best.n_found[0] <= last or scale * walk.scores[i] + error >= best.scores[last]:
+            offer_memory(trees, keys, best, score(keys, probe, slot), slot)
+
+
+@inner
+def _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, near, query, row, hits):
+    aim_weighted_probe(probe, row_of(query.rows, row), scorer)
+    scale = scale_for(probe.values)
+    distance = encode(probe.values, asked, scale)
+    begin_walk(walk)
+    _enter_leaves(trees, routers, codes, frontiers, walk, query, row, asked)
+    follow_links(codes, near, walk, asked, np.int64(0))
+    _score_candidates(trees, keys, codes, walk, best, probe, scale, distance)
+    answer(keys, best, row, hits)
+
+
+@kernel
+def query_links(trees, routers, keys, codes, scorer, query, links, hits):
+    """QUERY the rows ``first .. stop`` along the links, writing their answers into the rows of ``hits``.
+
+    Reads everything but ``hits``, of which it writes ``ids`` and ``scores``.
+    """
+    trees = by_reference(trees)
+    routers = by_reference(routers)
+    keys = by_reference(keys)
+    codes = by_reference(codes)
+    frontiers, walk, near = new_frontiers(trees, 1), new_walk(keys, links), links.near
+    probe, best = new_probe(query.rows, query.first, query.stop), new_best(hits.ids.shape[1], 1)
+    asked = empty(codes.n_features, np.int8)
+    for row in range(query.first, query.stop):
+        _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, near, query, row, hits)

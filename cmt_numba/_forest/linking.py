@@ -1,0 +1,231 @@
+"""Kernels: links between near memories, kept while memories come, change and go.
+
+A memory is linked with near ones that lie in different directions: of those that a search finds, the nearest first, one
+is left out if it is nearer to one that is linked already (the relative neighbourhood graph; Malkov and Yashunin, 2018).
+
+Links are symmetric, so that whoever is linked with a memory is known to it, and can be told when it goes or moves to
+another slot. A memory that has no room for one link more gives up its farthest link to one that is nearer to another
+one linked with it. What was linked with a memory that goes is linked with each other.
+"""
+
+import numpy as np
+
+from .._jit import by_reference, inner, kernel
+from .link_search import N_FOUND, begin_walk, follow_links, is_met_first, new_walk, weigh_candidate
+from .quantization import prefetch_code, product_of_codes
+from .rng import mix
+from .state import NONE
+
+_N_DRAWN = 8  # memories that a search begins with besides those of its leaves
+_FEWEST = 2  # links that each memory keeps, whatever others would give up
+
+
+@inner
+def count_links(near, slot):
+    """Return with how many memories one is linked."""
+    n = 0
+    while n < near.shape[1] and near[slot, n] != NONE:
+        n += 1
+    return n
+
+
+@inner
+def _are_linked(near, slot, other):
+    for i in range(near.shape[1]):
+        if near[slot, i] == other:
+            return True
+        if near[slot, i] == NONE:
+            break
+    return False
+
+
+@inner
+def _drop_link(near, slot, other):
+    """Let ``other`` not be among the links of a slot any more, which are as many as before but for it."""
+    last = count_links(near, slot) - 1
+    for i in range(last + 1):
+        if near[slot, i] == other:
+            near[slot, i] = near[slot, last]
+            near[slot, last] = NONE
+            return
+
+
+@inner
+def _link(near, slot, other):
+    """Link two memories that have room for it."""
+    near[slot, count_links(near, slot)] = other
+    near[other, count_links(near, other)] = slot
+
+
+@inner
+def _closeness(codes, slot, other):
+    """Return how near ``other`` is to a slot: comparable with those of other memories to the same slot."""
+    d = codes.n_features
+    return product_of_codes(codes.values, slot * d, codes.values, other * d, d) * codes.marks[other]["scale"]
+
+
+@inner
+def _linked_or(near, slot, i, new):
+    """Return link ``i`` of a slot, or ``new`` behind the last one."""
+    return np.int64(near[slot, i]) if i < near.shape[1] else new
+
+
+@inner
+def _is_covered(codes, near, walk, slot, at, new):
+    """Return whether the link ``at``, or ``new``, is nearer to one that is nearer to the slot than to the slot."""
+    other = _linked_or(near, slot, at, new)
+    value = walk.values[0, at]
+    own = value / codes.marks[other]["scale"] * codes.marks[slot]["scale"]
+    for i in range(near.shape[1] + 1):
+        if walk.values[0, i] > value and _closeness(codes, other, _linked_or(near, slot, i, new)) > own:
+            return True
+    return False
+
+
+@inner
+def _make_room(codes, near, walk, slot, new):
+    """Let a slot that has as many links as may be give one up for the sake of ``new``. Returns whether it has.
+
+    It is the farthest one that is covered by another, else the farthest one. It may turn out to be ``new`` itself.
+    """
+    n, victim = near.shape[1], NONE
+    for i in range(n):
+        prefetch_code(codes, np.int64(near[slot, i]))
+    for i in range(n + 1):
+        walk.values[0, i] = walk.values[1, i] = _closeness(codes, slot, _linked_or(near, slot, i, new))
+    for _ in range(n + 1):
+        at = np.int64(0)
+        for i in range(n + 1):
+            if walk.values[1, i] < walk.values[1, at]:
+                at = np.int64(i)
+        walk.values[1, at] = np.inf
+        if count_links(near, _linked_or(near, slot, at, new)) >= (_FEWEST + 1 if at < n else 1):
+            if victim == NONE:
+                victim = at
+            if _is_covered(codes, near, walk, slot, at, new):
+                victim = at
+                break
+    if victim < 0 or victim == n:
+        return False
+    other = np.int64(near[slot, victim])
+    _drop_link(near, slot, other)
+    _drop_link(near, other, slot)
+    return True
+
+
+@inner
+def _begin_at(trees, codes, near, walk, slot, start):
+    """Let the search for what is near a slot begin with the members of its leaves, and with some others."""
+    for t in range(trees.counters.shape[0]):
+        leaf = np.int64(trees.leaf_of[t, slot])
+        for i in range(trees.leaves[t, leaf]["size"]):
+            other = np.int64(trees.members[t, leaf, i])
+            if (other < slot or near[other, 0] != NONE) and is_met_first(walk, other):
+                weigh_candidate(codes, walk, codes.values, start, other)
+    for i in range(_N_DRAWN):
+        if slot > 0:
+            other = np.int64(mix(np.uint64(slot * _N_DRAWN + i)) % np.uint64(slot))
+            if is_met_first(walk, other):
+                weigh_candidate(codes, walk, codes.values, start, other)
+
+
+@inner
+def _link_slot(trees, codes, near, walk, slot):
+    """Link a memory, which has no links, with near ones."""
+    start, scale, n_links = slot * codes.n_features, codes.marks[slot]["scale"], near.shape[1]
+    begin_walk(walk)
+    is_met_first(walk, slot)
+    _begin_at(trees, codes, near, walk, slot, start)
+    follow_links(codes, near, walk, codes.values, start)
+    n_chosen = 0
+    for i in range(walk.totals[N_FOUND]):
+        other = walk.slots[i]
+        own = walk.scores[i] / codes.marks[other]["scale"] * scale
+        if _is_covered_by_chosen(codes, walk, n_chosen, other, own):
+            continue
+        walk.slots[n_chosen] = other
+        n_chosen += 1
+        if 2 * n_chosen >= n_links:
+            break
+    for i in range(n_chosen):
+        other = walk.slots[i]
+        if near[slot, n_links - 1] != NONE:
+            break
+        if near[other, n_links - 1] == NONE or _make_room(codes, near, walk, other, slot):
+            _link(near, slot, other)
+
+
+@inner
+def _is_covered_by_chosen(codes, walk, n_chosen, other, value):
+    covered = False
+    for i in range(n_chosen):
+        if not covered:
+            covered = _closeness(codes, other, walk.slots[i]) > value
+    return covered
+
+
+@inner
+def _unlink_slot(codes, near, walk, slot):
+    """Take a memory's links away, and link those that had them with each other."""
+    n = count_links(near, slot)
+    for i in range(n):
+        other = np.int64(near[slot, i])
+        walk.ahead[i] = other
+        _drop_link(near, other, slot)
+        near[slot, i] = NONE
+    for i in range(n):
+        other, nearest, highest = walk.ahead[i], NONE, np.float32(-np.inf)
+        if near[other, near.shape[1] - 1] != NONE:
+            continue
+        for j in range(n):
+            third = walk.ahead[j]
+            if third != other and near[third, near.shape[1] - 1] == NONE and not _are_linked(near, other, third):
+                value = _closeness(codes, other, third)
+                if value > highest:
+                    nearest, highest = third, value
+        if nearest != NONE:
+            _link(near, other, nearest)
+
+
+@kernel
+def link_slots(trees, keys, codes, links, slots):
+    """Link memories with those near their keys, in place of the links that they have.
+
+    New memories must be linked in the order of their slots.
+    Reads the trees and the codes; writes the links.
+    """
+    trees = by_reference(trees)
+    keys = by_reference(keys)
+    codes = by_reference(codes)
+    walk, near = new_walk(keys, links), links.near
+    for i in range(slots.size):
+        _unlink_slot(codes, near, walk, slots[i])
+        _link_slot(trees, codes, near, walk, slots[i])
+
+
+@kernel
+def unlink_slots(keys, codes, links, slots):
+    """Take memories' links away, and link those that had them with each other.
+
+    Writes the links.
+    """
+    keys = by_reference(keys)
+    codes = by_reference(codes)
+    walk, near = new_walk(keys, links), links.near
+    for i in range(slots.size):
+        _unlink_slot(codes, near, walk, slots[i])
+
+
+@inner
+def move_links(near, source, target):
+    """Let the memory in one slot be in another, whose own has no links; nothing where memories are not linked."""
+    if near.shape[0] <= source or source == target:
+        return
+    for i in range(near.shape[1]):
+        other = np.int64(near[source, i])
+        near[target, i] = other
+        near[source, i] = NONE
+        if other != NONE:
+            for j in range(near.shape[1]):
+                if near[other, j] == source:
+                    near[other, j] = target

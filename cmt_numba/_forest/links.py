@@ -1,0 +1,122 @@
+"""Links between the memories of a forest, which tells them what happens to its memories.
+
+What links take is their own: a forest without them keeps nothing and compiles nothing for them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .allocation import resized
+from .invariants.errors import require
+from .invariants.links import check_links
+from .key_store import find_slots
+from .link_search import Links
+from .linking import link_slots, unlink_slots
+from .state import N_MEMORIES, NONE, State
+
+_BREADTH_PER_LINK = 4
+"""Candidates of the search for what a memory is to be linked with. More take longer and find little more later."""
+
+MOST_LINKS = 512
+"""Of a memory."""
+
+_NEAR = "links.near"  # in files
+
+
+class Linkage:
+    """The links of a forest.
+
+    Parameters
+    ----------
+    n_links : int
+        With how many others a memory is linked at most; 0 for no links. Sparse keys have no codes, and no links.
+    """
+
+    def __init__(self, n_links: int) -> None:
+        self.near = np.empty((0, n_links), np.int32)  # see :class:`Links`; no rows where memories are not linked
+
+    @property
+    def are_there(self) -> bool:
+        """Whether memories are linked."""
+        return self.near.size > 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the links."""
+        return self.near.nbytes
+
+    def make_room(self, state: State) -> None:
+        """Have room for the links of as many memories as the forest has room for."""
+        old, capacity = self.near.shape[0], state.keys.ids.size
+        if self.near.shape[1] > 0 and not state.parameters.sparse and old < capacity:
+            near = resized(self.near, capacity, 0)
+            near[old:] = NONE
+            self.near = near
+
+    def link(self, state: State, slots: np.ndarray) -> None:
+        """Link memories, new ones in the order of their slots or those that have other keys now."""
+        link_slots(state.trees, state.key_store, state.code_store, self._for_links(), slots)
+
+    def unlink(self, state: State, slots: np.ndarray) -> None:
+        """Take memories' links away before they are removed."""
+        if self.are_there:
+            unlink_slots(state.key_store, state.code_store, self._for_links(), slots)
+
+    def _for_links(self) -> Links:
+        return Links(self.near, _BREADTH_PER_LINK * self.near.shape[1])
+
+    def taken_back(self, first: int) -> None:
+        """Drop all links of memories in slots ``first`` and above, which are to go again."""
+        if self.are_there:
+            rows = np.flatnonzero((self.near[:first] >= first).any(axis=1))
+            some = self.near[rows]
+            some[some >= first] = NONE
+            self.near[rows] = np.take_along_axis(some, np.argsort(some == NONE, axis=1, kind="stable"), axis=1)
+            self.near[first:] = NONE
+
+    def moved(self, old: State, new: State) -> Linkage:
+        """Return the links where all memories have other slots."""
+        linkage = Linkage(self.near.shape[1])
+        if self.are_there:
+            n = int(old.keys.totals[N_MEMORIES])
+            before = np.empty(n, np.int64)
+            find_slots(old.keys, new.keys.ids[:n], before)
+            slots = np.full(n + 1, NONE, np.int32)
+            slots[before] = np.arange(n, dtype=np.int32)
+            linkage.make_room(new)
+            linkage.near[:n] = slots[self.near[before]]  # the last entry stands for NONE
+        return linkage
+
+    def check(self, state: State) -> None:
+        """Raise InvariantError unless the links fit the forest."""
+        self._check_frame(state)
+        check_links(self.near, int(state.keys.totals[N_MEMORIES]))
+
+    def _check_frame(self, state: State) -> None:
+        enough = self.near.shape[0] >= int(state.keys.totals[N_MEMORIES])
+        require(enough or self.near.shape[1] == 0 or state.parameters.sparse, "memories must have links each")
+
+    def contents(self, state: State) -> dict[str, np.ndarray]:
+        """Return what must be in a file."""
+        return {_NEAR: self.near[: int(state.keys.totals[N_MEMORIES])]} if self.are_there else {}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: State, *, thorough: bool) -> None:
+        """Go on from what a file holds; what it holds of each memory is validated only if ``thorough``.
+
+        Raises
+        ------
+        InvariantError
+            If that is not what must be there.
+        """
+        if self.near.shape[1] == 0 or state.parameters.sparse:
+            require(_NEAR not in arrays, "there are links, but there must be none")
+            return
+        near = arrays.get(_NEAR)
+        wanted = state.keys.ids.size, self.near.shape[1]
+        fits = near is not None and near.dtype == np.int32 and near.shape == wanted and near.flags.c_contiguous
+        require(fits, f"there must be links of shape {wanted}")
+        assert near is not None
+        self.near = near
+        if thorough:
+            self.check(state)
