@@ -1,10 +1,8 @@
-"""Compare the policies of ``cmt_numba.bandits`` with each other, with MABWiser and with Vowpal Wabbit.
+"""Compare the policies of ``cmt_numba.bandits`` with each other and with MABWiser.
 
     python asv_benchmarks/compare_bandits.py intents --data path/to/folder
     python asv_benchmarks/compare_bandits.py memories --data path/to/folder
     python asv_benchmarks/compare_bandits.py mabwiser
-    python asv_benchmarks/compare_bandits.py scale --data path/to/folder
-    python asv_benchmarks/compare_bandits.py vowpal --data path/to/folder
 
 - intents: the requests of 40 intents of clinc150 (``clinc150/train.jsonl.gz``, https://github.com/clinc/oos-eval) in
   random order, 4,800 rounds. The action is an intent, and the reward is 1 if it is that of the request. Contexts are
@@ -12,14 +10,8 @@
   of each fifth of the rounds, and microseconds of CPU time for a round.
 - memories: the same rounds, where a tree and ``CMTRetriever`` begin with one example of each intent and are told a
   single reward a round, beside a linear model for each intent in NumPy.
-- mabwiser: LinUCB of MABWiser (https://github.com/fidelity/mabwiser) and ours on the same rewards: whether both choose
-  alike, and microseconds of CPU time to choose and to learn one row.
-- scale: ``CMTBandit`` over 1,000, 31,102 and 300,000 software packages (``packages/summaries.jsonl.gz``, a JSON object
-  with a ``summary`` of some ten words in each line). Keys are tf-idf vectors of the summaries, and a context is half of
-  the words of one; the reward is 1 for its package. Prints microseconds of CPU time for a decision and for a reward, in
-  batches of 100 and one by one, and the mean reward of the last half.
-- vowpal: the same rounds one by one, for the same CPU time, by ``CMTBandit`` and by Vowpal Wabbit (the extra
-  ``peers``), with an epsilon of 0.05, SquareCB and its approximation for many actions. Filling trees is not counted.
+- mabwiser: LinUCB of MABWiser (https://github.com/fidelity/mabwiser) and ours on the same rewards, for several numbers
+  of arms and features: whether both choose alike, and the CPU time to choose and to learn, row by row and in batches.
 """
 
 import os
@@ -53,7 +45,6 @@ from cmt_numba.bandits import (
 )
 
 N_INTENTS, N_COMPONENTS, EPSILON = 40, 64, 0.05
-SIZES = (1000, 31_102, 300_000)
 
 
 # Intents
@@ -187,184 +178,70 @@ def compare_intents(data: Path, seeds: int) -> None:
 # MABWiser
 
 
-def compare_mabwiser(n_rows: int = 2000, n_actions: int = 10, n_features: int = 20) -> None:
-    """Print whether both libraries choose alike, and how long they take."""
+def compare_mabwiser(n_rows: int = 2000, n_single: int = 300) -> None:
+    """Print whether both libraries choose alike, and how many times as long MABWiser takes."""
+    table = []
+    for n_actions, n_features in ((3, 5), (10, 20), (20, 6), (100, 20), (100, 100)):
+        same, ratios, micros = measure_mabwiser(n_actions, n_features, n_rows, n_single)
+        pairs = [f"{ours:.1f} ({ratio:.1f}x)" for ours, ratio in zip(micros, ratios, strict=True)]
+        table.append([n_actions, n_features, f"{same:.1%}", *pairs])
+        print(table[-1], flush=True)
+    headers = ["arms", "features", "same choices", "choose one row", "learn one row", "choose a batch", "learn a batch"]
+    print(f"us of CPU time for a row, and how many times as long MABWiser takes; batches of {n_rows}")
+    print(tabulate(table, headers=headers, disable_numparse=True, tablefmt="github"))
+
+
+def measure_mabwiser(
+    n_actions: int, n_features: int, n_rows: int, n_single: int
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the share of equal choices, the ratios of the times, and our times for a row in microseconds."""
     from mabwiser.mab import MAB, LearningPolicy
 
     rng = np.random.default_rng(0)
-    X, actions, rewards = (
-        rng.normal(size=(n_rows, n_features)),
-        rng.integers(0, n_actions, n_rows),
-        (rng.random(n_rows) < 0.3).astype(float),
-    )
-    asked = rng.normal(size=(500, n_features))
+    X, asked = rng.normal(size=(2, n_rows, n_features))
+    actions, rewards = rng.integers(0, n_actions, n_rows), (rng.random(n_rows) < 0.3).astype(float)
     theirs = MAB(list(range(n_actions)), LearningPolicy.LinUCB(alpha=0.7, l2_lambda=1.0))
     theirs.fit(actions, rewards, X)
     ours = LinUCB(n_actions, alpha=0.7, random_state=0).learn(X, actions, rewards)
-    alike = np.mean(np.array(theirs.predict(asked)) == ours.act(asked).actions)
-    print(f"the same choices in {alike:.1%} of {asked.shape[0]} rows")
-    table = []
-    for name, choose, learn in (
-        ("MABWiser", theirs.predict, lambda i: theirs.partial_fit(actions[[i]], rewards[[i]], X[[i]])),
-        ("ours", ours.act, lambda i: ours.learn(X[[i]], actions[[i]], rewards[[i]])),
-    ):
-        micros = []
-        for call in (lambda i, choose=choose: choose(asked[[i]]), learn):
-            start = time.process_time()
-            for i in range(500):
-                call(i)
-            micros.append((time.process_time() - start) / 500 * 1e6)
-        start = time.process_time()
-        choose(asked)
-        micros.append((time.process_time() - start) / 500 * 1e6)
-        start = time.process_time()
-        if name == "ours":
-            ours.learn(X, actions, rewards)
-        else:
-            theirs.partial_fit(actions, rewards, X)
-        micros.append((time.process_time() - start) / n_rows * 1e6)
-        table.append([name, *micros])
-    table.append(["ratio", *(a / b for a, b in zip(table[0][1:], table[1][1:], strict=True))])
-    headers = ["us", "choose one row", "learn one row", "choose a row of 500", f"learn a row of {n_rows}"]
-    print(tabulate(table, headers=headers, floatfmt=".1f"))
-
-
-# Scale
-
-
-def read_packages(data: Path, n: int, n_rounds: int, rng: np.random.Generator) -> tuple[Any, Any, Any, list[str], list]:
-    """Return keys of packages, contexts and the package of each; summaries, and the words of contexts."""
-    with gzip.open(data / "packages" / "summaries.jsonl.gz", "rt", encoding="utf-8") as file:
-        summaries = [json.loads(line)["summary"] for line, _ in zip(file, range(n), strict=False)]
-    words = TfidfVectorizer(sublinear_tf=True)
-    keys = words.fit_transform(summaries)
-    wanted = rng.integers(0, n, n_rounds)
-    halves = [" ".join(rng.permutation(summaries[i].split())[::2]) for i in wanted]
-    return keys, words.transform(halves), wanted, summaries, halves
-
-
-def compare_scale(data: Path, n_rounds: int = 5000, batch: int = 100) -> None:
-    """Print what a decision among many actions costs, in batches and one by one."""
-    table = []
-    for n in SIZES:
-        keys, X, wanted, _, _ = read_packages(data, n, n_rounds, np.random.default_rng(0))
-        bandit = CMTBandit(n_trees=1, n_candidates=32, random_state=0).add_actions(np.arange(n), keys)
-        rewards, times, single = np.zeros(n_rounds), np.zeros(2), []
-        for first in range(0, n_rounds, batch):
-            span, start = slice(first, first + batch), time.process_time()
-            decisions = bandit.act(X[span])
-            acted = time.process_time()
-            rewards[span] = decisions.actions == wanted[span]
-            bandit.reward(decisions.ids, rewards[span])
-            if first > 0:  # everything is compiled
-                times += acted - start, time.process_time() - acted
-        for i in range(min(1000, n_rounds)):
-            x, start = X[i : i + 1], time.process_time()
-            bandit.act(x)
-            single.append(time.process_time() - start)
-        micros = [*(times / (n_rounds - batch) * 1e6), np.median(single) * 1e6]
-        table.append([f"{n:,}", *micros, f"{rewards[n_rounds // 2 :].mean():.3f}"])
-    headers = ["actions", "us to act", "us to learn", "us to act, one row", "mean reward"]
-    print(tabulate(table, headers=headers, floatfmt=".0f", disable_numparse=[0, 4]))
-
-
-# Vowpal Wabbit
-
-
-class Vowpal:
-    """Vowpal Wabbit's exploration over actions with features, each of which it is sent in every round."""
-
-    def __init__(self, options: str, summaries: list[str]) -> None:
-        import vowpalwabbit
-
-        self.vw = vowpalwabbit.Workspace(f"--cb_explore_adf {options} -q sa -b 22 --quiet")
-        self.lines = ["|a " + _plain(text) for text in summaries]
-        self.rng = np.random.default_rng(0)
-
-    def choose(self, i: int, text: str) -> int:
-        """Return the action drawn."""
-        self.shared = "shared |s " + _plain(text)
-        self.probabilities = np.maximum(self.vw.predict([self.shared, *self.lines]), 0.0)
-        self.chosen = int(self.rng.choice(len(self.lines), p=self.probabilities / self.probabilities.sum()))
-        return self.chosen
-
-    def learn(self, reward: float) -> None:
-        """Learn the reward of the action chosen last."""
-        lines, at = list(self.lines), self.chosen
-        lines[at] = f"0:{-reward}:{self.probabilities[at]} {lines[at]}"
-        self.vw.learn([self.shared, *lines])
-
-
-class Ours:
-    """``CMTBandit``, one row at a time."""
-
-    def __init__(self, keys: Any, X: Any) -> None:
-        bandit = CMTBandit(n_trees=1, n_candidates=32, epsilon=0.05, random_state=0)
-        self.X, self.bandit = X, bandit.add_actions(np.arange(keys.shape[0]), keys)
-
-    def choose(self, i: int, text: str) -> int:
-        """Return the action drawn."""
-        self.decision = self.bandit.act(self.X[i : i + 1])
-        return int(self.decision.actions[0])
-
-    def learn(self, reward: float) -> None:
-        """Learn the reward of the action chosen last."""
-        self.bandit.reward(self.decision.ids, [reward])
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isalnum() else " " for c in text.lower())
-
-
-def compare_vowpal(data: Path, seconds: float, n_rounds: int = 20_000) -> None:
-    """Print what Vowpal Wabbit and ours earn in equal time."""
-    table = []
-    for n in SIZES:
-        keys, X, wanted, summaries, halves = read_packages(data, n, n_rounds, np.random.default_rng(0))
-        players: dict[str, Callable[[], Any]] = {
-            "CMTBandit": lambda keys=keys, X=X: Ours(keys, X),
-            "VW, epsilon": lambda s=summaries: Vowpal("--epsilon 0.05", s),
-            "VW, SquareCB": lambda s=summaries: Vowpal("--squarecb", s),
-            "VW, large": lambda s=summaries: Vowpal("--epsilon 0.05 --large_action_space --max_actions 20", s),
-        }
-        for name, make in players.items():
-            player, rewards, choosing = make(), [], []
-            player.choose(0, halves[0])
-            player.learn(0.0)  # everything is compiled
-            start = time.process_time()
-            while len(rewards) < n_rounds and time.process_time() - start < seconds:
-                i, began = len(rewards), time.process_time()
-                action = player.choose(i, halves[i])
-                choosing.append(time.process_time() - began)
-                rewards.append(float(action == wanted[i]))
-                player.learn(rewards[-1])
-            last = np.mean(rewards[len(rewards) // 2 :])
-            table.append([f"{n:,}", name, len(rewards), f"{np.median(choosing) * 1e6:,.0f}", f"{last:.4f}"])
-            print(table[-1], flush=True)
-    headers = ["actions", "", "rounds", "us to act", "mean reward of the last half"]
-    print(tabulate(table, headers=headers, disable_numparse=True))
+    same = float(np.mean(np.array(theirs.predict(asked)) == ours.act(asked).actions))
+    ours.learn(X[:1], actions[:1], rewards[:1])  # everything is compiled
+    calls: list[tuple[int, Callable[[Any], Any], Callable[[Any], Any]]] = [
+        (n_single, lambda i: theirs.predict(asked[[i]]), lambda i: ours.act(asked[[i]])),
+        (
+            n_single,
+            lambda i: theirs.partial_fit(actions[[i]], rewards[[i]], X[[i]]),
+            lambda i: ours.learn(X[[i]], actions[[i]], rewards[[i]]),
+        ),
+        (1, lambda i: theirs.predict(asked), lambda i: ours.act(asked)),
+        (1, lambda i: theirs.partial_fit(actions, rewards, X), lambda i: ours.learn(X, actions, rewards)),
+    ]
+    taken = []
+    for n_calls, *both in calls:
+        times = np.zeros((5, 2))
+        for repetition in range(5):
+            for j, call in enumerate(both):
+                start = time.process_time()
+                for i in range(n_calls):
+                    call(i)
+                times[repetition, j] = time.process_time() - start
+        taken.append(times.min(axis=0) / (n_rows if n_calls == 1 else n_calls) * 1e6)
+    them, us = np.array(taken).T
+    return same, them / us, us
 
 
 def main() -> None:
     """Run a part."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("part", choices=("intents", "memories", "mabwiser", "scale", "vowpal"))
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the data of intents and scale")
+    parser.add_argument("part", choices=("intents", "memories", "mabwiser"))
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the data of intents and memories")
     parser.add_argument("--seeds", type=int, default=2, metavar="N")
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, metavar="S", help="of CPU time for each bandit of vowpal"
-    )
     arguments = parser.parse_args()
-    if arguments.part in ("intents", "memories", "scale", "vowpal") and arguments.data is None:
+    if arguments.part in ("intents", "memories") and arguments.data is None:
         parser.error(f"{arguments.part} needs --data")
     if arguments.part == "intents":
         compare_intents(arguments.data, arguments.seeds)
     elif arguments.part == "memories":
         compare_memories(arguments.data, arguments.seeds)
-    elif arguments.part == "scale":
-        compare_scale(arguments.data)
-    elif arguments.part == "vowpal":
-        compare_vowpal(arguments.data, arguments.seconds)
     else:
         compare_mabwiser()
 

@@ -28,7 +28,6 @@ from cmt_numba.bandits import (
     HybridLinUCB,
     LinUCB,
     Omniscient,
-    Random,
     SquareCB,
     WarmEpsilonGreedy,
     WarmUCB1,
@@ -40,7 +39,6 @@ REFERENCE = "HybridLinUCB"
 
 Maker = Callable[[Log, np.ndarray, int], Any]
 POLICIES: dict[str, Maker] = {
-    "Random": lambda log, features, seed: Random(random_state=seed),
     "EpsilonGreedy": lambda log, features, seed: EpsilonGreedy(epsilon=0.1, random_state=seed),
     "UCB1": lambda log, features, seed: UCB1(scale=0.1, random_state=seed),
     "WarmEpsilonGreedy": lambda log, features, seed: warmed(
@@ -111,7 +109,7 @@ def interval(values: np.ndarray) -> str:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--events", type=int, default=80_000, metavar="N", help="of a log")
+    parser.add_argument("--events", type=int, default=40_000, metavar="N", help="of a log")
     parser.add_argument("--logs", type=int, default=4, metavar="N")
     parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 0.3, 0.2, 0.1, 0.05, 0.01], metavar="S")
     arguments = parser.parse_args()

@@ -75,6 +75,17 @@ def test_candidates_are_what_memories_propose_and_what_is_tried(experienced: CMT
             assert found.scores[span].tolist() == [expected[action] for action in sorted(expected)]
 
 
+def test_rows_one_by_one_have_the_probabilities_of_a_batch(experienced: CMTBandit):
+    bandit = copy.deepcopy(experienced)
+    whole = bandit.probabilities(keys())
+    for _ in range(2):
+        np.testing.assert_array_equal(
+            np.concatenate([bandit.probabilities(keys()[[i]]) for i in range(12)]), whole[:12]
+        )
+    assert len(bandit._rooms) == 1
+    assert not bandit._rooms[0].any()
+
+
 def test_tidy_rows_are_those_that_any_matrix_becomes():
     X = keys(n=6)
     X.data = X.data.astype(np.float64)

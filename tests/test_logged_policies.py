@@ -1,6 +1,7 @@
 """Policies that come from a log: hindsight, a model trained earlier, and regression on what the log supports."""
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeRegressor
 
-from cmt_numba.bandits import UCB1, ArgmaxRegressor, LinUCB, Omniscient, WarmEpsilonGreedy, WarmUCB1
+from cmt_numba._forest.invariants import InvariantError
+from cmt_numba.bandits import UCB1, ArgmaxRegressor, LinUCB, Omniscient, WarmEpsilonGreedy, WarmUCB1, load_policy
 from cmt_numba.bandits.evaluation import Log, evaluate, replay
 
 K = 6
@@ -196,3 +198,39 @@ def test_pickles_go_on_as_the_one_pickled(options: dict[str, Any]):
     actions = np.arange(len(log)) % 9  # some are not in the log
     np.testing.assert_array_equal(again.expected(log.contexts, actions), learned.expected(log.contexts, actions))
     np.testing.assert_array_equal(again.act(log.contexts).actions, learned.act(log.contexts).actions)
+
+
+@pytest.mark.parametrize("support", ["contexts", "actions"])
+def test_a_loaded_policy_goes_on_as_the_one_saved(support: str, tmp_path: Path):
+    path, log = tmp_path / "policy.cmt", log_of(300, 0)
+    learned = ArgmaxRegressor(support=support, random_state=0)
+    with pytest.raises(ValueError, match="call fit"):
+        learned.save(path)
+    learned.fit(log).act(log.contexts)
+    learned.save(path)
+    actions = np.arange(len(log)) % 9  # some are not in the log
+    expected, chosen = learned.expected(log.contexts, actions), learned.act(log.contexts).actions
+    for loaded in (ArgmaxRegressor.load(path), load_policy(path)):
+        np.testing.assert_array_equal(loaded.expected(log.contexts, actions), expected)
+        np.testing.assert_array_equal(loaded.act(log.contexts).actions, chosen)
+    for options in ({"regressor": Ridge()}, {"pair_features": products}):
+        with pytest.raises(TypeError, match="pickle it"):
+            ArgmaxRegressor(**options).fit(log).save(path)
+    ArgmaxRegressor.load(path)  # still the file before
+
+
+def test_invalid_contents_of_files_are_refused():
+    contents = ArgmaxRegressor(support="contexts", random_state=0).fit(log_of(100, 0))._contents()
+    arrays = contents.arrays
+    for name, array, message in (
+        ("actions", arrays["actions"][::-1].copy(), "ascend"),
+        ("seen.actions", arrays["seen.actions"] - 50, "in range"),
+        ("seen.lengths", arrays["seen.lengths"] + 1, "must have actions"),
+        ("seen.contexts", arrays["seen.contexts"] * np.nan, "finite"),
+        ("seen.contexts", arrays["seen.contexts"][:, :1].copy(), "matrices must be"),
+        ("model.counts", arrays["model.counts"] - 100, "negative"),
+    ):
+        with pytest.raises((ValueError, InvariantError), match=message):
+            ArgmaxRegressor._made_of(contents._replace(arrays=arrays | {name: array}))
+    with pytest.raises(ValueError, match="tau"):
+        ArgmaxRegressor._made_of(contents._replace(fields=contents.fields | {"tau": 2.0}))

@@ -8,6 +8,7 @@ import numpy as np
 from .rows import Rows
 from .state import NONE
 
+WORTH_KEEPING = 0.5  # a reward, from which on a query is stored as a further key of what it was rewarded for
 WORTH_FINDING = 1.0  # a reward, from which on routers learn the way to a memory: less is seldom the best there is
 
 NO_ROOM = np.empty((0, 0), np.float32)

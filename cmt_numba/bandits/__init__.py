@@ -2,7 +2,7 @@
 
 import os
 
-from ..persistence._trees import read_object, refusing
+from ..persistence._saved import object_of
 from . import evaluation
 from ._base import Chosen, Policy
 from ._cmt_bandit import CMTBandit, Decisions
@@ -19,17 +19,17 @@ for _public in (ArgmaxRegressor, Chosen, Decisions, Policy, *_POLICIES):
     _public.__module__ = __name__  # where pickles find them, wherever they are defined
 
 
-def load_policy(path: str | os.PathLike[str]) -> Policy:
+def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:
     """Return the policy in a file, of whatever class.
 
     Parameters
     ----------
     path : path-like
-        A file that :meth:`Policy.save` has written.
+        A file that ``save`` has written.
 
     Returns
     -------
-    Policy
+    Policy or ArgmaxRegressor
 
     Raises
     ------
@@ -38,10 +38,8 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     OSError
         If the file cannot be read.
     """
-    kinds = {kind.__name__: kind for kind in _POLICIES}
-    contents = read_object(path, tuple(kinds), mmap=False)
-    with refusing(path):
-        return kinds[contents.kind]._made_of(contents)
+    classes: tuple[type[Policy | ArgmaxRegressor], ...] = (*_POLICIES, ArgmaxRegressor)
+    return object_of(classes, path)
 
 
 __all__ = [

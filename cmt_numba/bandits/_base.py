@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
@@ -17,7 +16,8 @@ from .._jit import uninterrupted
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
 from ..persistence._container import Contents
 from ..persistence._generators import generator_fields, read_generator
-from ..persistence._trees import read_object, refusing, take, write_object
+from ..persistence._saved import Saved, as_part, of_part
+from ..persistence._trees import take
 from ._checks import (
     MOST_ACTIONS,
     MOST_FEATURES,
@@ -97,7 +97,7 @@ def reads(method: Method) -> Method:
     return cast(Method, reading)
 
 
-class Policy(Lockable):
+class Policy(Lockable, Saved):
     """A policy chooses actions in contexts, says with what probability, and learns from rewards.
 
     Any number of threads may use a policy at once. The same seed and the same calls give the same choices.
@@ -398,41 +398,7 @@ class Policy(Lockable):
 
     # Files and pickles
 
-    @reads
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy and all that it has learned to a file, which is replaced at once if it is there already.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
-        """
-        write_object(path, self._contents, self._made_of)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the policy that :meth:`save` has written. It goes on exactly as the one saved would.
-
-        Parameters
-        ----------
-        path : path-like
-            The file.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If the file is not one of such a policy, damaged, or of a later version.
-        OSError
-            If the file cannot be read.
-        """
-        contents = read_object(path, (cls.__name__,), mmap=False)
-        with refusing(path):
-            return cls._made_of(contents)
+    save = reads(Saved.save)
 
     def _contents(self) -> Contents:
         n = self._ids.size
@@ -445,7 +411,7 @@ class Policy(Lockable):
         }
         arrays = {"ids": self._ids, "features": self._features}
         if self._model is not None:
-            arrays |= {f"model.{name}": array for name, array in self._model.arrays(n).items()}
+            arrays |= as_part("model", self._model.arrays(n))
         return Contents(type(self).__name__, fields, arrays)
 
     def _plain_options(self) -> dict[str, Any]:
@@ -455,7 +421,6 @@ class Policy(Lockable):
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
-        """Return the policy that a file holds. Raises InvariantError, TypeError or ValueError if there is none."""
         fields, arrays = contents.fields, contents.arrays
         policy = cls(**take(fields, "options", dict) | {"n_actions": None})
         policy._options["n_actions"] = policy.n_actions = fields["options"].get("n_actions")  # type: ignore[attr-defined]
@@ -478,8 +443,7 @@ class Policy(Lockable):
             checked(arrays, "model.matrices", shape, np.dtype(np.float64))  # before room is made for it
             policy._model = policy._new_model(n_features)
         if policy._model is not None:
-            model = {name.removeprefix("model."): array for name, array in arrays.items()}
-            policy._model.restore(model, ids.size)
+            policy._model.restore(of_part("model", arrays), ids.size)
         return policy
 
     def _features_of(self, arrays: Arrays, n: int) -> np.ndarray:

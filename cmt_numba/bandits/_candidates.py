@@ -6,11 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from .._forest.hits import WORTH_KEEPING
 from .._forest.invariants.errors import require
 from .._forest.rows import Rows
 from .._forest.scorer import room_for_probe
 from .._forest.state import MOST_FEATURES, NONE
 from ..persistence._container import Contents
+from ..persistence._saved import as_part, of_part
 from ..persistence._trees import take
 from ..tree import ContextualMemoryTree
 from ._base import Policy, distinct
@@ -39,7 +41,6 @@ _ROWS_AT_ONCE = 2048
 _ALLOWED_AT_ONCE = 1 << 20
 _LARGEST_BLOCK = 256  # of rows that learn from the same state
 _SHARE_OF_BLOCK = 20  # blocks are at most this part of the rewards before
-_WORTH_KEEPING = 0.5  # reward from which on a context becomes a key of the action
 _KNOWN = 0.95  # score of an action by its rewarded contexts from which on another one tells nothing
 
 
@@ -172,7 +173,7 @@ class CandidateModel(Policy):
             self._means.learn(Pairs(shared, of_pairs, slots[span], shared), rewards[span])
             self._n_rewards += stop - first
             first = stop
-        best = np.flatnonzero(rewards >= _WORTH_KEEPING)
+        best = np.flatnonzero(rewards >= WORTH_KEEPING)
         if best.size > 0:
             self._by_key.teach(rows.take(best), actions[best])
         best = best[scores[best, 1] < _KNOWN]
@@ -196,9 +197,8 @@ class CandidateModel(Policy):
             "n_features": None,
         }
         arrays = plain.arrays | key_arrays | context_arrays | pending_arrays
-        arrays |= {f"table.{name}": self._table.cells[:, i] for i, name in enumerate(_OF_CELLS)}
-        arrays |= {f"shared.{name}": array for name, array in self._shared_model.arrays(0).items()}
-        return Contents(plain.kind, fields, arrays)
+        arrays |= as_part("table", {name: self._table.cells[:, i] for i, name in enumerate(_OF_CELLS)})
+        return Contents(plain.kind, fields, arrays | as_part("shared", self._shared_model.arrays(0)))
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
@@ -218,8 +218,7 @@ class CandidateModel(Policy):
         for i, name in enumerate(_OF_CELLS):
             cells[:, i] = checked(arrays, f"table.{name}", cells.shape[:1], cells.dtype)
         require(bool(np.all(cells[:, 1] >= 0)), "squares must not be negative")
-        shared = {name.removeprefix("shared."): array for name, array in arrays.items() if name.startswith("shared.")}
-        bandit._shared_model.restore(shared, 0)
+        bandit._shared_model.restore(of_part("shared", arrays), 0)
         return bandit
 
 

@@ -7,28 +7,38 @@ from typing import Any, Self
 
 import numpy as np
 
+from .._forest.invariants.errors import require
 from .._validation import check_choice, check_real
+from ..persistence._columns import read_array
+from ..persistence._container import Contents
+from ..persistence._generators import generator_fields, read_generator
+from ..persistence._saved import Saved, as_part, of_part
+from ..persistence._trees import take
 from ._base import Chosen
-from ._checks import Choices, all_of, check_choices, check_contexts, generator_of, numbers
+from ._checks import MOST_ACTIONS, MOST_FEATURES, Choices, all_of, check_choices, check_contexts, generator_of, numbers
 from ._kernels import Pairs
-from ._models import LinearModels
+from ._models import LinearModels, checked
 from ._rules import draw, greedy, rows_of
 from .evaluation._estimators import importance_weights
 from .evaluation._logs import Log
 
 SUPPORTS = ("contexts", "actions", "all")
 
+_NOT_FITTED = "there is no policy yet: call fit with a log first"
+_OPTIONS: dict[str, type] = {"tau": float, "support": str, "regularization": float}  # in files
+
 _PAIRS_AT_ONCE = 1 << 16
 
 _OTHERWISE = -1e300  # in place of what is expected of an action without support
 
 
-class ArgmaxRegressor:
+class ArgmaxRegressor(Saved):
     """Choose the action of which a regression on a log expects most, among those that the log supports.
 
     The rewards of a log are learned with the weights ``1 / max(propensity, tau)``. The policy chooses among the actions
     ``C(x)`` that were ever chosen in the context ``x``, because the log says nothing of others (Strehl, Langford, Li
-    and Kakade, 2010). It does not learn further; :meth:`warm_start` teaches a policy that does. To keep one, pickle it.
+    and Kakade, 2010). It does not learn further; :meth:`warm_start` teaches a policy that does. :meth:`save` writes one
+    with the default regression to a file; those with another one can be pickled.
 
     Parameters
     ----------
@@ -161,6 +171,56 @@ class ArgmaxRegressor:
         rows = np.column_stack([contexts, np.ones(contexts.shape[0])])
         return self._model.estimate(Pairs(rows, np.arange(slots.size), slots, np.empty((slots.size, 0)))).means
 
+    # Files
+
+    def _contents(self) -> Contents:
+        if self._model is None:
+            raise ValueError(_NOT_FITTED)
+        if not isinstance(self._model, LinearModels):
+            raise TypeError(
+                "a policy with a regressor or pair_features of its own cannot be saved, because files hold no code: "
+                "pickle it"
+            )
+        rows = [np.frombuffer(row, np.float64) for row in self._seen]
+        fields = {
+            **{name: getattr(self, name) for name in _OPTIONS},
+            "generator": generator_fields(self._generator),
+        }
+        arrays = {
+            "actions": self._known,
+            "seen.contexts": np.array(rows).reshape(len(rows), self._width),
+            "seen.lengths": np.array([actions.size for actions in self._seen.values()], np.int64),
+            "seen.actions": np.concatenate([np.empty(0, np.int64), *self._seen.values()]),
+        }
+        return Contents(type(self).__name__, fields, arrays | as_part("model", self._model.arrays(self._known.size)))
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        fields, arrays = contents.fields, contents.arrays
+        policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()})
+        policy._generator = read_generator("the generator", fields.get("generator"))
+        policy._known = read_array("actions", arrays, np.int64)
+        lengths, seen = (read_array(f"seen.{name}", arrays, np.int64) for name in ("lengths", "actions"))
+        require(policy._known.size > 0, "there must be actions")
+        for name, actions in (("actions", policy._known), ("seen.actions", seen)):
+            require(bool(np.all((actions >= 0) & (actions <= MOST_ACTIONS))), f"{name} must be in range")
+        require(bool(np.all(np.diff(policy._known) > 0)), "actions must ascend")
+        rows = arrays.get("seen.contexts")
+        require(rows is not None and rows.ndim == 2, "there must be an array of contexts that were seen")
+        assert rows is not None
+        require(1 <= rows.shape[1] <= MOST_FEATURES, f"contexts must have between 1 and {MOST_FEATURES} features")
+        rows = checked(arrays, "seen.contexts", (lengths.size, rows.shape[1]), np.dtype(np.float64))
+        require(bool(np.all(lengths > 0)) and int(lengths.sum()) == seen.size, "contexts must have actions")
+        policy._width = rows.shape[1]
+        d = policy._width + 1
+        model = of_part("model", arrays)
+        checked(model, "matrices", (policy._known.size, d, d), np.dtype(np.float64))  # before room is made for it
+        policy._model = LinearModels(d, 0, policy.regularization)
+        policy._model.restore(model, policy._known.size)
+        parts = np.split(seen.copy(), np.cumsum(lengths)[:-1]) if lengths.size else []
+        policy._seen = {row.tobytes(): actions for row, actions in zip(rows, parts, strict=True)}
+        return policy
+
     # Pickles hold arrays in place of the linear models, whose class may change.
 
     def __getstate__(self) -> dict[str, Any]:
@@ -251,7 +311,7 @@ class ArgmaxRegressor:
 
     def _checked(self, contexts: Any) -> np.ndarray:
         if self._model is None:
-            raise ValueError("there is no policy yet: call fit with a log first")
+            raise ValueError(_NOT_FITTED)
         return check_contexts(contexts, self._width)
 
     def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices, np.ndarray]:

@@ -14,7 +14,7 @@ from .._version import __version__
 from . import _options as given
 
 if TYPE_CHECKING:
-    from ..bandits import Policy
+    from ..bandits import ArgmaxRegressor, Policy
     from ..bandits.evaluation import Log
 
 
@@ -169,7 +169,7 @@ def _holds_lists(path: Path, column: str) -> bool:
     return frame is not None and column in frame.columns and np.ndim(frame[column].iloc[0]) == 1
 
 
-def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Policy, Log]:
+def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Policy | ArgmaxRegressor, Log]:
     """Return the policy, and the rows of the log to evaluate it on."""
     from .._validation import check_real
     from ..bandits import UCB1, EpsilonGreedy, LinearThompson, LinUCB, Random, SquareCB, load_policy

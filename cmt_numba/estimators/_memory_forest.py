@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .._concurrency.workers import share_rows
-from .._forest.hits import Hits, no_hits
+from .._forest.hits import WORTH_KEEPING, Hits, no_hits
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.ridge import (
@@ -41,7 +41,6 @@ from ._values import (
 _KEY_TREES, _VALUE_TREES = 4, 1
 _VALUE_LEAVES = 4  # searched for each tree: what is expected is seldom quite what is there
 _SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
-_WORTH_KEEPING = 0.5  # reward from which on a query is stored as a further key of what it was rewarded for
 _SPARE_ANSWERS = 8  # asked for beyond those wanted, because several keys may lead to one memory
 _ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # that rewards are learned for at once
 
@@ -145,7 +144,7 @@ class MemoryForest(SavableEstimator, BaseEstimator):
         vectors = np.ascontiguousarray(self._components.reduced(self._memories.values_of(found))[:, :-1])
         learn_rewards(self.expectation_, rows, pairs, vectors, rewards[pairs, rank], float(self.regularization))
         entries = self._memories.entries_of(found)
-        best = rewards[pairs, rank] >= _WORTH_KEEPING
+        best = rewards[pairs, rank] >= WORTH_KEEPING
         if np.any(best):
             expected = self._forest_rows(self._expected(rows)[pairs[best]])
             self.forest_._teach_rows(expected, entries[best])
@@ -161,7 +160,7 @@ class MemoryForest(SavableEstimator, BaseEstimator):
     def _learn_some(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
         worth = np.where(ids == NONE, 0.0, rewards)
         best = worth.argmax(axis=1)
-        right = np.where(worth.max(axis=1) >= _WORTH_KEEPING, ids[np.arange(best.size), best], NONE)
+        right = np.where(worth.max(axis=1) >= WORTH_KEEPING, ids[np.arange(best.size), best], NONE)
         self._weigh_keys(rows, ids, right)
         hits = no_hits(*ids.shape)._replace(ids=self._memories.entries_of(ids))
         self.forest_._update_rows(rows, hits, rewards)

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from .._forest.hits import WORTH_KEEPING
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
 from ..estimators import CMTRetriever
 from ..estimators._files import estimator_contents, estimator_of
@@ -22,7 +23,6 @@ from ._point_store import PointStore
 from ._spaces import distances_of_pairs
 from ._vp_tree import Neighbors
 
-_WORTH_KEEPING = 0.5  # reward from which on a query becomes a further form of a sequence
 _MOST_TREES = 2**10
 
 
@@ -192,7 +192,7 @@ class SequenceMemory(Saved):
         shown, worth = shown.reshape(asked.n, -1), np.asarray(rewards, float).reshape(asked.n, -1)
         worth = np.where(shown >= 0, worth, 0.0)
         best = worth.argmax(axis=1)
-        kept = np.flatnonzero(worth[np.arange(asked.n), best] >= _WORTH_KEEPING)
+        kept = np.flatnonzero(worth[np.arange(asked.n), best] >= WORTH_KEEPING)
         if kept.size == 0:
             return
         owners = shown[kept, best[kept]]

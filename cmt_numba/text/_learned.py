@@ -12,13 +12,14 @@ from sklearn.base import BaseEstimator
 
 from .._validation import Constraint, check_parameters
 from ..persistence._container import Contents
-from ..persistence._trees import read_object, refusing, take, write_object
+from ..persistence._saved import Saved
+from ..persistence._trees import take
 from ._counting import check_texts
 
 _WORD = re.compile(r"\w+")
 
 
-class SavableText(BaseEstimator):
+class SavableText(Saved, BaseEstimator):
     """An estimator of texts that can be saved."""
 
     _unsaved: ClassVar[tuple[str, ...]] = ("tokenizer", "random_state")
@@ -38,8 +39,7 @@ class SavableText(BaseEstimator):
         sklearn.exceptions.NotFittedError
             If nothing has been learned.
         """
-        self._contents()
-        write_object(path, self._contents, self._made_of)
+        super().save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
@@ -59,9 +59,7 @@ class SavableText(BaseEstimator):
         OSError
             If the file cannot be read.
         """
-        contents = read_object(path, (cls.__name__,), mmap=mmap)
-        with refusing(path):
-            return cls._made_of(contents)
+        return cls._loaded(path, mmap=mmap)
 
     def _saved_parameters(self) -> dict[str, Any]:
         return {
@@ -69,13 +67,6 @@ class SavableText(BaseEstimator):
             for name, value in self.get_params(deep=False).items()
             if name not in self._unsaved
         }
-
-    def _contents(self) -> Contents:
-        raise NotImplementedError
-
-    @classmethod
-    def _made_of(cls, contents: Contents) -> Self:
-        raise NotImplementedError
 
     @classmethod
     def _with_parameters_of(cls, contents: Contents) -> Self:
