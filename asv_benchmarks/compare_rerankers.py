@@ -12,9 +12,10 @@ queries, is asked.
 A ``CMTRetriever`` on BM25 keys finds 20 texts for each query. Those of the rewarded queries are rewarded with 1 if they
 are right and with 0 if not. Printed is the share of other queries whose first answer is right: as the search has it,
 after ``CMTRetriever.feedback``, and re-ranked by models that have learned from the same rewards, where "validated" is
-the boosted one with ``validate=True``; then how many have a right answer among the 20; and microseconds for a query, of
-processor time on one thread, for the search with its keys and for re-ranking by each model. Needs tabulate, and xgboost
-for its columns, which are left out otherwise.
+the boosted one with ``validate=True`` and "margins" the boosted one with a further feature, by how much the routers'
+margins fall short on the way to the document's leaf; then how many have a right answer among the 20; and microseconds
+for a query, of processor time on one thread, for the search with its keys and for re-ranking by each model. Needs
+tabulate, and xgboost for its columns, which are left out otherwise.
 """
 
 import os
@@ -31,14 +32,15 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 from compare_text import bible, packages
 from labelled_sets import read_lines
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import StandardScaler, normalize
 from tabulate import tabulate
 
-from cmt_numba import CMTRetriever
+from cmt_numba import CMTRetriever, ContextualMemoryTree
 from cmt_numba.reranking import Reranker
 from cmt_numba.text import BM25Vectorizer
 
@@ -100,6 +102,7 @@ TASKS: dict[str, Callable[[Path], Task]] = {
 def models() -> dict[str, Any]:
     """Return the models that re-rank."""
     found: dict[str, Any] = {"linear": make_pipeline(StandardScaler(), Ridge()), "boosted": None, "validated": None}
+    found["margins"] = None
     if find_spec("xgboost"):
         from xgboost import XGBRanker, XGBRegressor
 
@@ -107,6 +110,36 @@ def models() -> dict[str, Any]:
         found["XGBoost, squared"] = XGBRegressor(**options)
         found["XGBoost, pairwise"] = XGBRanker(objective="rank:pairwise", **options)
     return found
+
+
+def margins(tree: ContextualMemoryTree, keys: Any, ids: np.ndarray) -> np.ndarray:
+    """Return by how much routers fall short of being sure of the way to the leaves of memories: shape of ``ids``.
+
+    That is what a search for the leaves goes by, the least of all trees. Keys are sparse, ids those of the tree.
+    """
+    state, keys = tree._allocated(), normalize(keys)
+    slots = np.searchsorted(state.keys.ids[: len(tree)], np.maximum(ids, 0))  # in order, as nothing was removed
+    least = np.full(ids.shape, np.inf, np.float32)
+    for nodes, leaves, table, leaf_of in zip(
+        state.nodes, state.leaves, state.routers.table, state.leaf_of, strict=True
+    ):
+        starts, sizes = nodes["table_start"].astype(np.int64) << 4, np.where(nodes["table_bits"] > 0, 1, 0)
+        sizes <<= nodes["table_bits"]
+        cells = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        owners, used = np.repeat(np.arange(nodes.size), sizes), table["feature"][cells] >= 0
+        routers = scipy.sparse.csr_array(
+            (table["weight"][cells][used], (table["feature"][cells][used], owners[used])), (keys.shape[1], nodes.size)
+        )
+        of_nodes = (keys @ routers).toarray() + nodes["bias"]
+        leaf, short = leaf_of[slots].astype(np.int64), np.zeros(ids.shape, np.float32)
+        place, node = ~leaf, leaves["parent"][leaf].astype(np.int64)
+        while (node >= 0).any():
+            right = nodes["child"][node][..., 1] == place
+            margin = np.where(right, 1.0, -1.0) * np.take_along_axis(of_nodes, np.maximum(node, 0), 1)
+            short += np.where(node >= 0, np.maximum(0.0, state.parameters.sure_margin - margin), 0.0)
+            place, node = node, np.where(node >= 0, nodes["parent"][node], -1)
+        least = np.minimum(least, short)
+    return least
 
 
 def measured(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
@@ -123,6 +156,13 @@ def measured(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
     right &= hits.ids >= 0
     asked, n = hits.between(0, task.n_asked), task.n_asked
     queries, answers = task.queries[:n], task.answers[:n]
+    short = margins(retriever.forest_, asked_keys, hits.ids)
+    of_pair = {
+        (query, task.stored[i]): value
+        for query, found, values in zip(task.queries, hits.ids, short, strict=True)
+        for i, value in zip(found, values, strict=True)
+    }
+    feature = lambda queries, documents: [of_pair[pair] for pair in zip(queries, documents, strict=True)]  # noqa: E731
     first_right = lambda ids: np.mean(task.values[ids[:, 0]] == answers)  # noqa: E731
     plain = BM25Vectorizer(norm=None).fit(task.stored)
     for n_learned in n_rewarded:
@@ -134,6 +174,8 @@ def measured(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
         for name, model in models().items():
             start = process_time()
             reranker = Reranker(model, vectorizer=plain, validate=name == "validated", random_state=0)
+            if name == "margins":
+                reranker.set_params(features=[*reranker.features, feature])
             reranker.fit(task.queries[log], task.stored, shown, right[log].astype(float))
             learned = process_time()
             found = reranker.rerank(queries, task.stored, asked, 1)

@@ -36,6 +36,11 @@ def test_a_network_learns_classes_and_makes_keys(convolution: Any):
     np.testing.assert_array_equal(again.transform(TEXTS), network.transform(TEXTS))
 
 
+def test_words_and_their_endings(convolution: Any):
+    assert convolution.words_of("It doesn't, he's done.") == ["it", "does", "n't", ",", "he", "'s", "done", "."]
+    assert convolution.words_of("What 's", lowercase=False) == ["What", "'s"]
+
+
 def test_maxima_are_those_of_a_convolution(convolution: Any):
     rng = np.random.default_rng(0)
     n_maps, vectors = 2, rng.normal(size=(6, 3)).astype(np.float32)
@@ -88,7 +93,7 @@ def test_scripts_run(convolution: Any, tmp_path: Path, monkeypatch: pytest.Monke
     assert len(tested[0]) == 5
     assert validation is None
     monkeypatch.setattr(
-        sentences, "ConvolutionalKeys", lambda form, vectors, n_epochs: convolution.ConvolutionalKeys(**SMALL)
+        sentences, "ConvolutionalKeys", lambda form, vectors, **options: convolution.ConvolutionalKeys(**SMALL)
     )
     monkeypatch.setattr(sys, "argv", ["sentences.py", "--data", str(tmp_path), "--sets", "cr", "--folds", "1"])
     sentences.main()

@@ -18,7 +18,10 @@ WIDTHS = (3, 4, 5)
 PADDING = max(WIDTHS) - 1  # zeros before and after a text
 SPREAD = 0.25  # of components of vectors that are drawn at random, to both sides
 DECAY, EPSILON = 0.95, 1e-6  # of Adadelta (Zeiler, 2012)
+WORD = re.compile(r"n't\b|'(?:s|ve|re|d|ll|m)\b|\w+?(?=n't\b)|\w+|[^\w\s]", re.IGNORECASE)
 LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128)  # of padded texts; longer ones are cut off
+
+_FEWEST_ROWS = 128  # of the words of a batch, whose number is rounded up to a power of 2
 
 
 class Layers(NamedTuple):
@@ -33,13 +36,13 @@ class Layers(NamedTuple):
 class Texts(NamedTuple):
     """Some texts: the words that they are made of, and where each is."""
 
-    rows: np.ndarray  # rows of the vectors, filled up with 0
+    rows: np.ndarray  # rows of the vectors, each once, filled up with 0
     places: np.ndarray  # (n, length), positions among the rows
 
 
 def maxima(layers: Layers, vectors: Any, places: Any, n_maps: int) -> Any:
     """Return the greatest value of each map in each text: the penultimate layer, (n, n_maps of all widths)."""
-    products = vectors[places] @ layers.filters
+    products = (vectors @ layers.filters)[places]  # of each word once
     best, first = [], 0
     for i, width in enumerate(WIDTHS):
         n = places.shape[1] - width + 1
@@ -108,6 +111,8 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
         Most passes over the texts. The state of the one with the smallest error on ``validation`` is kept.
     patience : int, default 4
         Passes without a smaller error after which learning ends.
+    lowercase : bool, default True
+        Whether to convert texts to lower case.
     random_state : int, default 0
         Seed.
     """
@@ -123,6 +128,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
         batch_size: int = 50,
         n_epochs: int = 25,
         patience: int = 4,
+        lowercase: bool = True,
         random_state: int = 0,
     ) -> None:
         self.form = form
@@ -133,6 +139,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
         self.batch_size = batch_size
         self.n_epochs = n_epochs
         self.patience = patience
+        self.lowercase = lowercase
         self.random_state = random_state
 
     def fit(self, texts: list[str], y: Any, validation: tuple[list[str], Any] | None = None) -> Self:
@@ -149,7 +156,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
             validation = [texts[i] for i in held], self.classes_[labels[held]]
         else:
             kept = np.arange(len(texts))
-        words = [words_of(text) for text in texts]
+        words = [words_of(text, lowercase=self.lowercase) for text in texts]
         self.places_: dict[str, int] = {}
         for i in kept:
             for word in words[i]:
@@ -185,7 +192,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
         Words that have not been learned have the vector of ``vectors``, or zeros if there are none.
         """
         check_is_fitted(self, "layers_")
-        words = [words_of(text) for text in texts]
+        words = [words_of(text, lowercase=self.lowercase) for text in texts]
         places, table = dict(self.places_), self.table_
         if self.vectors is not None:
             new = sorted({word for text in words for word in text} - places.keys())
@@ -253,7 +260,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
             numbers = [places.get(word, 0) for word in text[:length]]
             rows[i, PADDING : PADDING + len(numbers)] = numbers
         distinct, where = np.unique(rows, return_inverse=True)
-        filled = np.zeros(self.batch_size * length + 1, np.int32)
+        filled = np.zeros(max(_FEWEST_ROWS, 1 << (distinct.size - 1).bit_length()), np.int32)
         filled[: distinct.size] = distinct
         return Texts(filled, where.reshape(rows.shape).astype(np.int32))
 
@@ -261,6 +268,6 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
 _maxima = jax.jit(maxima, static_argnums=3)
 
 
-def words_of(text: str) -> list[str]:
-    """Return words and punctuation marks of a text."""
-    return re.findall(r"\w+|[^\w\s]", text.lower())
+def words_of(text: str, *, lowercase: bool = True) -> list[str]:
+    """Return words, endings such as "n't" and "'s", and punctuation marks of a text."""
+    return WORD.findall(text.lower() if lowercase else text)

@@ -32,6 +32,8 @@ PAPER = {
 }
 """Accuracies of Table 2, with vectors of 300 components learned from 100 billion words."""
 
+CASED = ("trec",)  # whose texts the paper does not convert to lower case
+
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a compressed file of JSON lines."""
@@ -79,6 +81,7 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=["rand"])
     parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--patience", type=int, default=4)
     parser.add_argument("--phrases", action="store_true")
     parser.add_argument("--vectors", type=Path)
     arguments = parser.parse_args()
@@ -87,7 +90,9 @@ def main() -> None:
         for form in arguments.forms:
             start, found = perf_counter(), []
             for learned, validation, tested in folds(arguments.data, name, arguments.folds, phrases=arguments.phrases):
-                network = ConvolutionalKeys(form, None if form == "rand" else vectors, n_epochs=arguments.epochs)
+                of_words = None if form == "rand" else vectors
+                options = {"n_epochs": arguments.epochs, "patience": arguments.patience}
+                network = ConvolutionalKeys(form, of_words, lowercase=name not in CASED, **options)
                 network.fit(*learned, validation)
                 found.append(100.0 * np.mean(network.predict(tested[0]) == tested[1]))
             paper, seconds = PAPER[name][FORMS.index(form)], perf_counter() - start
