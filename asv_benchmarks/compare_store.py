@@ -1,13 +1,14 @@
-"""Compare ``MemoryStore`` with hnswlib: recall at 10 against time, filters, and what rewards teach.
+"""Compare ``MemoryStore`` with hnswlib and faiss: recall at 10 against time, changes, filters, and rewards.
 
     python asv_benchmarks/compare_store.py --data path/to/folder
     python asv_benchmarks/compare_store.py --data path/to/folder --n 20000 --features 96 --parts recall filters
 
 Expects ``omniglot_background/hog.npz`` and ``packages/summaries.jsonl.gz`` as ``compare_peers.py`` and
 ``compare_text.py`` do. Recall and filters: clustered vectors, and features of Omniglot's characters of which every
-tenth is asked. Rewards: vectors of package summaries; 2,000 queries are rewarded, and others are asked, which an index
-answers as before. Times are of the processor, on one thread, in microseconds for each query of a batch. Needs tabulate;
-without hnswlib its rows are left out.
+tenth is asked. Changes: recall after every vector has been replaced and half of them have been deleted. Rewards:
+vectors of package summaries; 2,000 queries are rewarded, and others are asked, which an index answers as before. Times
+are of the processor, on one thread, in microseconds for each query of a batch. Needs tabulate; without hnswlib or faiss
+their rows are left out.
 """
 
 import os
@@ -16,6 +17,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
     os.environ[_variable] = "1"  # before any library reads them
 
 import argparse
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,8 +30,10 @@ from tabulate import tabulate
 from cmt_numba import MemoryStore
 
 K, N_ASKED, N_REWARDED = 10, 1000, 2000
-TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (20, 50, 100, 200, 400)
+TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
+PROBED = 4, 16, 64  # lists of faiss's inverted file
 SHARES = (0.5, 0.01, 0.0001)
+PARTS = "recall", "filters", "changes", "omniglot", "rewards"
 
 
 class Vectors(NamedTuple):
@@ -44,10 +48,11 @@ def unit(X: np.ndarray) -> np.ndarray:
     return np.asarray(X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9), np.float32)
 
 
-def clustered(n: int, n_features: int) -> Vectors:
-    """Return normally distributed vectors around a hundredth as many centres."""
+def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
+    """Return normally distributed vectors around a hundredth as many centres, which do not depend on the seed."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(n // 100, n_features))
+    rng = rng if seed == 0 else np.random.default_rng(seed)
     rows = centres[rng.integers(0, len(centres), n + N_ASKED)]
     rows = unit(rows + 0.7 * rng.normal(size=rows.shape))
     return Vectors(rows[:n], rows[n:])
@@ -84,6 +89,23 @@ def graph_of(X: np.ndarray) -> tuple[Any, float]:
     return graph, timed(lambda: graph.add_items(X, np.arange(len(X)), num_threads=1))[1]
 
 
+def file_of(X: np.ndarray) -> tuple[Any, float]:
+    """Return faiss's inverted file of some rows, and the seconds to build it."""
+    import faiss  # type: ignore[import-not-found]
+
+    faiss.omp_set_num_threads(1)
+    lists = faiss.index_factory(X.shape[1], f"IVF{int(4 * np.sqrt(len(X)))},Flat", faiss.METRIC_INNER_PRODUCT)
+    return lists, timed(lambda: (lists.train(X), lists.add(X)))[1]
+
+
+def bytes_of(graph: Any, n: int) -> float:
+    """Return the bytes that hnswlib's index takes for each of its vectors, in a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph"
+        graph.save_index(str(path))
+        return path.stat().st_size / n
+
+
 def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
     """Print recall and times of searches with and without filters."""
     n, stored = len(data.stored), MemoryStore(random_state=0)
@@ -92,17 +114,25 @@ def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
     warm.query(data.asked, K, n_probes=2)
     _, seconds = timed(lambda: stored.add(range(n), data.stored))
     timed(stored.compact)
-    graph, graph_seconds = graph_of(data.stored) if find_spec("hnswlib") else (None, 0.0)
-    print(f"\n{name}: {n} x {data.stored.shape[1]}; built in {seconds:.1f} s, hnswlib in {graph_seconds:.1f} s\n")
+    print(f"\n{name}: {n} x {data.stored.shape[1]}")
+    print(f"store: built in {seconds:.1f} s, {stored._keeper.kept.tree.nbytes / n:.0f} bytes a vector")
+    graph, lists = None, None
+    if find_spec("hnswlib"):
+        graph, seconds = graph_of(data.stored)
+        print(f"hnswlib: built in {seconds:.1f} s, {bytes_of(graph, n):.0f} bytes a vector")
+    if find_spec("faiss") and "recall" in parts:
+        lists, seconds = file_of(data.stored)
+        print(f"faiss IVF: built in {seconds:.1f} s")
+    print()
     if "recall" in parts:
-        rows = [list(row) for row in searches(stored, graph, data)]
+        rows = [list(row) for row in searches(stored, graph, lists, data)]
         print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
     if "filters" in parts:
         rows = [list(row) for row in filtered(stored, graph, data)]
         print(tabulate(rows, ["filter", "recall", "us", "hnswlib's recall", "us"], floatfmt=".3f"))
 
 
-def searches(store: MemoryStore, graph: Any, data: Vectors) -> Iterator[tuple[str, float, float, float]]:
+def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Iterator[tuple[str, float, float, float]]:
     """Yield what is searched, its recall, and the times of queries in a batch and one by one."""
     true, seconds = timed(lambda: store.query(data.asked, K, target_recall=1.0).keys)
     yield "store, exact", 1.0, 1e6 * seconds / len(true), float("nan")
@@ -112,13 +142,53 @@ def searches(store: MemoryStore, graph: Any, data: Vectors) -> Iterator[tuple[st
         found, seconds = timed(lambda: store.query(data.asked, K, target_recall=target).keys)  # noqa: B023
         _, single = timed(lambda: [store.query(row[None], K, target_recall=target) for row in some])  # noqa: B023
         effort = store.recall[-1]
-        label = f"store, {target} ({effort.n_probes} leaves, measured {effort.recall:.3f})"
+        how = f"breadth {effort.breadth}" if effort.breadth else f"{effort.n_probes} leaves"
+        label = f"store, {target} ({how}, measured {effort.recall:.3f})"
         yield label, recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
     for ef in EFFORTS if graph is not None else ():
         graph.set_ef(ef)
         found, seconds = timed(lambda: graph.knn_query(data.asked, K, num_threads=1)[0])
         _, single = timed(lambda: [graph.knn_query(row, K, num_threads=1) for row in some])
         yield f"hnswlib, ef {ef}", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+    for n_probes in PROBED if lists is not None else ():
+        lists.nprobe = n_probes
+        found, seconds = timed(lambda: lists.search(data.asked, K)[1])
+        _, single = timed(lambda: [lists.search(row[None], K) for row in some])
+        yield f"faiss IVF, {n_probes} lists", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+
+
+def compare_changes(n: int, n_features: int) -> None:
+    """Print recall before and after every vector has been replaced and half of them have been deleted."""
+    data, others = clustered(n, n_features), clustered(n, n_features, seed=1)
+    halves = np.random.default_rng(2).permutation(n)
+    kept = np.sort(halves[n // 2 :])
+    store = MemoryStore(random_state=0)
+    store.add(range(n), data.stored)
+    graph = graph_of(data.stored)[0] if find_spec("hnswlib") else None
+    rows: list[list[Any]] = []
+
+    def note(when: str) -> None:
+        true = store.query(data.asked, K, target_recall=1.0).keys
+        found = store.query(data.asked, K).keys
+        rows.append([when, recall(found, true), float("nan"), store.recall[-1].breadth])
+        if graph is not None:
+            graph.set_ef(20)
+            rows[-1][2] = recall(graph.knn_query(data.asked, K, num_threads=1)[0], true)
+
+    note("new")
+    for some in np.array_split(np.random.default_rng(3).permutation(n), 100):
+        store.upsert(some.tolist(), others.stored[some])
+        if graph is not None:
+            graph.add_items(others.stored[some], some, num_threads=1)
+    note("every vector replaced")
+    for some in np.array_split(halves[: n // 2], 100):
+        store.delete(some.tolist())
+        for i in some.tolist() if graph is not None else ():
+            graph.mark_deleted(i)
+    assert np.isin(store.query(data.asked, K).keys, kept).all()
+    note("half deleted")
+    print(f"\nchanges, {n} x {n_features}: recall, with a target of 0.95, and hnswlib's with ef 20\n")
+    print(tabulate(rows, ["", "store", "hnswlib", "breadth"], floatfmt=".3f"))
 
 
 def filtered(store: MemoryStore, graph: Any, data: Vectors) -> Iterator[tuple[float, float, float, float, float]]:
@@ -190,11 +260,13 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=384)
     parser.add_argument("--packages", type=int, default=30_000)
     parser.add_argument("--learning-rate", type=float)
-    parser.add_argument("--parts", nargs="+", choices=("recall", "filters", "omniglot", "rewards"))
+    parser.add_argument("--parts", nargs="+", choices=PARTS)
     given = parser.parse_args()
-    parts = given.parts or ["recall", "filters", "omniglot", "rewards"]
+    parts = given.parts or list(PARTS)
     if "recall" in parts or "filters" in parts:
         compare_searches("clustered", clustered(given.n, given.features), parts)
+    if "changes" in parts:
+        compare_changes(given.n, given.features)
     if "omniglot" in parts:
         compare_searches("omniglot", omniglot(given.data), ["recall", "filters"])
     if "rewards" in parts:

@@ -313,7 +313,7 @@ def test_recall_is_measured_and_reached(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_recall, "N_EXACT", 100)
     monkeypatch.setattr(_recall, "_WORTH_A_LEAF", 8)
     X = np.random.default_rng(0).normal(size=(2400, D)).astype(np.float32)
-    store = MemoryStore(random_state=0, n_trees=2)
+    store = MemoryStore(random_state=0, n_trees=2, n_links=0)
     store.add(np.arange(1000), X[:1000])
     Q = np.random.default_rng(1).normal(size=(100, D)).astype(np.float32)
 
