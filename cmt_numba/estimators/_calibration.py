@@ -19,6 +19,7 @@ from .._heads.examples import Examples, all_examples
 from .._heads.multiclass_svm import margin_wanted
 from ._label_forest import LOGITS_PER_MARGIN, routed
 from ._relearning import head_of_means
+from ._weights import taken, totals
 
 MOST_RANKED = 256
 """Classes of a row that count for its probabilities when these are learned; others have next to none."""
@@ -85,21 +86,22 @@ def learn_logits(classifier: Any) -> float:
     if labels.size >= _WORTH_A_WORD:
         logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
     seen = np.delete(np.arange(labels.size), apart)
-    learner = _with_head_of(classifier, rows.take(seen), labels[seen])
+    learner = _with_head_of(classifier, rows.take(seen), labels[seen], taken(classifier._example_weights, seen))
     found, scores, _ = learner._best_labels(rows.take(apart), min(MOST_RANKED, classifier.forest_.n_memories))
     return logits_per_margin(scores, positions_in(found, labels[apart]), margin_wanted(learner.head_))
 
 
-def _with_head_of(classifier: Any, rows: Any, labels: np.ndarray) -> Any:
+def _with_head_of(classifier: Any, rows: Any, labels: np.ndarray, weights: np.ndarray | None) -> Any:
     """Return a classifier like another one, with the same forest, whose head has learned these rows and no others."""
     learner = cast(Any, object.__new__(type(classifier)))
     vars(learner).update(vars(classifier))
     learner._orders = np.random.default_rng(classifier._seed)
     learner._n_of_label = np.bincount(labels)
+    learner._weight_of_label = None if weights is None else totals(labels, weights, learner._n_of_label.size)
     learner._n_measured = learner._cells_pruned = 0
-    learner.head_ = head_of_means(classifier.head_, rows, labels)
+    learner.head_ = head_of_means(classifier.head_, rows, labels, weights)
     learner._begin_training()
     if classifier.n_head_passes > 0:
-        learner._train_head(all_of(routed(rows), rows), labels, classifier.n_head_passes)
+        learner._train_head(all_of(routed(rows), rows), labels, classifier.n_head_passes, weights)
     learner._end_training(labels.size)
     return learner

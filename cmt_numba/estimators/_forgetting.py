@@ -20,6 +20,7 @@ from .._heads.label_scorers import Head, as_ready_as, count_in_means, with_only
 from .._validation import check_ids, check_known
 from ..tree import ContextualMemoryTree
 from ._labels import in_one_type
+from ._weights import taken, totals, weighted
 
 
 def forest_without(forest: ContextualMemoryTree, labels: np.ndarray) -> tuple[ContextualMemoryTree, np.ndarray]:
@@ -50,8 +51,8 @@ def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
     return positions
 
 
-def check_example_ids(ids: Any, n_rows: int, examples: Examples | None) -> np.ndarray | None:
-    """Return ids for further examples, or None if none are given.
+def check_example_ids(ids: Any, n_rows: int, examples: Examples | None, *, stored: bool) -> np.ndarray | None:
+    """Return ids for examples beside those that are there, if there are any; None if no ids are given.
 
     Raises
     ------
@@ -60,16 +61,16 @@ def check_example_ids(ids: Any, n_rows: int, examples: Examples | None) -> np.nd
     """
     if ids is None:
         return None
-    if examples is None:
+    if not stored:
         raise ValueError("example_ids are of stored examples: pass store_examples=True, or leave them out")
     ids = check_ids(ids)
     if ids.size != n_rows:
         raise ValueError(f"example_ids must be one for each of the {n_rows} rows, not {ids.size}")
     if ids.size > 0 and (ids.min() < 0 or ids.max() == np.iinfo(np.int64).max):
         raise ValueError(f"example_ids must be from 0 to {np.iinfo(np.int64).max - 1}")
-    taken = ids[slots_of_examples(examples, ids) != NONE]
-    if taken.size > 0:
-        raise ValueError(f"example_ids must be new: {taken[0]} is stored already; remove it first")
+    known = np.empty(0, np.int64) if examples is None else ids[slots_of_examples(examples, ids) != NONE]
+    if known.size > 0:
+        raise ValueError(f"example_ids must be new: {known[0]} is stored already; remove it first")
     return ids
 
 
@@ -105,16 +106,22 @@ def forget(classifier: Any, classes: np.ndarray, slots: np.ndarray) -> None:
     number = np.full(classifier._class_of_label.size, NONE, np.int64)
     number[kept] = np.arange(kept.size)
     n_of_label: np.ndarray = classifier._n_of_label[kept]
+    weight_of_label = taken(classifier._weight_of_label, kept)
+    weights: np.ndarray | None = classifier._example_weights
     unlearn: Callable[[Head], Head] = _no_change
     if examples is not None:
         rows, label_of = all_examples(examples)
         stays = number[label_of] != NONE
         stays[slots] = False
         gone = slots[number[label_of[slots]] != NONE]
-        n_of_label = n_of_label - np.bincount(number[label_of[gone]], minlength=kept.size)
+        of_gone, weights_of_gone = number[label_of[gone]], taken(weights, gone)
+        n_of_label = n_of_label - np.bincount(of_gone, minlength=kept.size)
+        if weight_of_label is not None:
+            weight_of_label = weight_of_label - totals(of_gone, weights_of_gone, kept.size)
         if classifier.loss == "mira" and gone.size > 0:
-            unlearn = _subtraction(rows.take(gone), number[label_of[gone]])
+            unlearn = _subtraction(weighted(rescaled(rows.take(gone)), weights_of_gone), of_gone)
         stays = np.flatnonzero(stays)
+        weights = taken(weights, stays)
         examples = with_only_examples(examples, stays, number[label_of[stays]], kept.size)
     left = np.delete(np.arange(classifier.classes_.size), classes)
     position = np.full(classifier.classes_.size, NONE, np.int64)
@@ -130,6 +137,8 @@ def forget(classifier: Any, classes: np.ndarray, slots: np.ndarray) -> None:
         head_=as_ready_as(unlearn(with_only(former, kept)), former, classifier._lightest_listed),
         examples_=examples,
         _n_of_label=n_of_label,
+        _weight_of_label=weight_of_label,
+        _example_weights=weights,
         _n_measured=min(classifier._n_measured, int(n_of_label.sum())),
         _n_relearned=max(1, classifier._n_relearned - 2 * n_gone) if classifier._n_relearned > 0 else 0,
         _label_of_class=label_of_class,
@@ -143,5 +152,4 @@ def _no_change(head: Head) -> Head:
 
 def _subtraction(rows: Rows, labels: np.ndarray) -> Callable[[Head], Head]:
     """Return what takes rows out of the means that the scorers of their labels start from."""
-    scaled = rescaled(rows)
-    return lambda head: count_in_means(head, scaled._replace(values=-scaled.values), labels)
+    return lambda head: count_in_means(head, rows._replace(values=-rows.values), labels)

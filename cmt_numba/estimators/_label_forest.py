@@ -153,15 +153,21 @@ class LabelForest(SavableEstimator, BaseEstimator):
     # Learning
 
     def _insert_labels(
-        self, rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int, n_reroutes: int | None = None
+        self,
+        rows: Rows,
+        of_labels: np.ndarray,
+        of_rows: np.ndarray,
+        n_new: int,
+        n_reroutes: int | None = None,
+        weights: np.ndarray | None = None,
     ) -> tuple[Head, np.ndarray]:
         """Insert ``n_new`` labels into the forest, each under the mean of its rows.
 
         The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels. ``n_reroutes``
-        replaces the forest's own. Returns a head for all labels, and the new ones. They are there when the estimator
-        has this head and its tables name them.
+        replaces the forest's own, and ``weights`` are those of the rows. Returns a head for all labels, and the new
+        ones. They are there when the estimator has this head and its tables name them.
         """
-        means, lengths = means_of(rows, of_labels, of_rows, n_new)
+        means, lengths = means_of(rows, of_labels, of_rows, n_new, weights)
         head = with_labels(without_digest(self.head_), means, lengths)
         return head, self.forest_._insert_rows(rescaled(routed(means)), n_reroutes=n_reroutes)
 
