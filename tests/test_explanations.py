@@ -10,7 +10,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from cmt_numba import CMTClassifier
-from cmt_numba.estimators._calibration import held_out, logits_per_margin, positions_in
+from cmt_numba.estimators._calibration import logits_per_margin, positions_in
+from cmt_numba.estimators._held_out import held_out
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
@@ -51,10 +52,12 @@ def test_positions():
 
 def test_the_first_example_of_a_label_is_not_held_out():
     labels = np.repeat(np.arange(100), 2)
-    apart = held_out(labels)
+    apart, seen = held_out(labels.size, 0, never=np.unique(labels, return_index=True)[1])
     assert apart.size == 40
-    assert np.unique(np.delete(labels, apart)).size == 100
-    assert held_out(np.arange(50)).size == 0
+    assert np.unique(labels[seen]).size == 100
+    np.testing.assert_array_equal(np.sort(np.concatenate([apart, seen])), np.arange(200))
+    assert held_out(50, 0, never=np.arange(50))[0].size == 0
+    assert held_out(20_000, 0)[0].size == 2000
 
 
 @FORMS
@@ -131,6 +134,7 @@ def test_contributions_are_the_score(form: Any, rng: np.random.Generator):
     classifier = CMTClassifier(**FEW).fit(form(X), names[y])
     found = classifier.explain(form(X[:8]), n_features=10)
     decisions = classifier.decision_function(form(X[:8]))
+    assert str(classifier.explain(form(X[3:4]), n_features=10)[0]) == str(found[3])
     for i, why in enumerate(found):
         order = np.argsort(-decisions[i])
         assert (why.label, why.runner_up) == tuple(classifier.classes_[order[:2]])

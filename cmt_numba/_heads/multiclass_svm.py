@@ -97,12 +97,12 @@ _margin_wanted = inner(margin_wanted)
 
 
 @inner
-def _measure_gap(head, candidates, right):
+def _measure_gap(head, candidates, right, importance):
     """Count the gap between a row's right label and its best competitor, if it has one."""
     competitor = best_of(candidates, right)
     if competitor != NONE:
-        head.gaps[0] += 1.0
-        head.gaps[1] += np.abs(candidates.scores[right] - candidates.scores[competitor])
+        head.gaps[0] += importance
+        head.gaps[1] += importance * np.abs(candidates.scores[right] - candidates.scores[competitor])
 
 
 def measure_gaps(trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Effort, duals: Duals) -> None:
@@ -302,7 +302,7 @@ def _ascend_at(head, rows, labels, found, i, candidates, duals, plan, work, meas
     row, x = found.rows[i], row_of(rows, found.rows[i])
     right = _score_with_right(head, candidates, found, i, x, labels[row])
     if measuring:
-        _measure_gap(head, candidates, right)
+        _measure_gap(head, candidates, right, duals.importance[row])
         return DONE
     return _ascend(head, candidates, x, right, row, duals, plan, work)
 

@@ -14,18 +14,15 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from .._forest.state import NONE
-from .._heads.candidates import all_of
 from .._heads.examples import Examples, all_examples
 from .._heads.multiclass_svm import margin_wanted
-from ._label_forest import LOGITS_PER_MARGIN, routed
-from ._relearning import head_of_means
+from ._held_out import held_out
+from ._label_forest import LOGITS_PER_MARGIN
 from ._weights import taken, totals
 
 MOST_RANKED = 256
 """Classes of a row that count for its probabilities when these are learned; others have next to none."""
 
-_HELD_OUT = 0.2  # of the examples
-_MOST_HELD_OUT = 2000
 _FEWEST_HELD_OUT = 20  # from fewer nothing is learned
 _LEAST, _MOST = 0.1, 1e3  # logits per margin
 _WORTH_A_WORD = 20_000  # examples from which on it takes some seconds
@@ -64,28 +61,17 @@ def positions_in(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.where(there.any(axis=1), there.argmax(axis=1), NONE)
 
 
-def held_out(labels: np.ndarray) -> np.ndarray:
-    """Return which examples to hold out: a fifth, but never the first of a label, and at most 2,000."""
-    generator = np.random.default_rng(0)
-    is_first = np.zeros(labels.size, np.bool_)
-    is_first[np.unique(labels, return_index=True)[1]] = True
-    n = min(_MOST_HELD_OUT, int(_HELD_OUT * labels.size))
-    possible = np.flatnonzero(~is_first)
-    return np.sort(generator.choice(possible, min(n, possible.size), replace=False))
-
-
 def learn_logits(classifier: Any) -> float:
     """Return what a margin is worth to a classifier, from its stored examples, if these are enough to say."""
     examples: Examples | None = classifier.examples_
     if examples is None:
         return LOGITS_PER_MARGIN
     rows, labels = all_examples(examples)
-    apart = held_out(labels)
+    apart, seen = held_out(labels.size, 0, never=np.unique(labels, return_index=True)[1])  # a label needs one to learn
     if apart.size < _FEWEST_HELD_OUT:
         return LOGITS_PER_MARGIN
     if labels.size >= _WORTH_A_WORD:
         logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
-    seen = np.delete(np.arange(labels.size), apart)
     learner = _with_head_of(classifier, rows.take(seen), labels[seen], taken(classifier._example_weights, seen))
     found, scores, _ = learner._best_labels(rows.take(apart), min(MOST_RANKED, classifier.forest_.n_memories))
     return logits_per_margin(scores, positions_in(found, labels[apart]), margin_wanted(learner.head_))
@@ -99,9 +85,5 @@ def _with_head_of(classifier: Any, rows: Any, labels: np.ndarray, weights: np.nd
     learner._n_of_label = np.bincount(labels)
     learner._weight_of_label = None if weights is None else totals(labels, weights, learner._n_of_label.size)
     learner._n_measured = learner._cells_pruned = 0
-    learner.head_ = head_of_means(classifier.head_, rows, labels, weights)
-    learner._begin_training()
-    if classifier.n_head_passes > 0:
-        learner._train_head(all_of(routed(rows), rows), labels, classifier.n_head_passes, weights)
-    learner._end_training(labels.size)
+    learner._train_from_means(rows, labels, weights)
     return learner

@@ -146,20 +146,18 @@ class CMTClassifier(ClassAnswers):
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
-        super().__init__(
-            n_trees,
-            n_probes,
-            n_candidates,
-            n_router_passes=n_router_passes,
-            n_head_passes=n_head_passes,
-            aggressiveness=aggressiveness,
-            leaf_multiplier=leaf_multiplier,
-            alpha=alpha,
-            n_reroutes=n_reroutes,
-            store_examples=store_examples,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
+        self.n_trees = n_trees
+        self.n_probes = n_probes
+        self.n_candidates = n_candidates
+        self.n_router_passes = n_router_passes
+        self.n_head_passes = n_head_passes
+        self.aggressiveness = aggressiveness
+        self.leaf_multiplier = leaf_multiplier
+        self.alpha = alpha
+        self.n_reroutes = n_reroutes
+        self.store_examples = store_examples
+        self.n_jobs = n_jobs
+        self.random_state = random_state
         self.loss = loss
         self.learning_rate = learning_rate
         self.method = method
@@ -405,14 +403,22 @@ class CMTClassifier(ClassAnswers):
         rows, labels = all_examples(self.examples_)
         weights = taken(self._example_weights, all_slots(self.examples_))
         with former_head_on_failure(self):
-            self.head_ = head_of_means(self.head_, rows, labels, weights)
-            self._begin_training()
-            self._teach_routers(routed(rows), labels, afresh=False)
-            self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes, weights)
-            self._end_training(rows.n_rows)
+            self._train_from_means(rows, labels, weights, teach_routers=True)
         self._n_relearned = rows.n_rows
         self._calibration = np.full(1, np.nan)
         return True
+
+    def _train_from_means(
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, *, teach_routers: bool = False
+    ) -> None:
+        """Start the head again from the means of these examples, and train it on them, which are all there are."""
+        self.head_ = head_of_means(self.head_, rows, labels, weights)
+        self._begin_training()
+        if teach_routers:
+            self._teach_routers(routed(rows), labels, afresh=False)
+        if self.n_head_passes > 0:
+            self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes, weights)
+        self._end_training(rows.n_rows)
 
     def _make_known(self, batch: Batch, classes: np.ndarray, n_reroutes: int | None) -> tuple[np.ndarray, np.ndarray]:
         """Make classes known; return the label of each row, whose positions there are ``batch.y``, and which had one.

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from .._concurrency.workers import spans
 from .._forest.rows import Rows, as_matrix, rescaled
-from .._forest.state import NONE
 from .._heads.examples import Examples, all_examples
 from .._heads.label_scorers import weights_of_labels
+
+_VALUES_AT_ONCE = 1 << 22  # scores of rows and classes, and contributions
 
 
 class Explanation(NamedTuple):
@@ -56,34 +58,43 @@ def explanations(
     classifier: Any, rows: Rows, proba_of: Callable[[np.ndarray], np.ndarray], n_examples: int, n_features: int
 ) -> list[Explanation]:
     """Return an explanation of each row, with so many examples and features at most."""
-    names = getattr(classifier, "feature_names_in_", None)
-    scaled = rescaled(rows)
-    found = []
-    for i in range(rows.n_rows):
-        row = rows.take(np.array([i]))
-        scores = classifier._class_scores(row)
-        proba = proba_of(scores.copy())[0]
-        first, second = _two_best(scores[0])
-        labels = classifier._label_of_class[[first] if second == NONE else [first, second]]
-        x = as_matrix(scaled.take(np.array([i])))
-        given = _contributions(weights_of_labels(classifier.head_, labels), x)
-        apart = given[0] - given[1] if second != NONE else np.zeros_like(given[0])
-        ids, cosines = _nearest_of_label(classifier.examples_, int(labels[0]), x, n_examples)
-        found.append(
-            Explanation(
-                _named(classifier.classes_, first),
-                float(proba[first]),
-                float(scores[0, first]),
-                ids,
-                cosines,
-                _largest(given[0], names, n_features),
-                None if second == NONE else _named(classifier.classes_, second),
-                0.0 if second == NONE else float(proba[second]),
-                0.0 if second == NONE else float(scores[0, first] - scores[0, second]),
-                _largest(apart, names, n_features),
-            )
+    length = max(1, _VALUES_AT_ONCE // max(classifier.classes_.size, 1 if rows.sparse else rows.n_features))
+    blocks = (rows.take(np.arange(*span)) for span in spans(rows.n_rows, length))
+    return [one for block in blocks for one in _explained(classifier, block, proba_of, n_examples, n_features)]
+
+
+def _explained(
+    classifier: Any, rows: Rows, proba_of: Callable[[np.ndarray], np.ndarray], n_examples: int, n_features: int
+) -> list[Explanation]:
+    names, every = getattr(classifier, "feature_names_in_", None), np.arange(rows.n_rows)
+    scores = classifier._class_scores(rows)
+    proba = proba_of(scores.copy())
+    best = scores.argmax(axis=1)
+    score = scores[every, best]
+    scores[every, best] = -np.inf
+    second = scores.argmax(axis=1)
+    lead = score - scores[every, second]
+    has_second = np.isfinite(lead)
+    label = classifier._label_of_class[best]
+    x = as_matrix(rescaled(rows))
+    given = _contributions(weights_of_labels(classifier.head_, label), x)
+    to_second = classifier._label_of_class[np.where(has_second, second, best)]
+    apart = given - _contributions(weights_of_labels(classifier.head_, to_second), x)
+    nearest = _nearest_of_labels(classifier.examples_, label, x, n_examples)
+    return [
+        Explanation(
+            _named(classifier.classes_, best[i]),
+            float(proba[i, best[i]]),
+            float(score[i]),
+            *nearest[i],
+            _largest(given, i, names, n_features),
+            _named(classifier.classes_, second[i]) if has_second[i] else None,
+            float(proba[i, second[i]]) if has_second[i] else 0.0,
+            float(lead[i]) if has_second[i] else 0.0,
+            _largest(apart, i, names, n_features),
         )
-    return found
+        for i in range(rows.n_rows)
+    ]
 
 
 def _named(classes: np.ndarray, position: int) -> Any:
@@ -91,36 +102,44 @@ def _named(classes: np.ndarray, position: int) -> Any:
     return classes[position : position + 1].tolist()[0]
 
 
-def _two_best(scores: np.ndarray) -> tuple[int, int]:
-    order = np.argsort(-scores, kind="stable")[:2]
-    second = int(order[1]) if order.size > 1 and np.isfinite(scores[order[1]]) else int(NONE)
-    return int(order[0]), second
-
-
-def _contributions(weights: Any, x: Any) -> np.ndarray:
-    """Return what each feature gives to the score of each label for a row: shape (n_labels, n_features)."""
+def _contributions(weights: Any, x: Any) -> Any:
+    """Return what each feature of a row gives to the score of the row's label: float64, sparse if the rows are."""
     if scipy.sparse.issparse(x):
-        return np.asarray(weights.multiply(x).toarray(), np.float64)
-    return np.asarray(weights, np.float64) * np.asarray(x, np.float64)
+        given = weights.multiply(x).tocsr().astype(np.float64)
+        given.sort_indices()
+        return given
+    return weights.astype(np.float64) * x
 
 
-def _largest(contributions: np.ndarray, names: np.ndarray | None, n: int) -> list[tuple[Any, float]]:
-    """Return the features that give most, with what they give, the largest first; none that gives nothing."""
-    order = np.argsort(-contributions, kind="stable")[:n]
+def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> list[tuple[Any, float]]:
+    """Return the features that give most to a row, with what they give, the largest first; none that gives nothing."""
+    if scipy.sparse.issparse(contributions):
+        cells = slice(contributions.indptr[i], contributions.indptr[i + 1])
+        features, values = contributions.indices[cells], contributions.data[cells]
+    else:
+        features, values = np.arange(contributions.shape[1]), contributions[i]
+    order = np.argsort(-values, kind="stable")[:n]
     return [
-        (int(feature) if names is None else str(names[feature]), float(contributions[feature]))
-        for feature in order
-        if contributions[feature] > 0.0
+        (int(features[at]) if names is None else str(names[features[at]]), float(values[at]))
+        for at in order
+        if values[at] > 0.0
     ]
 
 
-def _nearest_of_label(examples: Examples | None, label: int, x: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of the examples of a label that are most like a row, and their cosines."""
+def _nearest_of_labels(
+    examples: Examples | None, labels: np.ndarray, x: Any, n: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return, for each row, the ids of those examples of its label that are most like it, and their cosines."""
+    found = [(np.empty(0, np.int64), np.empty(0, np.float32))] * labels.size
     if examples is None or n == 0:
-        return np.empty(0, np.int64), np.empty(0, np.float32)
-    rows, labels = all_examples(examples)
-    slots = np.flatnonzero(labels == label)
-    products = as_matrix(rescaled(rows.take(slots))) @ x.T
-    cosines = np.asarray(products.toarray() if scipy.sparse.issparse(products) else products, np.float32).ravel()
-    best = np.argsort(-cosines, kind="stable")[:n]
-    return examples.keys.ids[slots[best]].copy(), cosines[best]
+        return found
+    rows, of_examples = all_examples(examples)
+    for label in np.unique(labels):
+        slots = np.flatnonzero(of_examples == label)
+        keys = as_matrix(rescaled(rows.take(slots)))
+        for i in np.flatnonzero(labels == label):
+            products = keys @ x[[i]].T
+            cosines = np.asarray(products.toarray() if scipy.sparse.issparse(products) else products, np.float32)[:, 0]
+            nearest = np.argsort(-cosines, kind="stable")[:n]
+            found[i] = examples.keys.ids[slots[nearest]], cosines[nearest]
+    return found

@@ -94,34 +94,19 @@ class LabelForest(SavableEstimator, BaseEstimator):
         "store_examples": Flag(),
     }
 
-    def __init__(
-        self,
-        n_trees: int | None = None,
-        n_probes: int | None = None,
-        n_candidates: int | None = None,
-        *,
-        n_router_passes: int = 2,
-        n_head_passes: int = 5,
-        aggressiveness: float = 1.0,
-        leaf_multiplier: float | None = None,
-        alpha: float = 0.9,
-        n_reroutes: int = 5,
-        store_examples: bool = True,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_trees = n_trees
-        self.n_probes = n_probes
-        self.n_candidates = n_candidates
-        self.n_router_passes = n_router_passes
-        self.n_head_passes = n_head_passes
-        self.aggressiveness = aggressiveness
-        self.leaf_multiplier = leaf_multiplier
-        self.alpha = alpha
-        self.n_reroutes = n_reroutes
-        self.store_examples = store_examples
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    # Parameters, which each estimator lists in a signature of its own.
+    n_trees: int | None
+    n_probes: int | None
+    n_candidates: int | None
+    n_router_passes: int
+    n_head_passes: int
+    aggressiveness: float
+    leaf_multiplier: float | None
+    alpha: float
+    n_reroutes: int
+    store_examples: bool
+    n_jobs: int | None
+    random_state: Any
 
     def _new_forest(self, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
         return ContextualMemoryTree(

@@ -113,20 +113,18 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
-        super().__init__(
-            n_trees,
-            n_probes,
-            n_candidates,
-            n_router_passes=n_router_passes,
-            n_head_passes=n_head_passes,
-            aggressiveness=aggressiveness,
-            leaf_multiplier=leaf_multiplier,
-            alpha=alpha,
-            n_reroutes=n_reroutes,
-            store_examples=store_examples,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
+        self.n_trees = n_trees
+        self.n_probes = n_probes
+        self.n_candidates = n_candidates
+        self.n_router_passes = n_router_passes
+        self.n_head_passes = n_head_passes
+        self.aggressiveness = aggressiveness
+        self.leaf_multiplier = leaf_multiplier
+        self.alpha = alpha
+        self.n_reroutes = n_reroutes
+        self.store_examples = store_examples
+        self.n_jobs = n_jobs
+        self.random_state = random_state
         self.threshold = threshold
 
     # Learning

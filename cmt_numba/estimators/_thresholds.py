@@ -10,14 +10,13 @@ from sklearn.base import clone
 
 from .._forest.rows import Rows, as_matrix
 from .._validation import check_real
+from ._held_out import held_out
 
 if TYPE_CHECKING:
     from ._multilabel import CMTMultilabelClassifier
 
 F1 = "f1"
 
-_HELD_OUT = 0.2  # of the examples
-_MOST_HELD_OUT = 2000
 _FEWEST_HELD_OUT = 10
 _TRIED = 200  # thresholds
 _LARGEST = 1e6
@@ -43,17 +42,15 @@ def best_threshold(classifier: CMTMultilabelClassifier, rows: Rows, answers: sci
 
     With too few examples, and with examples without labels, it is 0.
     """
-    order = np.random.default_rng(classifier._seed).permutation(rows.n_rows)
-    n = min(_MOST_HELD_OUT, int(_HELD_OUT * rows.n_rows))
-    if n < _FEWEST_HELD_OUT or answers.nnz == 0:
+    apart, seen = held_out(rows.n_rows, classifier._seed)
+    if apart.size < _FEWEST_HELD_OUT or answers.nnz == 0:
         return 0.0
-    apart, seen = np.sort(order[:n]), np.sort(order[n:])
     learner: Any = clone(classifier).set_params(threshold=0.0, store_examples=False)
     learner.fit(as_matrix(rows.take(seen)), answers[seen])
     row, column, scores = learner._labels_above(rows.take(apart), -_LARGEST)
     wanted = answers[apart]
     n_wanted, n_columns = np.diff(wanted.indptr), answers.shape[1]
-    pairs = np.repeat(np.arange(n), n_wanted) * n_columns + wanted.indices
+    pairs = np.repeat(np.arange(apart.size), n_wanted) * n_columns + wanted.indices
     return threshold_of(row, scores, np.isin(row * n_columns + column, pairs), n_wanted)
 
 
