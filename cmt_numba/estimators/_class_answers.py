@@ -18,6 +18,7 @@ from .._heads.products import exact_scores_of_all
 from .._validation import check_integer, check_wanted
 from ._base import reads
 from ._calibration import MOST_RANKED, learn_logits, logits_per_margin, positions_in
+from ._durable import journal_of
 from ._explanations import Explanation, explanations
 from ._label_forest import LabelForest, routed
 from ._labels import in_one_type
@@ -153,7 +154,6 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             return votes / votes.sum(axis=1, keepdims=True)
         return self._proba(self._class_scores(rows))
 
-    @reads
     def calibrate(self, X: Any = None, y: Any = None) -> ClassAnswers:
         """Learn how sure the classifier is: what its scores are worth as probabilities.
 
@@ -178,6 +178,14 @@ class ClassAnswers(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If only one of ``X`` and ``y`` is given, or they cannot be used.
         """
+        self._calibrate(X, y)
+        journal = journal_of(self)
+        if journal is not None:
+            journal.note_calibration()
+        return self
+
+    @reads
+    def _calibrate(self, X: Any, y: Any) -> None:
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
         if X is None:
@@ -194,7 +202,6 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             found, scores, _ = self._best_labels(rows, min(MOST_RANKED, self.forest_.n_memories))
             value = logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.head_))
         self._calibrated()[0] = value
-        return self
 
     def _calibrated(self) -> np.ndarray:
         """Return what a margin is worth, in an array of its own; NaN as long as it has not been learned."""

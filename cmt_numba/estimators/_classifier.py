@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from .._forest.rows import Rows, rescaled
 from .._forest.state import N_MEMORIES, NEXT_ID, NONE
@@ -21,10 +21,9 @@ from .._heads.examples import (
 from .._heads.label_scorers import HEAD_LOSSES, count_in_means
 from .._heads.multiclass_svm import Lesson, learn_labels, measure_gaps, new_duals
 from .._heads.shortlists import new_shortlists
-from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_rows, sound, unmasked
+from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Optional, Real, check_rows, sound, unmasked
 from ._base import changes_at_once
-from ._class_answers import ClassAnswers
-from ._forgetting import check_example_ids, forget, known_slots, positions_of, with_ids_of_newest
+from ._forgetting import Forgetting, check_example_ids, with_ids_of_newest
 from ._input import DTYPES, warn_of_scales
 from ._label_forest import MOST_TRAINED_ALONE, LabelForest, routed
 from ._labels import check_classes, check_expected, check_targets, in_one_type
@@ -35,7 +34,7 @@ METHODS = ("head", "neighbors")
 VOTES = ("uniform", "score")
 
 
-class CMTClassifier(ClassAnswers):
+class CMTClassifier(Forgetting):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
     The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
@@ -96,6 +95,9 @@ class CMTClassifier(ClassAnswers):
         some of them again beside new ones, and all once there are a quarter more: so it ends near ``fit`` on all, and
         classes without new examples do not fade. Without them memory grows with the classes and their features, not
         with the examples, and a stream may be of any length. What counts is the value when the first are learned.
+    max_examples : int, optional
+        Maximum number of stored examples. When there would be more, the oldest are forgotten as by :meth:`remove`, and
+        with them classes that have no others: a sixteenth of the maximum at once, so that each costs little time.
     n_jobs : int, optional
         Threads; by default one, with -1 as many as numba uses. Answers do not depend on it. Matrix products run on as
         many threads as NumPy's linear algebra library is set to.
@@ -123,6 +125,7 @@ class CMTClassifier(ClassAnswers):
         "method": OneOf(METHODS),
         "n_neighbors": Integer(1, MOST_WANTED),
         "weights": OneOf(VOTES),
+        "max_examples": Optional(Integer(1)),
     }
 
     def __init__(
@@ -143,6 +146,7 @@ class CMTClassifier(ClassAnswers):
         alpha: float = 0.9,
         n_reroutes: int = 5,
         store_examples: bool = True,
+        max_examples: int | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -163,6 +167,7 @@ class CMTClassifier(ClassAnswers):
         self.method = method
         self.n_neighbors = n_neighbors
         self.weights = weights
+        self.max_examples = max_examples
 
     # Learning
 
@@ -209,6 +214,7 @@ class CMTClassifier(ClassAnswers):
         check_expected(y, expected)
         self._start(rows, np.unique(expected))
         self._learn(Batch(rows, y, ids, weights), self.classes_, afresh=afresh)
+        self._evict()
 
     @changes_at_once
     def partial_fit(
@@ -256,98 +262,15 @@ class CMTClassifier(ClassAnswers):
         new = np.setdiff1d(expected, known)
         classes = np.sort(np.concatenate([known, new])) if new.size > 0 else known
         self._learn(Batch(rows, y, ids, weights), classes, afresh=False)
-        return self
-
-    @changes_at_once
-    def remove(self, ids: Any) -> CMTClassifier:
-        """Forget examples, and classes that have no others.
-
-        The examples leave the means that scorers start from (``loss="mira"``). What scorers and routers have learned
-        from them otherwise fades when all examples left are learned again: once a quarter of them has come or gone.
-        Takes time in proportion to the whole classifier, so remove many at once.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Ids of stored examples, each named once: ``example_ids`` if these were given, otherwise positions among all
-            examples ever given to ``fit`` and ``partial_fit``.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first example.
-        KeyError
-            If there is no such example; nothing has been removed then.
-        TypeError, ValueError
-            If ``ids`` are not distinct integers, no example would be left, or examples are not stored.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from cmt_numba import CMTClassifier
-        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(4), ["a", "a", "b", "c"])
-        >>> classifier.remove([1, 2]).classes_.tolist()
-        ['a', 'c']
-        """
-        check_is_fitted(self, "forest_")
-        examples = self._stored()
-        slots = known_slots(examples, ids)
-        n_left = self._n_of_label - np.bincount(examples.label_of[slots], minlength=self._n_of_label.size)
-        if not n_left.any():
-            raise ValueError("ids must not be all examples: call fit to learn others")
-        forget(self, np.sort(self._class_of_label[n_left == 0]), slots)
-        self._learn_again_if_due()
-        return self
-
-    @changes_at_once
-    def remove_classes(self, labels: Any) -> CMTClassifier:
-        """Forget classes, with their examples, scorers and memories: they are predicted no more.
-
-        What the scorers of other classes have learned against them fades as :meth:`remove` says. Takes time in
-        proportion to the whole classifier, so remove many at once.
-
-        Parameters
-        ----------
-        labels : array-like, shape (n,)
-            Some of ``classes_``, but not all.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first example.
-        TypeError, ValueError
-            If one is unknown, or no class would be left that has examples; nothing has been removed then.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from cmt_numba import CMTClassifier
-        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(3), ["a", "b", "c"])
-        >>> classifier.remove_classes(["b"]).predict(np.eye(3)[[0, 2]]).tolist()
-        ['a', 'c']
-        """
-        check_is_fitted(self, "forest_")
-        positions = positions_of(labels, self.classes_)
-        if positions.size == 0:
-            return self
-        if np.isin(self._class_of_label, positions).all():
-            raise ValueError("labels must not be all classes with examples: call fit to learn others")
-        forget(self, positions, np.empty(0, np.int64))
-        self._learn_again_if_due()
+        self._evict()
         return self
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.method == "neighbors" and not self.store_examples:
             raise ValueError("method='neighbors' needs stored examples: pass store_examples=True, or method='head'")
+        if self.max_examples is not None and not self.store_examples:
+            raise ValueError("max_examples is of stored examples: pass store_examples=True, or max_examples=None")
 
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
         self._start_forest(rows, classes.size, HEAD_LOSSES[self.loss], float(self.learning_rate))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
@@ -19,8 +20,12 @@ from .._heads.examples import Examples, all_examples, slots_of_examples, with_ex
 from .._heads.label_scorers import Head, as_ready_as, count_in_means, with_only
 from .._validation import check_ids, check_known
 from ..tree import ContextualMemoryTree
+from ._base import changes_at_once
+from ._class_answers import ClassAnswers
 from ._labels import in_one_type
 from ._weights import taken, totals, weighted
+
+_EVICTED_AT_ONCE = 1 / 16  # of the maximum number of examples: to forget takes time in proportion to all
 
 
 def forest_without(forest: ContextualMemoryTree, labels: np.ndarray) -> tuple[ContextualMemoryTree, np.ndarray]:
@@ -144,6 +149,114 @@ def forget(classifier: Any, classes: np.ndarray, slots: np.ndarray) -> None:
         _label_of_class=label_of_class,
         _class_of_label=class_of_label,
     )
+
+
+class Forgetting(ClassAnswers):
+    """The methods of a classifier by which it forgets."""
+
+    max_examples: int | None
+    _n_of_label: np.ndarray
+
+    def _learn_again_if_due(self) -> bool:
+        raise NotImplementedError
+
+    @changes_at_once
+    def remove(self, ids: Any) -> Self:
+        """Forget examples, and classes that have no others.
+
+        The examples leave the means that scorers start from (``loss="mira"``). What scorers and routers have learned
+        from them otherwise fades when all examples left are learned again: once a quarter of them has come or gone.
+        Takes time in proportion to the whole classifier, so remove many at once.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored examples, each named once: ``example_ids`` if these were given, otherwise positions among all
+            examples ever given to ``fit`` and ``partial_fit``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        KeyError
+            If there is no such example; nothing has been removed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers, no example would be left, or examples are not stored.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(4), ["a", "a", "b", "c"])
+        >>> classifier.remove([1, 2]).classes_.tolist()
+        ['a', 'c']
+        """
+        check_is_fitted(self, "forest_")
+        examples = self._stored()
+        slots = known_slots(examples, ids)
+        n_left = self._n_of_label - np.bincount(examples.label_of[slots], minlength=self._n_of_label.size)
+        if not n_left.any():
+            raise ValueError("ids must not be all examples: call fit to learn others")
+        forget(self, np.sort(self._class_of_label[n_left == 0]), slots)
+        self._learn_again_if_due()
+        return self
+
+    @changes_at_once
+    def remove_classes(self, labels: Any) -> Self:
+        """Forget classes, with their examples, scorers and memories: they are predicted no more.
+
+        What the scorers of other classes have learned against them fades as :meth:`remove` says. Takes time in
+        proportion to the whole classifier, so remove many at once.
+
+        Parameters
+        ----------
+        labels : array-like, shape (n,)
+            Some of ``classes_``, but not all.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If one is unknown, or no class would be left that has examples; nothing has been removed then.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(3), ["a", "b", "c"])
+        >>> classifier.remove_classes(["b"]).predict(np.eye(3)[[0, 2]]).tolist()
+        ['a', 'c']
+        """
+        check_is_fitted(self, "forest_")
+        positions = positions_of(labels, self.classes_)
+        if positions.size == 0:
+            return self
+        if np.isin(self._class_of_label, positions).all():
+            raise ValueError("labels must not be all classes with examples: call fit to learn others")
+        forget(self, positions, np.empty(0, np.int64))
+        self._learn_again_if_due()
+        return self
+
+    def _evict(self) -> None:
+        """Forget the oldest examples if there are more than there may be."""
+        n_stored = int(self._n_of_label.sum())
+        if self.max_examples is None or n_stored <= self.max_examples:
+            return
+        examples = self._stored()
+        n = min(n_stored - self.max_examples + int(_EVICTED_AT_ONCE * self.max_examples), n_stored - 1)
+        oldest = np.arange(n)  # slots are in the order in which examples came
+        n_left = self._n_of_label - np.bincount(examples.label_of[oldest], minlength=self._n_of_label.size)
+        forget(self, np.sort(self._class_of_label[n_left == 0]), oldest)
+        self._learn_again_if_due()
 
 
 def _no_change(head: Head) -> Head:

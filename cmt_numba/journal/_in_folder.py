@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from .._concurrency.rwlock import ReadWriteLock
 from .._validation import check_integer, check_real
@@ -43,7 +43,7 @@ class InFolder:
     A subclass says what its fingerprint and the contents of its snapshots are, and how an entry is replayed.
     """
 
-    _kind_of_snapshot: ClassVar[str]  # the kind of object that files of snapshots hold
+    _kind_of_snapshot: str  # the kind of object that files of snapshots hold
     _tables: Tables | None = None  # of a subclass, beside the entries of the journal
     _lock: ReadWriteLock  # of what is in memory
     _refusal: str | None  # the reason why it cannot be changed
