@@ -173,17 +173,18 @@ class EstimatorJournal(InFolder):
     # Opening
 
     def _begin_from(self, restored: Any) -> None:
-        for name, value in self._options.items():
-            kept = getattr(restored, name)
-            fixed = name == "random_state" or (name in restored._fit_only and hasattr(restored, "forest_"))
-            if fixed and name not in _ANY and value not in (None, kept):
-                raise ValueError(f"{name} must be {kept!r}, as for the model in {self.path}, or omitted, not {value!r}")
         self.estimator = restored
 
     def _go_through(self) -> bool:
         exact = super()._go_through()
-        self.estimator.set_params(**_given(self._options))
-        self.estimator._check_all_parameters()
+        estimator = self.estimator
+        for name, value in self._options.items():
+            kept = getattr(estimator, name)
+            fixed = name == "random_state" or (name in estimator._fit_only and hasattr(estimator, "forest_"))
+            if fixed and name not in _ANY and value not in (None, kept):
+                raise ValueError(f"{name} must be {kept!r}, as for the model in {self.path}, or omitted, not {value!r}")
+        estimator.set_params(**_given(self._options))
+        estimator._check_all_parameters()
         return exact
 
     def _redo(self, entry: Entry, exact: bool) -> None:
