@@ -168,3 +168,20 @@ def test_explanations_of_one_class():
     assert (why.label, why.runner_up, why.differences) == (5, None, [])
     with pytest.raises(ValueError, match="n_features"):
         CMTClassifier(**FEW).fit(np.eye(2), [5, 6]).explain(np.eye(2), n_features=-1)
+
+
+@pytest.mark.parametrize(("names", "label"), [("abc", ""), ([5, 7, 9], -1), (np.uint8([5, 7, 9]), -1)])
+def test_unlikely_rows_are_rejected(names: Any, label: Any, rng: np.random.Generator):
+    y = np.arange(60) % 3
+    X = np.eye(3, 5)[y] + 0.1 * rng.normal(size=(60, 5))
+    classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.array(list(names))[y])
+    asked = np.vstack([np.eye(3, 5), np.ones((1, 5)), -np.eye(5)[4:]])
+    highest = classifier.predict_proba(asked).max(axis=1)
+    lowest = float(np.sort(highest)[1:3].mean())
+    answers = classifier.predict(asked, reject_below=lowest)
+    assert answers.tolist() == np.where(highest < lowest, label, classifier.predict(asked).astype(object)).tolist()
+    np.testing.assert_array_equal(classifier.predict(asked, reject_below=0.0), classifier.predict(asked))
+    with pytest.raises(ValueError, match="no class, but"):
+        classifier.predict(asked, reject_below=0.5, reject_label=classifier.classes_[1])
+    with pytest.raises(TypeError, match="reject_label must hold"):
+        classifier.predict(asked, reject_below=0.5, reject_label=b"no")

@@ -234,7 +234,8 @@ def test_snapshots_keep_the_journal_short(sync_every: int, folder: Path, opened:
 def test_changes_that_took_long_are_not_kept_long(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
     seconds = iter(range(0, 10_000, 1))  # between any two looks at the clock, so a snapshot takes one
     tree = opened(snapshot_seconds=3, **OPTIONS)
-    monkeypatch.setattr("cmt_numba.journal._tree.perf_counter", lambda: next(seconds))
+    for module in ("_in_folder", "_tree"):
+        monkeypatch.setattr(f"cmt_numba.journal.{module}.perf_counter", lambda: next(seconds))
     tree.insert(np.eye(4))
     found = []
     for _ in range(12):

@@ -56,14 +56,14 @@ def test_examples_are_given_back(form: Any, rng: np.random.Generator):
     np.testing.assert_allclose(lengths, np.linalg.norm(sums, axis=1), rtol=1e-5)
     assert means.n_rows == 5
 
-    some, some_labels = replayed(classifier.examples_, 10, np.random.default_rng(0))
+    some, some_labels, _ = replayed(classifier.examples_, 10, np.random.default_rng(0))
     assert some_labels[-10:].tolist() == labels[-10:].tolist()
     newest = rows.between(50, 60)
     first = some.offsets[-11]
     np.testing.assert_array_equal(some.values[first:], newest.values)
     np.testing.assert_array_equal(some.offsets[-11:] - first, newest.offsets)
     assert 10 < some.n_rows <= 50
-    all_of_it, _ = replayed(classifier.examples_, 60, np.random.default_rng(0))
+    all_of_it, _, _ = replayed(classifier.examples_, 60, np.random.default_rng(0))
     assert all_of_it.n_rows == 60
 
 

@@ -82,6 +82,11 @@ def all_examples(examples: Examples) -> tuple[Rows, np.ndarray]:
     return rows, examples.label_of[:n].astype(np.int64)
 
 
+def all_slots(examples: Examples) -> np.ndarray:
+    """Return the slots of all examples: int64."""
+    return np.arange(int(examples.keys.totals[N_MEMORIES]))
+
+
 def slots_of_examples(examples: Examples, ids: np.ndarray) -> np.ndarray:
     """Return where examples are, NONE for those that are not stored."""
     slots = np.empty(ids.size, np.int64)

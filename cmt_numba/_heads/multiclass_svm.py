@@ -46,6 +46,7 @@ class Duals(NamedTuple):
     weights: np.ndarray  # float32 (rows, N_COMPETITORS): 0 where there is no competitor
     softness: np.ndarray  # float32 (rows,): so much less than the margin is asked for, for each weight of the row
     settled: np.ndarray  # bool (rows,): the last look at the row changed nothing
+    importance: np.ndarray  # float32 (rows,): how much each counts; of MIRA it is in the softness
 
 
 class _Plan(NamedTuple):
@@ -68,19 +69,22 @@ class Lesson(NamedTuple):
     searching: bool  # for candidates, and not content with the shortlists
 
 
-def new_duals(aggressiveness: float, n_of_label: np.ndarray) -> Duals:
+def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray | None = None) -> Duals:
     """Return the dual variables of examples that nothing has been learned from.
 
-    ``n_of_label`` says for each how many examples its label has. The fewer they are, the more of each is in their mean,
-    where the label's scorer starts; so the less does the gap that it shows say of other rows, and the less it counts.
+    ``n_of_label`` says for each how many examples its label has, or what they weigh together. The fewer they are, the
+    more of each is in their mean, where the label's scorer starts; so the less does the gap that it shows say of other
+    rows, and the less it counts. ``weights`` multiply the ``C`` of each.
     """
     n_rows = n_of_label.size
-    hardness = aggressiveness * _HARDNESS * n_of_label / (n_of_label + _PRIOR_EXAMPLES)
+    importance = np.ones(n_rows, np.float32) if weights is None else weights
+    hardness = aggressiveness * _HARDNESS * importance * n_of_label / (n_of_label + _PRIOR_EXAMPLES)
     return Duals(
         np.full((n_rows, N_COMPETITORS), NONE, np.int32),
         np.zeros((n_rows, N_COMPETITORS), np.float32),
         (1.0 / hardness).astype(np.float32),
         np.zeros(n_rows, np.bool_),
+        importance,
     )
 
 
@@ -93,12 +97,12 @@ _margin_wanted = inner(margin_wanted)
 
 
 @inner
-def _measure_gap(head, candidates, right):
+def _measure_gap(head, candidates, right, importance):
     """Count the gap between a row's right label and its best competitor, if it has one."""
     competitor = best_of(candidates, right)
     if competitor != NONE:
-        head.gaps[0] += 1.0
-        head.gaps[1] += np.abs(candidates.scores[right] - candidates.scores[competitor])
+        head.gaps[0] += importance
+        head.gaps[1] += importance * np.abs(candidates.scores[right] - candidates.scores[competitor])
 
 
 def measure_gaps(trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Effort, duals: Duals) -> None:
@@ -135,7 +139,7 @@ def _find_slopes(head, candidates, right, slopes):
 
 
 @inner
-def _descend(head, candidates, x, right, slopes, work):
+def _descend(head, candidates, x, right, importance, slopes, work):
     """Take an AdaGrad step for every candidate whose slope counts.
 
     Returns DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
@@ -151,7 +155,8 @@ def _descend(head, candidates, x, right, slopes, work):
     for i in range(candidates.n_found[0]):
         if np.abs(slopes[i]) >= _NEGLIGIBLE:
             locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work)
-            adagrad_step(head.models, ONLY_TREE, candidates.labels[i], x, work, slopes[i], rate, np.inf)
+            slope = importance * slopes[i]
+            adagrad_step(head.models, ONLY_TREE, candidates.labels[i], x, work, slope, rate, np.inf)
     return DONE
 
 
@@ -297,7 +302,7 @@ def _ascend_at(head, rows, labels, found, i, candidates, duals, plan, work, meas
     row, x = found.rows[i], row_of(rows, found.rows[i])
     right = _score_with_right(head, candidates, found, i, x, labels[row])
     if measuring:
-        _measure_gap(head, candidates, right)
+        _measure_gap(head, candidates, right, duals.importance[row])
         return DONE
     return _ascend(head, candidates, x, right, row, duals, plan, work)
 
@@ -325,15 +330,17 @@ def ascend_on(head, rows, labels, found, duals, at, measuring):
 
 
 @inner
-def _descend_at(head, rows, labels, found, i, candidates, slopes, work):
-    x = row_of(rows, found.rows[i])
-    right = _score_with_right(head, candidates, found, i, x, labels[found.rows[i]])
-    return _descend(head, candidates, x, right, slopes, work)
+def _descend_at(head, rows, labels, found, i, candidates, importance, slopes, work):
+    row, x = found.rows[i], row_of(rows, found.rows[i])
+    right = _score_with_right(head, candidates, found, i, x, labels[row])
+    return _descend(head, candidates, x, right, importance[row], slopes, work)
 
 
 @kernel
-def descend_on(head, rows, labels, found, at):
+def descend_on(head, rows, labels, found, importance, at):
     """Train the head with a loss other than MIRA's on rows whose candidates have been found, moving ``at[0]`` on.
+
+    The slope of each row is multiplied by its ``importance``.
 
     Writes the scores of ``found`` and the models of ``head``. Returns DONE, or TABLES_FULL, having learned only the
     rows that ``at`` says.
@@ -343,7 +350,7 @@ def descend_on(head, rows, labels, found, at):
     work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
     slopes = _new_slopes(candidates.labels.size)
     for i in range(found.rows.size):
-        status = _descend_at(head, rows, labels, found, i, candidates, slopes, work)
+        status = _descend_at(head, rows, labels, found, i, candidates, importance, slopes, work)
         if status != DONE:
             return status
         at[0] += 1
@@ -370,7 +377,7 @@ def learn_labels(
         if head.loss == HeadLoss.MIRA:
             status = ascend_on(head, rows, labels, found, duals, at, False)
         else:
-            status = descend_on(head, rows, labels, found, at)
+            status = descend_on(head, rows, labels, found, duals.importance, at)
         if lesson.searching:
             n = int(at[0]) - before
             shorten(found._replace(rows=found.rows[:n], ends=found.ends[:n]), lesson.shortlists)

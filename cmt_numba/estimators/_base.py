@@ -24,11 +24,13 @@ from .._validation import Constraint
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, write_object
 from ._checks import check_parts
+from ._durable import JOURNAL, journal_of
 from ._files import LEARNED, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LOCK, _MARK = "_own_lock", "_unfinished"
+_NOT_COPIED = frozenset({_LOCK, JOURNAL})
 
 
 class _UnfinishedError(Exception):
@@ -42,18 +44,24 @@ def changes_at_once(method: Method) -> Method:
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
         lock: ReadWriteLock = self._lock
 
-        def work() -> Any:
-            self._roll_back()
-            vars(self)[_MARK] = True
-            try:
-                result = method(self, *args, **kwargs)
-            except BaseException:
+        def change(make: Callable[[], Any]) -> Any:
+            def work() -> Any:
                 self._roll_back()
-                raise
-            vars(self).pop(_MARK, None)
-            return result
+                vars(self)[_MARK] = True
+                try:
+                    result = make()
+                except BaseException:
+                    self._roll_back()
+                    raise
+                vars(self).pop(_MARK, None)
+                return result
 
-        return lock.change(partial(lock.step, work))
+            return lock.change(partial(lock.step, work))
+
+        journal = journal_of(self)
+        if journal is not None:
+            return journal.change(method, args, kwargs, change)
+        return change(partial(method, self, *args, **kwargs))
 
     return cast(Method, changing)
 
@@ -149,7 +157,7 @@ class SavableEstimator(Lockable):
             self._lock.step(self._roll_back)
         state: Any = super().__getstate__()
         # Other threads may go on before the copy is pickled.
-        state = {name: copy.deepcopy(value) for name, value in state.items() if name != _LOCK}
+        state = {name: copy.deepcopy(value) for name, value in state.items() if name not in _NOT_COPIED}
         return pickled_attributes(self._kind, state)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

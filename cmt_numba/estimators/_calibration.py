@@ -18,6 +18,7 @@ from .._heads.examples import Examples, all_examples
 from .._heads.multiclass_svm import margin_wanted
 from ._held_out import held_out
 from ._label_forest import LOGITS_PER_MARGIN
+from ._weights import taken, totals
 
 MOST_RANKED = 256
 """Classes of a row that count for its probabilities when these are learned; others have next to none."""
@@ -71,17 +72,18 @@ def learn_logits(classifier: Any) -> float:
         return LOGITS_PER_MARGIN
     if labels.size >= _WORTH_A_WORD:
         logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
-    learner = _with_head_of(classifier, rows.take(seen), labels[seen])
+    learner = _with_head_of(classifier, rows.take(seen), labels[seen], taken(classifier._example_weights, seen))
     found, scores, _ = learner._best_labels(rows.take(apart), min(MOST_RANKED, classifier.forest_.n_memories))
     return logits_per_margin(scores, positions_in(found, labels[apart]), margin_wanted(learner.head_))
 
 
-def _with_head_of(classifier: Any, rows: Any, labels: np.ndarray) -> Any:
+def _with_head_of(classifier: Any, rows: Any, labels: np.ndarray, weights: np.ndarray | None) -> Any:
     """Return a classifier like another one, with the same forest, whose head has learned these rows and no others."""
     learner = cast(Any, object.__new__(type(classifier)))
     vars(learner).update(vars(classifier))
     learner._orders = np.random.default_rng(classifier._seed)
     learner._n_of_label = np.bincount(labels)
+    learner._weight_of_label = None if weights is None else totals(labels, weights, learner._n_of_label.size)
     learner._n_measured = learner._cells_pruned = 0
-    learner._train_from_means(rows, labels)
+    learner._train_from_means(rows, labels, weights)
     return learner

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._forest.invariants.errors import require
-from .._forest.invariants.numbers import all_within
-from .._forest.state import NEXT_ID, NONE
+from .._forest.invariants.numbers import all_finite, all_within
+from .._forest.state import N_MEMORIES, NEXT_ID, NONE
 from .._heads.invariants.labels import check_example_frame, check_examples, check_head, check_head_frame
 from .._heads.invariants.ridge import check_expectation, check_expectation_frame
 from ._memories import Memories
@@ -70,9 +70,17 @@ def _check_classifier(estimator: Any, thorough: bool) -> None:
     classes = estimator.classes_
     require(estimator._label_of_class.size == classes.size, "classes must have a label each, or none")
     require(estimator._class_of_label.size == n_labels, "labels must have a class each")
+    _check_weights("labels", estimator._weight_of_label, n_labels)
+    if examples is not None:
+        _check_weights("examples", estimator._example_weights, int(examples.keys.totals[N_MEMORIES]))
     if thorough:
         require(bool(np.all(classes[:-1] < classes[1:])), "classes must be sorted")
         _check_inverse(estimator._label_of_class, estimator._class_of_label, "classes and labels")
+
+
+def _check_weights(what: str, weights: np.ndarray | None, n: int) -> None:
+    require(weights is None or weights.size == n, f"{what} must weigh something each")
+    require(weights is None or all_finite(weights), f"the weights of {what} must be finite")
 
 
 def _check_multilabel(estimator: Any, thorough: bool) -> None:

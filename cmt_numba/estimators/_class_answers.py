@@ -15,9 +15,10 @@ from .._heads.candidates import all_of
 from .._heads.examples import Examples, nearest_rows, slots_of_examples
 from .._heads.multiclass_svm import margin_wanted
 from .._heads.products import exact_scores_of_all
-from .._validation import check_integer, check_wanted
+from .._validation import check_integer, check_real, check_wanted
 from ._base import reads
 from ._calibration import MOST_RANKED, learn_logits, logits_per_margin, positions_in
+from ._durable import journal_of
 from ._explanations import Explanation, explanations
 from ._label_forest import LabelForest, routed
 from ._labels import in_one_type
@@ -37,18 +38,24 @@ class ClassAnswers(ClassifierMixin, LabelForest):
     _label_of_class: np.ndarray
 
     @reads
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
         """Return the class of each row.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
+        reject_below : float in [0, 1], optional
+            Rows whose highest probability (:meth:`predict_proba`) is below it are rejected: they may be of no class
+            that is known.
+        reject_label : object, optional
+            What is returned for rejected rows: no class, but of a type that goes with ``classes_``. By default -1 where
+            classes are numbers, and "" where they are strings.
 
         Returns
         -------
         ndarray of shape (n,)
-            One of ``classes_`` for each row.
+            One of ``classes_`` for each row, or ``reject_label``.
 
         Raises
         ------
@@ -57,11 +64,26 @@ class ClassAnswers(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If ``X`` cannot be used.
         """
+        if reject_below is not None:
+            return self._predict_or_reject(X, check_real("reject_below", reject_below, 0.0, 1.0), reject_label)
         if self.method == "neighbors":
             votes = self._votes(self._checked(X))
             return self.classes_[votes.argmax(axis=1)]
         labels = self._best_label(self._in_form(X))
         return self.classes_[self._class_of_label[labels]]
+
+    def _predict_or_reject(self, X: Any, lowest: float, reject_label: Any) -> np.ndarray:
+        proba = self.predict_proba(X)
+        if reject_label is None and self.classes_.dtype.kind in "iufUO":
+            reject_label = -1 if self.classes_.dtype.kind in "iuf" else ""
+        if reject_label is None:
+            raise ValueError(f"reject_label must be given for classes of type {self.classes_.dtype}")
+        classes, rejected = in_one_type("reject_label", self.classes_, np.array([reject_label]))
+        if np.isin(rejected, classes).any():
+            raise ValueError(f"reject_label must be no class, but {reject_label!r} is one: choose another")
+        best = np.where(proba.max(axis=1) < lowest, classes.size, proba.argmax(axis=1))
+        answers: np.ndarray = np.concatenate([classes, rejected])[best]
+        return answers
 
     @reads
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -153,7 +175,6 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             return votes / votes.sum(axis=1, keepdims=True)
         return self._proba(self._class_scores(rows))
 
-    @reads
     def calibrate(self, X: Any = None, y: Any = None) -> ClassAnswers:
         """Learn how sure the classifier is: what its scores are worth as probabilities.
 
@@ -178,6 +199,14 @@ class ClassAnswers(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If only one of ``X`` and ``y`` is given, or they cannot be used.
         """
+        self._calibrate(X, y)
+        journal = journal_of(self)
+        if journal is not None:
+            journal.note_calibration()
+        return self
+
+    @reads
+    def _calibrate(self, X: Any, y: Any) -> None:
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
         if X is None:
@@ -194,7 +223,6 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             found, scores, _ = self._best_labels(rows, min(MOST_RANKED, self.forest_.n_memories))
             value = logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.head_))
         self._calibrated()[0] = value
-        return self
 
     def _calibrated(self) -> np.ndarray:
         """Return what a margin is worth, in an array of its own; NaN as long as it has not been learned."""

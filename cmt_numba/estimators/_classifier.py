@@ -5,29 +5,36 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from .._forest.rows import Rows, rescaled
-from .._forest.state import NEXT_ID, NONE
+from .._forest.state import N_MEMORIES, NEXT_ID, NONE
 from .._heads.candidates import Questions, all_of
-from .._heads.examples import ExampleParameters, all_examples, append_examples, new_examples, with_room_for_examples
+from .._heads.examples import (
+    ExampleParameters,
+    all_examples,
+    all_slots,
+    append_examples,
+    new_examples,
+    with_room_for_examples,
+)
 from .._heads.label_scorers import HEAD_LOSSES, count_in_means
 from .._heads.multiclass_svm import Lesson, learn_labels, measure_gaps, new_duals
 from .._heads.shortlists import new_shortlists
-from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Real, check_rows, sound, unmasked
+from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Optional, Real, check_rows, sound, unmasked
 from ._base import changes_at_once
-from ._class_answers import ClassAnswers
-from ._forgetting import check_example_ids, forget, known_slots, positions_of, with_ids_of_newest
-from ._input import DTYPES
+from ._forgetting import Forgetting, check_example_ids, with_ids_of_newest
+from ._input import DTYPES, warn_of_scales
 from ._label_forest import MOST_TRAINED_ALONE, LabelForest, routed
 from ._labels import check_classes, check_expected, check_targets, in_one_type
 from ._relearning import PASSES_ONLINE, former_head_on_failure, head_of_means, is_due, replayed
+from ._weights import Batch, check_sample_weight, joined, present, taken, totals, weighted
 
 METHODS = ("head", "neighbors")
 VOTES = ("uniform", "score")
 
 
-class CMTClassifier(ClassAnswers):
+class CMTClassifier(Forgetting):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
     The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
@@ -88,6 +95,9 @@ class CMTClassifier(ClassAnswers):
         some of them again beside new ones, and all once there are a quarter more: so it ends near ``fit`` on all, and
         classes without new examples do not fade. Without them memory grows with the classes and their features, not
         with the examples, and a stream may be of any length. What counts is the value when the first are learned.
+    max_examples : int, optional
+        Maximum number of stored examples. When there would be more, the oldest are forgotten as by :meth:`remove`, and
+        with them classes that have no others: a sixteenth of the maximum at once, so that each costs little time.
     n_jobs : int, optional
         Threads; by default one, with -1 as many as numba uses. Answers do not depend on it. Matrix products run on as
         many threads as NumPy's linear algebra library is set to.
@@ -106,6 +116,8 @@ class CMTClassifier(ClassAnswers):
 
     _kind = "CMTClassifier"  # of what is in a file
     _n_relearned = 0  # examples there were when all were learned last; files of earlier versions do not say
+    _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
+    _example_weights: np.ndarray | None = None  # float32, by slots of stored examples, perhaps with some more
     _constraints: ClassVar[dict[str, Constraint]] = {
         **LabelForest._constraints,
         "loss": OneOf(tuple(HEAD_LOSSES)),
@@ -113,6 +125,7 @@ class CMTClassifier(ClassAnswers):
         "method": OneOf(METHODS),
         "n_neighbors": Integer(1, MOST_WANTED),
         "weights": OneOf(VOTES),
+        "max_examples": Optional(Integer(1)),
     }
 
     def __init__(
@@ -133,6 +146,7 @@ class CMTClassifier(ClassAnswers):
         alpha: float = 0.9,
         n_reroutes: int = 5,
         store_examples: bool = True,
+        max_examples: int | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -153,11 +167,12 @@ class CMTClassifier(ClassAnswers):
         self.method = method
         self.n_neighbors = n_neighbors
         self.weights = weights
+        self.max_examples = max_examples
 
     # Learning
 
     @changes_at_once
-    def fit(self, X: Any, y: Any, *, example_ids: Any = None) -> CMTClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None) -> CMTClassifier:
         """Learn from examples, forgetting earlier ones.
 
         Parameters
@@ -166,6 +181,9 @@ class CMTClassifier(ClassAnswers):
             Examples.
         y : array-like, shape (n,)
             Their classes: numbers, strings, or of any other type of NumPy's that sorts.
+        sample_weight : array-like, shape (n,), optional
+            How much each example counts, from 0 to a million; by default 1. A weight of 2 counts like the same row
+            twice, in the means and as a factor of ``C``; one of 0 like no row. Routers do not depend on it.
         example_ids : array-like of int, shape (n,), optional
             Numbers of your own for the examples, from 0 on, each given once: :meth:`kneighbors` and :meth:`explain`
             return them, and :meth:`remove` takes them. By default the position among all examples ever given.
@@ -179,23 +197,29 @@ class CMTClassifier(ClassAnswers):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        return self._begin_anew(lambda anew: anew._fit(X, y, None, example_ids, afresh=True))
+        return self._begin_anew(lambda anew: anew._fit(X, y, None, sample_weight, example_ids, afresh=True))
 
-    def _fit(self, X: Any, y: Any, classes: Any, example_ids: Any, *, afresh: bool) -> None:
+    def _fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> None:
         """Learn from the first examples."""
         y, expected = check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
         check_targets(y)
         self._check_all_parameters()
-        expected, y = in_one_type("y", np.asarray(y) if expected is None else expected, np.asarray(y))
-        rows = check_rows(X)
+        rows, y = check_rows(X), np.asarray(y)
+        warn_of_scales(X)
+        weights = check_sample_weight(sample_weight, rows.n_rows)
+        ids = check_example_ids(example_ids, rows.n_rows, None, stored=self.store_examples)
+        rows, y, ids, weights = present(Batch(rows, y, ids, weights))
+        expected, y = in_one_type("y", y if expected is None else expected, y)
+        check_expected(y, expected)
         self._start(rows, np.unique(expected))
-        check_expected(y, self.classes_)
-        ids = check_example_ids(example_ids, rows.n_rows, self.examples_)
-        self._learn(rows, self.classes_, y, ids, afresh=afresh)
+        self._learn(Batch(rows, y, ids, weights), self.classes_, afresh=afresh)
+        self._evict()
 
     @changes_at_once
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, *, example_ids: Any = None) -> CMTClassifier:
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
+    ) -> CMTClassifier:
         """Learn from further examples, of known classes or new ones.
 
         Parameters
@@ -206,6 +230,8 @@ class CMTClassifier(ClassAnswers):
             Their classes, of a type that goes with those before: a label stays what it is.
         classes : array-like, optional
             Classes that may come. Not needed, because new ones may come at any time.
+        sample_weight : array-like, shape (n,), optional
+            As for :meth:`fit`.
         example_ids : array-like of int, shape (n,), optional
             Numbers of your own for the examples, from 0 on, of which none is stored: :meth:`kneighbors` and
             :meth:`explain` return them, and :meth:`remove` takes them. By default they go on from the largest so far.
@@ -222,111 +248,29 @@ class CMTClassifier(ClassAnswers):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         if not hasattr(self, "forest_"):
-            return self._begin_anew(lambda anew: anew._fit(X, y, classes, example_ids, afresh=False))
+            return self._begin_anew(lambda anew: anew._fit(X, y, classes, sample_weight, example_ids, afresh=False))
         y, expected = check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
         check_targets(y)
         self._check_parameters()
-        y = np.asarray(y)
+        rows, y = check_rows(X, sparse=self.head_.parameters.sparse), np.asarray(y)
+        weights = check_sample_weight(sample_weight, rows.n_rows)
+        ids = check_example_ids(example_ids, rows.n_rows, self.examples_, stored=self.examples_ is not None)
+        rows, y, ids, weights = present(Batch(rows, y, ids, weights))
         known, y, expected = in_one_type("y", self.classes_, y, y if expected is None else expected)
-        if classes is not None:
-            check_expected(y, expected)
-        rows = check_rows(X, sparse=self.head_.parameters.sparse)
-        ids = check_example_ids(example_ids, rows.n_rows, self.examples_)
+        check_expected(y, expected)
         new = np.setdiff1d(expected, known)
-        self._learn(rows, np.sort(np.concatenate([known, new])) if new.size > 0 else known, y, ids, afresh=False)
-        return self
-
-    @changes_at_once
-    def remove(self, ids: Any) -> CMTClassifier:
-        """Forget examples, and classes that have no others.
-
-        The examples leave the means that scorers start from (``loss="mira"``). What scorers and routers have learned
-        from them otherwise fades when all examples left are learned again: once a quarter of them has come or gone.
-        Takes time in proportion to the whole classifier, so remove many at once.
-
-        Parameters
-        ----------
-        ids : int or array-like of int, shape (n,)
-            Ids of stored examples, each named once: ``example_ids`` if these were given, otherwise positions among all
-            examples ever given to ``fit`` and ``partial_fit``.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first example.
-        KeyError
-            If there is no such example; nothing has been removed then.
-        TypeError, ValueError
-            If ``ids`` are not distinct integers, no example would be left, or examples are not stored.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from cmt_numba import CMTClassifier
-        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(4), ["a", "a", "b", "c"])
-        >>> classifier.remove([1, 2]).classes_.tolist()
-        ['a', 'c']
-        """
-        check_is_fitted(self, "forest_")
-        examples = self._stored()
-        slots = known_slots(examples, ids)
-        n_left = self._n_of_label - np.bincount(examples.label_of[slots], minlength=self._n_of_label.size)
-        if not n_left.any():
-            raise ValueError("ids must not be all examples: call fit to learn others")
-        forget(self, np.sort(self._class_of_label[n_left == 0]), slots)
-        self._learn_again_if_due()
-        return self
-
-    @changes_at_once
-    def remove_classes(self, labels: Any) -> CMTClassifier:
-        """Forget classes, with their examples, scorers and memories: they are predicted no more.
-
-        What the scorers of other classes have learned against them fades as :meth:`remove` says. Takes time in
-        proportion to the whole classifier, so remove many at once.
-
-        Parameters
-        ----------
-        labels : array-like, shape (n,)
-            Some of ``classes_``, but not all.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first example.
-        TypeError, ValueError
-            If one is unknown, or no class would be left that has examples; nothing has been removed then.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from cmt_numba import CMTClassifier
-        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(3), ["a", "b", "c"])
-        >>> classifier.remove_classes(["b"]).predict(np.eye(3)[[0, 2]]).tolist()
-        ['a', 'c']
-        """
-        check_is_fitted(self, "forest_")
-        positions = positions_of(labels, self.classes_)
-        if positions.size == 0:
-            return self
-        if np.isin(self._class_of_label, positions).all():
-            raise ValueError("labels must not be all classes with examples: call fit to learn others")
-        forget(self, positions, np.empty(0, np.int64))
-        self._learn_again_if_due()
+        classes = np.sort(np.concatenate([known, new])) if new.size > 0 else known
+        self._learn(Batch(rows, y, ids, weights), classes, afresh=False)
+        self._evict()
         return self
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.method == "neighbors" and not self.store_examples:
             raise ValueError("method='neighbors' needs stored examples: pass store_examples=True, or method='head'")
+        if self.max_examples is not None and not self.store_examples:
+            raise ValueError("max_examples is of stored examples: pass store_examples=True, or max_examples=None")
 
     def _start(self, rows: Rows, classes: np.ndarray) -> None:
         self._start_forest(rows, classes.size, HEAD_LOSSES[self.loss], float(self.learning_rate))
@@ -335,18 +279,22 @@ class CMTClassifier(ClassAnswers):
         self.classes_ = classes
         self._calibration = np.full(1, np.nan)
         self._n_of_label = np.empty(0, np.int64)
+        self._weight_of_label = self._example_weights = None
         self._n_measured = self._n_relearned = 0  # examples there were when half of the gaps were last forgotten
         self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
 
-    def _learn(self, rows: Rows, classes: np.ndarray, y: np.ndarray, ids: np.ndarray | None, *, afresh: bool) -> None:
-        """Make classes known, which include those that are, and learn examples of some of them, under these ids."""
+    def _learn(self, batch: Batch, classes: np.ndarray, *, afresh: bool) -> None:
+        """Make classes known, which include those that are, and learn examples of some of them."""
+        rows, y, ids, weights = batch
         # Classes of one sparse example each are found by their features: routers have nothing to learn for them.
         listed = afresh and rows.sparse and np.unique(y).size == rows.n_rows
-        labels, known = self._make_known(rows, classes, np.searchsorted(classes, y), 0 if listed else None)
+        batch = batch._replace(y=np.searchsorted(classes, y))
+        labels, known = self._make_known(batch, classes, 0 if listed else None)
         if self.examples_ is not None:
             self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
-            next_id = int(self.examples_.keys.totals[NEXT_ID])
+            n_stored, next_id = (int(self.examples_.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
+            self._example_weights = joined(self._example_weights, n_stored, weights, rows.n_rows)
             append_examples(self.examples_.lists, rows, labels)
             if ids is not None:
                 self.examples_ = with_ids_of_newest(self.examples_, ids, next_id)
@@ -354,14 +302,16 @@ class CMTClassifier(ClassAnswers):
                 return
         self._begin_training()
         if self.loss == "mira" and known.any():
-            self.head_ = count_in_means(self.head_, rescaled(rows.take(known)), labels[known])
+            counted = weighted(rescaled(rows.take(known)), taken(weights, known))
+            self.head_ = count_in_means(self.head_, counted, labels[known])
         if not listed:
             self._teach_routers(routed(rows), labels, afresh=afresh)
         n_rows, n_passes = rows.n_rows, self.n_head_passes
         if self.examples_ is not None and self._n_relearned > 0:
-            (rows, labels), n_passes = replayed(self.examples_, n_rows, self._orders), min(n_passes, PASSES_ONLINE)
+            rows, labels, slots = replayed(self.examples_, n_rows, self._orders)
+            n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self._example_weights, slots)
         if n_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, n_passes)
+            self._train_head(all_of(routed(rows), rows), labels, n_passes, weights)
         self._end_training(n_rows)
         self._n_relearned = self._n_relearned or n_rows
 
@@ -374,30 +324,31 @@ class CMTClassifier(ClassAnswers):
         if not due or self.examples_ is None:
             return False
         rows, labels = all_examples(self.examples_)
+        weights = taken(self._example_weights, all_slots(self.examples_))
         with former_head_on_failure(self):
-            self._train_from_means(rows, labels, teach_routers=True)
+            self._train_from_means(rows, labels, weights, teach_routers=True)
         self._n_relearned = rows.n_rows
         self._calibration = np.full(1, np.nan)
         return True
 
-    def _train_from_means(self, rows: Rows, labels: np.ndarray, *, teach_routers: bool = False) -> None:
+    def _train_from_means(
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, *, teach_routers: bool = False
+    ) -> None:
         """Start the head again from the means of these examples, and train it on them, which are all there are."""
-        self.head_ = head_of_means(self.head_, rows, labels)
+        self.head_ = head_of_means(self.head_, rows, labels, weights)
         self._begin_training()
         if teach_routers:
             self._teach_routers(routed(rows), labels, afresh=False)
         if self.n_head_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes)
+            self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes, weights)
         self._end_training(rows.n_rows)
 
-    def _make_known(
-        self, rows: Rows, classes: np.ndarray, y: np.ndarray, n_reroutes: int | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Make classes known; return the label of each row, whose positions there are ``y``, and which had one.
+    def _make_known(self, batch: Batch, classes: np.ndarray, n_reroutes: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """Make classes known; return the label of each row, whose positions there are ``batch.y``, and which had one.
 
         Classes of rows that have no memory yet are inserted in random order, each under its mean example.
         """
-        label_of_class, class_of_label = self._label_of_class, self._class_of_label
+        (rows, y, _, weights), label_of_class, class_of_label = batch, self._label_of_class, self._class_of_label
         if classes.size > self.classes_.size:
             position = np.searchsorted(classes, self.classes_.astype(classes.dtype, copy=False))
             label_of_class = np.full(classes.size, NONE, np.int64)
@@ -410,32 +361,42 @@ class CMTClassifier(ClassAnswers):
             place = np.full(classes.size, NONE, np.int64)
             place[new] = np.arange(new.size)
             of_new = np.flatnonzero(place[y] != NONE)
-            head, inserted = self._insert_labels(rows, place[y[of_new]], of_new, new.size, n_reroutes)
+            head, inserted = self._insert_labels(rows, place[y[of_new]], of_new, new.size, n_reroutes, weights)
             label_of_class = label_of_class.copy()
             label_of_class[new] = inserted
             class_of_label = np.concatenate([class_of_label, new])
         labels = label_of_class[y]
         n_of_label = np.bincount(labels, minlength=class_of_label.size)
         n_of_label[: self._n_of_label.size] += self._n_of_label
+        weight_of_label, n_known = self._weight_of_label, self._n_of_label.size
+        if weight_of_label is not None or weights is not None:
+            weight_of_label = totals(labels, weights, class_of_label.size)
+            weight_of_label[:n_known] += self._n_of_label if self._weight_of_label is None else self._weight_of_label
         self.__dict__.update(
             classes_=classes,
             head_=head,
             _label_of_class=label_of_class,
             _class_of_label=class_of_label,
             _n_of_label=n_of_label,
+            _weight_of_label=weight_of_label,
         )
         return labels, known
 
     def _recover(self) -> None:
+        if self.examples_ is not None:
+            self._example_weights = taken(self._example_weights, all_slots(self.examples_))
         self._recover_labels(self._class_of_label.size)
 
-    def _train_head(self, questions: Questions, labels: np.ndarray, n_passes: int) -> None:
+    def _train_head(
+        self, questions: Questions, labels: np.ndarray, n_passes: int, weights: np.ndarray | None = None
+    ) -> None:
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
         n_examples = int(self._n_of_label.sum())
         if n_examples > 2 * self._n_measured:
             self.head_.gaps[:] *= 0.5  # which become smaller as classes get further examples: make room for new ones
             self._n_measured = n_examples
-        duals = new_duals(self.aggressiveness, self._n_of_label[labels])
+        of_labels = self._n_of_label if self._weight_of_label is None else self._weight_of_label
+        duals = new_duals(self.aggressiveness, of_labels[labels], weights)
         shortlists = new_shortlists(n_rows)
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
         measure_gaps(state.trees, state.models, self.head_.scorers, lesson, effort, duals)

@@ -32,6 +32,7 @@ from .._heads.products import AllScorers, best_of_all, top_of_all, unscaled_rows
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_jobs, check_rows
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import SavableEstimator
+from ._durable import KeptInFolder
 from ._input import checked_matrix
 from ._options import FIT_ONLY, OF_ALL, PASSES
 from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, landmarks_laid_out, scorers_laid_out
@@ -75,7 +76,7 @@ _MANY_CLASSES = 25  # from here on, a leaf
 _SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves are few of the classes
 
 
-class LabelForest(SavableEstimator, BaseEstimator):
+class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
     """What estimators over many labels have in common. Labels are numbers, in the order of their insertion.
 
     Once started it has a ``forest_`` whose memory ``l`` is label ``l``, and a ``head_`` with a scorer for each. The
@@ -138,15 +139,21 @@ class LabelForest(SavableEstimator, BaseEstimator):
     # Learning
 
     def _insert_labels(
-        self, rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_new: int, n_reroutes: int | None = None
+        self,
+        rows: Rows,
+        of_labels: np.ndarray,
+        of_rows: np.ndarray,
+        n_new: int,
+        n_reroutes: int | None = None,
+        weights: np.ndarray | None = None,
     ) -> tuple[Head, np.ndarray]:
         """Insert ``n_new`` labels into the forest, each under the mean of its rows.
 
         The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels. ``n_reroutes``
-        replaces the forest's own. Returns a head for all labels, and the new ones. They are there when the estimator
-        has this head and its tables name them.
+        replaces the forest's own, and ``weights`` are those of the rows. Returns a head for all labels, and the new
+        ones. They are there when the estimator has this head and its tables name them.
         """
-        means, lengths = means_of(rows, of_labels, of_rows, n_new)
+        means, lengths = means_of(rows, of_labels, of_rows, n_new, weights)
         head = with_labels(without_digest(self.head_), means, lengths)
         return head, self.forest_._insert_rows(rescaled(routed(means)), n_reroutes=n_reroutes)
 

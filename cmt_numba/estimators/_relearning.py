@@ -38,8 +38,8 @@ def is_due(n_examples: int, n_learned: int) -> bool:
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
-def replayed(examples: Examples, n_new: int, generator: np.random.Generator) -> tuple[Rows, np.ndarray]:
-    """Return the newest ``n_new`` examples after others drawn from those before them, and the labels of all."""
+def replayed(examples: Examples, n_new: int, generator: np.random.Generator) -> tuple[Rows, np.ndarray, np.ndarray]:
+    """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all."""
     keys, n, d = examples.keys, int(examples.keys.totals[N_MEMORIES]), examples.parameters.n_features
     n_old = n - n_new
     drawn = np.unique(generator.integers(n_old, size=_REPLAYED * n_new)) if n_old > 0 else np.empty(0, np.int64)
@@ -47,11 +47,11 @@ def replayed(examples: Examples, n_new: int, generator: np.random.Generator) -> 
     labels = examples.label_of[chosen].astype(np.int64)
     if not examples.parameters.sparse:
         values = keys.values[: n * d].reshape(n, d)[chosen].reshape(-1)
-        return Rows(values, keys.indices, np.arange(0, values.size + 1, d, dtype=np.int64), d, False), labels
+        return Rows(values, keys.indices, np.arange(0, values.size + 1, d, dtype=np.int64), d, False), labels, chosen
     starts, lengths = keys.spans[chosen, 0], np.diff(keys.spans[chosen], axis=1)[:, 0]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     cells = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    return Rows(keys.values[cells], keys.indices[cells], offsets, d, True), labels
+    return Rows(keys.values[cells], keys.indices[cells], offsets, d, True), labels, chosen
 
 
 @contextmanager
@@ -65,19 +65,21 @@ def former_head_on_failure(classifier: Any) -> Iterator[None]:
         raise
 
 
-def head_of_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
+def head_of_means(head: Head, rows: Rows, labels: np.ndarray, weights: np.ndarray | None = None) -> Head:
     """Return a head like another one that has learned nothing but the mean example of each label."""
-    means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1)
+    means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
     return with_labels(new_head(head.parameters), means, lengths)
 
 
-def means_of(rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int) -> tuple[Rows, np.ndarray]:
+def means_of(
+    rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int, weights: np.ndarray | None = None
+) -> tuple[Rows, np.ndarray]:
     """Return the mean row of each label, scaled to length 1, and the length of their sum as float32.
 
-    The entries of ``of_labels`` and ``of_rows`` say which row belongs to which label.
+    The entries of ``of_labels`` and ``of_rows`` say which row belongs to which label; rows count by their ``weights``.
     """
-    ones = np.ones(of_rows.size, np.float32)
-    members = scipy.sparse.csr_array((ones, (of_labels, of_rows)), (n_labels, rows.n_rows))
+    shares = np.ones(of_rows.size, np.float32) if weights is None else weights[of_rows]
+    members = scipy.sparse.csr_array((shares, (of_labels, of_rows)), (n_labels, rows.n_rows))
     sums = members @ as_matrix(rows)
     lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
     return check_rows(sums, sparse=rows.sparse), lengths

@@ -12,7 +12,7 @@ import scipy.sparse
 from .._forest.hits import Hits, no_hits
 from .._forest.structures import arrays_of, put_together
 from .._validation import check_matrix
-from ..persistence._columns import Arrays, read_array, read_column, read_sparse_matrix, sparse_matrix
+from ..persistence._columns import Arrays, column, read_array, read_column, read_sparse_matrix, sparse_matrix
 from ..persistence._container import NUMBERS, Contents, pack_contents, unpack_contents
 from ..persistence._trees import take
 from ._operations import CURRENT
@@ -104,8 +104,11 @@ def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
     if scipy.sparse.issparse(value):
         shape, arrays = sparse_matrix(name, value)
         return ["sparse", shape], arrays
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype in NUMBERS.values():
         return ["array"], {name: value}
+    if isinstance(value, np.ndarray):
+        how, arrays = column(name, value)
+        return ["column", how], arrays
     return ["value", value], {}
 
 
@@ -137,6 +140,8 @@ def _read_argument(name: str, how: Any, arrays: Arrays) -> Any:
         return _hits_of({path: read_array(at, arrays, like.dtype, n_axes=like.ndim) for path, at, like in stored})
     if how == ["array"]:
         return read_column("numbers", name, arrays)
+    if len(how) == 2 and how[0] == "column":
+        return read_column(how[1], name, arrays)
     if len(how) == 2 and how[0] == "sparse":
         return read_sparse_matrix(how[1], name, arrays, thorough=True)
     if len(how) == 2 and how[0] == "value" and type(how[1]) in (bool, int, float, str, type(None)):

@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections import deque
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from time import perf_counter
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
-from .._validation import check_ids, check_integer, check_known, check_real
-from ..persistence import FileFormatError
+from .._validation import check_ids, check_known
 from ..persistence._container import Contents
-from ..persistence._trees import read_object, refusing, write_object
 from ..tree import ContextualMemoryTree
-from ._database import MOST_BYTES, Tables
-from ._entries import Entry, count_argument_bytes, pack_entry, plain_arguments, unpack_entry
-from ._errors import AlreadyOpenError, JournalError
+from ._entries import Entry, plain_arguments
+from ._errors import JournalError
 from ._fingerprint import fingerprint, has_fingerprint
-from ._folder import IDENTITY, Folder
+from ._in_folder import READ_ONLY, REMEDIES, InFolder
 from ._journaling import journaled
-from ._links import check_regular
-from ._operations import SNAPSHOT, Operation
-from ._replay import recover, redo, refusing_entry
+from ._operations import Operation
+from ._replay import recover, redo
 
-_KIND = "ContextualMemoryTree"  # of the object in a snapshot
 _RETURN = "return"  # the operation that records the memories returned by queries
-_CLOSED = "the tree is closed"
-_READ_ONLY = "the tree is read-only"
-_REMEDIES = {_CLOSED: "open it again", _READ_ONLY: "open it without read_only"}
-_TIMES_A_SNAPSHOT = 4  # smallest ratio of the time between snapshots to the time of a snapshot
 
 
-class _Effort(NamedTuple):
-    """The cost of reading a snapshot or replaying changes."""
-
-    n_bytes: int
-    seconds: float
-
-
-class DurableTree(ContextualMemoryTree):
+class DurableTree(InFolder, ContextualMemoryTree):
     """A tree that is stored in a folder and whose changes survive a crash.
 
     Each change (``insert``, ``update``, ``remove``, ...), and each block of ``learn``, is written to a journal on disk
@@ -105,7 +86,7 @@ class DurableTree(ContextualMemoryTree):
     >>> folder.cleanup()
     """
 
-    _tables: Tables | None = None  # of a subclass, beside the entries of the journal
+    _kind_of_snapshot = "ContextualMemoryTree"
 
     def __init__(
         self,
@@ -117,110 +98,29 @@ class DurableTree(ContextualMemoryTree):
         read_only: bool = False,
         **options: Any,
     ) -> None:
-        self._sync_every = check_integer("sync_every", sync_every, 1)
-        self._snapshot_bytes = check_integer("snapshot_bytes", snapshot_bytes, 0)
-        self._snapshot_seconds = check_real("snapshot_seconds", snapshot_seconds, 0.0, 1e9)
         fresh = ContextualMemoryTree(**options)
-        self._process = os.getpid()
-        self._changing = threading.RLock()
+        self._given = fresh, options
         self._under_way = False  # whether the thread that holds the lock is making a change
         self._notes_returned = True  # whether the current change records returned memories
         self._forgotten: list[np.ndarray] = []  # ids evicted by the current change
         self._to_forget: np.ndarray | None = None  # ids that a replayed change must evict
         self._returned: deque[np.ndarray] = deque()  # ids returned by queries during a change of another thread
         self._as_reopened = self._is_ambiguous = False  # see _replay.recover
-        self._refusal: str | None = None  # the reason why the tree cannot be changed
-        self._sequence = self._unsynced = 0
-        self._as_one = self._only_in_memory = False  # see _journaling.as_one
-        self._journal = self._last_snapshot = _Effort(0, 0.0)
-        self._folder = Folder(path, read_only=bool(read_only), tables=self._tables)
+        how = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes, "snapshot_seconds": snapshot_seconds}
+        self._open_folder(path, read_only=bool(read_only), **how)  # type: ignore[arg-type]
         try:
             if self._folder.is_new:
                 self._become_the_same(fresh)
-                self._folder.create(self._save_snapshot, lambda: pack_entry(0, self._snapshot_entry()))
+                self._create()
             else:
-                self._recover(fresh, options)
+                self._recover()
             if read_only:
-                self._refusal = _READ_ONLY
+                self._refusal = READ_ONLY
                 if self._tables is None:
                     self._folder.close()
         except BaseException:
             self._folder.close()
             raise
-
-    # What is written
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self._folder.path
-
-    @property
-    def sequence(self) -> int:
-        """The number of changes since the tree was created. Drawing a random number is a change."""
-        return self._sequence
-
-    @property
-    def synced_sequence(self) -> int:
-        """The number of changes that are on disk."""
-        return self._folder.synced
-
-    def sync(self) -> None:
-        """Write all changes to disk and wait for it.
-
-        Raises
-        ------
-        JournalError
-            If the tree is closed or could not be written.
-        """
-        with self._alone():
-            self._enter_notes()
-            self._sync()
-
-    def snapshot(self) -> None:
-        """Replace the journal by a snapshot. This happens automatically when the journal gets long.
-
-        Raises
-        ------
-        JournalError
-            If the tree is closed or could not be written.
-        OSError
-            If the snapshot cannot be written. The journal is unchanged.
-        """
-        with self._alone():
-            self._enter_notes()
-            self._sync()
-            if self._folder.base < self._sequence:
-                self._take_snapshot()
-
-    def close(self) -> None:
-        """Write all changes to disk and close the folder. The tree can still be queried, but not changed.
-
-        Raises
-        ------
-        JournalError
-            If not all changes could be written; the folder is closed nevertheless.
-        """
-        if self._is_a_fork():
-            self._refusal = _CLOSED
-            self._folder.close()
-            return
-        with self._changing:
-            if self._refusal in (_CLOSED, _READ_ONLY):
-                return
-            try:
-                self._enter_notes()
-                if self._refusal is None:
-                    self._sync()
-            finally:
-                self._refusal = _CLOSED
-                self._folder.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # Changes
 
@@ -238,7 +138,7 @@ class DurableTree(ContextualMemoryTree):
         if self._in_a_change():
             if self._notes_returned:
                 super()._note_returned(ids)
-        elif self._eviction.minds_queries and self._refusal not in _REMEDIES and not self._is_a_fork():
+        elif self._eviction.minds_queries and self._refusal not in REMEDIES and not self._is_a_fork():
             self._returned.append(ids)
             if self._changing.acquire(blocking=False):  # otherwise the thread that holds the lock writes them
                 try:
@@ -326,162 +226,37 @@ class DurableTree(ContextualMemoryTree):
         finally:
             self._under_way = False
 
-    def _enter(self, entry: Entry, seconds: float, synced: bool) -> None:
-        """Journal a change that has been made."""
-        if count_argument_bytes(entry.arguments) > min(self._most_bytes(), MOST_BYTES):
-            if not self._as_one:
-                self._sync()
-            self._sequence += 1
-            self._only_in_memory = True
-            if not self._as_one:
-                self._end_change()
-            return
-        packed = pack_entry(self._sequence + 1, entry)
-        with self._writing():
-            self._folder.append(self._sequence + 1, packed)
-        self._sequence += 1
-        self._lengthen(len(packed), seconds)
-        self._unsynced += synced
-        if not self._as_one:
-            self._end_change()
-
-    def _end_change(self) -> None:
-        """Sync the change, or take the snapshot that a change with large arguments needs, for it has no entry."""
-        if self._only_in_memory:
-            with self._writing():
-                self._take_snapshot()
-            self._only_in_memory, self._unsynced = False, 0
-        elif self._unsynced >= self._sync_every:
-            self._sync()
-
-    def _lengthen(self, n_bytes: int, seconds: float) -> None:
-        self._journal = _Effort(self._journal.n_bytes + n_bytes, self._journal.seconds + seconds)
-
-    def _sync(self) -> None:
-        with self._writing():
-            self._folder.sync(self._sequence)
-        self._unsynced = 0
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Reject all further changes if the journal cannot be written."""
-        try:
-            yield
-        except BaseException as error:
-            self._refusal = "a change could not be written to the journal"
-            if isinstance(error, OSError | FileFormatError | AlreadyOpenError):
-                raise JournalError(f"{self.path}: {self._refusal}: {error}; close it and open it again") from error
-            raise
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Lock the tree for a change or for writing."""
-        if self._is_a_fork() and self._refusal is None:
-            message = f"{self.path} is open in the process that this one was forked from; change the tree there"
-            raise JournalError(message)
-        with self._changing:
-            if self._refusal is not None:
-                remedy = _REMEDIES.get(self._refusal, "close it and open it again")
-                raise JournalError(f"{self.path}: {self._refusal}; {remedy}")
-            yield
-
-    def _is_a_fork(self) -> bool:
-        """Return whether this process was forked from the one that opened the folder."""
-        return self._process != os.getpid()
-
-    # Snapshots
-
-    def _most_bytes(self) -> int:
-        """Return the size of the journal above which a snapshot is due."""
-        return max(self._snapshot_bytes, self._last_snapshot.n_bytes)
-
-    def _take_snapshot_if_due(self) -> None:
-        most_seconds = max(self._snapshot_seconds, _TIMES_A_SNAPSHOT * self._last_snapshot.seconds)
-        if self._journal.n_bytes <= self._most_bytes() and self._journal.seconds <= most_seconds:
-            return
-        self._sync()
-        try:
-            self._take_snapshot()
-        except (MemoryError, OSError) as error:  # the journal holds the changes
-            self._journal = _Effort(0, 0.0)  # try again after as many further changes
-            message = f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
-
-    def _take_snapshot(self) -> None:
-        """Replace the journal by a snapshot. The journal must be synced, except for changes only in the snapshot."""
-        started = perf_counter()
-        self._folder.check_room_for(self._sequence)
-        path = self._folder.snapshot_path(self._sequence)
-        self._save_snapshot(path)
-        with self._writing():
-            self._folder.restart(self._sequence, pack_entry(self._sequence, self._snapshot_entry()))
-        self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(path.stat().st_size, perf_counter() - started)
-
-    def _save_snapshot(self, path: Path) -> None:
-        identity, mode = self._folder.identify(), self._folder.mode
-
-        def contents() -> Contents:
-            fields, arrays = self._contents()
-            return Contents(_KIND, fields | {IDENTITY: identity}, arrays)
-
-        def made_of(read: Contents) -> ContextualMemoryTree:
-            return ContextualMemoryTree._made_of(read.fields, read.arrays, thorough=True)
-
-        self._lock.change(lambda: write_object(path, contents, made_of, mode))
-
-    def _snapshot_entry(self) -> Entry:
-        return Entry(SNAPSHOT, {}, fingerprint(self), journal=self._folder.identify())
-
     # Opening
 
-    def _recover(self, fresh: ContextualMemoryTree, options: dict[str, Any]) -> None:
+    def _recover(self) -> None:
         """Restore the tree from the snapshot and the changes since."""
-        if not recover(self, lambda: self._go_through(fresh, options)):
+        exact = recover(self, self._go_through)
+        self._has_warned = False
+        if not exact:
             message = (
                 f"{self.path}: replaying the changes since the last snapshot gave different trees than before, for "
                 "example because of another processor or another version of a library; all memories are present"
             )
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
-    def _go_through(self, fresh: ContextualMemoryTree, options: dict[str, Any]) -> bool:
-        """Restore the tree from the folder; return whether it is identical to the one before."""
-        with closing(self._folder.entries()) as entries:
-            sequence, packed = next(entries)
-            with refusing_entry(self._folder.journal_path, sequence):
-                entry = unpack_entry(self._folder.journal_path, sequence, packed)
-                if entry.name != SNAPSHOT:
-                    raise ValueError("a journal must begin with a snapshot")
-                if entry.journal is None and entry.version > 1:
-                    raise ValueError("it has no identity of a journal")
-            self._folder.belong(entry.journal)
-            self._start_from(sequence, fresh, options)
-            with refusing_entry(self._folder.journal_path, sequence):
-                exact = has_fingerprint(self, entry.after)
-            self._has_warned = True  # of what was done long ago
-            for sequence, packed in entries:
-                started = perf_counter()
-                with refusing_entry(self._folder.journal_path, sequence):
-                    entry = unpack_entry(self._folder.journal_path, sequence, packed)
-                    redo(self, entry, exact)
-                    exact &= has_fingerprint(self, entry.after)
-                self._sequence = sequence
-                self._lengthen(len(packed), perf_counter() - started)
-            self._has_warned = False
-            return exact
+    def _fingerprint(self) -> dict[str, int]:
+        return fingerprint(self)
 
-    def _start_from(self, sequence: int, fresh: ContextualMemoryTree, options: dict[str, Any]) -> None:
-        """Restore the tree of a snapshot."""
-        path, started = self._folder.snapshot_path(sequence), perf_counter()
-        if not check_regular(path):
-            raise FileFormatError(path, "is missing; restore it from a copy")
-        contents = read_object(path, (_KIND,), mmap=False)
-        if contents.fields.get(IDENTITY) != self._folder.identity:
-            raise FileFormatError(path, "is of another journal than the one in the folder")
-        with refusing(path):
-            tree = ContextualMemoryTree._made_of(contents.fields, contents.arrays, thorough=True)
-        self._journal = _Effort(0, 0.0)
-        self._last_snapshot = _Effort(path.stat().st_size, perf_counter() - started)
-        given, kept = fresh._named_options(), tree._named_options()
+    def _has_fingerprint(self, after: dict[str, int]) -> bool:
+        return has_fingerprint(self, after)
+
+    def _contents_of_snapshot(self) -> Contents:
+        return Contents(self._kind_of_snapshot, *self._contents())
+
+    def _made_of_snapshot(self, contents: Contents) -> ContextualMemoryTree:
+        return ContextualMemoryTree._made_of(contents.fields, contents.arrays, thorough=True)
+
+    def _redo(self, entry: Entry, exact: bool) -> None:
+        redo(self, entry, exact)
+
+    def _begin_from(self, restored: ContextualMemoryTree) -> None:
+        fresh, options = self._given
+        given, kept = fresh._named_options(), restored._named_options()
         for name in options:
             if name in kept and given[name] != kept[name]:
                 message = (
@@ -489,9 +264,9 @@ class DurableTree(ContextualMemoryTree):
                 )
                 raise ValueError(message)
         if "n_threads" in options:
-            tree._n_threads = fresh._n_threads
-        self._become_the_same(tree)
-        self._sequence = sequence
+            restored._n_threads = fresh._n_threads
+        self._become_the_same(restored)
+        self._has_warned = True  # of what was done long ago, and is replayed now
 
     def _become_the_same(self, tree: ContextualMemoryTree) -> None:
         vars(self).update(vars(tree))

@@ -14,7 +14,7 @@ import numpy as np
 from .._validation import OneOf
 from ..journal import JournalError
 from ..journal._database import is_blank
-from ..journal._tree import _CLOSED, _READ_ONLY
+from ..journal._in_folder import CLOSED, READ_ONLY
 from ..persistence import FileFormatError
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, take, write_object
@@ -135,7 +135,7 @@ class Keeper:
     def _restore(self) -> None:
         """Open the folder again if the tree in memory may differ from the one on disk."""
         tree = self.kept.tree
-        if isinstance(tree, FolderTree) and tree._refusal not in (None, _CLOSED, _READ_ONLY):
+        if isinstance(tree, FolderTree) and tree._refusal not in (None, CLOSED, READ_ONLY):
             self._is_broken = True
             with suppress(JournalError):
                 self._reopen()
@@ -207,7 +207,7 @@ class Keeper:
             try:
                 tree.close()
             finally:
-                if tree._refusal == _READ_ONLY:
+                if tree._refusal == READ_ONLY:
                     tree._folder.close()
 
     # Files

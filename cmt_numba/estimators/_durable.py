@@ -1,0 +1,384 @@
+"""Classifiers in folders: every change is in a journal on disk before the call returns.
+
+A folder is like that of a :class:`~cmt_numba.DurableTree` (:mod:`cmt_numba.journal`): it holds the last snapshot, which
+is a file as ``save`` writes it, and a journal of the changes since. An entry holds the name and the version of an
+operation, its arguments, and the parameters that the classifier had. What the classifier learns about its certainty
+when it is first asked for probabilities is an operation too, so that replaying the journal gives the same classifier
+bit for bit.
+
+``OPERATIONS`` is part of the format: names and arguments of entries never change their meaning. An operation with a new
+meaning gets a new version, and the old version stays.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import secrets
+import warnings
+import zlib
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse
+
+from .._validation import check_integer
+from ..journal._entries import Entry, count_argument_bytes, plain_arguments
+from ..journal._fingerprint import fingerprint
+from ..journal._in_folder import InFolder
+from ..persistence._container import Contents
+from ._files import _plain, estimator_of
+from ._labels import check_unmixed
+
+JOURNAL = "_own_journal"
+"""The attribute of an estimator in a folder."""
+
+_CALIBRATION = "calibrate"
+_NAMES, _PARAMETERS, _VALUE = "feature_names", "parameters", "logits"
+_VERSION = 2  # of all operations so far
+_ANY = frozenset({"n_jobs"})  # options that take effect at the next fit, and may differ from those stored
+
+
+class Operation(NamedTuple):
+    """The operation of an entry."""
+
+    method: str
+    parameters: dict[str, str]  # of the method, by the names of arguments in entries
+
+
+_FIT = {"keys": "X", "labels": "y", "weights": "sample_weight", "ids": "example_ids"}
+OPERATIONS: dict[tuple[str, str, int], Operation] = {
+    ("CMTClassifier", "fit", 2): Operation("fit", _FIT),
+    ("CMTClassifier", "partial_fit", 2): Operation("partial_fit", _FIT | {"classes": "classes"}),
+    ("CMTClassifier", "remove", 2): Operation("remove", {"ids": "ids"}),
+    ("CMTClassifier", "remove_classes", 2): Operation("remove_classes", {"labels": "labels"}),
+    ("CMTMultilabelClassifier", "fit", 2): Operation("fit", {"keys": "X", "labels": "Y"}),
+    ("CMTMultilabelClassifier", "partial_fit", 2): Operation(
+        "partial_fit", {"keys": "X", "labels": "Y", "classes": "classes"}
+    ),
+}
+
+
+class EstimatorJournal(InFolder):
+    """The folder of an estimator.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder.
+    kind : type
+        The class of the estimator.
+    options : dict of str to object
+        Its options.
+    how : dict of str to object
+        ``sync_every``, ``snapshot_bytes`` and ``snapshot_seconds``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: Any, options: dict[str, Any], how: dict[str, Any]) -> None:
+        if options.get("random_state") is not None:
+            check_integer("random_state", options["random_state"], 0, 2**32 - 1)  # a generator could not be restored
+        self._class, self._options = kind, options
+        self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
+        self.estimator._check_all_parameters()
+        self._kind_of_snapshot = kind._kind
+        self._open_folder(path, **how)
+        try:
+            if self._folder.is_new:
+                self._create()
+            elif not self._go_through():
+                message = (
+                    f"{self.path}: replaying the changes since the last snapshot gave another model than before, for "
+                    "example because of another processor or another version of a library; all examples are present"
+                )
+                warnings.warn(message, RuntimeWarning, stacklevel=3)
+            self._calibration = self._calibration_now()
+        except BaseException:
+            self._folder.close()
+            raise
+
+    @property
+    def _lock(self) -> Any:  # type: ignore[override]
+        return self.estimator._lock
+
+    # Changes
+
+    def change(
+        self, method: Callable[..., Any], args: Any, kwargs: Any, make: Callable[[Callable[[], Any]], Any]
+    ) -> Any:
+        """Make a change by calling a method, and journal it; ``make`` has a function be one change."""
+        name, estimator = method.__name__, self.estimator
+        operation = OPERATIONS[estimator._kind, name, _VERSION]
+        bound = inspect.signature(method).bind(estimator, *args, **kwargs)
+        bound.apply_defaults()  # defaults may change in later versions
+        given = bound.arguments
+        with self._alone():
+            journaled = {stored: _plain_argument(name, given[name]) for stored, name in operation.parameters.items()}
+            called = {name: journaled[stored] for stored, name in operation.parameters.items()}
+            if hasattr(given.get("X"), "columns"):
+                called["X"] = given["X"]  # with the names of its features
+            check_integer("random_state", estimator.random_state, 0, 2**32 - 1)
+            journaled[_PARAMETERS] = _parameters_of(estimator)
+            count_argument_bytes(journaled)  # raises if an argument cannot be stored
+            self._refusal = f"{name} was interrupted, and what is in memory may differ from the journal"
+            before, names, started = self._fingerprint(), _names_of(estimator), perf_counter()
+            noted, after = np.nan, before
+
+            def work() -> None:
+                nonlocal noted, after
+                noted = self._calibration_now()  # no reader learns it from here on
+                method(estimator, **called)
+                after = self._fingerprint()
+
+            try:
+                make(work)
+            except (LookupError, TypeError, ValueError, Warning):
+                if _without_calibration(self._fingerprint()) == _without_calibration(before):
+                    self._refusal = None
+                raise
+            seconds = perf_counter() - started
+            self._enter_calibration(noted, before)
+            if _names_of(estimator) != names:
+                journaled[_NAMES] = np.asarray(_names_of(estimator), object)
+            self._enter(Entry(name, journaled, after, journal=self._folder.identity), seconds, True)
+            self._calibration = np.nan if after.get("calibrated") == 0 else noted
+            self._refusal = None
+            self._take_snapshot_if_due()
+        return estimator
+
+    def note_calibration(self) -> None:
+        """Journal what the estimator has learned about its certainty."""
+        with self._alone():
+            self._enter_notes()
+            self._sync()
+
+    def _enter_notes(self) -> None:
+        def look() -> tuple[float, dict[str, int]]:
+            return self._calibration_now(), self._fingerprint()
+
+        self._enter_calibration(*self._lock.read(look))
+
+    def _enter_calibration(self, value: float, after: dict[str, int]) -> None:
+        if not np.isnan(value) and value != self._calibration:
+            after = after | {"calibrated": 1}
+            self._enter(Entry(_CALIBRATION, {_VALUE: value}, after, journal=self._folder.identity), 0.0, False)
+            self._calibration = value
+
+    def _calibration_now(self) -> float:
+        kept = vars(self.estimator).get("_calibration")
+        return np.nan if kept is None else float(kept[0])
+
+    # Opening
+
+    def _begin_from(self, restored: Any) -> None:
+        self.estimator = restored
+
+    def _go_through(self) -> bool:
+        exact = super()._go_through()
+        estimator = self.estimator
+        for name, value in self._options.items():
+            kept = getattr(estimator, name)
+            fixed = name == "random_state" or (name in estimator._fit_only and hasattr(estimator, "forest_"))
+            if fixed and name not in _ANY and value not in (None, kept):
+                raise ValueError(f"{name} must be {kept!r}, as for the model in {self.path}, or omitted, not {value!r}")
+        estimator.set_params(**_given(self._options))
+        estimator._check_all_parameters()
+        return exact
+
+    def _redo(self, entry: Entry, exact: bool) -> None:
+        if entry.journal != self._folder.identity:
+            raise ValueError("it is of another journal")
+        estimator, arguments = self.estimator, dict(entry.arguments)
+        if entry.name == _CALIBRATION:
+            value = arguments.get(_VALUE)
+            if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(estimator, "_calibrated"):
+                raise ValueError("it has no valid value")
+            estimator._calibrated()[0] = value
+            return
+        operation = OPERATIONS.get((estimator._kind, entry.name, entry.version))
+        if operation is None:
+            raise ValueError(f"its operation {entry.name!r:.50} of version {entry.version} is unknown")
+        names, parameters = arguments.pop(_NAMES, None), arguments.pop(_PARAMETERS, None)
+        if arguments.keys() != operation.parameters.keys() or not isinstance(parameters, str):
+            raise ValueError("it has not the arguments of its operation")
+        estimator.set_params(**json.loads(parameters))
+        estimator._check_all_parameters()
+        kept = vars(estimator).pop("feature_names_in_", None)  # rows in entries have none
+        getattr(estimator, operation.method)(
+            **{name: arguments[stored] for stored, name in operation.parameters.items()}
+        )
+        if names is not None or (kept is not None and operation.method != "fit"):
+            estimator.feature_names_in_ = kept if names is None else names
+
+    # What it is
+
+    def _fingerprint(self) -> dict[str, int]:
+        estimator = self.estimator
+        if not hasattr(estimator, "forest_"):
+            return {}
+        n_labels = int(estimator.forest_.n_memories)
+        drawn = json.dumps(estimator._orders.bit_generator.state, default=int, sort_keys=True)
+        return fingerprint(estimator.forest_) | {
+            "n_examples": int(estimator._n_of_label.sum()),
+            "biases": zlib.crc32(np.ascontiguousarray(estimator.head_.nodes[0, :n_labels]["bias"]).tobytes()),
+            "gaps": zlib.crc32(estimator.head_.gaps.tobytes()),
+            "generator": zlib.crc32(drawn.encode()),
+            "calibrated": int(not np.isnan(self._calibration_now())),
+        }
+
+    def _has_fingerprint(self, after: dict[str, int]) -> bool:
+        return self._fingerprint() == after
+
+    def _contents_of_snapshot(self) -> Contents:
+        contents: Contents = self.estimator._contents()
+        return contents
+
+    def _made_of_snapshot(self, contents: Contents) -> Any:
+        return estimator_of(self._class, contents, thorough=True)
+
+
+class KeptInFolder:
+    """The methods of an estimator that may be kept in a folder."""
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        sync_every: int = 1,
+        snapshot_bytes: int = 1 << 26,
+        snapshot_seconds: float = 10.0,
+        **options: Any,
+    ) -> Self:
+        """Return the classifier in a folder, whose changes survive a crash.
+
+        Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes`` and
+        ``calibrate``, as far as the class has them. A change that fails half-way leaves a classifier that answers, but
+        refuses further changes until it has been closed and opened again, which restores it before that change. It can
+        be used in a ``with`` statement, and its copies are in memory.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder: empty, or that of such a classifier. If it does not exist, it is created with access for its
+            owner only; its parent must exist.
+        sync_every : int, default 1
+            The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
+            up to ``sync_every - 1`` of the last changes.
+        snapshot_bytes : int, default 2**26
+            The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
+        snapshot_seconds : float, default 10.0
+            The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
+            times the time of the last one. Opening the folder takes about this long.
+        **options
+            Options of the class. In an existing folder they replace those stored, like ``set_params``, and are stored
+            with the next change. Those that only count when it first learns must be those stored or be omitted.
+            ``random_state`` must be an int or None, for which a number is drawn once.
+
+        Returns
+        -------
+        estimator
+            The classifier.
+
+        Raises
+        ------
+        cmt_numba.journal.AlreadyOpenError
+            If the folder is already open in this or another process.
+        cmt_numba.persistence.FileFormatError
+            If the folder is damaged, of a later version, or not that of such a classifier.
+        OSError
+            If the folder cannot be read or written.
+        TypeError, ValueError
+            If an option cannot be used.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with CMTClassifier.open(folder.name, random_state=0) as classifier:
+        ...     _ = classifier.partial_fit(np.eye(3), ["a", "b", "c"]).remove_classes(["c"])
+        >>> with CMTClassifier.open(folder.name) as classifier:
+        ...     classifier.predict(np.eye(3)[:2]).tolist()
+        ['a', 'b']
+        >>> folder.cleanup()
+        """
+        how = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes, "snapshot_seconds": snapshot_seconds}
+        journal = EstimatorJournal(path, cls, options, how)
+        estimator: Self = journal.estimator
+        vars(estimator)[JOURNAL] = journal
+        return estimator
+
+    def checkpoint(self) -> None:
+        """Replace the journal by a snapshot, so that the folder opens faster.
+
+        That happens by itself when the journal gets long. Take one before the folder is opened by another version of a
+        library or on another kind of processor.
+
+        Raises
+        ------
+        JournalError
+            If the estimator is closed, or could not be written.
+        ValueError
+            If it is not in a folder.
+        """
+        journal = vars(self).get(JOURNAL)
+        if journal is None:
+            raise ValueError(f"there is no folder: make the estimator by {type(self).__name__}.open, or call save")
+        journal.snapshot()
+
+    def close(self) -> None:
+        """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
+        journal = vars(self).get(JOURNAL)
+        if journal is not None:
+            journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def journal_of(estimator: Any) -> EstimatorJournal | None:
+    """Return the journal of an estimator that is kept in a folder."""
+    return vars(estimator).get(JOURNAL)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "random_state" or value is not None}
+
+
+def _names_of(estimator: Any) -> list[str] | None:
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else list(names)
+
+
+def _without_calibration(found: dict[str, int]) -> dict[str, int]:
+    return {name: value for name, value in found.items() if name != "calibrated"}  # which readers may have learned
+
+
+def _parameters_of(estimator: Any) -> str:
+    return json.dumps({name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()})
+
+
+def _plain_argument(name: str, value: Any) -> Any:
+    """Return an argument in the form in which it is both journaled and used."""
+    if value is None:
+        return None
+    if scipy.sparse.issparse(value):
+        return scipy.sparse.csr_array(value)
+    if name in ("y", "Y", "classes", "labels"):
+        check_unmixed(name, value)
+        labels = np.asarray(value)
+        if labels.dtype.kind not in "biuf":
+            return labels
+    if name == "X":
+        value = np.asarray(value)
+        if value.dtype.kind not in "biuf":
+            value = value.astype(np.float32)
+        name = "rows"  # of any type of numbers
+    return plain_arguments({name: value})[name]

@@ -1,0 +1,82 @@
+"""Weights of examples: how much each counts beside others. None stands for weights that are all 1."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._forest.rows import Rows
+from .._validation import unmasked
+
+_MOST = 1e6
+
+
+class Batch(NamedTuple):
+    """Examples to be learned together."""
+
+    rows: Rows
+    y: np.ndarray  # the class of each
+    ids: np.ndarray | None  # by which they can be removed; None for the next ones
+    weights: np.ndarray | None  # float32, above 0
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
+    """Return the weights of ``n_rows`` examples as float32, or None if all are 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not one number from 0 to a million for each row, or all are 0.
+    """
+    if sample_weight is None:
+        return None
+    unmasked("sample_weight", sample_weight)
+    try:
+        weights = np.asarray(sample_weight, np.float32)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, not {weights.shape}")
+    if not np.all((weights >= 0.0) & (weights <= _MOST)):  # NaN compares false
+        raise ValueError(f"sample_weight must be from 0 to {_MOST:g}")
+    if n_rows > 0 and not weights.any():
+        raise ValueError("sample_weight must not be 0 for all rows")
+    return None if np.all(weights == 1.0) else weights
+
+
+def present(batch: Batch) -> Batch:
+    """Return the examples of a batch whose weight is not 0: the others count as if they had not come."""
+    weights = batch.weights
+    if weights is None or weights.all():
+        return batch
+    kept = np.flatnonzero(weights)
+    return Batch(batch.rows.take(kept), batch.y[kept], None if batch.ids is None else batch.ids[kept], weights[kept])
+
+
+def weighted(rows: Rows, weights: np.ndarray | None) -> Rows:
+    """Return rows times their weights."""
+    if weights is None:
+        return rows
+    return rows._replace(values=rows.values * np.repeat(weights, np.diff(rows.offsets)))
+
+
+def joined(weights: np.ndarray | None, n: int, more: np.ndarray | None, n_more: int) -> np.ndarray | None:
+    """Return the weights of ``n`` examples, and of ``n_more`` others behind them."""
+    if weights is None and more is None:
+        return None
+    return np.concatenate([_all_of(weights, n), _all_of(more, n_more)])
+
+
+def taken(weights: np.ndarray | None, which: np.ndarray) -> np.ndarray | None:
+    """Return the weights of some examples."""
+    return None if weights is None else weights[which]
+
+
+def totals(labels: np.ndarray, weights: np.ndarray | None, n_labels: int) -> np.ndarray:
+    """Return the total weight of each label: float64, shape (n_labels,)."""
+    return np.bincount(labels, weights, n_labels).astype(np.float64)
+
+
+def _all_of(weights: np.ndarray | None, n: int) -> np.ndarray:
+    return np.ones(n, np.float32) if weights is None else weights[:n]
