@@ -12,6 +12,7 @@ from conftest import needs_jit
 
 import cmt_numba._forest.links
 from cmt_numba import ContextualMemoryTree, DurableTree, InvariantError, MemoryStore
+from cmt_numba._concurrency.workers import Pace
 from cmt_numba.store import _recall
 
 D, K = 8, 5
@@ -21,8 +22,9 @@ def rows(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, D)).astype(np.float32)
 
 
-def linked(n: int = 60, **options: Any) -> ContextualMemoryTree:
+def linked(n: int = 60, pace: Pace = Pace(), **options: Any) -> ContextualMemoryTree:  # noqa: B008 - immutable
     tree = ContextualMemoryTree(**({"n_links": 6, "n_trees": 2, "random_state": 0} | options))
+    tree._pace = pace
     tree.insert(rows(n))
     return tree
 
@@ -106,10 +108,9 @@ def test_links_hold_whatever_changes(n_links: int):
     assert near(twin) == near(tree)
 
 
-def test_the_same_seed_gives_the_same_links_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch):
+def test_the_same_seed_gives_the_same_links_on_any_number_of_threads():
     one = linked(90, n_threads=1)
-    monkeypatch.setattr("cmt_numba._concurrency.workers._FIRST_STEP", 7)  # other steps
-    other = linked(90, n_threads=3)
+    other = linked(90, Pace(7, 0.0), n_threads=3)  # in other steps
     assert near(one) == near(other)
 
 
@@ -127,7 +128,7 @@ def test_the_trees_are_those_without_links():
 def test_a_failure_while_memories_are_linked_leaves_links_whole(
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ):
-    tree, real, n_calls = linked(), cmt_numba._forest.links.link_slots, []
+    tree, real, n_calls = linked(pace=Pace(10, 0.0)), cmt_numba._forest.links.link_slots, []
 
     def fail(*arguments: Any) -> None:
         n_calls.append(1)
@@ -135,7 +136,6 @@ def test_a_failure_while_memories_are_linked_leaves_links_whole(
             raise error
         real(*arguments)
 
-    monkeypatch.setattr("cmt_numba._concurrency.workers._FIRST_STEP", 10)
     monkeypatch.setattr(cmt_numba._forest.links, "link_slots", fail)
     for change in (lambda: tree.insert(rows(40, 1)), lambda: tree.replace(np.arange(40), rows(40, 1))):
         with pytest.raises(error):
