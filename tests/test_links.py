@@ -1,5 +1,6 @@
 """Links between near memories: what searches along them find, and that they hold whatever happens to memories."""
 
+import copy
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from conftest import needs_jit
 
 import cmt_numba._forest.links
 from cmt_numba import ContextualMemoryTree, DurableTree, InvariantError, MemoryStore
+from cmt_numba._concurrency.workers import Pace
 from cmt_numba.store import _recall
 
 D, K = 8, 5
@@ -21,8 +23,9 @@ def rows(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, D)).astype(np.float32)
 
 
-def linked(n: int = 60, **options: Any) -> ContextualMemoryTree:
+def linked(n: int = 60, pace: Pace = Pace(), **options: Any) -> ContextualMemoryTree:  # noqa: B008 - immutable
     tree = ContextualMemoryTree(**({"n_links": 6, "n_trees": 2, "random_state": 0} | options))
+    tree._pace = pace
     tree.insert(rows(n))
     return tree
 
@@ -106,10 +109,9 @@ def test_links_hold_whatever_changes(n_links: int):
     assert near(twin) == near(tree)
 
 
-def test_the_same_seed_gives_the_same_links_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch):
+def test_the_same_seed_gives_the_same_links_on_any_number_of_threads():
     one = linked(90, n_threads=1)
-    monkeypatch.setattr("cmt_numba._concurrency.workers._FIRST_STEP", 7)  # other steps
-    other = linked(90, n_threads=3)
+    other = linked(90, Pace(7, 0.0), n_threads=3)  # in other steps
     assert near(one) == near(other)
 
 
@@ -127,7 +129,7 @@ def test_the_trees_are_those_without_links():
 def test_a_failure_while_memories_are_linked_leaves_links_whole(
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ):
-    tree, real, n_calls = linked(), cmt_numba._forest.links.link_slots, []
+    tree, real, n_calls = linked(pace=Pace(10, 0.0)), cmt_numba._forest.links.link_slots, []
 
     def fail(*arguments: Any) -> None:
         n_calls.append(1)
@@ -135,7 +137,6 @@ def test_a_failure_while_memories_are_linked_leaves_links_whole(
             raise error
         real(*arguments)
 
-    monkeypatch.setattr("cmt_numba._concurrency.workers._FIRST_STEP", 10)
     monkeypatch.setattr(cmt_numba._forest.links, "link_slots", fail)
     for change in (lambda: tree.insert(rows(40, 1)), lambda: tree.replace(np.arange(40), rows(40, 1))):
         with pytest.raises(error):
@@ -148,8 +149,10 @@ def test_a_failure_while_memories_are_linked_leaves_links_whole(
 
 
 def test_damaged_links_are_found():
+    whole = linked(30)
+
     def damaged(damage: Callable[[np.ndarray], None]) -> ContextualMemoryTree:
-        tree = linked()
+        tree = copy.copy(whole)
         tree.remove([3])
         damage(tree._links.near)
         return tree
@@ -159,9 +162,9 @@ def test_damaged_links_are_found():
 
     for damage, message in (
         (at(0, 0, 0), "with itself"),
-        (at(0, 0, 59), "with no memory"),
+        (at(0, 0, 29), "with no memory"),
         (at(0, 0, -1), "one behind the other"),
-        (at(59, 0, 1), "no memory has links"),
+        (at(29, 0, 1), "no memory has links"),
         (lambda near: near.__setitem__(0, np.where(near[0] >= 0, near[0, 0], -1)), "twice"),
         (lambda near: near.__setitem__(0, -1), "one of two"),
     ):
@@ -209,13 +212,14 @@ def test_sparse_keys_are_not_linked():
 
 def test_breadth_must_fit():
     with pytest.raises(ValueError, match="create the tree with n_links"):
-        linked(n_links=0).query(rows(1), breadth=5)
+        linked(2, n_links=0).query(rows(1), breadth=5)
+    tree = linked(10)
     for other in ({"epsilon": 0.5}, {"among": [1, 2]}):
         with pytest.raises(ValueError, match="breadth must be left out"):
-            linked().query(rows(1), breadth=5, **other)
+            tree.query(rows(1), breadth=5, **other)
     for breadth in (0, 2.5, "many"):
         with pytest.raises((TypeError, ValueError), match="breadth"):
-            linked().query(rows(1), breadth=breadth)
+            tree.query(rows(1), breadth=breadth)
 
 
 def test_a_durable_tree_has_its_links_again(tmp_path: Path):

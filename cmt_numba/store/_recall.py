@@ -16,6 +16,7 @@ N_EXACT = 4096
 
 _N_ASKED = 128  # of the stored vectors
 _WORTH_A_LEAF = 128  # memories, see _forest/filtering.py
+_SHARE_MISSED = 0.5  # of what may be missed: links lead from a stored vector to its own neighbours at once
 _WORTH_A_CANDIDATE = 8  # memories that a search along links looks at for each candidate that it keeps
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
@@ -100,6 +101,7 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
     true = _neighbours(scan(tree, rows, k + 1, among).ids, asked, k)
     linked = among is None and tree._links.are_there
     worth = _WORTH_A_CANDIDATE if linked else _WORTH_A_LEAF
+    needed = 1.0 - _SHARE_MISSED * (1.0 - target) if linked else target
 
     def try_with(n: int) -> Effort:
         n_probes, breadth = (1, n) if linked else (n, 0)
@@ -109,11 +111,11 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
     n, before = k if linked else tree._options["n_trees"], 0
     while n * worth < n_candidates:
         effort = try_with(n)
-        if effort.recall >= target:
+        if effort.recall >= needed:
             between = (n + before) // 2
             if before > 0 and between > before:
                 other = try_with(between)
-                effort = other if other.recall >= target else effort
+                effort = other if other.recall >= needed else effort
             return effort
         n, before = 2 * n, n
     return Effort(k, share, target, None, 1.0, ids.size)
