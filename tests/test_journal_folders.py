@@ -271,7 +271,7 @@ def test_the_log_is_read_as_sqlite_reads_it(tmp_path: Path):
     database, log = (tmp_path / "one").read_bytes(), (tmp_path / "one-wal").read_bytes()
     rows = connection.execute("SELECT x FROM t").fetchall()
     connection.close()
-    for n_bytes in (*range(0, len(log), 997), len(log) - 1, len(log)):
+    for n_bytes in (*range(0, len(log), 1999), len(log) - 1, len(log)):
         for flipped in (None, n_bytes // 2):
             spoilt = bytearray(log[:n_bytes])
             if flipped is not None and spoilt:

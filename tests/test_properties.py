@@ -102,14 +102,14 @@ def test_constant_space_per_memory(kind: str):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_churn_keeps_space(kind: str):
-    """A tree of 2,000 memories under steady exchange neither grows without end nor gives an id twice."""
-    X = rows_of(kind, 12_000)
-    tree = grown(X[:2000], n_reroutes=1)
+    """A tree of 1,000 memories under steady exchange neither grows without end nor gives an id twice."""
+    X = rows_of(kind, 5000)
+    tree = grown(X[:1000], n_reroutes=1)
     before = tree.nbytes
-    held = list(range(2000))
+    held = list(range(1000))
     rng = np.random.default_rng(0)
-    for row in range(2000, 12_000):
-        place = int(rng.integers(2000))
+    for row in range(1000, 5000):
+        place = int(rng.integers(1000))
         tree.remove(held[place])
         (new,) = tree.insert(X[row : row + 1])
         assert new == row

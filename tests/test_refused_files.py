@@ -287,11 +287,10 @@ def test_what_once_broke_loading_does_so_no_more(tmp_path: Path):
 
 @needs_jit
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
-@pytest.mark.parametrize("first", [0, 200])
-def test_files_gone_wrong_load_as_valid_trees_or_are_refused(first: int):
+def test_files_gone_wrong_load_as_valid_trees_or_are_refused():
     from fuzz_load import outcomes, sound_files
 
-    found = dict(outcomes(range(first, first + 200), 1, 1, sound_files()))
+    found = dict(outcomes(range(200), 1, 1, sound_files()))
     assert len(found) == 200
     assert {outcome for outcome in found.values() if outcome.startswith("failed")} == set()
     assert {"loaded", "refused"} <= set(found.values())

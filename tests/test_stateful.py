@@ -239,6 +239,6 @@ class DurableForestMachine(ForestMachine):
 
 
 TestDurableForestMachine = needs_jit(DurableForestMachine.TestCase)
-TestDurableForestMachine.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+TestDurableForestMachine.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
 TestForestMachine = needs_jit(ForestMachine.TestCase)
-TestForestMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestForestMachine.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
