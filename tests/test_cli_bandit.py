@@ -93,3 +93,14 @@ def test_complaints(path: Path, tmp_path: Path):
     assert "both sides" in fail(*evaluate, "--policy", "random", "--train", 1.0, *COLUMNS)
     assert "suffix" in fail("bandit", "evaluate", tmp_path / "log.txt", "--policy", "random")
     assert "reward_range" in fail(*evaluate, "--policy", "random", "--largest", 0.5, *COLUMNS)
+
+
+def test_contexts_of_text_and_policies_without_rewards_are_named(frame: Any, tmp_path: Path):
+    path, given = tmp_path / "log.parquet", ("bandit", "evaluate", tmp_path / "log.parquet", "--policy", "linucb")
+    pytest.importorskip("pyarrow")
+    frame.assign(b="red", click=0).to_parquet(path)
+    assert "'b' of contexts must hold numbers" in fail(*given, *COLUMNS)
+    shown = succeed(*given, *COLUMNS[:6], "--propensity", "p")
+    assert "bernstein or chernoff" in " ".join(shown.replace("│", " ").split())
+    frame.assign(context=[[1.0] * (1 + i % 2) for i in range(len(frame))]).to_parquet(path)
+    assert "lists of one length" in fail(*given, *COLUMNS[:4], "--context", "context")

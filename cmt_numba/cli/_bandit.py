@@ -155,8 +155,8 @@ def evaluate(
     if json_file != Path("-"):
         show_pairs(Console(), f"{log}: {policy}", summary.items())
         show_table(Console(), "Mean reward of the policy", rows)
-        for advice in result.advice:
-            show_pairs(Console(), "Advice", [("", advice)])
+        if result.advice:
+            show_pairs(Console(), "Advice", [("", advice) for advice in result.advice])
 
 
 def _holds_lists(path: Path, column: str) -> bool:

@@ -172,6 +172,11 @@ def _advice(ips: Estimate, clipped: float) -> list[str]:
             f"the {n} rows tell as much as {ips.effective_sample_size:.0f} rows of the policy itself: get a log that "
             "explores more, or evaluate a policy that is closer to the one that made it"
         )
+    if not np.any(ips.terms):
+        advice.append(
+            "no row that the policy may have chosen has a reward, so that resampling finds none either: take the "
+            "interval bernstein or chernoff for how much it may be"
+        )
     mean, error = float(weights.mean()), float(weights.std()) / np.sqrt(n)
     if mean + _UNSURE * error < 1.0 and clipped == 0.0:
         advice.append(

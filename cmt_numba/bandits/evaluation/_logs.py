@@ -163,9 +163,9 @@ class Log:
 
         contexts = None
         if isinstance(context, str):
-            contexts = np.array([np.asarray(row, np.float64) for row in frame[context]])
+            contexts = _lists(context, frame[context])
         elif context is not None:
-            contexts = np.column_stack([np.asarray(frame[name], np.float64) for name in context])
+            contexts = np.column_stack([_numbers(name, frame[name]) for name in context])
         return cls(
             actions=column(action),
             rewards=column(reward),
@@ -174,6 +174,25 @@ class Log:
             allowed=None if allowed is None else [np.asarray(row) for row in frame[allowed]],
             times=column(time),
         )
+
+
+def _numbers(name: str, column: Any) -> np.ndarray:
+    """Return a column of contexts."""
+    try:
+        return np.asarray(column, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"the column {name!r} of contexts must hold numbers: {error}; write an indicator of each of its values "
+            "instead, for example by pandas.get_dummies"
+        ) from error
+
+
+def _lists(name: str, column: Any) -> np.ndarray:
+    """Return contexts that are a column of lists."""
+    rows = [_numbers(name, row) for row in column]
+    if len({row.shape for row in rows}) > 1:
+        raise ValueError(f"the column {name!r} of contexts must hold lists of one length")
+    return np.array(rows)
 
 
 def read_log(path: str | os.PathLike[str], **columns: Any) -> Log:
