@@ -80,6 +80,23 @@ def test_labels_of_many_for_each_row(tmp_path: Path):
         np.testing.assert_array_equal(tagger.decision_function(X), scores)
 
 
+def test_names_of_labels(tmp_path: Path):
+    named = [["red", "round"], ("blue",), {"round"}, []]
+    with CMTMultilabelClassifier.open(tmp_path / "folder", random_state=0, **FEW) as tagger:
+        tagger.fit(np.tile(X, (5, 1)), named * 5)
+        assert tagger.classes_.tolist() == ["blue", "red", "round"]
+        assert tagger.predict(X) == [("red", "round"), ("blue",), ("round",), ()]
+        tagger.partial_fit(X[:2], [[], []]).partial_fit(np.tile(X[3:], (9, 1)), [["amber"]] * 9)
+        for bad, error in ((np.eye(1, 4), "as that came first"), ([["red", 3]], "int, such as 3")):
+            with pytest.raises((TypeError, ValueError), match=error):
+                tagger.partial_fit(X[:1], bad)
+    with CMTMultilabelClassifier.open(tmp_path / "folder") as again:
+        again.check_invariants()
+        assert again.classes_.tolist() == ["blue", "red", "round", "amber"]
+        assert again.predict(X[3:]) == [("amber",)]
+        np.testing.assert_array_equal(again.decision_function(X), tagger.decision_function(X))
+
+
 def test_folders_of_others_are_refused(tmp_path: Path):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         with pytest.raises(AlreadyOpenError):
