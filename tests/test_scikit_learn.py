@@ -21,7 +21,11 @@ from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "random_state": 0}
 
-NOT_APPLYING = {"check_array_api_input": "kernels take NumPy arrays only"}
+NOT_APPLYING = {
+    "check_array_api_input": "kernels take NumPy arrays only",
+    "check_sample_weight_equivalence_on_dense_data": "equal but for the order of rows: test_sample_weights.py",
+    "check_sample_weight_equivalence_on_sparse_data": "likewise",
+}
 """Checks of scikit-learn that are not meant for such estimators, and why."""
 
 
