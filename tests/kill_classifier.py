@@ -114,7 +114,7 @@ def kill_changes(n: int, seed: int, *, sparse: bool = False, **options: Any) -> 
     """Kill ``n`` processes and check the classifier after each; return how many changes there were."""
     random = np.random.default_rng(seed)
     compiling = CMTClassifier(**_OPTIONS, **options)
-    for number in range(20):
+    for number in range(12):
         change(compiling, number, sparse=sparse)
     number = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -29,14 +29,14 @@ X, Y = np.eye(4, dtype=np.float32), np.array(["a", "b", "c", "d"])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("options", [{}, {"sparse": True, "max_examples": 40}], ids=["dense", "sparse, bounded"])
 def test_nothing_acknowledged_is_lost(options: Any):
-    assert kill_changes(3, 0, **options) > 0
+    assert kill_changes(2, 0, **options) > 0
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_replaying_gives_the_same_classifier(tmp_path: Path, sparse: bool):
     with CMTClassifier.open(tmp_path / "folder", random_state=3, **FEW) as classifier:
         twin = CMTClassifier(random_state=3, **FEW)
-        for number in range(25):
+        for number in range(15):
             change(classifier, number, sparse=sparse)
             change(twin, number, sparse=sparse)
         classifier.calibrate(classifier.examples_ and _form(X, sparse, classifier), classifier.classes_[:4])
@@ -78,6 +78,23 @@ def test_labels_of_many_for_each_row(tmp_path: Path):
         scores = tagger.decision_function(X)
     with CMTMultilabelClassifier.open(tmp_path / "folder") as tagger:
         np.testing.assert_array_equal(tagger.decision_function(X), scores)
+
+
+def test_names_of_labels(tmp_path: Path):
+    named = [["red", "round"], ("blue",), {"round"}, []]
+    with CMTMultilabelClassifier.open(tmp_path / "folder", random_state=0, **FEW) as tagger:
+        tagger.fit(np.tile(X, (5, 1)), named * 5)
+        assert tagger.classes_.tolist() == ["blue", "red", "round"]
+        assert tagger.predict(X) == [("red", "round"), ("blue",), ("round",), ()]
+        tagger.partial_fit(X[:2], [[], []]).partial_fit(np.tile(X[3:], (9, 1)), [["amber"]] * 9)
+        for bad, error in ((np.eye(1, 4), "as that came first"), ([["red", 3]], "int, such as 3")):
+            with pytest.raises((TypeError, ValueError), match=error):
+                tagger.partial_fit(X[:1], bad)
+    with CMTMultilabelClassifier.open(tmp_path / "folder") as again:
+        again.check_invariants()
+        assert again.classes_.tolist() == ["blue", "red", "round", "amber"]
+        assert again.predict(X[3:]) == [("amber",)]
+        np.testing.assert_array_equal(again.decision_function(X), tagger.decision_function(X))
 
 
 def test_folders_of_others_are_refused(tmp_path: Path):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
 from cmt_numba._heads.multiclass_svm import margin_wanted
@@ -84,6 +85,7 @@ def test_bad_weights_are_refused(weights: Any, error: str, overlapping: Any):
         CMTClassifier(**FEW).fit(X, y, sample_weight=weights)
 
 
+@needs_jit  # plain Python warns of its own
 def test_features_of_several_scales_raise_a_warning(rng: np.random.Generator):
     y = np.arange(60) % 3
     table = np.column_stack([y + rng.normal(size=60), 1e4 * rng.random(60), rng.random(60)])

@@ -89,6 +89,9 @@ def _check_multilabel(estimator: Any, thorough: bool) -> None:
     require(estimator._label_of_column.size == n_columns, "columns must have a label each, or none")
     require(estimator._column_of_label.size == n_labels, "labels must have a column each")
     require(estimator.classes_.size == (n_columns if pair is None else pair.size), "columns must be a class each")
+    names = estimator._names
+    require(names is None or np.array_equal(names, estimator.classes_), "names must be those of the columns")
+    require(names is None or np.unique(names).size == names.size, "labels must have different names")
     require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector is of two classes")
     if thorough:
         require(all_within(estimator._n_of_label, 1, estimator._n_rows), "a label has more examples than there are")

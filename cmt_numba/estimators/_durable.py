@@ -31,6 +31,7 @@ from ..journal._fingerprint import fingerprint
 from ..journal._in_folder import InFolder
 from ..persistence._container import Contents
 from ._files import _plain, estimator_of
+from ._indicators import lists_of_names
 from ._labels import check_unmixed
 
 JOURNAL = "_own_journal"
@@ -371,6 +372,12 @@ def _plain_argument(name: str, value: Any) -> Any:
         return None
     if scipy.sparse.issparse(value):
         return scipy.sparse.csr_array(value)
+    lists = lists_of_names(value, expected=True) if name == "Y" else None
+    if lists is not None:
+        rows = np.empty(len(lists), object)
+        for i, names in enumerate(lists):  # an assignment at once would take lists of one length for a matrix
+            rows[i] = names
+        return rows
     if name in ("y", "Y", "classes", "labels"):
         check_unmixed(name, value)
         labels = np.asarray(value)

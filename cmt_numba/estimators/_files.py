@@ -315,6 +315,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "threshold_": _Real(),
         "_sparse_output": _Choice(False, True),
         "_pair": _Optional(_Labels()),
+        "_names": _Optional(_Labels()),
         "_label_of_column": _Array(np.int64),
         "_column_of_label": _Array(np.int64),
     },
@@ -340,6 +341,7 @@ _NOT_ALWAYS = {
     "_example_weights",
     "_calibration",
     "threshold_",
+    "_names",
     "_worth",
 }
 

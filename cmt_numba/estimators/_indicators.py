@@ -1,7 +1,8 @@
-"""Labels of many for each example: indicator matrices, and vectors of two classes."""
+"""Labels of many for each example: indicator matrices, lists of names, and vectors of two classes."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,58 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from .._validation import unmasked
 from ._labels import check_unmixed, in_one_type
+
+
+def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
+    """Return the names of each row's labels if they are given as lists, tuples or sets of strings; otherwise None.
+
+    Lists without any name in them are taken for such only where they are ``expected``.
+
+    Raises
+    ------
+    TypeError
+        If there are other objects among the names.
+    """
+    if scipy.sparse.issparse(Y) or (hasattr(Y, "dtype") and (Y.dtype != object or Y.ndim != 1)):
+        return None
+    try:
+        rows = list(Y)
+    except TypeError:
+        return None
+    if not rows or not all(isinstance(row, list | tuple | set | frozenset) for row in rows):
+        return None
+    lists = [sorted(row) if isinstance(row, set | frozenset) else list(row) for row in rows]
+    found = [name for names in lists for name in names]
+    if not any(isinstance(name, str) for name in found):
+        return lists if expected and not found else None
+    others = [name for name in found if not isinstance(name, str)]
+    if others:
+        raise TypeError(f"Y must not mix names of labels with {type(others[0]).__name__}, such as {others[0]!r:.50}")
+    return lists
+
+
+def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray, scipy.sparse.csr_array]:
+    """Return the known names and the new ones of lists, which are sorted behind them, and lists as an indicator."""
+    found = np.array([name for names in lists for name in names], str)
+    names = np.concatenate([known, np.setdiff1d(found, known)])
+    order = np.argsort(names, kind="stable")
+    columns = order[np.searchsorted(names[order], found)]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in lists])])
+    indicator = scipy.sparse.csr_array((np.ones(columns.size, np.int64), columns, offsets), (len(lists), names.size))
+    return names, indicator
+
+
+def label_sets(
+    row: np.ndarray, column: np.ndarray, shape: tuple[int, int], *, names: np.ndarray | None, sparse: bool
+) -> Any:
+    """Return which rows have which labels: tuples of names if there are any, otherwise an indicator matrix."""
+    indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
+    if names is not None:
+        indicator.sort_indices()
+        sorted_names = names[indicator.indices].tolist()
+        bounds = indicator.indptr.tolist()
+        return [tuple(sorted_names[first:stop]) for first, stop in pairwise(bounds)]
+    return indicator if sparse else indicator.toarray()
 
 
 def is_vector(Y: Any) -> bool:
@@ -68,3 +121,27 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
     lists.sum_duplicates()
     lists.eliminate_zeros()
     return lists
+
+
+def first_labels(
+    Y: Any, classes: Any, n_rows: int
+) -> tuple[np.ndarray | None, np.ndarray | None, scipy.sparse.csr_array]:
+    """Return the names of labels, if they have any, the pair of classes of a vector, and the indicator of all rows."""
+    lists = lists_of_names(Y)
+    if lists is not None:
+        names, indicator = indicator_of(lists, np.empty(0, str))
+        return names, None, label_lists(indicator, n_rows)
+    pair = pair_of_classes(Y if classes is None else classes) if is_vector(Y) else None
+    return None, pair, label_lists(Y if pair is None else is_second(Y, pair), n_rows)
+
+
+def further_labels(
+    Y: Any, names: np.ndarray | None, pair: np.ndarray | None, n_rows: int
+) -> tuple[np.ndarray | None, scipy.sparse.csr_array]:
+    """Return the names of labels, with new ones, and the indicator of further rows, in the form that came first."""
+    lists = lists_of_names(Y, expected=names is not None)
+    if (lists is None) != (names is None) or (lists is None and is_vector(Y)) != (pair is not None):
+        raise ValueError("Y must be a matrix of labels, lists of names or a vector of classes, as that came first")
+    if lists is not None and names is not None:
+        names, Y = indicator_of(lists, names)
+    return names, label_lists(Y if pair is None else is_second(Y, pair), n_rows)

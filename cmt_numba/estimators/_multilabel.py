@@ -21,8 +21,8 @@ from .._heads.products import AllScorers, all_above, exact_scores_of_all
 from .._validation import Constraint, check_jobs, check_rows, check_wanted, sound
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once, reads
-from ._indicators import is_second, is_vector, label_lists, pair_of_classes
-from ._input import DTYPES
+from ._indicators import first_labels, further_labels, label_sets
+from ._input import DTYPES, warn_of_scales
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._plans import scorers_laid_out
 from ._thresholds import F1, Threshold, best_threshold
@@ -81,7 +81,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     n_labels_ : int
         Columns of the matrices of labels.
     classes_ : ndarray of shape (n_labels,)
-        The numbers of the columns.
+        The numbers of the columns, or the names of the labels.
     n_features_in_ : int
         Width of the examples.
     forest_ : ContextualMemoryTree
@@ -93,6 +93,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     """
 
     _kind = "CMTMultilabelClassifier"  # of what is in a file
+    _names: np.ndarray | None = None  # of columns; files of earlier versions have none
     _lightest_listed = 0.1  # weights from hard negatives are many and small, and find nothing
     _constraints: ClassVar[dict[str, Constraint]] = {**LabelForest._constraints, "threshold": Threshold()}
 
@@ -138,8 +139,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
-            Not 0 where an example has a label. Or a vector of two classes, which is a single label: whether an example
-            is of the second.
+            Not 0 where an example has a label. Or for each example a list, tuple or set of the names of its labels,
+            which are strings. Or a vector of two classes, which is a single label: whether an example is of the second.
 
         Returns
         -------
@@ -155,10 +156,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def _fit(self, X: Any, Y: Any, classes: Any) -> None:
         """Learn from the first examples."""
         X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
-        pair = pair_of_classes(Y if classes is None else classes) if is_vector(Y) else None
-        answers = label_lists(Y if pair is None else is_second(Y, pair), X.shape[0])
+        names, pair, answers = first_labels(Y, classes, X.shape[0])
         self._check_all_parameters()
         rows = check_rows(X)
+        warn_of_scales(X)
         self._pair = pair
         self._start_forest(rows, max(1, np.unique(answers.indices).size), int(HeadLoss.MIRA), 1.0)
         self.n_labels_ = 0
@@ -168,7 +169,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._n_of_label = np.empty(0, np.int64)
         self._n_rows = 0
         self.examples_ = self._new_trees_of_examples() if self.store_examples else None
-        self._learn(rows, answers, afresh=True)
+        self._learn(rows, answers, names, afresh=True)
         if self.threshold == F1:
             self.threshold_ = best_threshold(self, rows, answers)
 
@@ -181,7 +182,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
-            Not 0 where an example has a label; at least as many columns as before. Or a vector, if one came first.
+            Not 0 where an example has a label; at least as many columns as before. Or lists of names, known or new
+            ones, or a vector, if such came first.
         classes : array-like, optional
             For vectors, at the first call: both classes, if ``Y`` may hold only one of them.
 
@@ -199,21 +201,19 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         if not hasattr(self, "forest_"):
             return self._begin_anew(lambda anew: anew._fit(X, Y, classes))
         rows = self._checked(X)
-        if is_vector(Y) != (self._pair is not None):
-            raise ValueError("Y must be a vector of classes, or a matrix of labels, like the one that came first")
-        answers = label_lists(Y if self._pair is None else is_second(Y, self._pair), rows.n_rows)
+        names, answers = further_labels(Y, self._names, self._pair, rows.n_rows)
         if answers.shape[1] < self.n_labels_:
             raise ValueError(f"Y must have at least the {self.n_labels_} columns of before, not {answers.shape[1]}")
-        self._learn(rows, answers, afresh=False)
+        self._learn(rows, answers, names, afresh=False)
         return self
 
     def _new_trees_of_examples(self) -> ContextualMemoryTree:
         seed = np.random.SeedSequence([self._seed, 1])  # what is learned must not depend on whether examples are kept
         return ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(self.n_jobs), random_state=seed)
 
-    def _learn(self, rows: Rows, answers: scipy.sparse.csr_array, *, afresh: bool) -> None:
+    def _learn(self, rows: Rows, answers: scipy.sparse.csr_array, names: np.ndarray | None, *, afresh: bool) -> None:
         n_known, of_rows = self.forest_.n_memories, np.repeat(np.arange(rows.n_rows), np.diff(answers.indptr))
-        labels = self._make_known(rows, answers, of_rows)
+        labels = self._make_known(rows, answers, of_rows, names)
         if self.examples_ is not None:
             self.examples_._insert_rows(rescaled(rows))
         if self.forest_.n_memories == 0:
@@ -227,7 +227,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             self._train_head(questions, of_rows, labels, n_known)
         self._end_training(rows.n_rows)
 
-    def _make_known(self, rows: Rows, answers: scipy.sparse.csr_array, of_rows: np.ndarray) -> np.ndarray:
+    def _make_known(
+        self, rows: Rows, answers: scipy.sparse.csr_array, of_rows: np.ndarray, names: np.ndarray | None
+    ) -> np.ndarray:
         """Make all columns known, and count which labels rows have; return the label of each entry of ``answers``.
 
         Labels of rows that have no memory yet are inserted in random order, each under its mean example.
@@ -249,7 +251,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         n_of_label[: self._n_of_label.size] += self._n_of_label
         self.__dict__.update(
             n_labels_=n_columns,
-            classes_=np.arange(n_columns) if self._pair is None else self._pair,
+            classes_=next(known for known in (self._pair, names, np.arange(n_columns)) if known is not None),
+            _names=names,
             head_=head,
             _label_of_column=label_of_column,
             _column_of_label=column_of_label,
@@ -406,15 +409,13 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def predict(self, X: Any) -> Any:
         """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them.
 
-        If that was a vector of classes, so is this.
+        If these were lists of names, a list of tuples of names; if they were a vector of classes, so is this.
         """
         rows = self._checked(X)
         row, column, _ = self._labels_above(rows, self._lowest())
         if self._pair is not None:
             return self._pair[np.isin(np.arange(rows.n_rows), row).astype(np.int64)]
-        shape = (rows.n_rows, self.n_labels_)
-        indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
-        return indicator if self._sparse_output else indicator.toarray()
+        return label_sets(row, column, (rows.n_rows, self.n_labels_), names=self._names, sparse=self._sparse_output)
 
     @reads
     def decision_function(self, X: Any) -> np.ndarray:

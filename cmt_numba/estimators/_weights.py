@@ -41,7 +41,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     if not np.all((weights >= 0.0) & (weights <= _MOST)):  # NaN compares false
         raise ValueError(f"sample_weight must be from 0 to {_MOST:g}")
     if n_rows > 0 and not weights.any():
-        raise ValueError("sample_weight must not be 0 for all rows")
+        raise ValueError("sample_weight must not be 0 for all rows: all weights are zero")
     return None if np.all(weights == 1.0) else weights
 
 
