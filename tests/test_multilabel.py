@@ -89,6 +89,18 @@ def test_memberships_match_plain_python(form: Any, n_known: int, rng: np.random.
 
 
 @FORMS
+def test_a_rare_label_is_solved_in_few_sweeps(form: Any):
+    rows = check_rows(form(np.eye(4, 6)))
+    head = with_labels(new_head(HeadParameters(1, 6, rows.sparse, 0, 1.0)), check_rows(form(np.ones((1, 6)))))
+    forget_labels(head.models, 0)
+    duties = new_duties(1.0, np.full(1, 100_000), 0)  # nearly all rows have none of the features of the label's
+    pairs = pair_with_all(pair_with_answers(np.arange(4), np.zeros(4, np.int64), 1), np.zeros(1, np.int64), 4)
+    learn_memberships(head, rows, pairs, duties, 4, 0.0, 1)
+    # The bias is -1, so a margin of 1 takes a weight of 2, less what the softness leaves.
+    np.testing.assert_allclose(pairs.weights, 2.0 / 1.5, atol=0.01)
+
+
+@FORMS
 def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random.Generator):
     rows, Y = check_rows(form(unit(np.abs(rng.normal(size=(20, 6)))))), rng.random((20, 7)) < 0.4
     tables = []

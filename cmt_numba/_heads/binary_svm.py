@@ -238,13 +238,20 @@ def _hold_others_off(bias, label, n_others, duties):
 
 
 @inner
-def _learn_pair(bench, rows, pairs, pair, bias, softness):
-    """Take the dual step of a pair; return the new bias and the step."""
+def _learn_pair(bench, rows, pairs, pair, bias, softness, of_others):
+    """Take the dual step of a pair; return the new bias and the step.
+
+    ``of_others`` is the dual variable of all rows without features. As long as it can take back what the step does to
+    the bias, which it will at once, the bias does not help the step.
+    """
     x = row_of(rows, pairs.rows[pair])
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
     weight = pairs.weights[pair]
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
-    change = dual_step(short, bench.sizes[pairs.rows[pair]] + softness, weight)
+    curvature = bench.sizes[pairs.rows[pair]] + softness
+    change = dual_step(short, curvature - np.float32(1.0), weight)
+    if np.abs(change) > of_others:
+        change = dual_step(short, curvature, weight)
     if np.abs(change) >= _CLOSE_ENOUGH:
         _add(bench, x, sign * change)
         bias += sign * change
@@ -253,7 +260,7 @@ def _learn_pair(bench, rows, pairs, pair, bias, softness):
 
 
 @inner
-def _sweep(bench, rows, pairs, first, n_active, checking, bias, softness):
+def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, n_others, duties):
     """Go once through the active pairs, or if ``checking`` through ``n_active`` pairs from ``first`` on.
 
     Returns the new bias, the longest step and how many pairs still learn.
@@ -266,13 +273,15 @@ def _sweep(bench, rows, pairs, first, n_active, checking, bias, softness):
         mask *= 2
     mask -= 1
     factor, offset = 2 * random_below(bench.stream, 0, mask + 1) + 1, random_below(bench.stream, 0, mask + 1)
-    farthest, n_learning = np.float32(0.0), 0
+    farthest, n_learning, softness = np.float32(0.0), 0, np.float32(duties.softness)
     for i in range(mask + 1):
         number = (factor * i + offset) & mask
         if number < n_active:
             pair = first + number if checking else bench.active[number]
-            bias, change = _learn_pair(bench, rows, pairs, pair, bias, softness)
+            bias, change = _learn_pair(bench, rows, pairs, pair, bias, softness, duties.of_others[label])
             if np.abs(change) >= _CLOSE_ENOUGH:
+                if n_others > 0:
+                    bias = _hold_others_off(bias, label, n_others, duties)
                 farthest = max(farthest, np.abs(change))
             if pairs.weights[pair] > 0.0 or change > 0.0:
                 bench.learning[n_learning] = pair
@@ -286,12 +295,11 @@ def _sweep(bench, rows, pairs, first, n_active, checking, bias, softness):
 def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
     """Solve a label whose weights lie on the bench; return its bias."""
     n_others = duties.n_rows[label] - (stop - first)
-    softness = np.float32(duties.softness)
     n_active = 0
     for sweep in range(n_sweeps):
         checks = sweep % _SWEEPS_TO_CHECK == 0
         n = stop - first if checks else n_active
-        bias, farthest, n_active = _sweep(bench, rows, pairs, first, n, checks, bias, softness)
+        bias, farthest, n_active = _sweep(bench, rows, pairs, label, first, n, checks, bias, n_others, duties)
         if n_others > 0:
             bias = _hold_others_off(bias, label, n_others, duties)
         if checks and farthest < _FARTHEST:

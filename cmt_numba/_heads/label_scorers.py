@@ -195,7 +195,9 @@ def without_negligible_weights(head: Head) -> Head:
     shares = np.full(pruned.nodes.shape[1], NEGLIGIBLE, np.float32)
     shares[head.common.labels] = 0.0
     copy_labels(pruned.models, head.models, shares)
-    return with_tables(pruned, int(SPARE * pruned.counters[0, TABLES_END]))
+    # In place: a copy would need the memory of a third table beside the two there are.
+    pruned.routers.table.resize((1, int(SPARE * pruned.counters[0, TABLES_END])), refcheck=False)
+    return pruned
 
 
 def with_only(head: Head, labels: np.ndarray) -> Head:

@@ -54,8 +54,13 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     ----------
     n_candidates : int, optional
         Maximum number of candidate labels for a row, beside the common ones. By default see the notes.
-    n_trees, n_probes, n_router_passes, n_head_passes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
+    n_trees, n_probes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
         As for :class:`CMTClassifier`.
+    n_router_passes : int, default 1
+        Passes over the examples in which the routers learn.
+    n_head_passes : int, default 3
+        Passes over the examples in which the scorers of labels that are not common learn, each after another search
+        for hard negatives.
     store_examples : bool, default True
         Whether to keep all examples, in trees of their own, which only ``kneighbors`` needs. Without them memory does
         not grow with the number of examples. What counts is the value at ``fit`` or the first ``partial_fit``.
@@ -103,8 +108,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         n_probes: int | None = None,
         n_candidates: int | None = None,
         *,
-        n_router_passes: int = 2,
-        n_head_passes: int = 5,
+        n_router_passes: int = 1,
+        n_head_passes: int = 3,
         aggressiveness: float = 1.0,
         leaf_multiplier: float | None = None,
         alpha: float = 0.9,
@@ -297,11 +302,11 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             return
         others = ~np.isin(labels, common)
         pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
-        for _ in range(self.n_head_passes):
+        for n_pass in range(self.n_head_passes):
+            if n_pass > 0 and self._worth_listing(n_rows):
+                self.head_ = with_index(self.head_, self._lightest_listed)  # it finds what the last pass got wrong
             pairs = pair_with_hard_negatives(pairs, self._hard_negatives(questions), self._orders.permutation(n_rows))
             train(questions.rows, pairs, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
-            if self._worth_listing(n_rows):
-                self.head_ = with_index(self.head_, self._lightest_listed)
         self._prune()
 
     def _hard_negatives(self, questions: Questions) -> np.ndarray:
