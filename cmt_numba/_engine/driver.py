@@ -161,15 +161,19 @@ class Driver:
         """
         if self._state is None:
             return
-        self._undo_moves()
+        self._lock.step(self._undo_moves)
         placed = int(self._allocated().counters[:, COUNT].min())
         first = placed if first is None else min(first, placed)
         if first < self.n_memories:
             self._take_back(first)
 
     def _take_back(self, first: int) -> None:
-        """Remove the memories from slot ``first`` on, and their ids. What routers learned from them stays."""
+        """Remove the memories from slot ``first`` on, and their ids. What routers learned from them stays.
+
+        Moves that are half done are undone first: a second interrupt may have come while that was being done.
+        """
         state = self._allocated()
+        self._lock.step(self._undo_moves)
 
         def take_back(slot: int) -> None:
             for t in range(state.parameters.n_trees):
