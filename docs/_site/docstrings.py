@@ -7,7 +7,7 @@ from typing import Any
 from griffe import Extension, GriffeError, Object
 
 _ROLE = re.compile(r":(?:class|data|func|meth|mod):`(~?)([^`]+)`")
-_TABLE = re.compile(r"^=+(?: +=+)+\n.*?\n=+(?: +=+)+$", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(r"^=+ +=+\n.*?\n=+(?: +=+)+$", re.MULTILINE | re.DOTALL)
 
 
 class Docstrings(Extension):
@@ -20,7 +20,9 @@ class Docstrings(Extension):
 
 def _rewrite(scope: Object) -> None:
     if scope.docstring is not None:
-        text = _TABLE.sub(lambda table: _markdown_table(table[0]), scope.docstring.value)
+        text = _TABLE.sub(lambda table: _markdown_list(table[0]), scope.docstring.value)
+        # Types such as "array-like, shape (n)" are words: without a break they are not taken for a subtraction and a call.
+        text = text.replace("-like", "\N{NON-BREAKING HYPHEN}like").replace("shape (", "shape\N{NO-BREAK SPACE}(")
         scope.docstring.value = _ROLE.sub(lambda role: _reference(scope, role[2], short=bool(role[1])), text)
     for member in scope.members.values():
         if not member.is_alias:
@@ -54,16 +56,15 @@ def _member(scope: Object, name: str) -> Object | None:
         return None
 
 
-def _markdown_table(table: str) -> str:
-    """Return a simple table, without a row of headings, as a table of Markdown."""
+def _markdown_list(table: str) -> str:
+    """Return a table of two columns without headings as a list of Markdown."""
     border, *lines = table.splitlines()[:-1]
-    starts = [column.start() for column in re.finditer("=+", border)]
-    cells: list[list[str]] = []
+    second = border.index(" =")
+    items: list[str] = []
     for line in lines:
-        row = [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)]
-        if row[0]:
-            cells.append(row)
-        else:  # goes on with the row above
-            cells[-1] = [" ".join(parts).strip() for parts in zip(cells[-1], row, strict=True)]
-    head = [" "] * len(starts)
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(starts), *cells])
+        term, text = line[:second].strip(), line[second:].strip()
+        if term:
+            items.append(f"- {term}: {text}")
+        else:  # goes on with the line above
+            items[-1] += f" {text}"
+    return "\n".join(items)
