@@ -1,14 +1,19 @@
-"""The documents name every room of the package, and their links lead to files."""
+"""The documents name every room and every public object, their links lead to files, and their code runs."""
 
 import re
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, needs_jit
 from test_rooms import MODULES, room_of
 
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 NOT_ROOMS = {"__init__", "__main__", "_version"}
+BLOCKS = {path: re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S) for path in PAGES}
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/architecture.md"])
@@ -29,3 +34,29 @@ def test_scripts_and_modules_exist(path: Path):
     text = path.read_text(encoding="utf-8")
     paths = re.findall(r"`((?:tests|asv_benchmarks|examples|docs)/[\w./]+)`", text)
     assert [name for name in paths if not (ROOT / name).exists()] == []
+
+
+def _named(path: str) -> Any:
+    """Return the object that the path of an import names."""
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name, None) or import_module(path)
+
+
+def test_public_objects_are_in_the_reference():
+    described = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs/api").glob("*.md"))
+    objects = [_named(path) for path in re.findall(r"^::: (\S+)$", described, re.M)]
+    packages = [path.parent.relative_to(ROOT).parts for path in (ROOT / "cmt_numba").rglob("__init__.py")]
+    public = [".".join(parts) for parts in packages if not any(part.startswith("_") for part in parts)]
+    exported = [f"{package}.{name}" for package in public for name in getattr(import_module(package), "__all__", [])]
+    missing = [path for path in exported if not any(_named(path) is known for known in objects)]
+    assert [path for path in missing if not isinstance(_named(path), ModuleType)] == ["cmt_numba.__version__"]
+
+
+@needs_jit
+@pytest.mark.parametrize("path", [path for path in PAGES if BLOCKS[path]], ids=lambda path: path.stem)
+def test_code_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The blocks of a page, in order; what one defines the next ones can use."""
+    monkeypatch.chdir(tmp_path)  # they write files
+    names: dict[str, Any] = {}
+    for number, block in enumerate(BLOCKS[path]):
+        exec(compile(block, f"{path.name}, block {number}", "exec"), names)
