@@ -30,6 +30,7 @@ FAR = (0.125, 8.0)
 
 _FOREST, _SVM, _SCORERS = "estimators._label_forest", "_heads.multiclass_svm", "_heads.label_scorers"
 _MULTILABEL, _BINARY = "estimators._multilabel", "_heads.binary_svm"
+_COMMON = "estimators._common_labels"
 _RETRIEVER, _RANKING = "estimators._memory_forest", "_forest.ranking"
 
 CLASSIFIER = (
@@ -91,8 +92,8 @@ CLASSIFIER = (
 )
 
 MULTILABEL = (
-    Constant(_MULTILABEL, "_MOST_COMMON", "labels that learn from all rows: error against time", RARE_LABELS),
-    Constant(_MULTILABEL, "_SHARE_OF_ROWS", "from which frequency on they do", RARE_LABELS),
+    Constant(_COMMON, "_MOST_COMMON", "labels that learn from all rows: error against time", RARE_LABELS),
+    Constant(_COMMON, "_SHARE_OF_ROWS", "from which frequency on they do", RARE_LABELS),
     Constant(_MULTILABEL, "_LABELS_PER_LEVEL", "rarer labels looked at: error against time", RARE_LABELS),
     Constant(_MULTILABEL, "_FEWEST_LISTED", "labels of the index scored in full: error against time", RARE_LABELS),
     Constant(_MULTILABEL, "_LISTED_FOR_A_LABEL", "the same, where rows have five labels or more", RARE_LABELS),
@@ -114,7 +115,7 @@ RETRIEVER = (
     Constant(_RETRIEVER, "_SURE_MARGIN", "from which margin on the other side is not looked at", ("flickr8k",)),
     Constant("estimators._values", "_VALUES_LOOKED_AT", "values that the basis is made of", ("flickr8k",), (0.125,)),
     Constant(_RETRIEVER, "_KEY_TREES", "trees over keys: error against time", ("flickr8k, by key",)),
-    Constant(_RETRIEVER, "_WORTH_KEEPING", "reward from which on a query is stored", ("flickr8k, feedback",)),
+    Constant(_RETRIEVER, "WORTH_KEEPING", "reward from which on a query is stored", ("flickr8k, feedback",)),
     Constant(_RETRIEVER, "_SPARE_ANSWERS", "keys asked for beyond those wanted", ("flickr8k, feedback",), FAR),
 )
 

@@ -1,6 +1,7 @@
 """Changes interrupted at any line of the library leave a usable tree."""
 
 import pickle
+import signal
 import sys
 from collections.abc import Callable
 from linecache import getline
@@ -13,6 +14,7 @@ import pytest
 from conftest import EVERY_LEAF, ROOT, needs_jit
 
 from cmt_numba import ContextualMemoryTree
+from cmt_numba._engine import driver
 from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba.rewards import LabelEquality
 
@@ -107,6 +109,26 @@ def test_interrupt_at_any_line(tmp_path: Path, kind: str, change: str):
         with pytest.raises(KeyboardInterrupt):
             Lines(stop).run(lambda: CHANGES[change](tree))  # noqa: B023
         check_usable(tree, change, tmp_path / "tree.cmt" if turn % 10 == 0 else None)
+
+
+@needs_jit
+def test_second_interrupt_waits_until_the_first_is_undone(monkeypatch: pytest.MonkeyPatch):
+    tree, undo = grown({"n_trees": 2}), driver.undo_move
+
+    def grow(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    def undo_interrupted(trees: Any, t: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        undo(trees, t)
+
+    monkeypatch.setattr(driver, "with_more", grow)
+    monkeypatch.setattr(driver, "undo_move", undo_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tree.insert(np.random.default_rng(6).normal(size=(500, 4)))
+    monkeypatch.undo()
+    assert len(tree) == N
+    check_usable(tree, "insert", None)
 
 
 def check_usable(tree: ContextualMemoryTree, change: str, path: Path | None) -> None:

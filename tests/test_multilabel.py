@@ -26,7 +26,7 @@ from cmt_numba._heads.label_scorers import (
     without_digest,
 )
 from cmt_numba._validation import check_rows
-from cmt_numba.estimators import _multilabel
+from cmt_numba.estimators import _common_labels, _multilabel
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 3, "random_state": 0}
 
@@ -151,7 +151,7 @@ def test_few_labels_are_learned_one_against_all(form: Any):
 @needs_jit
 @FORMS
 def test_many_labels_come_close_to_one_against_all(form: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_multilabel, "_MOST_COMMON", 10)
+    monkeypatch.setattr(_common_labels, "_MOST_COMMON", 10)
     monkeypatch.setattr(_multilabel, "_LABELS_PER_LEVEL", 3)
     X, Y = topics(1200, n_labels=60)
     queries, answers = topics(300, n_labels=60, seed=1)
@@ -167,7 +167,7 @@ def test_many_labels_come_close_to_one_against_all(form: Any, monkeypatch: pytes
 
 @needs_jit
 def test_common_labels_are_those_of_most_rows(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_multilabel, "_MOST_COMMON", 3)
+    monkeypatch.setattr(_common_labels, "_MOST_COMMON", 3)
     X, Y = topics(300)
     Y[:, [2, 5, 7]] |= np.random.default_rng(0).random((300, 3)) < 0.5
     classifier = CMTMultilabelClassifier(**FEW).fit(scipy.sparse.csr_array(X), scipy.sparse.csr_array(Y))
@@ -187,8 +187,8 @@ def test_labels_that_are_common_no_more_are_listed(monkeypatch: pytest.MonkeyPat
     X, Y = scipy.sparse.csr_array(X), np.hstack([Y, np.zeros_like(Y)])
     classifier = CMTMultilabelClassifier(**FEW).fit(X, Y)
     assert classifier.head_.postings.labels.size == 0
-    monkeypatch.setattr(_multilabel, "_MOST_COMMON", 4)
-    monkeypatch.setattr(_multilabel, "_SHARE_OF_ROWS", 0.25)
+    monkeypatch.setattr(_common_labels, "_MOST_COMMON", 4)
+    monkeypatch.setattr(_common_labels, "_SHARE_OF_ROWS", 0.25)
     Y[0, 12:20] = 1
     classifier.partial_fit(X[:1], Y[:1])
     common, listed = classifier.head_.common.labels, classifier.head_.postings.labels
@@ -199,7 +199,7 @@ def test_labels_that_are_common_no_more_are_listed(monkeypatch: pytest.MonkeyPat
 
 @needs_jit
 def test_a_rare_label_knows_that_it_is_rare(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_multilabel, "_MOST_COMMON", 2)
+    monkeypatch.setattr(_common_labels, "_MOST_COMMON", 2)
     X, Y = topics(600)
     Y = np.hstack([Y, np.zeros((600, 1), np.int64)])
     Y[3, 12] = 1

@@ -19,6 +19,7 @@ from .._forest.links import Linkage
 from .._forest.rng import draw_word
 from .._forest.rows import Rows
 from .._forest.state import COUNT, DONE, N_MEMORIES, Parameters, State, new_state
+from .._jit import uninterrupted
 
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 _REMOVALS_IN_A_STEP = 1000
@@ -143,7 +144,7 @@ class Driver:
                 for status in sorted(set(statuses) - {DONE}):
                     self._state = with_more(self._allocated(), status, n_memories or self.n_memories)
         except BaseException:
-            self._undo_moves()
+            uninterrupted(self._undo_moves)
             raise
 
     # Recovery
@@ -170,7 +171,7 @@ class Driver:
     def _take_back(self, first: int) -> None:
         """Remove the memories from slot ``first`` on, and their ids. What routers learned from them stays.
 
-        Moves that are half done are undone first: a second interrupt may have come while that was being done.
+        Moves that are half done are undone first: an interrupt may have come before they were.
         """
         state = self._allocated()
         self._lock.step(self._undo_moves)

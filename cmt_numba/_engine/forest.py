@@ -42,6 +42,7 @@ from .._forest.state import (
 )
 from .._forest.teaching import Lesson, forget_routes, teach_tree
 from .._forest.update import update_scorer, update_tree
+from .._jit import uninterrupted
 from .._validation import check_known
 from .querying import Queried
 
@@ -153,7 +154,7 @@ class Forest(Queried):
                     self._append_rows(rows.between(start, stop), False, n_reroutes)
                     report(stop - start)
         except BaseException:
-            self._remove_ids(self.ids[self.ids >= first_id])
+            uninterrupted(lambda: self._remove_ids(self.ids[self.ids >= first_id]))
             raise
         return np.arange(first_id, first_id + rows.n_rows)
 
@@ -175,7 +176,7 @@ class Forest(Queried):
             if before is None:
                 self._state, self._eviction, self._links = None, self._new_eviction(), Linkage(self._n_links)
             else:
-                self._take_back(first)
+                uninterrupted(self._take_back, first)
             raise
         return self._state.keys.ids[first : first + rows.n_rows].copy()
 

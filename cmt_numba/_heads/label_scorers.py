@@ -196,7 +196,8 @@ def without_negligible_weights(head: Head) -> Head:
     shares[head.common.labels] = 0.0
     copy_labels(pruned.models, head.models, shares)
     # In place: a copy would need the memory of a third table beside the two there are.
-    pruned.routers.table.resize((1, int(SPARE * pruned.counters[0, TABLES_END])), refcheck=False)
+    room = min(int(SPARE * pruned.counters[0, TABLES_END]), head.routers.table.shape[1])
+    pruned.routers.table.resize((1, room), refcheck=False)
     return pruned
 
 

@@ -21,14 +21,13 @@ from .._heads.products import AllScorers, all_above, exact_scores_of_all
 from .._validation import Constraint, check_jobs, check_rows, check_wanted, sound
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once, reads
+from ._common_labels import most_common
 from ._indicators import first_labels, further_labels, label_sets
 from ._input import DTYPES, warn_of_scales
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
 from ._plans import scorers_laid_out
 from ._thresholds import F1, Threshold, best_threshold
 
-_MOST_COMMON = 1024  # labels that are candidates for every row: all, if there are no more
-_SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
 _SWEEPS = 4  # over the rows of a label, in each pass
 _SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are all there are from the start
 _LABELS_PER_LEVEL = 128  # looked at besides, for each level that a balanced tree of all labels would have
@@ -273,11 +272,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     def _choose_common(self) -> None:
         """Choose the labels that are candidates for every row."""
-        former, common = self.head_.common.labels, np.argsort(-self._n_of_label, kind="stable")[:_MOST_COMMON]
-        if self._n_of_label.size > _MOST_COMMON:
-            # What has been common stays so for longer, so that the index is not rebuilt again and again.
-            share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
-            common = common[self._n_of_label[common] >= share * self._n_rows]
+        former = self.head_.common.labels
+        common = most_common(self._n_of_label, self._n_rows, former)
         self.head_ = self.head_._replace(common=common_labels(common))
         if not np.isin(former, common).all():
             self.head_ = with_index(self.head_, self._lightest_listed)  # it has not listed them

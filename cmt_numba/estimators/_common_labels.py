@@ -1,0 +1,30 @@
+"""Which labels are so common that they are candidates for every row."""
+
+import numpy as np
+
+_MOST_COMMON = 1024  # labels that are candidates for every row: all, if there are no more
+_SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
+
+
+def most_common(n_of_label: np.ndarray, n_rows: int, former: np.ndarray) -> np.ndarray:
+    """Return the common labels, the most frequent first.
+
+    Parameters
+    ----------
+    n_of_label : ndarray of int64, shape (n_labels,)
+        How many rows have each label.
+    n_rows : int
+        How many rows there have been.
+    former : ndarray of int64
+        The labels that were common before. They stay so for longer, so that the index is not rebuilt again and again.
+
+    Returns
+    -------
+    ndarray of int64
+        The labels.
+    """
+    common = np.argsort(-n_of_label, kind="stable")[:_MOST_COMMON]
+    if n_of_label.size <= _MOST_COMMON:
+        return common
+    share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
+    return common[n_of_label[common] >= share * n_rows]
