@@ -21,7 +21,7 @@ class Docstrings(Extension):
 def _rewrite(scope: Object) -> None:
     if scope.docstring is not None:
         text = _TABLE.sub(lambda table: _markdown_list(table[0]), scope.docstring.value)
-        # Types such as "array-like, shape (n)" are words: without a break they are not taken for a subtraction and a call.
+        # Types such as "array-like, shape (n)" are words. So joined they are not taken for Python and reformatted.
         text = text.replace("-like", "\N{NON-BREAKING HYPHEN}like").replace("shape (", "shape\N{NO-BREAK SPACE}(")
         scope.docstring.value = _ROLE.sub(lambda role: _reference(scope, role[2], short=bool(role[1])), text)
     for member in scope.members.values():
