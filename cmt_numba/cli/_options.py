@@ -22,6 +22,7 @@ class Format(StrEnum):
     xc = "xc"
     vw = "vw"
     csv = "csv"
+    jsonl = "jsonl"
     parquet = "parquet"
     npz = "npz"
 
@@ -52,9 +53,11 @@ Data = Annotated[
     typer.Argument(
         metavar="DATA",
         help="Data file: svmlight (.svm), Extreme Classification Repository (.xc), Vowpal Wabbit (.vw), .csv, .tsv, "
-        ".parquet or .npz. Text may be compressed (.gz).",
+        ".jsonl, .parquet or .npz. Text may be compressed (.gz).",
     ),
 ]
+ModelToAsk = Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="File of a model.")]
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write to.")]
 FormatOption = Annotated[
     Format | None,
     typer.Option("--format", help="Format, if the file's name does not show it.", rich_help_panel=_READING),

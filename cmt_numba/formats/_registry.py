@@ -10,6 +10,7 @@ from typing import Any
 
 from ._arrays import ArraysSource
 from ._errors import FormatError
+from ._jsonl import JsonlSource
 from ._source import TASKS, ReadOptions, Source
 from ._svmlight import ExtremeSource, SvmlightSource
 from ._tables import CsvSource, ParquetSource, TableSource
@@ -18,7 +19,7 @@ from ._vowpal import VowpalSource
 
 FORMATS: dict[str, type[Source]] = {
     reader.format: reader
-    for reader in (SvmlightSource, ExtremeSource, VowpalSource, CsvSource, ParquetSource, ArraysSource)
+    for reader in (SvmlightSource, ExtremeSource, VowpalSource, CsvSource, JsonlSource, ParquetSource, ArraysSource)
 }
 """The readers, by the names of their formats."""
 
@@ -30,6 +31,8 @@ _FORMAT_OF_SUFFIX = {
     ".vw": "vw",
     ".csv": "csv",
     ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".npz": "npz",
@@ -108,6 +111,8 @@ def format_of(path: Path) -> str:
     line = first_line(path, comments=True)
     if re.fullmatch(rb"\s*\d+\s+\d+\s+\d+\s*", line):
         return "xc"
+    if line.lstrip().startswith(b"{"):
+        return "jsonl"
     if b"|" in line:
         return "vw"
     if re.match(rb"\s*[-+.,\deE]*(\s+qid:\d+)?(\s+\d+:\S+)+\s*(#.*)?$", line):

@@ -88,7 +88,7 @@ def features_of(options: ReadOptions) -> str:
         return f"hashed names of features ({options.n_bits} bits)"
     if options.as_text:
         return "text columns"
-    if options.format in ("csv", "parquet") and options.text:
+    if options.format in ("csv", "jsonl", "parquet") and options.text:
         return f"hashed words of text columns ({options.n_bits} bits)"
     return "numbered or numeric features"
 

@@ -1,4 +1,4 @@
-"""Tables: CSV and Parquet files, whose columns are features, text or labels."""
+"""Tables, whose columns are features, text or labels, and the readers of CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def _words(texts: list[str], n_bits: int) -> Any:
 
 
 def _is_flat(column: Any) -> bool:
-    return not any(isinstance(label, np.ndarray) for label in column.head(100))
+    return not any(isinstance(label, np.ndarray) for label in column)
 
 
 def _is_missing(value: Any) -> bool:
