@@ -99,9 +99,10 @@ def fit(
     task: given.TaskOption = None,
     features: given.Features = None,
     bits: given.Bits = 18,
-    label: given.Label = "label",
+    label: given.Label = None,
     text: given.Text = None,
     keys: given.KeysOption = None,
+    kinds: given.Kinds = None,
     ignore: given.Ignore = None,
     labels: given.Labels = None,
     trees: given.Trees = None,
@@ -131,17 +132,22 @@ def fit(
     from ..evaluation._display import profile_pairs
     from ..formats import open_data
     from ..persistence._container import file_to_write
+    from ._columns import keys_of_rows
     from ._model_files import Model, save_model
-    from ._show import show_pairs
+    from ._show import show_kinds, show_pairs
     from ._streams import look_through, stream
 
     file_to_write(model)
     if keys is not None and streaming:
         raise ValueError("--keys learns from all texts at once; leave out --keys or --streaming")
-    source = open_data(data, read_options(data_format, task, features, bits, label, text, ignore, labels, keys))
+    given_options = read_options(
+        data_format, task, features, bits, label, text, ignore, labels, keys, kinds, with_kinds=not streaming
+    )
+    source = open_data(data, given_options)
     options = look_through(source, progress)
+    show_kinds(options, Console(stderr=True))
     estimator = new_estimator(
-        options.task,
+        options,
         trees=trees,
         probes=probes,
         passes=passes,
@@ -159,7 +165,10 @@ def fit(
         rows = source.read()
         if keys is not None:
             vectorizer = new_vectorizer(keys, task=options.task, jobs=jobs, seed=seed)
-        estimator.fit(rows.X if vectorizer is None else vectorizer.fit_transform(rows.X, rows.y), rows.y)
+            X = vectorizer.fit_transform(rows.X, rows.y)
+        else:
+            X, vectorizer = keys_of_rows(rows.X, options)
+        estimator.fit(X, rows.y)
     save_model(model, Model(estimator, options, vectorizer=vectorizer))
     pairs: list[tuple[str, Any]] = [("classes", int(estimator.classes_.size))]
     if estimator.forest_.n_memories > 0:
@@ -194,8 +203,9 @@ def evaluate(
     task: given.TaskOption = None,
     features: given.Features = None,
     bits: given.Bits = 18,
-    label: given.Label = "label",
+    label: given.Label = None,
     text: given.Text = None,
+    kinds: given.Kinds = None,
     ignore: given.Ignore = None,
     labels: given.Labels = None,
     trees: given.Trees = None,
@@ -225,16 +235,20 @@ def evaluate(
     from .. import evaluation
     from ..evaluation._json import to_json
     from ..formats import open_data
-    from ._show import show_result
+    from ._columns import keys_of_rows
+    from ._show import show_kinds, show_result
     from ._streams import look_through, stream
 
     for path in (report, json_file):
         check_output(path)
-    options = read_options(data_format, task, features, bits, label, text, ignore, labels)
+    options = read_options(
+        data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=not progressive
+    )
     source = open_data(data, options)
     known = look_through(source, progress)
+    show_kinds(known, Console(stderr=True))
     estimator = new_estimator(
-        known.task,
+        known,
         trees=trees,
         probes=probes,
         passes=passes,
@@ -255,11 +269,12 @@ def evaluate(
         profile = evaluation.profile(estimator) if estimator.forest_.n_memories > 0 else None
     else:
         train, asked = _train_and_test(source.read, options, known, test, test_labels, data)
+        X, columns = keys_of_rows(train.X, known)
         result = evaluation.batch_evaluation(
             estimator,
-            train.X,
+            X,
             train.y,
-            *(() if asked is None else (asked.X, asked.y)),
+            *(() if asked is None else (asked.X if columns is None else columns.transform(asked.X), asked.y)),
             holdout=holdout,
             seeds=range(seed, seed + seeds),
             progress=sys.stderr.isatty() if progress is None else progress,
@@ -347,8 +362,9 @@ def info(
     task: given.TaskOption = None,
     features: given.Features = None,
     bits: given.Bits = 18,
-    label: given.Label = "label",
+    label: given.Label = None,
     text: given.Text = None,
+    kinds: given.Kinds = None,
     ignore: given.Ignore = None,
     labels: given.Labels = None,
     progress: given.Progress = None,
@@ -366,16 +382,20 @@ def info(
     from ..formats import open_data
     from ._describe import describe_data, describe_model
     from ._model_files import is_model, load_model
-    from ._show import show_pairs
+    from ._show import listed_kinds, show_pairs
     from ._streams import look_through, stream
 
     if is_model(path):
         described = describe_model(load_model(path))
     else:
-        source = open_data(path, read_options(data_format, task, features, bits, label, text, ignore, labels))
+        options = read_options(
+            data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=True
+        )
+        source = open_data(path, options)
         options = look_through(source, progress)
         with stream(source, 1000, "reading", progress) as batches:
-            described = {"data": {"format": options.format, **describe_data(batches, options.task)}}
+            data = {"format": options.format, **describe_data(batches, options.task)}
+        described = {"data": data | ({"columns": listed_kinds(options)} if options.kinds else {})}
     if as_json:
         print(json.dumps(to_json(described), indent=2))
         return

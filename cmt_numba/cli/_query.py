@@ -14,7 +14,7 @@ import numpy as np
 
 from .._forest.state import NONE
 from ..formats import open_data
-from ..formats._source import features_of
+from ..formats._source import features_of, form_of
 from ._model_files import Model, load_model
 from ._outputs import check_output, open_output
 from ._printing import printable
@@ -42,10 +42,10 @@ def ask(
     """
     check_output(output)
     model = load_model(path)
-    source = open_data(data, replace(model.options, format=data_format, with_labels=False, labels_file=None))
-    asked, known = features_of(replace(source.options, format=source.format)), features_of(model.options)
-    if asked != known:
-        raise ValueError(f"{data} has {asked}, but the model was trained on {known}; query with data of the same form")
+    found = open_data(data, format=data_format).format
+    if features_of(replace(model.options, format=found)) != features_of(model.options):
+        raise ValueError(f"{path} reads {form_of(model.options)}; {data} is {found}")
+    source = open_data(data, replace(model.options, format=found, with_labels=False, labels_file=None))
     look_through(source, progress)
     with stream(source, batch_size, "asking", progress) as batches, open_output(output) as file:
         yield model, batches, file

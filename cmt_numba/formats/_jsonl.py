@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class JsonlSource(TableSource):
             return list(dict.fromkeys(name for row in rows for name in row))
         raise FormatError(self.path, "has no rows")
 
-    def _frames(self, columns: list[str], n_rows: int) -> Iterator[tuple[Any, int]]:
+    def _frames(self, columns: list[str], n_rows: int, unparsed: Collection[str]) -> Iterator[tuple[Any, int]]:
         pandas = _pandas()
         first_row = 1
         for rows, position in self._rows(n_rows):

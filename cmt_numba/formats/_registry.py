@@ -86,6 +86,8 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     source = FORMATS[options.format or format_of(path)](path, options)
     if options.as_text and (not isinstance(source, TableSource) or not options.text):
         raise ValueError(f"texts are read from columns of tables: name them with text, or read {path} without as_text")
+    if options.kinds and not isinstance(source, TableSource):
+        raise ValueError(f"only columns of tables have kinds, and {path} is {source.format}; leave out kinds")
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:
         raise ValueError(
             f"{options.labels_file} cannot be used as a file of labels: files of the format {source.format}, such as "
