@@ -112,6 +112,16 @@ def test_columns_in_files(tables: Path, kinds: tuple[str, ...], sparse: bool):
     np.testing.assert_allclose(numbers.std(axis=0), 1, atol=0.05)  # missing numbers are the mean
 
 
+def test_numbers_that_are_all_missing(tmp_path: Path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,label\n1,,p\n2,,q\n3,,p\n")
+    source = open_data(path, kinds=())
+    X, columns = keys_of_rows(source.read().X, source.resolved())
+    assert X[:, 1].tolist() == [0, 0, 0]
+    restored = columns_of(contents_of_columns(columns))
+    assert restored.transform(pandas.DataFrame({"a": [2.0], "b": [7.0]})).tolist() == [[0, 0]]
+
+
 @needs_jit
 def test_mixed_tables(tables: Path, tmp_path: Path):
     model = tmp_path / "my.cmt"

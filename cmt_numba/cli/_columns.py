@@ -59,7 +59,8 @@ def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
         return X, None
     columns = new_columns(options.kinds)
     try:
-        return columns.fit_transform(X), columns
+        with np.errstate(invalid="ignore"):  # of numbers that are all missing there is no mean
+            return columns.fit_transform(X), columns
     except ValueError as error:
         hint = "leave a column of text out with --ignore, or choose its kind with --kind"
         raise ValueError(f"the columns cannot be made features: {error}; {hint}") from error
