@@ -237,7 +237,7 @@ def new_estimator(
 ) -> Any:
     """Return an unfitted estimator for data that is read with these options.
 
-    Classes of tables with numbers or categories overlap more than those of texts, which the softmax loss is better at.
+    Classes of tables with numbers or categories overlap more than those of texts, which the logistic loss is better at.
 
     Raises
     ------
@@ -249,7 +249,7 @@ def new_estimator(
     estimator: Any = CMTMultilabelClassifier()
     if options.task != "multilabel":
         mixed = any(not column.endswith("=text") for column in options.kinds or ())
-        estimator = CMTClassifier(loss="softmax") if mixed else CMTClassifier()
+        estimator = CMTClassifier(loss="logistic") if mixed else CMTClassifier()
     estimator.set_params(store_examples=not streaming, n_trees=trees, n_probes=probes, n_jobs=jobs, random_state=seed)
     if passes is not None:
         estimator.set_params(n_router_passes=passes, n_head_passes=passes)
