@@ -41,6 +41,8 @@ def write_all(folder: Path) -> dict[str, Path]:
         "several.vw": "".join(f"{a} |n {b}\n" for a, b in zip(lists, named, strict=True)),
         "one.csv": frame.to_csv(index=False),
         "several.csv": frame.assign(label=lists).to_csv(index=False),
+        "one.jsonl": frame.to_json(orient="records", lines=True),
+        "several.jsonl": frame.assign(label=[np.flatnonzero(row) for row in Y]).to_json(orient="records", lines=True),
         "one.tsv": frame.to_csv(index=False, sep="\t"),
     }
     paths = {}

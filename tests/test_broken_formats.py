@@ -124,6 +124,7 @@ def test_format_that_does_not_show(tmp_path: Path):
         ("1 | a\n", "vw"),
         ("1 0:3 # x\n", "svmlight"),
         ("1,2 3:0.5\n", "svmlight"),
+        ('{"a": 1}\n', "jsonl"),
     ]:
         path.write_text(content)
         assert open_data(path).format == name
@@ -137,6 +138,26 @@ def test_format_that_does_not_show(tmp_path: Path):
 def test_options_that_cannot_be_used(files: dict[str, Path], options: dict[str, Any]):
     with pytest.raises(ValueError, match=rf"{next(iter(options))} must be"):
         open_data(files["one.svm"], **options)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"x": 1, "label": 1}\n\n{"x": 2', "line 3: is not JSON"),
+        ('{"x": "\\ud800", "label": 1}\n', "line 1: is not JSON"),
+        ("[1, 2]\n", "line 1: is not a JSON object"),
+        ('{"x": 1, "label": 1}\n{"x": {"a": 1}, "label": 1}\n', "row 2: field 'x' is an object"),
+        ('{"x": [[1], []], "label": 1}\n', "row 1: field 'x' must be a list of numbers"),
+        ('{"x": 1, "label": 1}\n{"label": 1}\n', "row 2: column 'x' has no value"),
+        ('{"x": 1e999, "label": 1}\n', "row 1: column 'x' holds a value that is not finite"),
+        ('{"x": "a", "label": 1}\n', "row 1: column 'x' holds 'a', which is not a number"),
+    ],
+)
+def test_broken_objects(tmp_path: Path, lines: str, message: str):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(lines)
+    with pytest.raises(FormatError, match=message):
+        open_data(path).read()
 
 
 ARRAYS: list[tuple[dict[str, Any], str]] = [
@@ -169,7 +190,7 @@ def test_broken_sparse_matrix(tmp_path: Path):
 
 @given(content=st.binary(max_size=200) | st.text(st.sampled_from("01 :,.|-e#\n'ax"), max_size=80).map(str.encode))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "npz"])
+@pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "jsonl", "npz"])
 def test_anything_is_read_or_refused(tmp_path: Path, suffix: str, content: bytes):
     path = tmp_path / f"drawn.{suffix}"
     path.write_bytes(content)

@@ -31,7 +31,7 @@ from typer.testing import CliRunner, Result  # noqa: E402
 from cmt_numba.cli._app import app  # noqa: E402
 from cmt_numba.cli._options import Format, Kind  # noqa: E402
 
-COMMANDS = ("fit", "evaluate", "query", "info")
+COMMANDS = ("fit", "evaluate", "query", "predict", "info")
 
 
 def run(*words: Any) -> Result:
@@ -178,6 +178,10 @@ def test_several_labels(folder: Path, tmp_path: Path):
         sorted(predicted.indices[predicted.indptr[i] : predicted.indptr[i + 1]].tolist()) for i in range(150)
     ]
     assert all(answer["scores"] == sorted(answer["scores"], reverse=True) for answer in answers)
+    alone = succeed("predict", folder / "several.xc", "-m", model).splitlines()
+    assert [list(map(int, filter(None, line.split(",")))) for line in alone] == [
+        sorted(one["labels"]) for one in answers
+    ]
     best = succeed("query", folder / "several.xc", "-m", model, "-k", 1).splitlines()
     assert [int(line.split("\t")[0]) for line in best] == estimator.top_labels(data.X, 1)[0][:, 0].tolist()
 
@@ -423,8 +427,9 @@ def test_outputs_are_checked_before_the_work(folder: Path, tmp_path: Path, monke
 def test_data_of_another_form(folder: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
     succeed("fit", folder / "news.csv", "-m", model, "--text", "body", "--label", "topic", "--bits", 12)
-    complaint = fail("query", folder / "test.svm", "-m", model)
-    assert "has numbered or numeric features, but the model was trained on hashed words of text columns" in complaint
+    for command in ("query", "predict"):
+        complaint = fail(command, folder / "test.svm", "-m", model)
+        assert f"{model} reads column 'body' of csv; {folder / 'test.svm'} is svmlight" in complaint
 
 
 @needs_jit
@@ -467,3 +472,16 @@ def test_byte_order_marks(tmp_path: Path, compressed: bool):
         assert np.array_equal(*(scipy.sparse.csr_array(each.y).toarray() for each in (marked, unmarked)))
     (tmp_path / "nameless").write_bytes(b"\xef\xbb\xbf3 0:1\n")
     assert open_data(tmp_path / "nameless").format == "svmlight"
+
+
+@needs_jit
+def test_objects_and_labels_alone(tmp_path: Path):
+    data, model = tmp_path / "news.jsonl", tmp_path / "news.cmt"
+    rows = [{"label": f"topic {i % 3}", "text": f"word{i % 3} more{i % 7}", "id": i} for i in range(60)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert open_data(data, text=("text",)).read().y.tolist() == [row["label"] for row in rows]
+    succeed("fit", data, "-m", model, "--text", "text", "--bits", 10)
+    best = [line.split("\t")[0] for line in succeed("query", data, "-m", model).splitlines()]
+    output = tmp_path / "labels.txt"
+    assert succeed("predict", data, "-m", model, "-o", output) == ""
+    assert output.read_text().splitlines() == best == [row["label"] for row in rows]

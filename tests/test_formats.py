@@ -44,9 +44,9 @@ def put_together(batches: list[Batch]) -> Batch:
     return Batch(np.concatenate([dense(batch.X) for batch in batches]), np.concatenate(labels), batches[-1].position)
 
 
-NAMES = [f"{stem}{end}" for stem in ("one.svm", "one.csv", "one.tsv", "one.vw") for end in ("", ".gz")]
+NAMES = [f"{stem}{end}" for stem in ("one.svm", "one.csv", "one.tsv", "one.jsonl", "one.vw") for end in ("", ".gz")]
 NAMES += ["one.parquet", "one.npz", "several.svm", "several.svm.gz", "some.xc", "some.xc.gz", "several.vw"]
-NAMES += ["several.csv", "several.parquet", "several.npz"]
+NAMES += ["several.csv", "several.jsonl", "several.parquet", "several.npz"]
 
 
 @pytest.mark.parametrize("name", NAMES)

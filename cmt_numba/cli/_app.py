@@ -6,17 +6,13 @@ shown immediately.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -26,6 +22,7 @@ from . import _options as given
 from ._bandit import app as bandit_commands
 from ._keys import new_vectorizer
 from ._options import Kind, new_estimator, read_options
+from ._outputs import check_output, open_output
 from ._printing import printable
 
 if TYPE_CHECKING:
@@ -89,7 +86,7 @@ def commands(
     cmt-numba info train.svm
     cmt-numba evaluate train.svm
     cmt-numba fit train.svm --model my.cmt
-    cmt-numba query new.svm --model my.cmt
+    cmt-numba predict new.svm --model my.cmt
     ```
     """
 
@@ -102,9 +99,10 @@ def fit(
     task: given.TaskOption = None,
     features: given.Features = None,
     bits: given.Bits = 18,
-    label: given.Label = "label",
+    label: given.Label = None,
     text: given.Text = None,
     keys: given.KeysOption = None,
+    kinds: given.Kinds = None,
     ignore: given.Ignore = None,
     labels: given.Labels = None,
     trees: given.Trees = None,
@@ -134,17 +132,22 @@ def fit(
     from ..evaluation._display import profile_pairs
     from ..formats import open_data
     from ..persistence._container import file_to_write
+    from ._columns import keys_of_rows
     from ._model_files import Model, save_model
-    from ._show import show_pairs
+    from ._show import show_kinds, show_pairs
     from ._streams import look_through, stream
 
     file_to_write(model)
     if keys is not None and streaming:
         raise ValueError("--keys learns from all texts at once; leave out --keys or --streaming")
-    source = open_data(data, read_options(data_format, task, features, bits, label, text, ignore, labels, keys))
+    given_options = read_options(
+        data_format, task, features, bits, label, text, ignore, labels, keys, kinds, with_kinds=not streaming
+    )
+    source = open_data(data, given_options)
     options = look_through(source, progress)
+    show_kinds(options, Console(stderr=True))
     estimator = new_estimator(
-        options.task,
+        options,
         trees=trees,
         probes=probes,
         passes=passes,
@@ -162,7 +165,10 @@ def fit(
         rows = source.read()
         if keys is not None:
             vectorizer = new_vectorizer(keys, task=options.task, jobs=jobs, seed=seed)
-        estimator.fit(rows.X if vectorizer is None else vectorizer.fit_transform(rows.X, rows.y), rows.y)
+            X = vectorizer.fit_transform(rows.X, rows.y)
+        else:
+            X, vectorizer = keys_of_rows(rows.X, options)
+        estimator.fit(X, rows.y)
     save_model(model, Model(estimator, options, vectorizer=vectorizer))
     pairs: list[tuple[str, Any]] = [("classes", int(estimator.classes_.size))]
     if estimator.forest_.n_memories > 0:
@@ -197,8 +203,9 @@ def evaluate(
     task: given.TaskOption = None,
     features: given.Features = None,
     bits: given.Bits = 18,
-    label: given.Label = "label",
+    label: given.Label = None,
     text: given.Text = None,
+    kinds: given.Kinds = None,
     ignore: given.Ignore = None,
     labels: given.Labels = None,
     trees: given.Trees = None,
@@ -228,16 +235,20 @@ def evaluate(
     from .. import evaluation
     from ..evaluation._json import to_json
     from ..formats import open_data
-    from ._show import show_result
+    from ._columns import keys_of_rows
+    from ._show import show_kinds, show_result
     from ._streams import look_through, stream
 
     for path in (report, json_file):
-        _check_output(path)
-    options = read_options(data_format, task, features, bits, label, text, ignore, labels)
+        check_output(path)
+    options = read_options(
+        data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=not progressive
+    )
     source = open_data(data, options)
     known = look_through(source, progress)
+    show_kinds(known, Console(stderr=True))
     estimator = new_estimator(
-        known.task,
+        known,
         trees=trees,
         probes=probes,
         passes=passes,
@@ -258,11 +269,12 @@ def evaluate(
         profile = evaluation.profile(estimator) if estimator.forest_.n_memories > 0 else None
     else:
         train, asked = _train_and_test(source.read, options, known, test, test_labels, data)
+        X, columns = keys_of_rows(train.X, known)
         result = evaluation.batch_evaluation(
             estimator,
-            train.X,
+            X,
             train.y,
-            *(() if asked is None else (asked.X, asked.y)),
+            *(() if asked is None else (asked.X if columns is None else columns.transform(asked.X), asked.y)),
             holdout=holdout,
             seeds=range(seed, seed + seeds),
             progress=sys.stderr.isatty() if progress is None else progress,
@@ -275,7 +287,7 @@ def evaluate(
         write_report(report, result, title=f"{data.name}", command=command, profile=profile)
     if json_file is not None:
         contents = {"data": str(data), "version": __version__, "result": result.as_dict(), "profile": profile}
-        with _output(json_file) as file:
+        with open_output(json_file) as file:
             file.write(json.dumps(to_json(contents), indent=2) + "\n")
     if json_file != Path("-"):
         show_result(Console(), result, profile)
@@ -284,7 +296,7 @@ def evaluate(
 @app.command()
 def query(
     data: given.Data,
-    model: Annotated[Path, typer.Option("--model", "-m", help="File of a model.")],
+    model: given.ModelToAsk,
     k: Annotated[
         int | None,
         typer.Option(
@@ -296,7 +308,7 @@ def query(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object for each row.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Write a table: row, rank, label, score.")] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write to.")] = Path("-"),
+    output: given.Output = Path("-"),
     data_format: given.FormatOption = None,
     batch_size: given.BatchRows = 1000,
     progress: given.Progress = None,
@@ -310,24 +322,36 @@ def query(
     cmt-numba query new.svm --model my.cmt -k 5 --json > answers.jsonl
     ```
     """
-    from ..formats import open_data
-    from ..formats._source import features_of
-    from ._model_files import load_model
-    from ._query import answers, write_csv, write_json, write_lines
-    from ._streams import look_through, stream
+    from ._query import answers, ask, write_csv, write_json, write_lines
 
     if as_json and as_csv:
         raise ValueError("--json and --csv cannot be combined; choose one")
-    _check_output(output)
-    learned = load_model(model)
-    source = open_data(data, replace(learned.options, format=data_format, with_labels=False, labels_file=None))
-    asked, known = features_of(replace(source.options, format=source.format)), features_of(learned.options)
-    if asked != known:
-        raise ValueError(f"{data} has {asked}, but the model was trained on {known}; query with data of the same form")
     write = write_json if as_json else write_csv if as_csv else write_lines
-    look_through(source, progress)
-    with stream(source, batch_size, "asking", progress) as batches, _output(output) as file:
+    with ask(model, data, data_format, output, batch_size, progress) as (learned, batches, file):
         write(answers(learned, batches, k), file)
+
+
+@app.command()
+def predict(
+    data: given.Data,
+    model: given.ModelToAsk,
+    output: given.Output = Path("-"),
+    data_format: given.FormatOption = None,
+    batch_size: given.BatchRows = 1000,
+    progress: given.Progress = None,
+) -> None:
+    """Predict the label of each row of a data file: one line a row, several labels separated by commas.
+
+    The data is read with the options of the training data; its labels are ignored.
+
+    ```sh
+    cmt-numba predict new.svm --model my.cmt > labels.txt
+    ```
+    """
+    from ._query import ask, write_labels
+
+    with ask(model, data, data_format, output, batch_size, progress) as (learned, batches, file):
+        write_labels(learned, batches, file)
 
 
 @app.command()
@@ -338,8 +362,9 @@ def info(
     task: given.TaskOption = None,
     features: given.Features = None,
     bits: given.Bits = 18,
-    label: given.Label = "label",
+    label: given.Label = None,
     text: given.Text = None,
+    kinds: given.Kinds = None,
     ignore: given.Ignore = None,
     labels: given.Labels = None,
     progress: given.Progress = None,
@@ -357,16 +382,20 @@ def info(
     from ..formats import open_data
     from ._describe import describe_data, describe_model
     from ._model_files import is_model, load_model
-    from ._show import show_pairs
+    from ._show import listed_kinds, show_pairs
     from ._streams import look_through, stream
 
     if is_model(path):
         described = describe_model(load_model(path))
     else:
-        source = open_data(path, read_options(data_format, task, features, bits, label, text, ignore, labels))
+        options = read_options(
+            data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=True
+        )
+        source = open_data(path, options)
         options = look_through(source, progress)
         with stream(source, 1000, "reading", progress) as batches:
-            described = {"data": {"format": options.format, **describe_data(batches, options.task)}}
+            data = {"format": options.format, **describe_data(batches, options.task)}
+        described = {"data": data | ({"columns": listed_kinds(options)} if options.kinds else {})}
     if as_json:
         print(json.dumps(to_json(described), indent=2))
         return
@@ -423,22 +452,3 @@ def _train_and_test(
     return open_data(data, replace(known, n_features=width)).read(), open_data(
         test, replace(alike, n_features=width)
     ).read()
-
-
-def _check_output(path: Path | None) -> None:
-    """Raise OSError if an output file cannot be created, before the work starts."""
-    if path is None or path == Path("-"):
-        return
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        number = errno.EISDIR if path.is_dir() else errno.ENOENT
-        raise OSError(number, os.strerror(number), str(path))
-
-
-@contextmanager
-def _output(path: Path) -> Iterator[TextIO]:
-    """Yield a file opened for writing, or the standard output for ``-``."""
-    if path == Path("-"):
-        yield sys.stdout
-        return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        yield file

@@ -107,11 +107,12 @@ def evaluate(
     from ..bandits.evaluation import evaluate as estimate
     from ..evaluation._json import to_json
     from ..report._bandit import intervals_of, write_bandit_report
-    from ._app import _WORDS, _check_output, _output
+    from ._app import _WORDS
+    from ._outputs import check_output, open_output
     from ._show import show_pairs, show_table
 
     for path in (report, json_file):
-        _check_output(path)
+        check_output(path)
     columns: dict[str, Any] = {"action": action, "reward": reward, "propensity": propensity, "allowed": allowed}
     if context:
         columns["context"] = context[0] if len(context) == 1 and _holds_lists(log, context[0]) else context
@@ -150,7 +151,7 @@ def evaluate(
         )
     if json_file is not None:
         contents = {"log": str(log), "policy": policy, "version": __version__, **summary, "estimates": rows}
-        with _output(json_file) as file:
+        with open_output(json_file) as file:
             file.write(json.dumps(to_json({**contents, "advice": result.advice}), indent=2) + "\n")
     if json_file != Path("-"):
         show_pairs(Console(), f"{log}: {policy}", summary.items())

@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._forest.invariants.errors import require
 from .._version import __version__
 from ..estimators._files import estimator_of
 from ..formats import ReadOptions
@@ -16,6 +17,7 @@ from ..persistence._columns import document, read_document
 from ..persistence._container import Contents, FileFormatError, starts_like_ours
 from ..persistence._trees import read_object, refusing, write_object
 from ..text._vectorizer_files import contents_of, of_prefix, vectorizer_of, with_prefix
+from ._columns import columns_of, contents_of_columns, n_columns
 
 _OPTIONS, _KEYS = "read_options", "keys"
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -43,7 +45,7 @@ class Model(NamedTuple):
     version : str
         The version of this library that wrote the file.
     vectorizer : transformer, optional
-        What makes keys of texts; None if examples are keys as they are read.
+        What makes keys of texts or of columns of kinds; None if examples are keys as they are read.
     """
 
     estimator: Any
@@ -71,7 +73,8 @@ def save_model(path: Path, model: Model) -> None:
         gathered: Contents = model.estimator._contents()
         gathered.arrays[_OPTIONS] = document(asdict(model.options))
         if model.vectorizer is not None:
-            described, arrays = with_prefix(_KEYS, contents_of(model.vectorizer))
+            keys = contents_of_columns(model.vectorizer) if model.options.kinds else contents_of(model.vectorizer)
+            described, arrays = with_prefix(_KEYS, keys)
             gathered.arrays.update(arrays | {_KEYS: document(described)})
         return gathered
 
@@ -101,14 +104,20 @@ def load_model(path: Path) -> Model:
 def _model_of(kind: type, contents: Contents) -> Model:
     options = _options_of(read_document(contents.arrays, _OPTIONS))
     estimator = estimator_of(kind, contents, thorough=True)
-    return Model(estimator, options, contents.library, _vectorizer_of(contents) if options.as_text else None)
+    vectorizer = _vectorizer_of(contents, options) if options.as_text or options.kinds else None
+    if options.kinds:
+        require(n_columns(vectorizer) == estimator.n_features_in_, "the columns must be the features of the estimator")
+    return Model(estimator, options, contents.library, vectorizer)
 
 
-def _vectorizer_of(contents: Contents) -> Any:
+def _vectorizer_of(contents: Contents, options: ReadOptions) -> Any:
     from .. import text
 
+    kept = of_prefix(_KEYS, read_document(contents.arrays, _KEYS), contents.arrays)
+    if options.kinds:
+        return columns_of(kept)
     kinds = {name: getattr(text, name) for name in text.__all__}
-    return vectorizer_of(of_prefix(_KEYS, read_document(contents.arrays, _KEYS), contents.arrays), kinds)
+    return vectorizer_of(kept, kinds)
 
 
 def _options_of(given: Any) -> ReadOptions:

@@ -22,6 +22,7 @@ class Format(StrEnum):
     xc = "xc"
     vw = "vw"
     csv = "csv"
+    jsonl = "jsonl"
     parquet = "parquet"
     npz = "npz"
 
@@ -52,9 +53,11 @@ Data = Annotated[
     typer.Argument(
         metavar="DATA",
         help="Data file: svmlight (.svm), Extreme Classification Repository (.xc), Vowpal Wabbit (.vw), .csv, .tsv, "
-        ".parquet or .npz. Text may be compressed (.gz).",
+        ".jsonl, .parquet or .npz. Text may be compressed (.gz).",
     ),
 ]
+ModelToAsk = Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="File of a model.")]
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write to.")]
 FormatOption = Annotated[
     Format | None,
     typer.Option("--format", help="Format, if the file's name does not show it.", rich_help_panel=_READING),
@@ -85,7 +88,22 @@ Bits = Annotated[
     ),
 ]
 Label = Annotated[
-    str, typer.Option("--label", metavar="COLUMN", help="Column of a table with the labels.", rich_help_panel=_READING)
+    str | None,
+    typer.Option(
+        "--label",
+        metavar="COLUMN",
+        help="Column of a table with the labels; by default 'label' or, if there is none, the last.",
+        rich_help_panel=_READING,
+    ),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        metavar="COLUMN=KIND",
+        help="Kind of a column of a table: text, category or number; by default shown by its values. May be repeated.",
+        rich_help_panel=_READING,
+    ),
 ]
 Text = Annotated[
     list[str] | None,
@@ -167,20 +185,27 @@ def read_options(
     task: Task | None,
     features: int | None,
     bits: int,
-    label: str,
+    label: str | None,
     text: list[str] | None,
     ignore: list[str] | None,
     labels: Path | None,
     keys: Keys | None = None,
+    kinds: list[str] | None = None,
+    with_kinds: bool = False,
 ) -> ReadOptions:
-    """Return the options for reading a file.
+    """Return the options for reading a file; columns of tables have kinds if ``with_kinds``, without ``text``.
 
     Raises
     ------
     ValueError
-        If there are no text columns to make keys of.
+        If there are no text columns to make keys of, or kinds that cannot be used.
     """
     from ..formats import ReadOptions
+
+    if kinds and text:
+        raise ValueError("--text reads only columns of text; leave it out and write --kind COLUMN=text")
+    if kinds and not with_kinds:
+        raise ValueError("--kind looks at all rows at once; leave out --kind, or reading in batches")
 
     if keys is not None and not text:
         raise ValueError(f"--keys {keys} needs columns of text: name them with --text")
@@ -195,11 +220,12 @@ def read_options(
         ignore=tuple(ignore or ()),
         labels_file=None if labels is None else str(labels),
         as_text=keys is not None,
+        kinds=tuple(kinds or ()) if with_kinds and not text else None,
     )
 
 
 def new_estimator(
-    task: str | None,
+    options: ReadOptions,
     *,
     trees: int | None,
     probes: int | None,
@@ -209,7 +235,9 @@ def new_estimator(
     seed: int,
     streaming: bool,
 ) -> Any:
-    """Return an unfitted estimator for a task.
+    """Return an unfitted estimator for data that is read with these options.
+
+    Classes of tables with numbers or categories overlap more than those of texts, which the logistic loss is better at.
 
     Raises
     ------
@@ -218,7 +246,10 @@ def new_estimator(
     """
     from .. import CMTClassifier, CMTMultilabelClassifier
 
-    estimator: Any = CMTMultilabelClassifier() if task == "multilabel" else CMTClassifier()
+    estimator: Any = CMTMultilabelClassifier()
+    if options.task != "multilabel":
+        mixed = any(not column.endswith("=text") for column in options.kinds or ())
+        estimator = CMTClassifier(loss="logistic") if mixed else CMTClassifier()
     estimator.set_params(store_examples=not streaming, n_trees=trees, n_probes=probes, n_jobs=jobs, random_state=seed)
     if passes is not None:
         estimator.set_params(n_router_passes=passes, n_head_passes=passes)

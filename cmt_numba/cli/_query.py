@@ -5,14 +5,20 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 from .._forest.state import NONE
-from ._model_files import Model
+from ..formats import open_data
+from ..formats._source import features_of, form_of
+from ._model_files import Model, load_model
+from ._outputs import check_output, open_output
 from ._printing import printable
-from ._streams import Stream
+from ._streams import Stream, look_through, stream
 
 
 class Answer(NamedTuple):
@@ -21,6 +27,28 @@ class Answer(NamedTuple):
     row: int
     labels: list[Any]
     scores: list[float]
+
+
+@contextmanager
+def ask(
+    path: Path, data: Path, data_format: str | None, output: Path, batch_size: int, progress: bool | None
+) -> Iterator[tuple[Model, Stream, TextIO]]:
+    """Yield a model, the batches of a data file that it can be asked with, and the file for what it answers.
+
+    Raises
+    ------
+    ValueError
+        If the data is not of the form that the model reads.
+    """
+    check_output(output)
+    model = load_model(path)
+    found = open_data(data, format=data_format).format
+    if features_of(replace(model.options, format=found)) != features_of(model.options):
+        raise ValueError(f"{path} reads {form_of(model.options)}; {data} is {found}")
+    source = open_data(data, replace(model.options, format=found, with_labels=False, labels_file=None))
+    look_through(source, progress)
+    with stream(source, batch_size, "asking", progress) as batches, open_output(output) as file:
+        yield model, batches, file
 
 
 def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
@@ -42,6 +70,19 @@ def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
             n_found = int(np.count_nonzero(places != NONE))  # the best come first
             yield Answer(row, names[places[:n_found]].tolist(), values[:n_found])
             row += 1
+
+
+def write_labels(model: Model, batches: Stream, file: TextIO) -> None:
+    """Write a line for each row: its class, or its labels, separated by commas. Control characters are escaped."""
+    estimator = model.estimator
+    for batch in batches:
+        found = estimator.predict(model.rows(batch.X))
+        if model.options.task == "multilabel":
+            names = estimator.classes_[found.indices]
+            lines = [",".join(map(str, row)) for row in np.split(names, found.indptr[1:-1])]
+        else:
+            lines = list(map(printable, found.tolist()))
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def write_lines(found: Iterator[Answer], file: TextIO) -> None:

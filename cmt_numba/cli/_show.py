@@ -11,6 +11,8 @@ from rich.text import Text
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from ..evaluation._display import format_value, metric_pairs, profile_pairs, result_pairs
+from ..formats import ReadOptions
+from ..formats._kinds import kinds_of
 from ._printing import printable
 
 
@@ -25,6 +27,19 @@ def show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, Any]]) -
 def _print(console: Console, title: str, table: Table) -> None:
     console.print(printable(title), style="bold", highlight=False, markup=False, soft_wrap=True)
     console.print(table)
+
+
+def show_kinds(options: ReadOptions, console: Console) -> None:
+    """Print the kinds of the columns of a table, if they have some."""
+    if options.kinds:
+        text = f"Columns: {listed_kinds(options)}. --kind COLUMN=KIND chooses another kind."
+        console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
+
+
+def listed_kinds(options: ReadOptions) -> str:
+    """Return the columns of a table with their kinds, in one line."""
+    kinds = [f"{name} ({kind})" for name, kind in kinds_of(options.kinds or ()).items()]
+    return ", ".join([*kinds, f"{options.label} (label)"])
 
 
 def show_table(console: Console, title: str, rows: list[dict[str, Any]]) -> None:

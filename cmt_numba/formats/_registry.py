@@ -10,6 +10,7 @@ from typing import Any
 
 from ._arrays import ArraysSource
 from ._errors import FormatError
+from ._jsonl import JsonlSource
 from ._source import TASKS, ReadOptions, Source
 from ._svmlight import ExtremeSource, SvmlightSource
 from ._tables import CsvSource, ParquetSource, TableSource
@@ -18,7 +19,7 @@ from ._vowpal import VowpalSource
 
 FORMATS: dict[str, type[Source]] = {
     reader.format: reader
-    for reader in (SvmlightSource, ExtremeSource, VowpalSource, CsvSource, ParquetSource, ArraysSource)
+    for reader in (SvmlightSource, ExtremeSource, VowpalSource, CsvSource, JsonlSource, ParquetSource, ArraysSource)
 }
 """The readers, by the names of their formats."""
 
@@ -30,6 +31,8 @@ _FORMAT_OF_SUFFIX = {
     ".vw": "vw",
     ".csv": "csv",
     ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".npz": "npz",
@@ -83,6 +86,8 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     source = FORMATS[options.format or format_of(path)](path, options)
     if options.as_text and (not isinstance(source, TableSource) or not options.text):
         raise ValueError(f"texts are read from columns of tables: name them with text, or read {path} without as_text")
+    if options.kinds and not isinstance(source, TableSource):
+        raise ValueError(f"only columns of tables have kinds, and {path} is {source.format}; leave out kinds")
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:
         raise ValueError(
             f"{options.labels_file} cannot be used as a file of labels: files of the format {source.format}, such as "
@@ -108,6 +113,8 @@ def format_of(path: Path) -> str:
     line = first_line(path, comments=True)
     if re.fullmatch(rb"\s*\d+\s+\d+\s+\d+\s*", line):
         return "xc"
+    if line.lstrip().startswith(b"{"):
+        return "jsonl"
     if b"|" in line:
         return "vw"
     if re.match(rb"\s*[-+.,\deE]*(\s+qid:\d+)?(\s+\d+:\S+)+\s*(#.*)?$", line):

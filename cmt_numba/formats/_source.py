@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,7 +24,7 @@ class Batch(NamedTuple):
     Attributes
     ----------
     X : ndarray of float32 or scipy.sparse.csr_array of float32, shape (n, n_features)
-        Examples; with ``as_text`` an array of str objects, shape (n,).
+        Examples; with ``as_text`` an array of str objects, shape (n,); with ``kinds`` a data frame.
     y : ndarray of shape (n,), scipy.sparse.csr_array of int8, shape (n, n_labels), or None
         Classes (int64 or text), or an indicator matrix of labels; None if labels are not read. Later batches may have
         more columns than earlier ones.
@@ -52,14 +53,19 @@ class ReadOptions:
         Whether classes are text rather than integers.
     n_bits : int, default 18
         Words and names of features are hashed into ``2**n_bits`` features.
-    label : str, default "label"
-        The column of a table with the labels.
+    label : str or None, default "label"
+        The column of a table with the labels; None for the column "label" or, if there is none, the last one.
     text : tuple of str, default ()
         Columns of a table whose words are the features. If empty, all other columns are features.
     ignore : tuple of str, default ()
         Columns of a table to ignore.
     columns : tuple of str, optional
         The columns of a table that are features, in order.
+    kinds : tuple of str, optional
+        Kinds of columns of a table, such as ``("age=number", "city=category", "body=text")``; those of the other
+        columns are determined from their values, unless they hold lists. Examples are then data frames, in which
+        missing numbers are NaN and missing categories and texts empty. By default all columns are numbers, and
+        examples are arrays.
     labels_file : str, optional
         A second file with the labels of a SciPy sparse matrix.
     with_labels : bool, default True
@@ -73,10 +79,11 @@ class ReadOptions:
     n_features: int | None = None
     named_labels: bool | None = None
     n_bits: int = 18
-    label: str = "label"
+    label: str | None = "label"
     text: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
+    kinds: tuple[str, ...] | None = None
     labels_file: str | None = None
     with_labels: bool = True
     as_text: bool = False
@@ -86,11 +93,17 @@ def features_of(options: ReadOptions) -> str:
     """Return a description of the features. Files with different descriptions have incompatible rows."""
     if options.format == "vw":
         return f"hashed names of features ({options.n_bits} bits)"
-    if options.as_text:
-        return "text columns"
-    if options.format in ("csv", "parquet") and options.text:
-        return f"hashed words of text columns ({options.n_bits} bits)"
+    if options.format in ("csv", "jsonl", "parquet") and (options.kinds or options.text):
+        return "columns of a table"
     return "numbered or numeric features"
+
+
+def form_of(options: ReadOptions) -> str:
+    """Return what is read of a file, such as ``column 'text' of csv``."""
+    if not options.columns:
+        return str(options.format)
+    shown = ", ".join(map(repr, options.columns[:5])) + (" and others" if len(options.columns) > 5 else "")
+    return f"column{'s' if len(options.columns) > 1 else ''} {shown} of {options.format}"
 
 
 class Source(ABC):
@@ -206,7 +219,12 @@ def joined(batches: list[Batch]) -> Batch:
         labels: Any = scipy.sparse.vstack([widened(one, n_labels) for one in y], format="csr")
     else:
         labels = None if y[0] is None else np.concatenate(y)
-    rows = scipy.sparse.vstack(X, format="csr") if scipy.sparse.issparse(X[0]) else np.concatenate(X)
+    if scipy.sparse.issparse(X[0]):
+        rows = scipy.sparse.vstack(X, format="csr")
+    elif isinstance(X[0], np.ndarray):
+        rows = np.concatenate(X)
+    else:
+        rows = import_module("pandas").concat(X, ignore_index=True)
     return Batch(rows, labels, batches[-1].position)
 
 

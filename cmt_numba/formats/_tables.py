@@ -1,10 +1,10 @@
-"""Tables: CSV and Parquet files, whose columns are features, text or labels."""
+"""Tables, whose columns are features, text or labels, and the readers of CSV and Parquet files."""
 
 from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from ._errors import FormatError
+from ._kinds import KindsOfColumns, as_numbers, kinds_of
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
 from ._text import open_text
 
 _CELLS_IN_A_CHUNK = 1 << 18
-_ROWS_OF_LABELS = 1 << 16
+_CELLS_IN_A_SCAN = 1 << 18
 
 
 class TableSource(Source):
@@ -25,26 +26,38 @@ class TableSource(Source):
 
     def _scanned(self) -> ReadOptions:
         names = self._names()
+        label = self.options.label
+        if label is None:
+            label = names[-1] if self.options.with_labels and "label" not in names else "label"
+        columns = self._feature_columns(names, label)
         options = replace(
             self.options,
-            columns=self._feature_columns(names),
+            label=label,
+            columns=columns,
             n_features=2**self.options.n_bits if self.options.text and not self.options.as_text else None,
         )
-        if not options.with_labels:
-            return options
-        if options.label not in names:
-            raise FormatError(self.path, f"has no column {options.label!r} for the labels, but {_listed(names)}")
-        if options.task is not None and options.named_labels is not None:
+        if options.with_labels and label not in names:
+            raise FormatError(self.path, f"has no column {label!r} for the labels, but {_listed(names)}")
+        kinds = None if options.kinds is None else KindsOfColumns(self.path, columns, options.kinds)
+        scans_labels = options.with_labels and (options.task is None or options.named_labels is None)
+        wanted = [*([label] if scans_labels else []), *([] if kinds is None else kinds.unknown)]
+        if not wanted:
             return options
         several, named = options.task == "multilabel", False
-        for frame, position in self._frames([options.label], _ROWS_OF_LABELS):
+        for frame, position in self._frames(wanted, max(1000, _CELLS_IN_A_SCAN // len(wanted)), {label}):
             self._watch(position)
-            for label in frame[options.label].unique() if _is_flat(frame[options.label]) else [[]]:
-                if isinstance(label, list):
+            if kinds is not None:
+                kinds.look_at(frame)
+            for value in [] if not scans_labels else frame[label].unique() if _is_flat(frame[label]) else [[]]:
+                if isinstance(value, list):
                     several = True
-                elif not _is_missing(label):
-                    several = several or ("," in str(label) and label_list(str(label)) is not None)
-                    named = named or is_name(str(label))
+                elif not _is_missing(value):
+                    several = several or ("," in str(value) and label_list(str(value)) is not None)
+                    named = named or is_name(str(value))
+        if kinds is not None:
+            options = replace(options, kinds=kinds.found())
+        if not scans_labels:
+            return options
         task = options.task or ("multilabel" if several else "multiclass")
         return replace(options, task=task, named_labels=named and task == "multiclass")
 
@@ -53,10 +66,13 @@ class TableSource(Source):
         """Return the names of the columns."""
 
     @abstractmethod
-    def _frames(self, columns: list[str], n_rows: int) -> Iterator[tuple[Any, int]]:
-        """Yield columns as data frames of up to ``n_rows`` rows, with the position in the file."""
+    def _frames(self, columns: list[str], n_rows: int, unparsed: Collection[str]) -> Iterator[tuple[Any, int]]:
+        """Yield columns as data frames of up to ``n_rows`` rows, with the position in the file.
 
-    def _feature_columns(self, names: list[str]) -> tuple[str, ...]:
+        Text in the columns ``unparsed`` is left as it is, also if it is a number.
+        """
+
+    def _feature_columns(self, names: list[str], label: str) -> tuple[str, ...]:
         options = self.options
         for name in (*options.text, *options.ignore, *(options.columns or ())):
             if name not in names and (name not in options.ignore):
@@ -65,51 +81,62 @@ class TableSource(Source):
             return options.text
         if options.columns is not None:
             return options.columns
-        left_out = {options.label, *options.ignore}
+        left_out = {label, *options.ignore}
         columns = tuple(name for name in names if name not in left_out)
         if not columns:
             raise FormatError(self.path, f"has no columns of features, only {_listed(names)}")
         return columns
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        columns = list(options.columns or ())
-        wanted = [*columns, *([options.label] if options.with_labels else [])]
+        columns, label = list(options.columns or ()), str(options.label)
+        kinds = kinds_of(options.kinds or ())
+        unparsed = {label, *(name for name, kind in kinds.items() if kind != "number")}
+        wanted = [*columns, *([label] if options.with_labels else [])]
         n_rows = max(1, min(self.rows_in_a_chunk, _CELLS_IN_A_CHUNK // len(wanted)))
         first_row, n_labels = 1, 0
-        for frame, position in self._frames(wanted, n_rows):
+        for frame, position in self._frames(wanted, n_rows, unparsed):
             if len(frame) == 0:
                 continue
-            if options.text:
+            if kinds:
+                X = _pandas().DataFrame({name: self._cells(frame[name], kinds[name], first_row) for name in columns})
+            elif options.text:
                 texts = _texts(frame[columns])
                 X = np.array(texts, object) if options.as_text else _words(texts, options.n_bits)
             else:
                 X = np.column_stack([self._numbers(frame[name], name, first_row) for name in columns])
-            y = self._labels(frame[options.label], options, first_row, n_labels) if options.with_labels else None
+            y = self._labels(frame[label], options, first_row, n_labels) if options.with_labels else None
             if options.task == "multilabel" and y is not None:
                 n_labels = y.shape[1]
             yield Batch(X, y, position)
             first_row += len(frame)
 
+    def _cells(self, column: Any, kind: str, first_row: int) -> Any:
+        """Return a column as float64, with NaN where it has no value, or as a list of str."""
+        if kind == "number":
+            return self._floats(column, first_row)
+        return column.astype(object).where(column.notna(), "").map(str).tolist()
+
+    def _floats(self, column: Any, first_row: int) -> np.ndarray:
+        """Return a column as float64, finite in float32, with NaN where it has no value."""
+        numbers = as_numbers(column)
+        with np.errstate(over="ignore"):
+            bad = np.flatnonzero(~np.isfinite(numbers.astype(np.float32)) & column.notna().to_numpy())
+        if bad.size > 0:
+            value = column.iloc[bad[0]]
+            what = "a value that is not finite in float32"
+            if numbers[bad[0]] != numbers[bad[0]]:
+                what = f"{value!r}, which is not a number"
+            raise FormatError(self.path, f"column {column.name!r} holds {what}", row=first_row + int(bad[0]))
+        return numbers
+
     def _numbers(self, column: Any, name: str, first_row: int) -> np.ndarray:
         """Return a column as float32: shape (n,), or (n, width) if it contains lists of numbers."""
         if len(column) > 0 and isinstance(column.iloc[0], np.ndarray):
             return self._lists_of_numbers(column, name, first_row)
-        if column.dtype.kind not in "fiub":
-            parsed = _pandas().to_numeric(column, errors="coerce")
-            bad = np.flatnonzero(parsed.isna().to_numpy())
-            if bad.size > 0:
-                text = column.iloc[bad[0]]
-                reason = f"column {name!r} holds {text!r}, which is not a number"
-                if _is_missing(text):
-                    reason = f"column {name!r} has no value"
-                raise FormatError(self.path, reason, row=first_row + int(bad[0]))
-            column = parsed
-        with np.errstate(over="ignore"):
-            numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan).astype(np.float32)
-        bad = np.flatnonzero(~np.isfinite(numbers))
-        if bad.size > 0:
-            what = "has no value" if _is_missing(column.iloc[bad[0]]) else "holds a value that is not finite in float32"
-            raise FormatError(self.path, f"column {name!r} {what}", row=first_row + int(bad[0]))
+        numbers = self._floats(column, first_row).astype(np.float32)
+        missing = np.flatnonzero(np.isnan(numbers))
+        if missing.size > 0:
+            raise FormatError(self.path, f"column {name!r} has no value", row=first_row + int(missing[0]))
         return numbers
 
     def _lists_of_numbers(self, column: Any, name: str, first_row: int) -> np.ndarray:
@@ -162,18 +189,18 @@ class CsvSource(TableSource):
         return "\t" if ".tsv" in self.path.suffixes else ","
 
     def _names(self) -> list[str]:
-        for frame, _ in self._frames(None, 1):
+        for frame, _ in self._frames(None, 1, ()):
             return [str(name) for name in frame.columns]
         raise FormatError(self.path, "has no rows")
 
-    def _frames(self, columns: list[str] | None, n_rows: int) -> Iterator[tuple[Any, int]]:
+    def _frames(self, columns: list[str] | None, n_rows: int, unparsed: Collection[str]) -> Iterator[tuple[Any, int]]:
         pandas = _pandas()
         with open_text(self.path) as file:
             try:
                 frames = pandas.read_csv(
                     file.lines,
                     sep=self._separator(),
-                    dtype={self.options.label: "object"},
+                    dtype=dict.fromkeys(unparsed, "object"),
                     keep_default_na=False,  # "NA" and "None" may be words or classes
                     na_values=[""],
                     chunksize=n_rows,
@@ -209,7 +236,7 @@ class ParquetSource(TableSource):
         self.extent = file.metadata.num_rows
         return file
 
-    def _frames(self, columns: list[str], n_rows: int) -> Iterator[tuple[Any, int]]:
+    def _frames(self, columns: list[str], n_rows: int, unparsed: Collection[str]) -> Iterator[tuple[Any, int]]:
         _pandas()
         position = 0
         file = self._opened()
@@ -237,7 +264,7 @@ def _words(texts: list[str], n_bits: int) -> Any:
 
 
 def _is_flat(column: Any) -> bool:
-    return not any(isinstance(label, np.ndarray) for label in column.head(100))
+    return not any(isinstance(label, np.ndarray) for label in column)
 
 
 def _is_missing(value: Any) -> bool:

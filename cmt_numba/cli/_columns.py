@@ -1,0 +1,146 @@
+"""Keys of the rows of tables: what each kind of column becomes, and how that is kept in files of models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+
+from .._forest.invariants.errors import require
+from ..formats import ReadOptions
+from ..formats._kinds import kinds_of
+from ..persistence._columns import document, read_array, read_document
+from ..persistence._container import Contents
+from ..persistence._trees import take
+from ..text._vectorizer_files import contents_of, of_prefix, vectorizer_of, with_prefix
+
+KIND = ColumnTransformer.__name__
+
+
+def new_columns(kinds: Sequence[str]) -> Any:
+    """Return a transformer, not fitted, of data frames with columns of these kinds.
+
+    Numbers are scaled to mean 0 and variance 1, and missing ones become 0; categories are one-hot, and unknown ones
+    nothing; texts become tf-idf of their words. Beside other columns, words that occur in one row only are left out:
+    a classifier would learn its training rows by them.
+    """
+    found = kinds_of(kinds)
+    numbers, categories = (
+        [name for name, kind in found.items() if kind == wanted] for wanted in ("number", "category")
+    )
+    parts: list[Any] = []
+    if numbers:
+        parts.append(("number", _scaled(StandardScaler()), numbers))
+    if categories:
+        parts.append(("category", OneHotEncoder(handle_unknown="ignore", dtype=np.float32), categories))
+    for name, kind in found.items():
+        if kind == "text":
+            least = 2 if numbers or categories else 1
+            parts.append((f"text {name}", TfidfVectorizer(sublinear_tf=True, min_df=least, dtype=np.float32), name))
+    return ColumnTransformer(parts)
+
+
+def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
+    """Return the keys of rows that have been read, and the fitted transformer, or None if rows are keys already.
+
+    Raises
+    ------
+    ValueError
+        If a column has nothing to learn from, such as texts without words.
+    """
+    if not options.kinds:
+        return X, None
+    columns = new_columns(options.kinds)
+    try:
+        with np.errstate(invalid="ignore"):  # of numbers that are all missing there is no mean
+            return columns.fit_transform(X), columns
+    except ValueError as error:
+        hint = "leave a column of text out with --ignore, or choose its kind with --kind"
+        raise ValueError(f"the columns cannot be made features: {error}; {hint}") from error
+
+
+def _scaled(scaler: Any) -> Pipeline:
+    return make_pipeline(scaler, FunctionTransformer(np.nan_to_num))
+
+
+def contents_of_columns(columns: Any) -> Contents:
+    """Return what a fitted transformer of :func:`new_columns` is in a file."""
+    fields: dict[str, Any] = {"sparse": bool(columns.sparse_output_), "texts": {}}
+    arrays: dict[str, np.ndarray] = {}
+    for name, part, chosen in columns.transformers_:
+        if name == "number":
+            fields["numbers"] = list(chosen)
+            arrays |= {"mean": part[0].mean_, "scale": part[0].scale_}
+        elif name == "category":
+            fields["categories"] = list(chosen)
+            arrays["categories"] = document([list(map(str, values)) for values in part.categories_])
+        elif name.startswith("text "):
+            prefix = f"text{len(fields['texts'])}"
+            fields["texts"][chosen], kept = with_prefix(prefix, contents_of(part))
+            arrays |= kept
+    return Contents(KIND, fields, arrays)
+
+
+def columns_of(contents: Contents) -> Any:
+    """Return the transformer of a file.
+
+    Raises
+    ------
+    InvariantError, ValueError
+        If there is none.
+    """
+    fields, arrays = contents.fields, contents.arrays
+    parts: list[Any] = []
+    row: dict[str, list[Any]] = {}  # a row that all parts can transform
+    if "numbers" in fields:
+        names = _names(fields, "numbers")
+        parts.append(("number", FrozenEstimator(_scaled(_scaler(names, arrays))), names))
+        row |= {name: [0.0] for name in names}
+    if "categories" in fields:
+        names = _names(fields, "categories")
+        values = read_document(arrays, "categories")
+        sound = type(values) is list and len(values) == len(names) and all(map(_are_distinct, values))
+        require(sound, "there must be distinct categories for each column")
+        known = [np.array(column, object) for column in values]
+        parts.append(("category", OneHotEncoder(categories=known, handle_unknown="ignore", dtype=np.float32), names))
+        row |= {name: [column[0]] for name, column in zip(names, values, strict=True)}
+    for place, (name, described) in enumerate(take(fields, "texts", dict).items()):
+        vectorizer = vectorizer_of(of_prefix(f"text{place}", described, arrays), {})
+        parts.append((f"text {name}", FrozenEstimator(vectorizer), name))
+        row[name] = [""]
+    require(bool(parts), "there must be columns")
+    made = ColumnTransformer(parts, sparse_threshold=1.0 if take(fields, "sparse", bool) else 0.0)
+    return made.fit(import_module("pandas").DataFrame(row))
+
+
+def n_columns(columns: Any) -> int:
+    """Return how many features the keys of rows have."""
+    return max(int(part.stop) for part in columns.output_indices_.values())
+
+
+def _scaler(names: list[str], arrays: dict[str, np.ndarray]) -> Any:
+    scaler = StandardScaler()
+    mean, scale = (read_array(name, arrays, np.float64) for name in ("mean", "scale"))
+    sound = mean.shape == scale.shape == (len(names),) and bool(np.all(np.isfinite(scale) | np.isnan(mean)))
+    require(sound, "there must be a mean and a scale for each column of numbers")
+    scaler.mean_, scaler.scale_ = mean, scale
+    scaler.n_features_in_, scaler.feature_names_in_ = len(names), np.array(names, object)
+    return scaler
+
+
+def _names(fields: dict[str, Any], name: str) -> list[str]:
+    names = take(fields, name, list)
+    require(len(names) > 0 and _are_distinct(names), f"{name} must be names of columns")
+    return list(names)
+
+
+def _are_distinct(values: Any) -> bool:
+    is_list = type(values) is list and len(values) > 0 and all(type(value) is str for value in values)
+    return is_list and len(set(values)) == len(values)

@@ -1,0 +1,96 @@
+"""Kinds of columns of a table: number, category or text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._errors import FormatError
+
+KINDS = ("number", "category", "text")
+
+_MOST_WORDS = 5  # of a category, in the mean
+
+
+def kinds_of(given: Sequence[str]) -> dict[str, str]:
+    """Return the kinds of columns that are given as ``column=kind``.
+
+    Raises
+    ------
+    ValueError
+        If one is not of this form.
+    """
+    kinds = {}
+    for entry in given:
+        name, equals, kind = entry.rpartition("=")
+        if not equals or kind not in KINDS:
+            raise ValueError(f"kinds of columns must be COLUMN=KIND with a kind of {', '.join(KINDS)}, not {entry!r}")
+        kinds[name] = kind
+    return kinds
+
+
+class KindsOfColumns:
+    """The kinds of the columns of a file: those given, and the others by their values.
+
+    A column is of numbers if all its values are. Otherwise it is of categories if, in the rows where that shows first,
+    a value occurs at least twice and has at most five words, in the mean. All other columns are text.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    columns : sequence of str
+        The columns of features.
+    given : sequence of str
+        Kinds as ``column=kind``.
+
+    Attributes
+    ----------
+    unknown : list of str
+        The columns whose values have to be looked at.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str], given: Sequence[str]) -> None:
+        self._path, self._columns, self._kinds = path, columns, kinds_of(given)
+        self._any_given = bool(given)
+        for name in self._kinds:
+            if name not in columns:
+                shown = ", ".join(map(repr, columns))
+                raise FormatError(path, f"has no column {name!r} of features to give a kind, but {shown}")
+        self.unknown = [name for name in columns if name not in self._kinds]
+
+    def look_at(self, frame: Any) -> None:
+        """Take note of the values of more rows."""
+        for name in self.unknown:
+            if self._kinds.get(name, "number") == "number":
+                self._kinds[name] = _kind_of(frame[name])
+
+    def found(self) -> tuple[str, ...] | None:
+        """Return the kinds of all columns as ``column=kind``, or None if some hold lists of numbers."""
+        lists = [name for name in self._columns if self._kinds[name] == "lists"]
+        if lists and self._any_given:
+            raise FormatError(self._path, f"column {lists[0]!r} holds lists, beside which columns cannot have kinds")
+        return None if lists else tuple(f"{name}={self._kinds[name]}" for name in self._columns)
+
+
+def _kind_of(column: Any) -> str:
+    values = column.dropna()
+    if len(values) > 0 and isinstance(values.iloc[0], np.ndarray):
+        return "lists"
+    if not np.isnan(as_numbers(values)).any():
+        return "number"
+    texts = values.map(str)
+    repeated = 2 * texts.nunique() <= len(texts)
+    return "category" if repeated and texts.str.split().str.len().mean() <= _MOST_WORDS else "text"
+
+
+def as_numbers(column: Any) -> np.ndarray:
+    """Return a column as float64, with NaN for what is not a number."""
+    if column.dtype.kind not in "fiub":
+        column = import_module("pandas").to_numeric(column, errors="coerce")
+    numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
+    return numbers
