@@ -5,8 +5,8 @@ lines (plain or gzip), each with a ``text`` that holds several versions, such as
 
     {"text": {"KJV": "In the beginning God created ...", "ASV": "In the beginning God created ..."}}
 
-The figures in the README come from the 31,102 verses of the Bible in the King James and the American Standard Version,
-both in the public domain (for example from github.com/scrollmapper/bible_databases)::
+The figures come from the 31,102 verses of the Bible in the King James and the American Standard Version, both in the
+public domain (for example from github.com/scrollmapper/bible_databases)::
 
     python asv_benchmarks/measure_text.py verses.jsonl.gz --keys KJV --queries ASV
     python asv_benchmarks/measure_text.py verses.jsonl.gz --keys KJV --queries ASV --hashed --trees 1 4

@@ -180,10 +180,10 @@ def test_search_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 
 @needs_jit
-def test_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """The code in the README runs and does what its comments say."""
+def test_tour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The code of the tour runs and does what its comments say."""
     monkeypatch.chdir(tmp_path)  # it writes a file
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tour.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     blocks.reverse()
     exec(blocks.pop(), names)
