@@ -8,17 +8,17 @@ with exactly the classifier that the same changes give elsewhere, and nothing ac
 """
 
 import argparse
-import os
-import signal
 import struct
 import sys
 import tempfile
-import time
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
+from killed import told_until_killed
 
 from cmt_numba import CMTClassifier
 from cmt_numba.estimators._durable import EstimatorJournal, journal_of
@@ -80,27 +80,15 @@ def assert_equal(one: CMTClassifier, other: CMTClassifier, *, sparse: bool) -> N
 
 def kill_while_changing(path: Path, number: int, seconds: float, sparse: bool, options: dict[str, Any]) -> int:
     """Have a process make changes from a number on, and kill it; return how many it has acknowledged."""
-    reading, writing = os.pipe()
-    process = os.fork()
-    if process == 0:
-        try:
-            with open_folder(path, **options) as classifier:
-                while True:
-                    change(classifier, number, sparse=sparse)
-                    number += 1
-                    os.write(writing, _TOLD.pack(number))
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            os._exit(1)
-    os.close(writing)
-    time.sleep(seconds)
-    os.kill(process, signal.SIGKILL)
-    _, status = os.waitpid(process, 0)
-    told = os.read(reading, 1 << 16)
-    os.close(reading)
-    assert os.WIFSIGNALED(status), "it has ended by itself"
-    return int(_TOLD.unpack(told[-_TOLD.size :])[0]) if told else number
+
+    def work(tell: Callable[..., None]) -> None:
+        with open_folder(path, **options) as classifier:
+            for following in count(number):
+                change(classifier, following, sparse=sparse)
+                tell(following + 1)
+
+    told = told_until_killed(work, _TOLD, seconds)
+    return told[0] if told else number
 
 
 def n_entries(classifier: CMTClassifier) -> int:

@@ -9,12 +9,9 @@ that was acknowledged, and give exactly the tree that the same changes give else
 """
 
 import argparse
-import os
-import signal
 import struct
 import sys
 import tempfile
-import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from killed import told_until_killed
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.eviction import EVICTIONS
@@ -87,33 +85,21 @@ def digest_of_ids(tree: ContextualMemoryTree) -> int:
     return zlib.crc32(np.sort(tree.ids).tobytes())
 
 
-def kill_while_changing(path: Path, form: str, eviction: str | None, seconds: float) -> tuple[int, int] | None:
+def kill_while_changing(path: Path, form: str, eviction: str | None, seconds: float) -> tuple[int, ...] | None:
     """Have a process change the tree, and kill it after some time; return what it has told last.
 
     It tells how many changes it has acknowledged, and which memories it has then.
     """
-    reading, writing = os.pipe()
-    process = os.fork()
-    if process == 0:
-        try:
-            tree = new_tree(path, eviction)
-            while True:
-                tree.sync()
-                assert tree.synced_sequence == tree.sequence
-                os.write(writing, _TOLD.pack(tree.sequence, digest_of_ids(tree)))
-                change(tree, form, tree.sequence)
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            os._exit(1)
-    os.close(writing)
-    time.sleep(seconds)
-    os.kill(process, signal.SIGKILL)
-    _, status = os.waitpid(process, 0)
-    told = os.read(reading, 1 << 16)
-    os.close(reading)
-    assert os.WIFSIGNALED(status), "it has ended by itself"
-    return _TOLD.unpack(told[-_TOLD.size :]) if told else None
+
+    def work(tell: Callable[..., None]) -> None:
+        tree = new_tree(path, eviction)
+        while True:
+            tree.sync()
+            assert tree.synced_sequence == tree.sequence
+            tell(tree.sequence, digest_of_ids(tree))
+            change(tree, form, tree.sequence)
+
+    return told_until_killed(work, _TOLD, seconds)
 
 
 def same(one: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:

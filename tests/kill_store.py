@@ -9,16 +9,16 @@ only.
 """
 
 import argparse
-import os
-import signal
 import struct
 import sys
 import tempfile
-import time
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from killed import told_until_killed
 
 from cmt_numba import MemoryStore
 from cmt_numba.store._metrics import METRICS
@@ -82,27 +82,15 @@ def equal(one: Contents, other: Contents) -> bool:
 
 def kill_while_changing(path: Path, number: int, seconds: float, options: dict[str, Any]) -> int:
     """Have a process make changes from a number on, and kill it; return how many it has acknowledged."""
-    reading, writing = os.pipe()
-    process = os.fork()
-    if process == 0:
-        try:
-            with new_store(path, **options) as store:
-                while True:
-                    change(store, number)
-                    number += 1
-                    os.write(writing, _TOLD.pack(number))
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            os._exit(1)
-    os.close(writing)
-    time.sleep(seconds)
-    os.kill(process, signal.SIGKILL)
-    _, status = os.waitpid(process, 0)
-    told = os.read(reading, 1 << 16)
-    os.close(reading)
-    assert os.WIFSIGNALED(status), "it has ended by itself"
-    return int(_TOLD.unpack(told[-_TOLD.size :])[0]) if told else number
+
+    def work(tell: Callable[..., None]) -> None:
+        with new_store(path, **options) as store:
+            for following in count(number):
+                change(store, following)
+                tell(following + 1)
+
+    told = told_until_killed(work, _TOLD, seconds)
+    return told[0] if told else number
 
 
 def n_changes(store: MemoryStore) -> int:

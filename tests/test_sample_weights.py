@@ -32,7 +32,7 @@ def test_a_weight_counts_as_rows_repeated(form: Any, n_passes: int, overlapping:
     one = CMTClassifier(**options).fit(form(X), y, sample_weight=weights)
     twice = CMTClassifier(**options).fit(form(X[repeated]), y[repeated])
     unweighted = CMTClassifier(**options).fit(form(X[weights > 0]), y[weights > 0])
-    # The margin that scorers are trained towards is the mean gap of rows, of which there are more if some are repeated.
+    # Scores are compared in margins: the margin is a mean over rows, so repeated rows change it.
     scores, wanted, others = (
         some.decision_function(form(X)) / (margin_wanted(some.head_) if n_passes > 0 else 1.0)
         for some in (one, twice, unweighted)
