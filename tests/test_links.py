@@ -14,7 +14,6 @@ from conftest import needs_jit
 import cmt_numba._forest.links
 from cmt_numba import ContextualMemoryTree, DurableTree, InvariantError, MemoryStore
 from cmt_numba._concurrency.workers import Pace
-from cmt_numba.store import _recall
 
 D, K = 8, 5
 
@@ -236,20 +235,26 @@ def test_a_durable_tree_has_its_links_again(tmp_path: Path):
 
 
 @needs_jit
-def test_stores_follow_links_as_far_as_their_recall_needs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_recall, "N_EXACT", 100)
-    monkeypatch.setattr(_recall, "_FASTER", 0)
-    X, Q = rows(3000), rows(100, 1)
+def test_stores_follow_links_as_far_as_their_recall_needs():
+    X, Q = rows(4200), rows(60, 1)
     store = MemoryStore(random_state=0, n_trees=2)
-    store.add(np.arange(3000), X)
+    store.add(np.arange(4200), X)
     true = store.query(Q, 10, target_recall=1.0).keys
+
+    def recall(true: np.ndarray, **options: Any) -> float:
+        few = [store.query(some, 10, **options).keys for some in np.split(Q, 6)]  # many are compared with all
+        return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
+
     for target in (0.95, 0.99):
-        found = store.query(Q, 10, target_recall=target).keys
-        assert np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]) > target - 0.02
+        assert recall(true, target_recall=target) > target - 0.02
         effort = store.recall[-1]
         assert effort.breadth >= 16
         assert effort.recall >= target
-    assert store.query(Q, 10, where=list(range(1500))).keys.max() < 1500
-    assert store.recall[-1].breadth == 0
-    store.delete(np.setdiff1d(np.arange(3000), true).tolist())
+    # With a filter they search the trees, and as far as that needs, however much it lets pass.
+    some = list(range(4100))
+    among = store.query(Q, 10, where=some, target_recall=1.0).keys
+    assert among.max() < 4100
+    assert recall(among, where=some) > 0.93
+    assert (store.recall[-1].share, store.recall[-1].breadth) == (0.75, 0)
+    store.delete(np.setdiff1d(np.arange(4200), true).tolist())
     np.testing.assert_array_equal(store.query(Q, 10, target_recall=0.99).keys, true)

@@ -18,6 +18,7 @@ _N_ASKED = 128  # of the stored vectors
 _WORTH_A_LEAF = 128  # memories, see _forest/filtering.py
 _SHARE_MISSED = 0.5  # of what may be missed: links lead from a stored vector to its own neighbours at once
 _WORTH_A_CANDIDATE = 8  # memories that a search along links looks at for each candidate that it keeps
+_MOST_FILTERED = 0.75  # the share that is measured where a filter lets more pass: only without one links are followed
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
 
@@ -30,7 +31,7 @@ class Effort(NamedTuple):
     k : int
         The number of nearest vectors of which it finds some share.
     share : float
-        The share of the memories that were candidates; 1 without a filter.
+        The share of the memories that were candidates; 1 without a filter, and at most 0.75 with one.
     target_recall : float
         What was asked for.
     n_probes : int or None
@@ -73,7 +74,7 @@ class Efforts:
         if n_candidates <= max(N_EXACT, k) or target >= 1.0:
             return Effort(k, 1.0 if among is None else n_candidates / n, target, None, 1.0, n)
         k = 1 << (k - 1).bit_length()
-        share = 1.0 if among is None else 2.0 ** round(np.log2(n_candidates / n))
+        share = 1.0 if among is None else min(2.0 ** round(np.log2(n_candidates / n)), _MOST_FILTERED)
         effort = self._measured.get((k, share, target))
         if effort is None or not effort.n_memories / 2 < n < effort.n_memories * 2:
             effort = self._measured[k, share, target] = measure(tree, frame, k, share, target)
