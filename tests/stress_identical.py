@@ -19,9 +19,6 @@ import scipy.sparse
 
 from cmt_numba import ContextualMemoryTree
 
-LEVELS = 4.0
-"""A balanced tree is as deep as the base-2 logarithm of its leaves; one of equal keys, so many times that at most."""
-
 _QUERIES = 10_000
 
 
@@ -59,6 +56,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--features", type=int, default=4)
     parser.add_argument("--trees", type=int, default=1)
     parser.add_argument("--forms", nargs="+", choices=["dense", "sparse"], default=["dense", "sparse"])
+    parser.add_argument(
+        "--levels", type=float, default=4.0, help="times the depth of a balanced tree that trees may have at most"
+    )
     given = parser.parse_args(words)
     failed = 0
     print(f"{'form':>6} {'kinds':>5} {'keys':>9} {'us/insert':>9} {'us/query':>8} {'leaves':>7} {'depth':>5}")
@@ -68,7 +68,7 @@ def main(words: list[str] | None = None) -> int:
             measured(keys, min(given.most, 100), given.trees)  # compiles
             for n in sorted({min(given.most, n) for n in (10_000, 100_000, given.most)}):
                 insert, query, leaves, depth = measured(keys, n, given.trees)
-                too_deep = depth > LEVELS * max(1.0, np.log2(leaves))
+                too_deep = depth > given.levels * max(1.0, np.log2(leaves))
                 failed |= too_deep
                 mark = "  too deep" if too_deep else ""
                 print(f"{form:>6} {n_kinds:>5} {n:>9} {insert:>9.2f} {query:>8.2f} {leaves:>7} {depth:>5}{mark}")

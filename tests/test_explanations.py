@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import needs_jit
 from numpy.typing import NDArray
 
 from cmt_numba import CMTClassifier
@@ -75,16 +76,13 @@ def test_calibration_is_kept(form: Any, rng: np.random.Generator, tmp_path: Path
     assert unsure.max(axis=1).mean() < proba.max(axis=1).mean()
 
 
-def test_calibration_of_many_examples_is_announced(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    from cmt_numba.estimators import _calibration
-
-    monkeypatch.setattr(_calibration, "_WORTH_A_WORD", 100)
-    X, y = noisy(rng, 20, 0.5)
+@needs_jit
+def test_calibration_of_many_examples_is_announced(rng: np.random.Generator, caplog: pytest.LogCaptureFixture):
+    X = rng.normal(size=(20_000, 3)).astype(np.float32)
+    classifier = CMTClassifier(**FEW).fit(X, X[:, 0] > 0.0)
     with caplog.at_level(logging.WARNING, "cmt_numba"):
-        CMTClassifier(**FEW).fit(X, y).predict_proba(X)
-    assert "learning probabilities from 120 examples" in caplog.text
+        classifier.predict_proba(X[:1])
+    assert "learning probabilities from 20000 examples" in caplog.text
 
 
 def test_without_examples_to_hold_out():

@@ -10,7 +10,7 @@ from exact_keys import LARGEST, check_keys, trees
 from numba import njit
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
-from cmt_numba._forest import allocation as _growth
+from cmt_numba._forest.allocation import MOST_CELLS, with_tables
 from cmt_numba._forest.hash_table import hash_feature, hash_number
 from cmt_numba._forest.linear_model import probed_margin
 from cmt_numba._forest.rows import Row
@@ -105,12 +105,11 @@ def test_few_distinct_keys(n_distinct: int, sparse: bool):
     tree.check_invariants()
 
 
-def test_script_that_inserts_identical_keys(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def test_script_that_inserts_identical_keys(capsys: pytest.CaptureFixture[str]):
     script = load_script("tests/stress_identical.py")
     assert script.main(["--most", "2000", "--kinds", "0", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 2
-    monkeypatch.setattr(script, "LEVELS", 0.1)  # so that any tree is too deep
-    assert script.main(["--most", "2000", "--kinds", "1", "--forms", "dense"]) == 1
+    assert script.main(["--most", "2000", "--kinds", "1", "--forms", "dense", "--levels", "0.1"]) == 1
     assert capsys.readouterr().out.endswith("too deep\n")
 
 
@@ -187,18 +186,14 @@ def test_sizes_near_the_limits():
     assert 3 * 2 ** bits(np.int64(2**31 - 1)) >= 4 * (2**31 - 1)
 
 
-def test_more_router_storage_than_can_be_addressed(monkeypatch: pytest.MonkeyPatch):
+def test_more_router_storage_than_can_be_addressed():
     """Where tables start is told in 32 bits: a tree that wants more of them says so, and holds what it held."""
     rows = scipy.sparse.random_array((400, 300), density=0.05, format="csr", random_state=np.random.default_rng(0))
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(rows[:100])
-    monkeypatch.setattr(_growth, "MOST_CELLS", int(1.2 * tree._allocated().routers.table.shape[1]))
     with pytest.raises(MemoryError, match="a tree's routers cannot have more than"):
-        tree.insert(rows[100:])
+        with_tables(tree._allocated(), MOST_CELLS + 1)
     tree.check_invariants()
-    assert sorted(tree.ids) == list(range(100))
-    assert tree._allocated().routers.table.shape[1] <= _growth.MOST_CELLS
-    monkeypatch.undo()
     assert tree.insert(rows[100:]).tolist() == list(range(100, 400))
     tree.check_invariants()
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
 from cmt_numba._forest.state import NONE
@@ -13,7 +14,6 @@ from cmt_numba._heads.index_search import rank_listed
 from cmt_numba._heads.inference_weights import Digest
 from cmt_numba._heads.inverted_index import list_by_feature
 from cmt_numba._validation import check_rows
-from cmt_numba.estimators import _classifier
 
 
 def zipf_rows(rng: np.random.Generator, n_rows: int, n_features: int = 60, width: int = 8) -> Any:
@@ -117,15 +117,17 @@ def test_dense_and_trained_heads_and_explicit_options_search_candidates(texts: t
     assert not classifier_of(X.toarray(), n_head_passes=0)._lists_best(1)
 
 
-def test_many_classes_of_one_example_are_not_trained(texts: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch):
-    X, queries = texts[0][:20], texts[1]
-    untrained = classifier_of(X, n_head_passes=0).top_classes(queries, 2)[1]
-    trained = classifier_of(X, n_head_passes=1).top_classes(queries, 2)[1]
-    assert np.abs(trained - untrained).max() > 0.01
-    monkeypatch.setattr(_classifier, "MOST_TRAINED_ALONE", 19)
-    np.testing.assert_array_equal(classifier_of(X, n_head_passes=1).top_classes(queries, 2)[1], untrained)
-    monkeypatch.setattr(_classifier, "MOST_TRAINED_ALONE", 20)
-    np.testing.assert_array_equal(classifier_of(X, n_head_passes=1).top_classes(queries, 2)[1], trained)
+@needs_jit
+def test_many_classes_of_one_example_are_not_trained():
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random_array((8193, 300), density=0.02, format="csr", random_state=rng)
+
+    def scores(n: int, n_head_passes: int) -> np.ndarray:
+        classifier = CMTClassifier(n_trees=1, n_head_passes=n_head_passes, n_router_passes=0, random_state=0)
+        return classifier.fit(X[:n], np.arange(n)).top_classes(X[:20], 2)[1]
+
+    assert np.abs(scores(8192, 1) - scores(8192, 0)).max() > 0.005
+    np.testing.assert_array_equal(scores(8193, 1), scores(8193, 0))
 
 
 def test_trees_of_single_sparse_examples_are_only_inserted_into(texts: tuple[Any, Any]):

@@ -15,6 +15,7 @@ from conftest import needs_jit
 from mutations import parsed, sealed
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
+from cmt_numba._validation import check_wanted
 from cmt_numba.metrics import ndcg_at, precision_at
 from cmt_numba.persistence import FileFormatError
 from cmt_numba.persistence._container import is_empty_space
@@ -67,11 +68,10 @@ def test_numbers_of_a_tree(tree: ContextualMemoryTree):
     assert tree.query(ROWS[:1], 1, ABSURD).ids.tolist() == [[0]]  # leaves cost nothing where there are none
 
 
-def test_as_many_as_there_are(monkeypatch: pytest.MonkeyPatch, tree: ContextualMemoryTree):
-    monkeypatch.setattr("cmt_numba._validation.MOST_WANTED", 2)
-    assert sorted(tree.query(ROWS[:1], 4).ids[0]) == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="k must be between 1 and 4, not 5"):
-        tree.query(ROWS, 5)
+def test_as_many_as_there_are():
+    assert check_wanted("k", MOST + 1, MOST + 1) == MOST + 1
+    with pytest.raises(ValueError, match="k must be between 1 and 1000001, not 1000002"):
+        check_wanted("k", MOST + 2, MOST + 1)
 
 
 Y = np.arange(4)

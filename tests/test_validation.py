@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 
 from cmt_numba import ContextualMemoryTree, Hits
+from cmt_numba._forest.state import MOST_MEMORIES, N_MEMORIES
 
 WIDTH = 8
 
@@ -135,10 +136,13 @@ def test_too_many_features():
         tree.insert(scipy.sparse.csr_array(([1.0], ([0], [2**31])), shape=(1, 2**31 + 1)))
 
 
-def test_too_many_memories(tree: ContextualMemoryTree, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cmt_numba._engine.forest.MOST_MEMORIES", 62)
-    with nothing_changes(tree), pytest.raises(ValueError, match="X must have at most 2 rows, not 3"):
-        tree.insert(np.ones((3, WIDTH)))
+def test_too_many_memories(tree: ContextualMemoryTree):
+    totals = tree._allocated().keys.totals
+    with nothing_changes(tree):
+        held, totals[N_MEMORIES] = totals[N_MEMORIES], MOST_MEMORIES - 2
+        with pytest.raises(ValueError, match="X must have at most 2 rows, not 3"):
+            tree.insert(np.ones((3, WIDTH)))
+        totals[N_MEMORIES] = held
 
 
 def malformed(indptr: list[int] | None = None, indices: list[int] | None = None) -> scipy.sparse.csr_array:

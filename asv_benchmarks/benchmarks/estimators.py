@@ -11,9 +11,9 @@ from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 
 from .keys import Matrix, draw_words, make_labelled, reworded, rows_of_words
 
-_LABELS = 1000
+LABELS = 1000
 _SHOTS = 10
-_LABELS_OF_SEVERAL = 1500  # too many for every example to be compared with each of them
+LABELS_OF_SEVERAL = 1500  # too many for every example to be compared with each of them
 _SHOTS_OF_SEVERAL = 4
 _FEW = 50  # examples that have everything compiled
 
@@ -29,12 +29,12 @@ class Task(NamedTuple):
 
 def _make_classes(form: str) -> Task:
     """Return 10 examples of each of 1,000 classes."""
-    return Task(*make_labelled(form, _LABELS, _SHOTS))
+    return Task(*make_labelled(form, LABELS, _SHOTS))
 
 
 def _make_pairs(form: str) -> Task:
     """Return 3,000 examples that are sums of two, and have the labels of both."""
-    data = make_labelled(form, _LABELS_OF_SEVERAL, _SHOTS_OF_SEVERAL, n_queries=2000)
+    data = make_labelled(form, LABELS_OF_SEVERAL, _SHOTS_OF_SEVERAL, n_queries=2000)
     half, n = data.labels.size // 2, data.answers.size // 2
     return Task(
         data.examples[:half] + data.examples[half:],
@@ -46,15 +46,15 @@ def _make_pairs(form: str) -> Task:
 
 def _indicators(first: np.ndarray, second: np.ndarray) -> scipy.sparse.csr_array:
     rows, labels = np.tile(np.arange(first.size), 2), np.concatenate([first, second])
-    marks = scipy.sparse.csr_array((np.ones(rows.size), (rows, labels)), (first.size, _LABELS_OF_SEVERAL))
+    marks = scipy.sparse.csr_array((np.ones(rows.size), (rows, labels)), (first.size, LABELS_OF_SEVERAL))
     return (marks > 0).astype(np.int8)
 
 
 def _make_values() -> Task:
     """Return 10,000 vectors stored under noisy texts, and other texts for the same vectors."""
     rng = np.random.default_rng(0)
-    words, vectors = draw_words(rng, _LABELS), rng.standard_normal((_LABELS, 32), dtype=np.float32)
-    stored, asked = rng.integers(_LABELS, size=_SHOTS * _LABELS), rng.integers(_LABELS, size=1000)
+    words, vectors = draw_words(rng, LABELS), rng.standard_normal((LABELS, 32), dtype=np.float32)
+    stored, asked = rng.integers(LABELS, size=_SHOTS * LABELS), rng.integers(LABELS, size=1000)
     keys, queries = (rows_of_words(reworded(words[chosen], rng, 0.5)) for chosen in (stored, asked))
     return Task(keys, vectors[stored], queries, vectors[asked])
 

@@ -12,14 +12,14 @@ from cmt_numba import ContextualMemoryTree
 from .keys import FORMS, make_data
 from .trees import WithTrees, read_grown
 
-_SIZES = (10_000, 100_000)
+SIZES = (10_000, 100_000)
 _NEW = Path("new.cmt")
 
 
 class Pickle(WithTrees):
     """Trees as pickles."""
 
-    params = (FORMS, _SIZES)
+    params = (FORMS, SIZES)
     param_names = ("form", "memories")
 
     def setup(self, form: str, n: int) -> None:
@@ -39,14 +39,14 @@ class Pickle(WithTrees):
 class WithFiles:
     """What benchmarks of the package's own files have in common; they run in the folder that the files are in."""
 
-    params = (FORMS, _SIZES)
+    params = (FORMS, SIZES)
     param_names = ("form", "memories")
 
     def setup_cache(self) -> None:
         """Grow and save a tree of each kind."""
         if not hasattr(ContextualMemoryTree, "save"):
             return
-        for form, n in product(FORMS, _SIZES):
+        for form, n in product(FORMS, SIZES):
             tree = ContextualMemoryTree(n_threads=1, random_state=0)
             tree.insert(make_data(form, n).keys)
             tree.save(_path(form, n))

@@ -5,7 +5,7 @@ from cmt_numba.rewards import LabelEquality
 
 from .keys import FORMS, make_labelled
 
-_LABELS = 1000
+LABELS = 1000
 _SHOTS = 10
 
 
@@ -18,7 +18,7 @@ class Supervised:
 
     def setup(self, form: str) -> None:
         """Grow the trees and have everything compiled."""
-        self.data = make_labelled(form, _LABELS, _SHOTS)
+        self.data = make_labelled(form, LABELS, _SHOTS)
         self.reward = LabelEquality(self.data.labels, self.data.labels)
         self.tree = ContextualMemoryTree(4, n_threads=1, random_state=0)
         self.ids = self.tree.insert(self.data.examples)
