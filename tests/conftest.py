@@ -10,10 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-import pytest
-import scipy.sparse
-from hypothesis import settings
+# Libraries of linear algebra read these when they are first imported. The suite runs in as many processes as there are
+# cores: further threads would only wait for each other.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import scipy.sparse  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 
