@@ -1,4 +1,4 @@
-"""Trees that live in folders: what is there again, what crashes leave, what is refused, when snapshots are taken."""
+"""Trees that live in folders: what is there again, what is refused, when snapshots are taken."""
 
 import copy
 import inspect
@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from journals import FORMS_AND_EVICTIONS, OPTIONS, Opened, crashed, entries_in, snapshots_in
-from kill_journal import FORMS, change, kill_changes, new_tree, same
+from journals import OPTIONS, Opened, crashed, entries_in, snapshots_in
+from kill_journal import FORMS, change, new_tree, same
 from saved import dense_rows, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError, _folder
-from cmt_numba.journal._database import Database
+from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.rewards import LabelEquality
 
 READING = {
@@ -268,58 +267,6 @@ def test_a_snapshot_at_will(folder: Path, opened: Opened):
     tree.close()
     assert [sequence for sequence, _ in entries_in(folder)] == [1, 2]
     assert sorted(path.name for path in folder.iterdir()) == ["acknowledged", "journal.sqlite", "tree-1.cmt"]
-
-
-# Crashes
-
-
-@needs_jit
-@pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX does")
-@pytest.mark.parametrize(("form", "eviction"), FORMS_AND_EVICTIONS)
-def test_killed_processes_lose_nothing(form: str, eviction: str | None):
-    assert list(kill_changes(3, 3, form, eviction)).count("killed") == 3
-
-
-def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
-    left: list[tuple[int, Path]] = []
-    acknowledged = [0]
-
-    def crash_before_and_after(owner: Any, name: str) -> None:
-        step = getattr(owner, name)
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            left.append((acknowledged[0], crashed(folder)))
-            result = step(*args, **kwargs)
-            left.append((acknowledged[0], crashed(folder)))
-            return result
-
-        monkeypatch.setattr(owner, name, watched)
-
-    for name in ("append", "sync", "restart"):
-        crash_before_and_after(Database, name)
-    crash_before_and_after(_folder.Acknowledged, "set")
-    crash_before_and_after(Path, "replace")  # of the unfinished snapshot
-    crash_before_and_after(Path, "unlink")
-    reference: list[ContextualMemoryTree] = [ContextualMemoryTree(**OPTIONS)]
-    tree = opened(snapshot_bytes=3_000, **OPTIONS)
-    while tree.sequence < 12:
-        number = tree.sequence
-        change(tree, "dense", number, 1)
-        acknowledged[0] = tree.synced_sequence
-        reference.append(copy.deepcopy(reference[-1]))
-        change(reference[-1], "dense", number, 1)
-    monkeypatch.undo()
-    assert tree._folder.base > 0
-    assert any(len(snapshots_in(path)) == 2 for _, path in left)
-    assert any(list(path.glob(".*.part")) for _, path in left)
-    for at_least, path in left:
-        again = opened(path, **OPTIONS)
-        assert again.sequence >= at_least
-        assert same(again, reference[again.sequence])
-        assert len(snapshots_in(path)) == 1
-        assert not list(path.glob(".*"))
-        change(again, "dense", again.sequence, 1)
-        again.close()
 
 
 # What is refused

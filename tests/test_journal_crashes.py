@@ -1,0 +1,64 @@
+"""Trees that live in folders lose nothing that was acknowledged, whenever their process ends."""
+
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import needs_jit
+from journals import FORMS_AND_EVICTIONS, OPTIONS, Opened, crashed, snapshots_in
+from kill_journal import change, kill_changes, same
+
+from cmt_numba import ContextualMemoryTree
+from cmt_numba.journal import _folder
+from cmt_numba.journal._database import Database
+
+
+@needs_jit
+@pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX does")
+@pytest.mark.parametrize(("form", "eviction"), FORMS_AND_EVICTIONS)
+def test_killed_processes_lose_nothing(form: str, eviction: str | None):
+    assert list(kill_changes(3, 3, form, eviction)).count("killed") == 3
+
+
+def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    left: list[tuple[int, Path]] = []
+    acknowledged = [0]
+
+    def crash_before_and_after(owner: Any, name: str) -> None:
+        step = getattr(owner, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            left.append((acknowledged[0], crashed(folder)))
+            result = step(*args, **kwargs)
+            left.append((acknowledged[0], crashed(folder)))
+            return result
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for name in ("append", "sync", "restart"):
+        crash_before_and_after(Database, name)
+    crash_before_and_after(_folder.Acknowledged, "set")
+    crash_before_and_after(Path, "replace")  # of the unfinished snapshot
+    crash_before_and_after(Path, "unlink")
+    reference: list[ContextualMemoryTree] = [ContextualMemoryTree(**OPTIONS)]
+    tree = opened(snapshot_bytes=3_000, **OPTIONS)
+    while tree.sequence < 12:
+        number = tree.sequence
+        change(tree, "dense", number, 1)
+        acknowledged[0] = tree.synced_sequence
+        reference.append(copy.deepcopy(reference[-1]))
+        change(reference[-1], "dense", number, 1)
+    monkeypatch.undo()
+    assert tree._folder.base > 0
+    assert any(len(snapshots_in(path)) == 2 for _, path in left)
+    assert any(list(path.glob(".*.part")) for _, path in left)
+    for at_least, path in left:
+        again = opened(path, **OPTIONS)
+        assert again.sequence >= at_least
+        assert same(again, reference[again.sequence])
+        assert len(snapshots_in(path)) == 1
+        assert not list(path.glob(".*"))
+        change(again, "dense", again.sequence, 1)
+        again.close()
