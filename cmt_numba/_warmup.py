@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-KINDS = ("tree", "classifier", "multilabel", "retriever", "bandit", "text")
+KINDS = ("tree", "classifier", "multilabel", "retriever", "bandit", "text", "sequences")
 """What there are kernels for."""
 
 _FORMS = ("dense", "sparse")
@@ -31,7 +31,8 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
     kinds : iterable of str, default all
         What to compile for: "tree" (:class:`ContextualMemoryTree`), "classifier" (:class:`CMTClassifier`),
         "multilabel" (:class:`CMTMultilabelClassifier`), "retriever" (:class:`CMTRetriever`), "bandit"
-        (:mod:`cmt_numba.bandits`), "text" (:class:`SubwordVectors` and :class:`FastTextClassifier`).
+        (:mod:`cmt_numba.bandits`), "text" (:class:`SubwordVectors` and :class:`FastTextClassifier`), "sequences"
+        (:mod:`cmt_numba.sequences`).
     n_jobs : int, optional
         Processes at a time; by default as many as there are processors.
     progress : bool, optional
@@ -156,6 +157,8 @@ def _classifier(X: Any) -> None:
     learned.predict_proba(X)
     learned.partial_fit(X, y)
     learned.kneighbors(X)
+    learned.remove([0])
+    CMTClassifier(loss="softmax", random_state=0).fit(X, y)
 
 
 def _multilabel(X: Any) -> None:
@@ -210,6 +213,19 @@ def _text(X: Any) -> None:
         learned.predict(texts)
 
 
+def _sequences(X: Any) -> None:
+    from .sequences import EditDistance, SequenceMemory, VPTree
+
+    words = [f"{i % 3}{i * i}{i % 5}" for i in range(_FEW)]
+    distance = EditDistance("0123456789")
+    distance.nearest(words[:2], words)
+    for index in (VPTree(distance, random_state=0), SequenceMemory(distance, random_state=0)):
+        index.insert(words)
+        index.query(words[:2])
+    distance.align(*words[:2])
+    distance.fit(words, words[1:20], list(range(19)))
+
+
 _CALLS: dict[str, Callable[[Any], None]] = {
     "insert": _insert,
     "tree": _tree,
@@ -218,6 +234,7 @@ _CALLS: dict[str, Callable[[Any], None]] = {
     "retriever": _retriever,
     "bandit": _bandit,
     "text": _text,
+    "sequences": _sequences,
 }
 
 if __name__ == "__main__":

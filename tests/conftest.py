@@ -1,5 +1,6 @@
 """Shared by all tests: Numba's cache, hypothesis profiles, and small sets of keys."""
 
+import gc
 import hashlib
 import importlib.util
 import os
@@ -85,6 +86,13 @@ def load_script(path: str) -> ModuleType:
         os.environ.clear()
         os.environ.update(environment)
     return module
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> None:
+    """Take what there is out of sight of the garbage collector, which would visit all compiled code each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

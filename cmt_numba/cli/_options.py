@@ -36,6 +36,7 @@ class Kind(StrEnum):
     retriever = "retriever"
     bandit = "bandit"
     text = "text"
+    sequences = "sequences"
 
 
 class Task(StrEnum):
