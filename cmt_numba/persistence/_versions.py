@@ -5,12 +5,11 @@ version, and add files of the new version to the fixtures of the tests. For exam
 values of an unused feature.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from . import _container
 from ._columns import column, read_array, read_column, read_sparse_matrix, sparse_matrix
 from ._container import Contents
 
@@ -71,8 +70,8 @@ UPGRADES: dict[int, Callable[[Contents], Contents]] = {2: _with_bound, 3: _witho
 """Functions that upgrade contents to a version, from 2 on, from the version before it."""
 
 
-def upgraded(contents: Contents) -> Contents:
-    """Return contents upgraded to the current version of the format."""
-    for version in range(contents.version + 1, _container.FORMAT_VERSION + 1):
-        contents = UPGRADES[version](contents)
+def upgraded(contents: Contents, upgrades: Mapping[int, Callable[[Contents], Contents]] = UPGRADES) -> Contents:
+    """Return contents upgraded to the last version that there are ``upgrades`` to."""
+    for version in range(contents.version + 1, max(upgrades) + 1):
+        contents = upgrades[version](contents)
     return contents
