@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_called, kernel
+from .._jit import empty, inner, inner_called, kernel, release
 from ._skipgram import add_row, add_to_row, dot, draw, learn_output, sigmoid
 
 SOFTMAX, HIERARCHICAL, NEGATIVE = 0, 1, 2
@@ -131,6 +131,7 @@ def learn_labelled(vectors, labelled, order, classes, lesson, streams, i):
             _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, i)
         for at in range(labelled.starts[text], labelled.starts[text + 1]):
             add_to_row(inputs, np.int64(labelled.features[at]), gradient, labelled.weights[at])
+    release((hidden, gradient, scores))
 
 
 @inner
@@ -190,3 +191,4 @@ def best_leaves(hidden, outputs, classes, found, scores):
             _push(heap, nodes, n, score + _log_sigmoid(-x), np.int64(first))
             _push(heap, nodes, n + 1, score + _log_sigmoid(x), np.int64(second))
             n += 2
+    release((heap, nodes))
