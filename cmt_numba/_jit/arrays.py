@@ -26,11 +26,13 @@ def _array_of(shape: Any, dtype: Any) -> Any:
 def _allocate(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Any, Any]:
     """Return a new array, which nothing counts yet, and its size in bytes."""
     kind, given = signature.return_type, signature.args[0]
-    lengths = cgutils.unpack_tuple(builder, arguments[0]) if isinstance(given, types.BaseTuple) else [arguments[0]]
-    of = given if isinstance(given, types.BaseTuple) else [given]
-    shape = [context.cast(builder, n, it, types.intp) for n, it in zip(lengths, of, strict=True)]
+    lengths, types_given = [arguments[0]], [given]
+    if isinstance(given, types.BaseTuple):
+        lengths, types_given = cgutils.unpack_tuple(builder, arguments[0]), list(given)  # type: ignore[call-overload]
+    shape = [context.cast(builder, n, it, types.intp) for n, it in zip(lengths, types_given, strict=True)]
     itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
-    strides, n_bytes = [], itemsize
+    strides: list[Any] = []
+    n_bytes = itemsize
     for length in reversed(shape):
         strides.insert(0, n_bytes)
         n_bytes = builder.mul(n_bytes, length)
