@@ -1,7 +1,8 @@
 """New arrays in kernels, which last as long as the kernel runs.
 
 Kernels do without reference counts, so nothing frees an array when it is no longer used: a kernel that allocates passes
-all that it has allocated to :func:`release` before it returns.
+all that it has allocated to :func:`release` before it returns. If there is not enough memory the kernel ends with
+MemoryError, and what it had allocated until then stays so; kernels allocate before they change anything.
 
 What is here becomes part of the kernel at once, where Numba would compile ``np.empty`` and ``np.zeros`` to machine code
 once more for each type and number of dimensions.
