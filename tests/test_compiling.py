@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from conftest import needs_jit
-from numba import njit, types
+from numba import config, njit, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
+from numba.core.runtime import _nrt_python, rtsys
 
 from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._jit import (
@@ -27,15 +28,16 @@ from cmt_numba._jit import (
     call_at,
     empty,
     inner,
+    inner_allocating,
     inner_exported,
     inner_merged,
     inner_shared,
     kernel,
     known,
+    release,
     uninterrupted,
     zeros,
 )
-from cmt_numba._jit.arrays import array_makers
 from cmt_numba._jit.collection import Pause
 from cmt_numba._jit.inlining import _operators_remembered, _resolving, part_compiler
 from cmt_numba._jit.notice import Notice
@@ -151,9 +153,12 @@ def test_numba_may_change(monkeypatch: pytest.MonkeyPatch):
 
 
 def sum_of_squares(array: Any) -> Any:
+    def square(number: Any) -> Any:
+        return number * number
+
     total = 0
-    for number in [value * value for value in array]:  # a function of its own until Python 3.12
-        total += number
+    for number in array:
+        total += square(number)
     return total
 
 
@@ -274,31 +279,51 @@ def test_addresses_are_for_the_types_asked_for():
         address_of(inner_shared(first_of), np.ones(2))
 
 
-def of_each(n: Any) -> Any:
-    return empty((n, 3), np.float32), zeros((n, 2), np.int64), zeros(n, np.uint64)
+class Parts(NamedTuple):
+    first: Any
+    given: Any
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_jit)])
-def test_new_arrays(compiled: bool):
-    for array, shape, dtype in zip(
-        (njit(of_each) if compiled else of_each_in_python)(5),
-        [(5, 3), (5, 2), (5,)],
-        [np.float32, np.int64, np.uint64],
-        strict=True,
-    ):
-        assert (array.shape, array.dtype, array.flags.c_contiguous) == (shape, dtype, True)
-        assert dtype == np.float32 or not array.any()
-        array[:] = 1
+@inner_allocating
+def new_parts(n: Any, given: Any) -> Any:
+    return Parts(Part((), empty((n, 3), np.float32)), Part((), given)), zeros((n, 2), np.uint64)
 
 
-def of_each_in_python(n: int) -> Any:
-    make_empty, make_zeros = array_makers(gone)
-    assert (make_empty, make_zeros) == (np.empty, np.zeros)
-    return make_empty((n, 3), np.float32), make_zeros((n, 2), np.int64), make_zeros(n, np.uint64)
+@kernel
+def fill_new(n: Any, given: Any, described: Any) -> Any:
+    parts, zeroed = new_parts(n, given)
+    parts.first.values[:] = np.float32(2.0)
+    total = np.float64(0.0)
+    for i in range(n):
+        total += parts.first.values[i, 2] + zeroed[i, 1]
+    described[0], described[1], described[2] = parts.first.values.size, parts.first.values.itemsize, zeroed.itemsize
+    parts.given.values[0] += 1
+    release((parts, zeroed))
+    return total
+
+
+def test_new_arrays_are_released():
+    """Those that the kernel was handed stay, also if they are in the same tuple."""
+    given, described = np.zeros(2), np.zeros(3, np.int64)
+    assert fill_new(5, given, described) == 10.0
+    assert (given[0], described.tolist()) == (1.0, [15, 4, 8])
+    if not config.DISABLE_JIT:  # type: ignore[attr-defined]
+        _nrt_python.memsys_enable_stats()
+        before = rtsys.get_allocation_stats()
+        for _ in range(10):
+            fill_new(5, given, described)
+        after = rtsys.get_allocation_stats()
+        assert (after.alloc - before.alloc, after.free - before.free) == (20, 20)
+
+
+@needs_jit
+def test_too_large_an_array_is_a_memory_error():
+    with pytest.raises(MemoryError, match="room that a kernel works in"):
+        fill_new(1 << 55, np.zeros(2), np.zeros(3, np.int64))
 
 
 def gone() -> Any:
-    raise ImportError("cannot import name '_empty_nd_impl'")
+    raise ImportError("cannot import name 'JITCodeLibrary'")
 
 
 def test_collection_pauses_until_all_are_done():

@@ -46,27 +46,47 @@ def test_a_kernel_says_what_it_does(path: Path, kernel: ast.FunctionDef):
     assert ast.get_docstring(kernel) or kernel.name.startswith("_"), f"{path}: say what {kernel.name} does"
 
 
-def returns_a_part(function: ast.FunctionDef) -> bool:
-    """Return whether a function returns a named tuple of arrays."""
-    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
-    made = [value.func.id for value in returned if isinstance(value, ast.Call) and isinstance(value.func, ast.Name)]
-    return any(name[0].isupper() for name in made)
+ALLOCATING = {"empty", "zeros", *(node.name for _, node in functions("inner_allocating"))}
 
 
-PARTS = {node.name for _, node in functions("inner") if returns_a_part(node)}
+def called_in(node: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls of functions by their names."""
+    for found in ast.walk(node):
+        if isinstance(found, ast.Call) and isinstance(found.func, ast.Name):
+            yield found
 
 
-def test_functions_that_return_a_part_are_found():
-    assert {"row_of", "key_of", "probe_at", "best_at", "frontier_at"} <= PARTS
+def names_allocated(kernel: ast.FunctionDef) -> set[str]:
+    """Return the variables that a kernel assigns what it allocates."""
+    names: set[str] = set()
+    for assignment in (node for node in ast.walk(kernel) if isinstance(node, ast.Assign)):
+        (target,), value = assignment.targets, assignment.value
+        several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        pairs = zip(target.elts, value.elts, strict=True) if several else [(target, value)]  # type: ignore[attr-defined]
+        names |= {ast.unparse(name) for name, it in pairs if ALLOCATING & {ast.unparse(c.func) for c in called_in(it)}}
+    return names
+
+
+def test_functions_that_allocate_are_found():
+    assert {"new_workspace", "new_probe", "new_best"} <= ALLOCATING
+    assert sum(bool(names_allocated(parameter.values[1])) for parameter in KERNELS) > 20
 
 
 @pytest.mark.parametrize(("path", "kernel"), KERNELS)
-def test_a_kernel_takes_no_part_from_an_inner_function(path: Path, kernel: ast.FunctionDef):
-    """Nobody has counted the arrays of such a part, and the kernel, which counts, would free them."""
-    called = {
-        node.func.id for node in ast.walk(kernel) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    assert not called & PARTS, f"{path}: let an inner function ask for it"
+def test_a_kernel_releases_what_it_allocates(path: Path, kernel: ast.FunctionDef):
+    """Nothing counts references, so arrays that are not released stay for good."""
+    allocated = names_allocated(kernel)
+    if not allocated:
+        return
+    *_, before, last = kernel.body
+    *others, released = [node for node in called_in(kernel) if ast.unparse(node.func) == "release"] or [None]
+    assert released is not None, f"{path}: {kernel.name} releases nothing"
+    assert not others, f"{path}: {kernel.name} releases in several places"
+    is_last = [node for node in (before, last) if isinstance(node, ast.Expr) and node.value is released]
+    assert is_last, f"{path}: {kernel.name} must release at its end"
+    assert {ast.unparse(name) for name in ast.walk(released.args[0]) if isinstance(name, ast.Name)} == allocated
+    returns = [node for node in ast.walk(kernel) if isinstance(node, ast.Return)]
+    assert returns in ([], [last]), f"{path}: {kernel.name} must return once, after it has released"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

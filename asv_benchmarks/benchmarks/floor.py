@@ -22,7 +22,7 @@ from cmt_numba._forest.rows import Rows, row_of
 from cmt_numba._forest.sparse_weights import find_cell
 from cmt_numba._forest.state import NONE, State
 from cmt_numba._forest.topology import parent_of
-from cmt_numba._jit import inner, inner_fastmath, kernel
+from cmt_numba._jit import inner, inner_fastmath, kernel, release
 from cmt_numba._validation import check_rows
 
 from .keys import make_data
@@ -125,6 +125,7 @@ def _list_reads(trees, models, rows, n_leaves, met, scored, reads):
             trees, models, frontiers, rows, row, n_leaves, met, scored, reads, node_end, slot_end
         )
         reads.node_ends[row], reads.slot_ends[row] = node_end, slot_end
+    release(frontiers)
 
 
 def list_reads(state: State, rows: Rows, n_leaves: int) -> Reads:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._jit import by_reference, empty, inner, inner_allocating, kernel
+from .._jit import by_reference, empty, inner, kernel, release
 from .leaf_scan import answer, new_best, scan_leaf
 from .linear_model import margin_of
 from .rng import mix, random_below, unit_of
@@ -24,11 +24,6 @@ def _stream_of(seed, row):
 def explores(query, row):
     """Return whether a row explores, which it does with probability ``epsilon``."""
     return query.epsilon > 0.0 and unit_of(_stream_of(query.seed, row)) < query.epsilon
-
-
-@inner_allocating
-def _new_stream():
-    return empty(1, np.uint64)
 
 
 @inner
@@ -98,9 +93,10 @@ def explore_rows(trees, routers, keys, codes, scorer, query, hits):
     codes = by_reference(codes)
     probe = new_probe(query.rows, query.first, query.stop)
     best = new_best(hits.ids.shape[1], trees.members.shape[2])
-    stream = _new_stream()
+    stream = empty(1, np.uint64)
     for row in range(query.first, query.stop):
         if explores(query, row):
             stream[0] = _stream_of(query.seed, row)
             _explore_row(trees, routers, keys, codes, scorer, best, probe, query.rows, row, stream, hits.exploration)
             answer(keys, best, row, hits)
+    release((probe, best, stream))

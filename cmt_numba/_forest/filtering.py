@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, inner, kernel
+from .._jit import by_reference, inner, kernel, release
 from .key_store import prefetch_key
 from .leaf_scan import answer, new_best, offer_memory
 from .rows import row_of
@@ -128,3 +128,4 @@ def score_slots(trees, keys, scorer, query, slots, hits):
     for row in range(query.first, query.stop):
         _score_slots(trees, keys, scorer, best, probe, query.rows, row, slots)
         answer(keys, best, row, hits)
+    release((probe, best))

@@ -57,6 +57,12 @@ def new_frontiers(trees, n):
     return Frontier(empty((n, n_places), ENTRY), empty((n, 1), HERE))
 
 
+@inner_allocating
+def new_frontier(n_places):
+    """Return a frontier of up to so many places."""
+    return Frontier(empty(n_places, ENTRY), empty(1, HERE))
+
+
 @inner
 def frontier_at(frontiers, i):
     """Return one of several frontiers."""
@@ -78,7 +84,7 @@ def _move(frontier, source, target):
 
 
 @inner
-def _push(frontier, cost, tree, place):
+def push(frontier, cost, tree, place):
     """Put an entry on the heap: it rises past dearer ones."""
     here, heap = frontier.here[0], frontier.heap
     first, i = here["first"], here["end"]
@@ -121,7 +127,7 @@ def _go_to_top(frontier):
 
 
 @inner
-def _take_cheapest(frontier):
+def take_cheapest(frontier):
     """Take the cheapest entry off the heap and go on from there."""
     _go_to_top(frontier)
     frontier.here[0]["end"] -= 1
@@ -161,17 +167,17 @@ def begin_path(trees, frontier, n_leaves, patience, unfinished):
     if n_leaves < n_trees:
         if n_reached == 0:
             for t in range(n_trees):
-                _push(frontier, np.float32(0.0), t, trees.counters[t, ROOT])
+                push(frontier, np.float32(0.0), t, trees.counters[t, ROOT])
     elif n_reached < n_trees:
         here["first"] = here["end"]  # a heap of its own for each tree
-        _push(frontier, np.float32(0.0), n_reached, trees.counters[n_reached, ROOT])
+        push(frontier, np.float32(0.0), n_reached, trees.counters[n_reached, ROOT])
     elif n_reached == n_trees:
         _merge_heaps(frontier)
     if (n_reached >= n_leaves and not unfinished) or here["first"] == here["end"]:
         return False
     here["n_reached"] += 1
     here["patience"] = patience
-    _take_cheapest(frontier)
+    take_cheapest(frontier)
     return True
 
 
@@ -184,7 +190,7 @@ def _merge_heaps(frontier):
     here["end"] = 0
     for i in range(end):
         entry = frontier.heap[i]
-        _push(frontier, entry["cost"], np.int64(entry["tree"]), np.int64(entry["place"]))
+        push(frontier, entry["cost"], np.int64(entry["tree"]), np.int64(entry["place"]))
 
 
 @inner
@@ -199,7 +205,7 @@ def pass_router(trees, routers, frontier, x):
     t, place = here["tree"], here["place"]
     margin = np.float32(margin_of(routers, t, place, x))
     side = RIGHT if margin > 0.0 else LEFT
-    _push(frontier, here["cost"] + (sure + np.abs(margin)), t, child_of(trees, t, place, RIGHT - side))
+    push(frontier, here["cost"] + (sure + np.abs(margin)), t, child_of(trees, t, place, RIGHT - side))
     here["cost"] += max(np.float32(0.0), sure - np.abs(margin))
     here["place"] = child_of(trees, t, place, side)
     here["patience"] -= 1

@@ -21,6 +21,7 @@ from .._jit import (
     inner_shared,
     kernel,
     prefetch,
+    release,
 )
 from .key_store import drop_key, find_slot, key_of, longest_key, prefetch_key
 from .linear_model import (
@@ -327,9 +328,11 @@ def insert_slots(parameters, trees, routers, keys, t, stop, finisher):
     while True:
         status = finish_step(finisher, parameters, trees, routers, keys, t, work)
         if status != DONE or counters[t, COUNT] == stop:
-            return status
+            break
         begin_move(trees, keys, t, counters[t, COUNT], NONE)
         counters[t, REROUTES_LEFT] = parameters.n_reroutes
+    release(work)
+    return status
 
 
 class Turn(NamedTuple):

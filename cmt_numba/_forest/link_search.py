@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .frontier import begin_search, frontier_at, new_frontiers, reach_next
 from .key_store import prefetch_key
 from .leaf_scan import answer, new_best, offer_memory
@@ -208,3 +208,4 @@ def query_links(trees, routers, keys, codes, scorer, query, links, hits):
     asked = empty(codes.n_features, np.int8)
     for row in range(query.first, query.stop):
         _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, near, query, row, hits)
+    release((frontiers, walk, probe, best, asked))

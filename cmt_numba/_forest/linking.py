@@ -10,7 +10,7 @@ one linked with it. What was linked with a memory that goes is linked with each 
 
 import numpy as np
 
-from .._jit import by_reference, inner, kernel
+from .._jit import by_reference, inner, kernel, release
 from .link_search import N_FOUND, begin_walk, follow_links, is_met_first, new_walk, weigh_candidate
 from .quantization import prefetch_code, product_of_codes
 from .rng import mix
@@ -201,6 +201,7 @@ def link_slots(trees, keys, codes, links, slots):
     for i in range(slots.size):
         _unlink_slot(codes, near, walk, slots[i])
         _link_slot(trees, codes, near, walk, slots[i])
+    release(walk)
 
 
 @kernel
@@ -214,6 +215,7 @@ def unlink_slots(keys, codes, links, slots):
     walk, near = new_walk(keys, links), links.near
     for i in range(slots.size):
         _unlink_slot(codes, near, walk, slots[i])
+    release(walk)
 
 
 @inner

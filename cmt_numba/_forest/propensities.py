@@ -6,7 +6,7 @@ through. Beside the leaf at the end of the path, which half of the outcomes lead
 
 import numpy as np
 
-from .._jit import by_reference, inner, kernel
+from .._jit import by_reference, inner, kernel, release
 from .exploration import path
 from .key_store import find_slot
 from .leaf_scan import new_best, scan_leaf
@@ -70,3 +70,4 @@ def add_explored(trees, routers, keys, codes, scorer, query, ids, shown):
     best = new_best(ids.shape[1], trees.members.shape[2])
     for row in range(query.first, query.stop):
         _add_row(trees, routers, keys, codes, scorer, best, probe, query, row, ids, shown)
+    release((probe, best))

@@ -7,7 +7,7 @@ written first, and what fails after that leaves each memory in a leaf, its old o
 
 import numpy as np
 
-from .._jit import by_reference, kernel
+from .._jit import by_reference, kernel, release
 from .insert_remove import begin_move, finish_step, forget_above
 from .key_store import longest_key, overwrite_key
 from .linear_model import new_workspace
@@ -51,7 +51,7 @@ def reinsert_slots(parameters, trees, routers, keys, turn, slots):
     while True:
         status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
         if status != DONE or at[t] == turn.stop:
-            return status
+            break
         slot = slots[at[t]]
         at[t] += 1
         leaf = np.int64(trees.leaf_of[t, slot])
@@ -60,3 +60,5 @@ def reinsert_slots(parameters, trees, routers, keys, turn, slots):
         forget_above(trees, routers, keys, t, ~leaf)
         begin_move(trees, keys, t, slot, leaf)
         counters[t, REROUTES_LEFT] = parameters.n_reroutes
+    release(work)
+    return status

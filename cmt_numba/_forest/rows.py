@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._jit import empty, inner, inner_allocating, inner_fastmath, kernel
+from .._jit import empty, inner, inner_fastmath, kernel, release
 
 
 class Rows(NamedTuple):
@@ -135,11 +135,6 @@ def _largest(values, n):
     return values[wanted]
 
 
-@inner_allocating
-def _room_for(n_cells):
-    return empty(n_cells, np.float32)
-
-
 @kernel
 def keep_heaviest(rows, n, values, indices, offsets):
     """Copy the ``n`` heaviest cells of each sparse row, in their order; return how many cells there are in all.
@@ -147,7 +142,7 @@ def keep_heaviest(rows, n, values, indices, offsets):
     Writes ``values``, ``indices`` and ``offsets``, which must have room.
     """
     end = 0
-    weights = _room_for(longest_row(rows, 0, rows.offsets.size - 1))
+    weights = empty(longest_row(rows, 0, rows.offsets.size - 1), np.float32)
     for row in range(rows.offsets.size - 1):
         a, b = rows.offsets[row], rows.offsets[row + 1]
         lightest = np.float32(0.0)
@@ -163,6 +158,7 @@ def keep_heaviest(rows, n, values, indices, offsets):
                 end += 1
                 kept += 1
         offsets[row + 1] = end
+    release(weights)
     return end
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_allocating, inner_fastmath, zeros
+from .._jit import empty, inner, inner_allocating, inner_fastmath, release, zeros
 from .adagrad import descend
 from .hash_table import find_feature
 from .hits import NO_ROOM
@@ -88,7 +88,9 @@ def probe_at(probes, i):
 @inner_allocating
 def new_probe(rows, first, stop):
     """Return a probe for the rows ``first .. stop``."""
-    probes = new_probes(rows, first, stop, 1, empty((0, 0), np.float32))
+    no_room = empty((0, 0), np.float32)
+    probes = new_probes(rows, first, stop, 1, no_room)
+    release(no_room)
     return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, kernel, zeros
+from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, kernel, release, zeros
 from .exploration import explores
 from .filtering import leave_out_others, take_only_way
 from .frontier import (
@@ -167,3 +167,4 @@ def query_rows(trees, routers, keys, codes, scorer, query, restriction, hits):
     _answer_rows(
         by_value(trees), by_value(routers), by_value(keys), by_value(codes), scorer, lanes, query, restriction, hits
     )
+    release(lanes)

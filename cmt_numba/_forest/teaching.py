@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, inner, kernel
+from .._jit import by_reference, inner, kernel, release
 from .linear_model import locate_or_insert, located_margin, new_workspace, reset_weights
 from .routers import train_router
 from .rows import Rows, longest_row, row_of
@@ -62,13 +62,15 @@ def teach_tree(parameters, trees, routers, t, lesson, at, stop):
     routers = by_reference(routers)
     rows = lesson.rows
     work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    status = DONE
     while at[t, 0] < stop:
         row = lesson.order[at[t, 0]]
         status = _teach_row(parameters, trees, routers, t, lesson, row, at, work)
         if status != DONE:
-            return status
+            break
         at[t, 0] += 1
-    return DONE
+    release(work)
+    return status
 
 
 @kernel

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .._jit import by_reference, inner, kernel
+from .._jit import by_reference, inner, kernel, release
 from .insert_remove import balance, finish_step
 from .key_store import find_slot, longest_key
 from .linear_model import locate_or_insert, located_margin, new_workspace
@@ -36,6 +36,7 @@ def learn_rewards(parameters, keys, scorer, feedback):
     for row in range(n_rows):
         if feedback.hits.exploration.node[row] == NONE:
             _train_on_each(parameters, keys, scorer, probe, feedback, row)
+    release(probe)
 
 
 @kernel
@@ -52,6 +53,7 @@ def learn_order(parameters, keys, scorer, feedback):
     for row in range(n_rows):
         if feedback.hits.exploration.node[row] == NONE:
             train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison)
+    release((probe, comparison))
 
 
 @inner
@@ -114,9 +116,12 @@ def update_tree(parameters, trees, routers, keys, turn, feedback):
         status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
         row = at[t]
         if status != DONE or row == turn.stop:
-            return status
-        explored = _explored(trees, t, row, feedback.hits.exploration)
-        if explored and _route_better(parameters, trees, routers, t, feedback, row, work) != DONE:
-            return TABLES_FULL
+            break
+        if _explored(trees, t, row, feedback.hits.exploration):
+            status = _route_better(parameters, trees, routers, t, feedback, row, work)
+            if status != DONE:
+                break
         counters[t, REROUTES_LEFT] = parameters.n_reroutes
         at[t] += 1
+    release(work)
+    return status

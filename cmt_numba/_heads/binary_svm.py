@@ -21,7 +21,7 @@ from .._forest.rows import Row, Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
 from .._forest.sparse_weights import find_cell, locate_or_insert_cells, request_cells, table_bits
 from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .dual_ascent import dual_step
 from .hard_negatives import Pairs
 from .label_scorers import Head, with_more_cells
@@ -339,6 +339,7 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
         if pairs.offsets[label] < pairs.offsets[label + 1]:
             end = _solve_label(models, bench, rows, pairs, label, duties, task, solved, end)
         solved.ends[label - task.first] = end
+    release(bench)
 
 
 @inner
@@ -364,13 +365,14 @@ def _store(models, label, solved, i, n_known, cells):
     return DONE
 
 
-@inner_allocating
-def _new_cells(solved):
+@inner
+def _most_cells(solved):
+    """Return how many cells the longest of the scorers has."""
     longest, first = np.int64(0), np.int64(0)
     for i in range(solved.ends.size):
         longest = max(longest, solved.ends[i] - first)
         first = solved.ends[i]
-    return empty(longest, np.int64)
+    return longest
 
 
 @kernel
@@ -383,13 +385,16 @@ def store_solved(models, offsets, task, solved, n_known, at):
     Writes the models. Returns DONE, or TABLES_FULL; it can then be called again.
     """
     models = by_reference(models)
-    cells = _new_cells(solved)
+    cells, status = empty(_most_cells(solved), np.int64), DONE
     while at[0] < task.stop - task.first:
         label = task.first + at[0]
-        if offsets[label] < offsets[label + 1] and _store(models, label, solved, at[0], n_known, cells) != DONE:
-            return TABLES_FULL
+        if offsets[label] < offsets[label + 1]:
+            status = _store(models, label, solved, at[0], n_known, cells)
+            if status != DONE:
+                break
         at[0] += 1
-    return DONE
+    release(cells)
+    return status
 
 
 def learn_memberships(

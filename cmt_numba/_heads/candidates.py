@@ -7,7 +7,7 @@ import numpy as np
 from .._forest.rows import row_of
 from .._forest.scorer import Probe, aim_probe, new_probe
 from .._forest.state import NONE
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .label_scorers import score_common, score_label
 from .search import Effort, Questions, all_of, candidates_of
 
@@ -143,6 +143,7 @@ def score_found(head, rows, found, answers):
     room = new_candidates(rows, 0, 0)
     for i in range(found.rows.size):
         _score_row(head, rows, found, i, room, answers)
+    release(room)
 
 
 _NO_ANSWERS = Answers(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), np.empty(0, np.int64))

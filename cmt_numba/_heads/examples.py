@@ -14,7 +14,7 @@ from .._forest.rows import Rows, row_of
 from .._forest.scorer import aim_probe, score
 from .._forest.state import N_MEMORIES, NEXT_ID, NONE, Keys, KeyStore, Scorer, key_store, new_keys, new_scorer
 from .._forest.structures import kind_of
-from .._jit import inner, kernel
+from .._jit import inner, kernel, release
 from .candidates import Effort, Questions, best_of, drop_candidate, new_candidates, scored_candidates, take_candidates
 
 
@@ -162,6 +162,7 @@ def find_examples(examples, rows, found, n_labels, hits):
     for i in range(found.rows.size):
         _nearest_row(examples, rows, found, i, candidates, best, n_labels)
         answer(examples.keys, best, found.rows[i], hits)
+    release((candidates, best))
 
 
 def nearest_rows(

@@ -15,7 +15,7 @@ import numpy as np
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import Probe, aim_probe, gathered_dot, new_probe, value_of
 from .._forest.state import NONE
-from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, release, zeros
 from .inverted_index import keep_best_labels, next_list
 
 _MOST_LISTS = 64  # that a row goes through
@@ -229,3 +229,4 @@ def rank_listed(postings, digest, biases, questions, answers):
         highest = max(highest, biases[label])
     for row in range(questions.first, questions.stop):
         _rank_row(postings, digest, biases, highest, questions, room, row, answers)
+    release(room)

@@ -112,7 +112,11 @@ def meet_labels(postings, priorities, x, sums, labels, n_found):
 
 @inner
 def _sift_down(heap, sums, i):
-    """Let the label at place ``i`` of a heap, the one of the smallest sum on top, sink to where it belongs."""
+    """Let the label at place ``i`` of a heap, the one of the smallest sum on top, sink to where it belongs.
+
+    Not the heap of ``_forest/frontier.py``, whose entries hold what they are ordered by: this one orders labels where
+    they are by sums that lie elsewhere, so that no room is needed and nothing is copied.
+    """
     label = heap[i]
     while True:
         below = 2 * i + 1

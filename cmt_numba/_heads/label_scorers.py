@@ -45,7 +45,7 @@ from .._forest.state import (
     linear_models,
 )
 from .._forest.structures import kind_of
-from .._jit import by_reference, inner, kernel
+from .._jit import by_reference, inner, kernel, release
 from .inference_weights import (
     Common,
     Digest,
@@ -349,13 +349,15 @@ def start_labels(models, sums, rows, lengths, first):
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
-    work = new_workspace(longest_row(rows, 0, n_rows))
+    work, status = new_workspace(longest_row(rows, 0, n_rows)), DONE
     while models.counters[0, NODES_END] < first + n_rows:
         label = models.counters[0, NODES_END]
-        if _start_label(models, sums, rows, lengths, label - first, label, work) != DONE:
-            return TABLES_FULL
+        status = _start_label(models, sums, rows, lengths, label - first, label, work)
+        if status != DONE:
+            break
         models.counters[0, NODES_END] += 1
-    return DONE
+    release(work)
+    return status
 
 
 @inner
@@ -391,13 +393,15 @@ def move_means(models, rows, labels, at):
     """
     models = by_reference(models)
     n_rows = rows.offsets.size - 1
-    work = new_workspace(longest_row(rows, 0, n_rows))
+    work, status = new_workspace(longest_row(rows, 0, n_rows)), DONE
     while at[0] < n_rows:
         row = at[0]
-        if _move_mean(models, rows, row, labels[row], work) != DONE:
-            return TABLES_FULL
+        status = _move_mean(models, rows, row, labels[row], work)
+        if status != DONE:
+            break
         at[0] += 1
-    return DONE
+    release(work)
+    return status
 
 
 @kernel

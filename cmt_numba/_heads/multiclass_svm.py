@@ -13,7 +13,7 @@ from .._forest.linear_model import adagrad_step, add_row, locate_or_insert, new_
 from .._forest.rows import longest_row, row_of
 from .._forest.scorer import probed_dot
 from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .candidates import Effort, best_of, new_candidates, place_of, score_candidates, take_candidates
 from .dual_ascent import dual_step
 from .label_scorers import HeadLoss
@@ -112,11 +112,6 @@ def measure_gaps(trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Ef
         if head.gaps[0] >= _GAPS_MEASURED:
             break
         ascend_on(head, lesson.questions.rows, lesson.labels, found, duals, at, True)
-
-
-@inner_allocating
-def _new_slopes(most):
-    return empty(most, np.float32)
 
 
 @inner
@@ -317,16 +312,17 @@ def ascend_on(head, rows, labels, found, duals, at, measuring):
     or TABLES_FULL, having learned only the rows that ``at`` says.
     """
     head = by_reference(head)
-    candidates, plan = new_candidates(rows, found.most, 1), _new_plan()
+    candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), DONE
     work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
     for i in range(found.rows.size):
         if measuring and head.gaps[0] >= _GAPS_MEASURED:
             break
         status = _ascend_at(head, rows, labels, found, i, candidates, duals, plan, work, measuring)
         if status != DONE:
-            return status
+            break
         at[0] += 1
-    return DONE
+    release((candidates, plan, work))
+    return status
 
 
 @inner
@@ -348,13 +344,14 @@ def descend_on(head, rows, labels, found, importance, at):
     head = by_reference(head)
     candidates = new_candidates(rows, found.most, 1)
     work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
-    slopes = _new_slopes(candidates.labels.size)
+    slopes, status = empty(found.most + 1, np.float32), DONE
     for i in range(found.rows.size):
         status = _descend_at(head, rows, labels, found, i, candidates, importance, slopes, work)
         if status != DONE:
-            return status
+            break
         at[0] += 1
-    return DONE
+    release((candidates, work, slopes))
+    return status
 
 
 def learn_labels(

@@ -13,7 +13,7 @@ from .._forest.hash_table import enter_place, find_place, hash_feature
 from .._forest.rows import Rows, dot, row_of, squared_length
 from .._forest.state import NONE
 from .._forest.structures import kind_of
-from .._jit import inner, inner_fastmath, kernel
+from .._jit import empty, inner, inner_fastmath, kernel, release
 
 _SMALLEST_BITS = 4
 _EMPTY = np.empty(0, np.int32)
@@ -59,7 +59,9 @@ def enter_rows(expectation: Expectation, rows: Rows) -> Expectation:
     if not rows.sparse:
         return expectation
     features = np.unique(rows.indices)
-    features = features[~are_known(expectation, features)]
+    known = np.empty(features.size, np.bool_)
+    find_known(expectation, features, known)
+    features = features[~known]
     used = int(expectation.n_places[0])
     needed, capacity = used + features.size, expectation.weights.shape[0]
     if needed > capacity:
@@ -97,13 +99,11 @@ def _place_of(expectation, feature, bits):
 
 
 @kernel
-def are_known(expectation, features):
-    """Return which features have a place."""
+def find_known(expectation, features, known):
+    """Write to ``known``, bool of shape (features,), which features have a place."""
     bits = _bits_of(expectation.table)
-    known = np.empty(features.size, np.bool_)
     for i in range(features.size):
         known[i] = _place_of(expectation, np.int64(features[i]), bits) != NONE
-    return known
 
 
 @kernel
@@ -170,7 +170,7 @@ def learn_expectations(expectation, rows, order, targets, duals, regularization)
     Writes the map and ``duals``.
     """
     bits = _bits_of(expectation.table)
-    change = np.empty(targets.shape[1], np.float32)
+    change = empty(targets.shape[1], np.float32)
     softness = np.float32(regularization)
     for row in order:
         _expect(expectation, rows, row, bits, change)
@@ -179,6 +179,7 @@ def learn_expectations(expectation, rows, order, targets, duals, regularization)
             change[i] = step * (targets[row, i] - change[i] - softness * duals[row, i])
             duals[row, i] += change[i]
         _change(expectation, rows, row, bits, np.float32(1.0), change)
+    release(change)
 
 
 @kernel
@@ -191,10 +192,11 @@ def learn_rewards(expectation, rows, pairs, vectors, rewards, regularization):
     Writes the map.
     """
     bits = _bits_of(expectation.table)
-    expected = np.empty(vectors.shape[1], np.float32)
+    expected = empty(vectors.shape[1], np.float32)
     for i in range(pairs.size):
         _expect(expectation, rows, pairs[i], bits, expected)
         size = _length_of(rows, pairs[i]) * dot(vectors[i], 0, vectors[i], 0, expected.size)
         short = np.float32(rewards[i]) - dot(expected, 0, vectors[i], 0, expected.size)
         step = short / (size + np.float32(regularization))
         _change(expectation, rows, pairs[i], bits, step, vectors[i])
+    release(expected)

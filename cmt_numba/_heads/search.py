@@ -12,7 +12,7 @@ import numpy as np
 from .._forest.frontier import Frontier, begin_search, frontier_at, new_frontiers, reach_next
 from .._forest.rows import Rows, longest_row, row_of
 from .._forest.state import COUNT, NONE
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .inverted_index import keep_best_labels, meet_labels
 
 _FOUND = np.float32(-1e30)  # no list makes up for it
@@ -141,15 +141,18 @@ def find_labels(trees, routers, postings, common, asked, found):
     found = by_reference(found)
     room = _new_room(trees, asked.rows)
     ends, n_touched, labels, end = found.ends, found.n_touched, found.labels, 0
+    n_done = 0
     for i in range(found.rows.size):
         if labels.size - end < found.most:
-            return i
+            break
         places = labels[end : end + found.most]
         n_found, n_met = _find_labels(trees, routers, postings, common, asked, found.rows[i], room, places)
         end += n_found
         ends[i] = end
         n_touched[i] = n_met
-    return found.rows.size
+        n_done += 1
+    release(room)
+    return n_done
 
 
 def candidates_of(

@@ -1,7 +1,7 @@
 """How functions are compiled: the only place with options of Numba."""
 
 from .addresses import address_of, call_at
-from .arrays import empty, zeros
+from .arrays import empty, release, zeros
 from .decorators import (
     as_python,
     inner,
@@ -36,6 +36,7 @@ __all__ = [
     "kernel",
     "known",
     "prefetch",
+    "release",
     "uninterrupted",
     "zeros",
 ]

@@ -1,8 +1,11 @@
-"""New arrays in kernels.
+"""New arrays in kernels, which last as long as the kernel runs.
 
-Numba compiles ``np.empty`` and ``np.zeros`` to machine code once more for each type and number of dimensions. What is
-here becomes part of the kernel at once. It takes parts of Numba that it does not document; where they are not there,
-NumPy's functions are used.
+Kernels do without reference counts, so nothing frees an array when it is no longer used: a kernel that allocates passes
+all that it has allocated to :func:`release` before it returns. If there is not enough memory the kernel ends with
+MemoryError, and what it had allocated until then stays so; kernels allocate before they change anything.
+
+What is here becomes part of the kernel at once, where Numba would compile ``np.empty`` and ``np.zeros`` to machine code
+once more for each type and number of dimensions.
 """
 
 from typing import Any
@@ -10,47 +13,77 @@ from typing import Any
 import numpy as np
 from numba import config, types
 from numba.core import cgutils
+from numba.core.typing.npydecl import parse_dtype, parse_shape
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
 
 
-def _of_numba() -> tuple[Any, Any]:
-    """Return functions like ``np.empty`` and ``np.zeros`` that Numba need not compile by themselves."""
-    from numba.core.typing.npydecl import parse_dtype, parse_shape
-    from numba.np.arrayobj import _empty_nd_impl, _parse_empty_args
-
-    def array_of(shape: Any, dtype: Any) -> Any:
-        return types.Array(parse_dtype(dtype), parse_shape(shape), "C")(shape, dtype)
-
-    def allocate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _empty_nd_impl(context, builder, *_parse_empty_args(context, builder, signature, arguments))
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def empty(_context: Any, shape: Any, dtype: Any) -> Any:
-        def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return allocate(context, builder, signature, arguments)._getvalue()
-
-        return array_of(shape, dtype), lower
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def zeros(_context: Any, shape: Any, dtype: Any) -> Any:
-        def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            array = allocate(context, builder, signature, arguments)
-            cgutils.memset(builder, array.data, builder.mul(array.nitems, array.itemsize), 0)
-            return array._getvalue()
-
-        return array_of(shape, dtype), lower
-
-    return empty, zeros
+def _array_of(shape: Any, dtype: Any) -> Any:
+    """Return the type of the array, None if there is none of such a shape or dtype."""
+    n_axes, of = parse_shape(shape), parse_dtype(dtype)
+    return None if n_axes is None or of is None else types.Array(of, n_axes, "C")(shape, dtype)
 
 
-def array_makers(make: Any = _of_numba) -> tuple[Any, Any]:
-    """Return functions for kernels like ``np.empty`` and ``np.zeros``; shape and dtype are positional."""
-    if config.DISABLE_JIT:  # type: ignore[attr-defined]
-        return np.empty, np.zeros
-    try:
-        return tuple(make())  # type: ignore[return-value]
-    except (ImportError, AttributeError):
-        return np.empty, np.zeros
+def _allocate(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Any, Any]:
+    """Return a new array, which nothing counts yet, and its size in bytes."""
+    kind, given = signature.return_type, signature.args[0]
+    lengths, types_given = [arguments[0]], [given]
+    if isinstance(given, types.BaseTuple):
+        lengths, types_given = cgutils.unpack_tuple(builder, arguments[0]), list(given)  # type: ignore[call-overload]
+    shape = [context.cast(builder, n, it, types.intp) for n, it in zip(lengths, types_given, strict=True)]
+    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    strides: list[Any] = []
+    n_bytes = itemsize
+    for length in reversed(shape):
+        strides.insert(0, n_bytes)
+        n_bytes = builder.mul(n_bytes, length)
+    runtime = context.subtarget(enable_nrt=True).nrt
+    owner = runtime.meminfo_alloc_aligned_unchecked(builder, n_bytes, context.get_preferred_array_alignment(kind.dtype))
+    cgutils.guard_memory_error(context, builder, owner, "not enough memory for the room that a kernel works in")
+    array = make_array(kind)(context, builder)
+    data = builder.bitcast(runtime.meminfo_data(builder, owner), array.data.type)
+    populate_array(array, data, shape, strides, itemsize, owner)
+    return array, n_bytes
 
 
-empty, zeros = array_makers()
+@intrinsic  # type: ignore[untyped-decorator]
+def _empty(_context: Any, shape: Any, dtype: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _allocate(context, builder, signature, arguments)[0]._getvalue()
+
+    signature = _array_of(shape, dtype)
+    return signature and (signature, lower)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _zeros(_context: Any, shape: Any, dtype: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, n_bytes = _allocate(context, builder, signature, arguments)
+        cgutils.memset(builder, array.data, n_bytes, 0)
+        return array._getvalue()
+
+    signature = _array_of(shape, dtype)
+    return signature and (signature, lower)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _release(_context: Any, work: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        context.subtarget(enable_nrt=True).nrt.decref(builder, signature.args[0], arguments[0])
+        return context.get_dummy_value()
+
+    return types.void(work), lower
+
+
+def _keep(work: Any) -> None:
+    """Do nothing: Python frees arrays by itself."""
+
+
+empty: Any = np.empty if config.DISABLE_JIT else _empty  # type: ignore[attr-defined]
+"""Like ``np.empty``, with a shape and a dtype."""
+
+zeros: Any = np.zeros if config.DISABLE_JIT else _zeros  # type: ignore[attr-defined]
+"""Like ``np.zeros``, with a shape and a dtype."""
+
+release: Any = _keep if config.DISABLE_JIT else _release  # type: ignore[attr-defined]
+"""Free an array, or all arrays in a tuple of arrays and tuples, each of which was allocated by the kernel."""

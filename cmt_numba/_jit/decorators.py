@@ -2,26 +2,27 @@
 
 ``kernel`` marks what Python calls: a whole batch of work in one call, compiled once, kept in numba's cache, and run
 without the global interpreter lock. The others mark what kernels call; they are compiled into each kernel that
-uses them and need no cache entry of their own:
+uses them and need no cache entry of their own.
+
+None of them counts references. Python holds every array that it hands to a kernel until that returns, yet numba would
+count each array of each tuple that is taken apart, with two atomic operations that together cost several times the work
+itself, and most of the code of many kernels would do nothing else. So no kernel returns an array, and one that needs
+room to work in allocates it with ``empty`` and ``zeros`` and hands it to ``release`` before it returns (``arrays.py``).
 
 - ``inner`` is inlined: a call would have to hand over the hundred words that describe the state, which takes longer
-  than what most of these functions do. And it does without reference counts. Every array of the state outlives the
-  call, yet numba would count each array of each tuple it takes apart, with two atomic operations that together cost
-  several times the work itself. Such a function cannot allocate. What it returns is not counted either, so it may
-  return an array (or a tuple that holds one) to another ``inner`` function but never to a ``kernel``, which would
-  count it down and free it.
+  than what most of these functions do.
 - ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be rearranged into vector instructions;
   NaN and infinity keep their meaning.
 - ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
   count: a kernel holds it once, however many places call it.
+- ``inner_allocating`` is ``inner_called`` for what makes room to work in: the kernel that calls it releases what it
+  returns. The name tells those that allocate from others, see ``tests/test_kernels.py``.
 - ``inner_shared`` is ``inner_called`` for what is large and needed by several kernels: compiled by itself, and kept in
   the cache; kernels are handed its address (``addresses.py``).
 - ``inner_merged`` is ``inner`` for what one place of all kernels calls: it becomes part of its caller before that is
   compiled at all. What several kernels call is better ``inner``, of which only the inlining is done once more in each.
-  No kernel may call it itself, because arrays would be counted in it as in the kernel.
 - ``inner_exported`` is ``inner`` for the few that Python calls too. Of all others numba is told to leave out the
   wrapper that Python would call, a third of what there is to compile: to call one from Python raises TypeError.
-- ``inner_allocating`` is for what a kernel calls once to make room to work in. It is merged into the kernel too.
 
 A function that Python calls is compiled, or taken from the cache, at its first call. An interrupt (Ctrl-C) that comes
 meanwhile is raised when this is done, after some seconds at most. For numba reads the lists of what it can compile by
@@ -48,12 +49,11 @@ from .inlining import KernelCompiler, PartCompiler
 from .notice import compiling
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-_FROM_PYTHON: dict[str, Any] = {"pipeline_class": KernelCompiler}
-_UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
-_UNCOUNTED: dict[str, Any] = {"_nrt": False}
-_INLINED: dict[str, Any] = {**_UNCOUNTED, "forceinline": True}
-_SHARED: dict[str, Any] = {**_OPTIONS, **_FROM_PYTHON, **_UNCOUNTED, "no_cpython_wrapper": True}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
+_FROM_PYTHON: dict[str, Any] = {**_OPTIONS, "pipeline_class": KernelCompiler}
+_UNWRAPPED: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": PartCompiler}
+_INLINED: dict[str, Any] = {"forceinline": True}
+_SHARED: dict[str, Any] = {**_FROM_PYTHON, "no_cpython_wrapper": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
 
 
@@ -111,14 +111,14 @@ def _called_by_kernels(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorated
 
 
-kernel = _called_by_python(njit(**_OPTIONS, **_FROM_PYTHON, cache=_CACHE))
-inner = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED))
-inner_exported = _called_by_python(njit(**_OPTIONS, **_FROM_PYTHON, **_INLINED))
-inner_fastmath = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
-inner_called = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED))
+kernel = _called_by_python(njit(**_FROM_PYTHON, cache=_CACHE))
+inner = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED))
+inner_exported = _called_by_python(njit(**_FROM_PYTHON, **_INLINED))
+inner_fastmath = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
+inner_called = _called_by_kernels(njit(**_UNWRAPPED))
+inner_allocating = _called_by_kernels(njit(**_UNWRAPPED))
 inner_shared = _called_by_kernels(_called_by_python(njit(**_SHARED, cache=_CACHE)))
-inner_merged = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, **_UNCOUNTED, inline="always"))
-inner_allocating = _called_by_kernels(njit(**_OPTIONS, **_UNWRAPPED, inline="always"))
+inner_merged = _called_by_kernels(njit(**_UNWRAPPED, inline="always"))
 
 
 def as_python(function: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest.rng import mix
-from .._jit import by_reference, by_value, inner, inner_called, kernel
+from .._jit import by_reference, by_value, empty, inner, inner_called, kernel, release
 from ._hashed_weights import expect
 
 N_SCORES = 2
@@ -216,7 +216,7 @@ def find_candidates(table, rows, known, ridge, offered, by_key, by_context, foun
     by_key = by_reference(by_key)
     by_context = by_reference(by_context)
     found = by_reference(found)
-    described = np.empty(N_DESCRIBED)
+    described = empty(N_DESCRIBED, np.float64)
     end = 0
     for row in range(rows.offsets.size - 1):
         first = end
@@ -235,6 +235,7 @@ def find_candidates(table, rows, known, ridge, offered, by_key, by_context, foun
                 described[3 + j] = found.scores[i, j]
             _weigh(ridge, described, variance, found, i)
     found.offsets[rows.offsets.size - 1] = end
+    release(described)
     return end
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, inner, inner_called, inner_fastmath, kernel
+from .._jit import by_reference, empty, inner, inner_called, inner_fastmath, kernel, release
 
 
 class Linear(NamedTuple):
@@ -107,8 +107,9 @@ def score_pairs(linear, pairs, means, variances):
     """Write the expected reward of each pair, and the variance of its estimate in units of that of the rewards."""
     linear = by_reference(linear)
     pairs = by_reference(pairs)
-    gain = np.empty(pairs.contexts.shape[1])
-    u, shared_gain = np.empty(linear.shared.size), np.empty(linear.shared.size)
+    k = linear.shared.size
+    gain = empty(pairs.contexts.shape[1], np.float64)
+    u, shared_gain = empty(k, np.float64), empty(k, np.float64)
     for i in range(pairs.slots.size):
         x, slot = pairs.contexts[pairs.rows[i]], pairs.slots[i]
         _multiply(linear.inverses[slot], x, gain)
@@ -116,6 +117,7 @@ def score_pairs(linear, pairs, means, variances):
         _multiply(linear.shared_inverse, u, shared_gain)
         means[i] = _dot(linear.offsets[slot], x) + _dot(linear.shared, u)
         variances[i] = max(_dot(gain, x) + _dot(shared_gain, u), 0.0)
+    release((gain, u, shared_gain))
 
 
 @kernel
@@ -127,9 +129,9 @@ def learn_pairs(linear, pairs, rewards, first, tolerance, trusted):
     """
     linear = by_reference(linear)
     pairs = by_reference(pairs)
-    gain, product = np.empty(pairs.contexts.shape[1]), np.empty(pairs.contexts.shape[1])
-    k = linear.shared.size
-    u, shared_gain, shared_product = np.empty(k), np.empty(k), np.empty(k)
+    d, k, n_learned = pairs.contexts.shape[1], linear.shared.size, 0
+    gain, product = empty(d, np.float64), empty(d, np.float64)
+    u, shared_gain, shared_product = empty(k, np.float64), empty(k, np.float64), empty(k, np.float64)
     for i in range(first, pairs.slots.size):
         x, z, slot = pairs.contexts[pairs.rows[i]], pairs.shared[i], pairs.slots[i]
         _multiply(linear.inverses[slot], x, gain)
@@ -140,7 +142,7 @@ def learn_pairs(linear, pairs, rewards, first, tolerance, trusted):
             _error(linear.matrices[slot], x, gain, product) > tolerance
             or _error(linear.shared_matrix, u, shared_gain, shared_product) > tolerance
         ):
-            return i
+            break
         scale = 1.0 + _dot(gain, x)
         shared_scale = scale + _dot(shared_gain, u)
         residual = rewards[i] - _dot(linear.offsets[slot], x)
@@ -156,4 +158,6 @@ def learn_pairs(linear, pairs, rewards, first, tolerance, trusted):
         _add(linear.shared_target, u, residual / scale)
         _add(linear.shared, shared_gain, shared_residual / shared_scale)
         linear.counts[slot] += 1
-    return pairs.slots.size
+        n_learned += 1
+    release((gain, product, u, shared_gain, shared_product))
+    return first + n_learned

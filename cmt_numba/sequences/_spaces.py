@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_allocating, inner_called, inner_fastmath, kernel
+from .._jit import empty, inner, inner_called, inner_fastmath, kernel, release
 
 
 class Kind(IntEnum):
@@ -130,11 +130,11 @@ def distance(asked, i, stored, j, bound, row):
     return _edits(x, y, x_gaps, y_gaps, asked.costs, bound, row)
 
 
-@inner_allocating
-def row_for(asked, stored):
-    """Return room for the alignment of any two points."""
+@inner
+def cells_for(asked, stored):
+    """Return how many float32 the alignment of any two points needs room for."""
     n_rows = 2 if asked.swaps.size > 0 else 1
-    return empty(n_rows * (max(asked.longest, stored.longest) + 1), np.float32)
+    return n_rows * (max(asked.longest, stored.longest) + 1)
 
 
 @kernel
@@ -143,9 +143,10 @@ def distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances):
 
     ``of_asked`` and ``of_stored``, int64 of shape (pairs,), name the points.
     """
-    row = row_for(asked, stored)
+    row = empty(cells_for(asked, stored), np.float32)
     for pair in range(distances.size):
         distances[pair] = distance(asked, of_asked[pair], stored, of_stored[pair], bounds[pair], row)
+    release(row)
 
 
 @inner
@@ -171,7 +172,7 @@ def scan(asked, stored, excluded, points, lengths):
     ``excluded``, int64 of shape (asked,), is a stored point that each must not find, -1 for none. ``points``, int64,
     and ``lengths``, float32, have a column for each point wanted, and hold -1 and infinity.
     """
-    row = row_for(asked, stored)
+    row = empty(cells_for(asked, stored), np.float32)
     k = points.shape[1]
     n = max(stored.offsets.size - 1, stored.rows.shape[0])
     for i in range(points.shape[0]):
@@ -180,6 +181,7 @@ def scan(asked, stored, excluded, points, lengths):
                 length = distance(asked, i, stored, j, lengths[i, k - 1], row)
                 if comes_before(j, length, points[i, k - 1], lengths[i, k - 1]) and length < np.inf:
                     offer(np.int64(j), length, points[i], lengths[i])
+    release(row)
 
 
 class Counts(NamedTuple):
@@ -213,11 +215,6 @@ def _fill(x, y, x_gaps, y_gaps, costs, swaps, table):
             table[i + 1, j + 1] = least
 
 
-@inner_allocating
-def _table_for(asked, stored):
-    return empty((asked.longest + 1, stored.longest + 1), np.float32)
-
-
 @inner
 def _add_step(steps, n, i, j):
     """Write a step if there is room for it, and return how many there are."""
@@ -234,7 +231,7 @@ def count_edits(asked, stored, of_asked, of_stored, weights, counts, steps):
     the last one first: the places of symbols in either sequence, -1 for none. An exchange is two steps that cross.
     Returns how many steps that pair has.
     """
-    table = _table_for(asked, stored)
+    table = empty((asked.longest + 1, stored.longest + 1), np.float32)
     n_steps = 0
     for pair in range(of_asked.size):
         start, stop = asked.offsets[of_asked[pair]], asked.offsets[of_asked[pair] + 1]
@@ -264,4 +261,5 @@ def count_edits(asked, stored, of_asked, of_stored, weights, counts, steps):
                 j -= 1
                 y_counts[j] += weight
                 n_steps = _add_step(steps, n_steps, -1, j)
+    release(table)
     return n_steps

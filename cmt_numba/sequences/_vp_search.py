@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner_allocating, kernel
-from ._spaces import comes_before, distance, offer, row_for
+from .._jit import empty, kernel, release
+from ._spaces import cells_for, comes_before, distance, offer
 
 _ROUNDING = np.float32(1e-5)  # of bounds, relative to the distances that they are made of
 
@@ -35,11 +35,6 @@ class Nearest(NamedTuple):
     n_computed: np.ndarray  # int64 (asked,): distances computed
 
 
-@inner_allocating
-def _new_stack(n):
-    return empty(n, np.int64), empty(n, np.float32)
-
-
 @kernel
 def search_nodes(nodes, asked, stored, there, share, found):
     """Write the nearest points that are there for each point asked, the nearest first, and their distances.
@@ -49,8 +44,9 @@ def search_nodes(nodes, asked, stored, there, share, found):
 
     Writes ``found`` and nothing else.
     """
-    row = row_for(asked, stored)
-    waiting, bounds = _new_stack(2 * nodes.depth + 2)
+    row = empty(cells_for(asked, stored), np.float32)
+    n_places = 2 * nodes.depth + 2
+    waiting, bounds = empty(n_places, np.int64), empty(n_places, np.float32)
     points, lengths, n_computed = found.points, found.lengths, found.n_computed
     last = points.shape[1] - 1
     for i in range(points.shape[0]):
@@ -85,3 +81,4 @@ def search_nodes(nodes, asked, stored, there, share, found):
                 if bound <= share * lengths[i, last]:
                     waiting[n_waiting], bounds[n_waiting] = nodes.children[node, child], bound
                     n_waiting += 1
+    release((row, waiting, bounds))

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, inner, inner_called, kernel
+from .._forest.frontier import begin_search, new_frontier, push, take_cheapest
+from .._jit import empty, inner, inner_called, kernel, release
 from ._skipgram import add_row, add_to_row, dot, draw, learn_output, sigmoid
 
 SOFTMAX, HIERARCHICAL, NEGATIVE = 0, 1, 2
@@ -131,31 +132,7 @@ def learn_labelled(vectors, labelled, order, classes, lesson, streams, i):
             _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, i)
         for at in range(labelled.starts[text], labelled.starts[text + 1]):
             add_to_row(inputs, np.int64(labelled.features[at]), gradient, labelled.weights[at])
-
-
-@inner
-def _push(scores, nodes, n, score, node):
-    """Add a node to a heap of ``n``, the greatest score first."""
-    at = n
-    while at > 0 and scores[(at - 1) // 2] < score:
-        scores[at], nodes[at] = scores[(at - 1) // 2], nodes[(at - 1) // 2]
-        at = (at - 1) // 2
-    scores[at], nodes[at] = score, node
-
-
-@inner
-def _pop(scores, nodes, n):
-    """Remove the first node of a heap of ``n``."""
-    score, node, at = scores[n - 1], nodes[n - 1], 0
-    while 2 * at + 1 < n - 1:
-        child = 2 * at + 1
-        if child + 1 < n - 1 and scores[child + 1] > scores[child]:
-            child += 1
-        if scores[child] <= score:
-            break
-        scores[at], nodes[at] = scores[child], nodes[child]
-        at = child
-    scores[at], nodes[at] = score, node
+    release((hidden, gradient, scores))
 
 
 @inner
@@ -173,20 +150,20 @@ def best_leaves(hidden, outputs, classes, found, scores):
     at most as many as there are classes) and ``scores`` (float32, logarithms of probabilities).
     """
     n_classes = classes.aliases.size
-    heap, nodes = empty(n_classes + 1, np.float32), empty(n_classes + 1, np.int64)
+    frontier, root = new_frontier(n_classes + 1), np.int64(classes.parents.size - 1)
     for text in range(hidden.shape[0]):
-        heap[0], nodes[0] = np.float32(0.0), np.int64(classes.parents.size - 1)
-        n, rank = 1, 0
+        begin_search(frontier)
+        push(frontier, np.float32(0.0), 0, root)
+        rank = 0
         while rank < found.shape[1]:
-            score, node = heap[0], nodes[0]
-            _pop(heap, nodes, n)
-            n -= 1
+            take_cheapest(frontier)
+            score, node = -frontier.here[0]["cost"], frontier.here[0]["place"]
             if node < n_classes:
                 found[text, rank], scores[text, rank] = node, score
                 rank += 1
                 continue
             x = dot(outputs, node - n_classes, hidden[text])
             first, second = classes.children[node - n_classes, 0], classes.children[node - n_classes, 1]
-            _push(heap, nodes, n, score + _log_sigmoid(-x), np.int64(first))
-            _push(heap, nodes, n + 1, score + _log_sigmoid(x), np.int64(second))
-            n += 2
+            push(frontier, -(score + _log_sigmoid(-x)), 0, np.int64(first))
+            push(frontier, -(score + _log_sigmoid(x)), 0, np.int64(second))
+    release(frontier)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest.rng import next_word, random_below, unit_of
-from .._jit import empty, inner, inner_called, inner_fastmath, kernel
+from .._jit import empty, inner, inner_called, inner_fastmath, kernel, release
 
 _HALF = np.uint64(32)
 _LOWER = np.uint64(2**32 - 1)
@@ -159,7 +159,8 @@ def learn_texts(vectors, words, tokens, starts, task, streams, i):
                         _distribute(inputs, words, kept[near], gradient)
             else:
                 _collect(inputs, words, kept[middle], 1.0, hidden)
-                before[:] = hidden
+                for j in range(hidden.size):
+                    before[j] = hidden[j]
                 for near in range(first, stop):
                     if near != middle:
                         gradient[:] = np.float32(0.0)
@@ -169,3 +170,4 @@ def learn_texts(vectors, words, tokens, starts, task, streams, i):
                 for j in range(hidden.size):
                     gradient[j] = hidden[j] - before[j]
                 _distribute(inputs, words, kept[middle], gradient)
+    release((hidden, before, gradient, kept))
