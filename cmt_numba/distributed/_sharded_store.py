@@ -101,6 +101,7 @@ class ShardedStore(Client):
         **options: Any,
     ) -> None:
         check_options(options, metric)
+        _check_limits(timeout, max_pending)
         folder = None if path is None else Path(path).absolute()
         listed = None if folder is None else read_list(folder)
         names = _names(n_shards, None if listed is None else listed[0])
@@ -125,8 +126,6 @@ class ShardedStore(Client):
         actor_options: dict[str, Any] | None,
     ) -> None:
         """Start the actors, and wait until they have opened their stores."""
-        timeout = check_real("timeout", timeout, 0.0, 1e6, above=True)
-        max_pending = check_integer("max_pending", max_pending, 1)
         start(address)
         handles = [new_actor(plan, actor_options or {}) for plan in plans]
         self._connect(Actors([plan.name for plan in plans], handles, timeout, max_pending), folder)
@@ -361,6 +360,7 @@ class ShardedStore(Client):
         OSError
             If a file cannot be read.
         """
+        _check_limits(timeout, max_pending)
         folder = Path(path).absolute()
         listed = read_list(folder)
         if listed is None or not listed[1]:
@@ -396,6 +396,11 @@ class ShardedStore(Client):
     def __repr__(self) -> str:
         place = "in memory" if self._folder is None else f"in {self._folder}"
         return f"ShardedStore({place}, metric={self._metric!r}) of {len(self.shards)} shards"
+
+
+def _check_limits(timeout: float, max_pending: int) -> None:
+    check_real("timeout", timeout, 0.0, 1e6, above=True)
+    check_integer("max_pending", max_pending, 1)
 
 
 def _names(n_shards: int | None, listed: list[str] | None) -> list[str]:
