@@ -119,16 +119,20 @@ def kill_shards(n: int, seed: int, n_clients: int = 4, n_shards: int = 3, mean_s
     with tempfile.TemporaryDirectory() as folder:
         path, stop = Path(folder) / "store", Path(folder) / "stop"
         with ShardedStore(n_shards, path, timeout=300.0, snapshot_seconds=0.2, **_OPTIONS) as store:
+            if __name__ != "__main__":  # Ray's processes cannot import this script by its name
+                ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
             task = ray().remote(work).options(num_cpus=0, max_retries=0)
             given = ray().put(store)
             told = [task.remote(given, client, seed, str(stop)) for client in range(n_clients)]
             while len(store) < 10 * n_clients:  # until all have begun, and kernels are compiled
-                time.sleep(0.1)
+                ray().get(ray().wait(told, timeout=0.1)[0])  # raises what a client has raised
             for _ in range(n):
                 time.sleep(random.exponential(mean_seconds))
                 while not (processes := shard_processes()):
                     time.sleep(0.05)
                 os.kill(int(random.choice(processes)), signal.SIGKILL)
+                if random.random() < 0.8:  # now and then the next one dies before this one has come back
+                    store._ask_all("facts")
             stop.touch()
             done: list[Told] = ray().get(told)
             memories = {key: memory for one in done for key, memory in one.memories.items()}
@@ -146,7 +150,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--shards", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0, help="between two kills, in the mean")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of work between two kills, in the mean")
     given = parser.parse_args()
     start(num_cpus=2)
     done = kill_shards(given.number, given.seed, given.clients, given.shards, given.seconds)

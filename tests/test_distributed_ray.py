@@ -64,13 +64,9 @@ def processes(store: ShardedStore) -> list[int]:
 # Answers
 
 
-def is_last(payload: Any) -> bool:
-    return bool(payload["n"] >= N - 5)
-
-
 @pytest.mark.parametrize(
     "where",
-    [None, {"odd": True, "n": {"lt": 500}}, ["k5", "k77", "k9999"], is_last],
+    [None, {"odd": True, "n": {"lt": 500}}, ["k5", "k77", "k9999"], lambda payload: payload["n"] >= N - 5],
     ids=["all", "dict", "keys", "function"],
 )
 def test_all_shards_together_answer_as_one_store(one: MemoryStore, sharded: ShardedStore, where: Any):

@@ -86,17 +86,17 @@ class Actors:
         running()
         kind = (method, *kind)
         seconds = self._timeout if kind in self._compiled else max(self._timeout, _SECONDS_TO_COMPILE)
-        deadline, refs, full = time.monotonic() + seconds, {}, []
-        for position, arguments in calls.items():
-            ref = self._send(position, method, arguments, deadline)
-            if ref is None:
-                full.append(position)
-            else:
-                refs[position] = ref
-        return Sent(refs, full, deadline, kind)
+        now, refs, left = time.monotonic(), {}, list(calls)
+        for until in (now, now + seconds):  # first to the shards that have room, so that none waits for another
+            for position in left:
+                ref = self._send(position, method, calls[position], until)
+                if ref is not None:
+                    refs[position] = ref
+            left = [position for position in left if position not in refs]
+        return Sent(refs, left, now + seconds, kind)
 
     def _send(self, position: int, method: str, arguments: tuple[Any, ...], deadline: float) -> Any:
-        """Return the reference to the answer; None if too many calls were under way for too long."""
+        """Return the reference to the answer; None if too many calls are under way until the deadline."""
         pending, module = self._pending[position], ray()
         if not self._changing[position].acquire(timeout=max(0.0, deadline - time.monotonic())):
             return None
