@@ -20,7 +20,7 @@ FLOORS = (
     ("journal",),
     ("estimators", "sizing"),
     ("formats", "evaluation", "bandits", "neighbors", "sequences", "store", "text"),
-    ("reranking",),
+    ("reranking", "distributed"),
     ("report", "_warmup"),
     ("cli",),
     ("__init__", "__main__"),

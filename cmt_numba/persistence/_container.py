@@ -58,7 +58,10 @@ class FileFormatError(ValueError):
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
         super().__init__(f"{os.fspath(path)}: {reason}")
-        self.path = path
+        self.path, self._reason = path, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self._reason)  # it may be raised in another process
 
 
 class Contents(NamedTuple):

@@ -109,6 +109,27 @@ def _check_payload(payload: Any, position: int) -> str | None:
     return text
 
 
+def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:
+    """Raise ValueError unless there is one key for each row."""
+    if len(keys) != n_rows:
+        raise ValueError(f"keys must be one for each of the {n_rows} rows of X, not {len(keys)}")
+
+
+def check_answers(keys: Any, n_rows: int) -> np.ndarray:
+    """Return keys that were answers to queries, None for no memory: of objects, shape (n_rows, k).
+
+    Raises
+    ------
+    ValueError
+        If they have another shape.
+    """
+    unmasked("keys", keys)
+    given = np.asarray(keys, dtype=object)
+    if given.shape[:1] != (n_rows,) or given.ndim > 2 or given.size == 0:
+        raise ValueError(f"keys must have shape ({n_rows},) or ({n_rows}, k), not {given.shape}")
+    return given.reshape(n_rows, -1)
+
+
 def are_none(keys: np.ndarray) -> np.ndarray:
     """Return which entries of an array are None."""
     missing: np.ndarray = np.equal(keys, np.array(None))

@@ -14,7 +14,7 @@ from .._forest.state import NONE
 from .._validation import check_matrix, check_real
 from ._checks import Key, check_keys, check_stored
 from ._kept import Keeper, made_of, read_file
-from ._metrics import Frame, lengths
+from ._metrics import Frame, check_lengths
 from ._recall import Effort, Efforts
 from ._records import Records
 from ._results import Items, read_payload
@@ -60,16 +60,7 @@ class Holder:
             X = scipy.sparse.csr_array(X)
         elif state is not None and not state.parameters.sparse and scipy.sparse.issparse(X):
             X = X.toarray()
-        norms = lengths(X)
-        if norms.min() > 0.0 and norms.max() < np.inf:
-            return X
-        for bad, problem in ((~np.isfinite(norms), "be finite in float32"), (norms == 0.0, "have no rows of zeros")):
-            if bad.any() and (problem.startswith("be") or self.metric == "cosine"):
-                row = int(np.flatnonzero(bad)[0])
-                why = "holds NaN, infinity or a value too large"
-                if norms[row] == 0.0:
-                    why = "has no direction that a cosine could be taken of; use another metric or leave it out"
-                raise ValueError(f"X must {problem}: row {row} {why}")
+        check_lengths(X, self.metric)
         return X
 
     # What it holds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,6 +73,7 @@ class Keeper:
         self.writing = threading.RLock()
         self.version = 0  # odd while a change is under way
         self.rekeyed = 0  # odd while all memories get keys of another frame
+        self._notes: dict[str, Any] = {}  # facts to write with the next change
         self.is_closed = False
         self._is_broken = self._is_unreadable = False  # whether a failure has left a tree to be opened again
         try:
@@ -105,6 +106,26 @@ class Keeper:
         JournalError
             If the store is closed or read-only, or the change could not be written; nothing has changed then.
         """
+
+        def work_and_note(kept: Kept, commit: Callable[[], None]) -> T:
+            answer = work(kept, commit)
+            if self._notes:
+                kept.records.set_facts(self._notes)
+            return answer
+
+        return self._change(work_and_note)
+
+    @contextmanager
+    def noting(self, facts: dict[str, Any]) -> Iterator[None]:
+        """Write facts together with each change that is made meanwhile: all of it is there in the end, or nothing."""
+        with self.writing:
+            self._notes = facts
+            try:
+                yield
+            finally:
+                self._notes = {}
+
+    def _change(self, work: Callable[[Kept, Callable[[], None]], T]) -> T:
         with self.writing:
             self.check_open()
             if self._is_broken:
@@ -128,7 +149,7 @@ class Keeper:
         with self.writing:
             self.rekeyed += 1
             try:
-                self.change(work)
+                self._change(work)  # on its own: a change that needs other keys is made, and noted, afterwards
             finally:
                 self.rekeyed += 1
 

@@ -11,16 +11,25 @@ import scipy.sparse
 
 from .._forest.hits import no_hits, rewarded_memories
 from .._forest.state import NONE
-from .._validation import check_passes, check_rewards, unmasked
-from ._checks import DuplicateKeyError, are_none, check_keys, check_kind, check_payloads, check_stored
+from .._validation import check_passes, check_rewards
+from ._checks import (
+    DuplicateKeyError,
+    are_none,
+    check_answers,
+    check_keys,
+    check_kind,
+    check_one_for_each_row,
+    check_payloads,
+    check_stored,
+)
 from ._kept import Keeper
+from ._learning import learn_in_blocks
 from ._metrics import frame_for, lengths
 from ._querying import Searchable
 from ._search import stored_units
 from ._trees import Kept, replace_keys
 
 _N_COMPETITORS = 9  # of a memory that was rewarded alone
-_ROWS_IN_A_BLOCK = 256  # of ``learn``: rows that see the same trees
 
 
 class MemoryStore(Searchable):
@@ -173,8 +182,7 @@ class MemoryStore(Searchable):
         with self._keeper.writing:
             self._keeper.check_open()
             X = self._check_vectors(X)
-            if X.shape[0] != len(checked):
-                raise ValueError(f"keys must be one for each of the {X.shape[0]} rows of X, not {len(checked)}")
+            check_one_for_each_row(checked, X.shape[0])
             texts = check_payloads(payloads, len(checked))
             records = self._records()
             check_kind(checked, records.kind())
@@ -295,11 +303,7 @@ class MemoryStore(Searchable):
         Nothing has been learned after any of these.
         """
         X = self._check_vectors(X)
-        unmasked("keys", keys)
-        given = np.asarray(keys, dtype=object)
-        if given.shape[:1] != (X.shape[0],) or given.ndim > 2 or given.size == 0:
-            raise ValueError(f"keys must have shape ({X.shape[0]},) or ({X.shape[0]}, k), not {given.shape}")
-        given = given.reshape(X.shape[0], -1)
+        given = check_answers(keys, X.shape[0])
         there = ~are_none(given)
         ids = np.full(given.shape, NONE, np.int64)
         with self._keeper.writing:
@@ -356,16 +360,6 @@ class MemoryStore(Searchable):
         """
         X = self._check_vectors(X)
         checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
-        if len(checked) != X.shape[0]:
-            raise ValueError(f"keys must be one for each of the {X.shape[0]} rows of X, not {len(checked)}")
+        check_one_for_each_row(checked, X.shape[0])
         check_stored(checked, self._records().find(checked))
-        draws, n_right = np.random.default_rng(X.shape[0]), 0
-        for _ in range(n_passes):
-            order, n_right = draws.permutation(X.shape[0]), 0
-            for first in range(0, order.size, _ROWS_IN_A_BLOCK):
-                block = order[first : first + _ROWS_IN_A_BLOCK]
-                own = [checked[i] for i in block]
-                answers = self.query(X[block], 1).keys[:, 0]
-                n_right += sum(answer == key for answer, key in zip(answers.tolist(), own, strict=True))
-                self.feedback(X[block], own, np.ones(len(own)))
-        return float(n_right / X.shape[0])
+        return learn_in_blocks(self, X, checked, n_passes)

@@ -218,6 +218,10 @@ class Records:
         """Write facts."""
         self._database.execute_many("INSERT OR REPLACE INTO facts VALUES (?, ?)", list(facts.items()))
 
+    def delete_facts(self, names: Iterable[str]) -> None:
+        """Delete facts."""
+        self._database.execute_many("DELETE FROM facts WHERE name = ?", ((name,) for name in names))
+
     # Indexes
 
     def fields(self) -> list[str]:

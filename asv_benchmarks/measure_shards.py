@@ -1,0 +1,100 @@
+"""Measure what shards cost: a store in memory against the same memories in 1, 2 and 4 shards on this machine.
+
+::
+
+    python asv_benchmarks/measure_shards.py
+    python asv_benchmarks/measure_shards.py --n 100000 --shards 1 2 4 --repeats 5
+
+Prints the microseconds of a query in batches of several sizes (the median of the repeats), memories that are added a
+second, and the megabytes of memory of a shard without any vectors. Vectors are random, in clusters. First it checks that
+all stores give the same keys and scores when everything is compared. Linux only; needs tabulate and the extra ``ray``.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tabulate import tabulate
+
+from cmt_numba import MemoryStore
+from cmt_numba.distributed import ShardedStore, start
+
+_BLOCK = 10_000  # vectors added at once
+_CHECKED = 200  # queries
+_N_CLUSTERS = 100
+
+
+def clustered(n: int, n_features: int, draws: np.random.Generator) -> np.ndarray:
+    """Return vectors around the same centres."""
+    centres = np.random.default_rng(0).normal(size=(_N_CLUSTERS, n_features))
+    noise = 0.7 * draws.normal(size=(n, n_features))
+    return (centres[draws.integers(0, _N_CLUSTERS, n)] + noise).astype(np.float32)
+
+
+def megabytes(process: int) -> float:
+    """Return the private memory of a process."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+
+
+def add_all(store: Any, X: np.ndarray) -> float:
+    """Add vectors in blocks; return how many a second."""
+    started = time.perf_counter()
+    for first in range(0, X.shape[0], _BLOCK):
+        block = X[first : first + _BLOCK]
+        store.add(range(first, first + block.shape[0]), block)
+    return X.shape[0] / (time.perf_counter() - started)
+
+
+def microseconds(store: Any, Q: np.ndarray, batch: int, repeats: int) -> float:
+    """Return the microseconds of a query in batches of a size."""
+    store.query(Q[:batch], 10)
+    seconds = []
+    for number in range(max(repeats, 100 // batch)):
+        first = number * batch % max(1, Q.shape[0] - batch + 1)
+        started = time.perf_counter()
+        store.query(Q[first : first + batch], 10)
+        seconds.append(time.perf_counter() - started)
+    return 1e6 * statistics.median(seconds) / batch
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Measure what shards cost.")
+    parser.add_argument("--n", type=float, default=1e5)
+    parser.add_argument("--features", type=int, default=64)
+    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 100, 10_000])
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    start()
+    draws = np.random.default_rng(1)
+    X, Q = clustered(int(given.n), given.features, draws), clustered(10_000, given.features, draws)
+    one = MemoryStore(random_state=0, n_threads=1)
+    stores: dict[str, Any] = {"one store": one}
+    rows: list[list[Any]] = [["one store", add_all(one, X), None]]
+    exact = one.query(Q[:_CHECKED], 10, target_recall=1.0)
+    for n_shards in given.shards:
+        store = ShardedStore(n_shards, random_state=0, timeout=600.0)
+        empty = statistics.median(map(megabytes, store._ask_all("process")))
+        rows.append([f"{n_shards} shards", add_all(store, X), empty])
+        found = store.query(Q[:_CHECKED], 10, target_recall=1.0)
+        np.testing.assert_array_equal(found.keys, exact.keys)
+        np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-5, atol=1e-6)
+        stores[rows[-1][0]] = store
+    for row in rows:
+        found = stores[row[0]].query(Q[:_CHECKED], 10).keys
+        row.append(np.mean([np.isin(keys, right).mean() for keys, right in zip(found, exact.keys, strict=True)]))
+        row += [microseconds(stores[row[0]], Q, batch, given.repeats) for batch in given.batches]
+    headers = ["", "adds a second", "MB empty", "recall", *(f"us, batches of {batch:,}" for batch in given.batches)]
+    print(f"{X.shape[0]:,} vectors of {given.features} features; the same answers when all is compared")
+    print(tabulate(rows, headers, floatfmt=("", ",.0f", ".0f", ".3f", ",.0f", ",.0f", ",.0f")))
+    for store in list(stores.values())[1:]:
+        store.close()
+
+
+if __name__ == "__main__":
+    main()

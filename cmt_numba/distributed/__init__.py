@@ -1,0 +1,19 @@
+"""Stores past one machine, on Ray (the extra ``ray``).
+
+A :class:`ShardedStore` has the interface of a :class:`~cmt_numba.MemoryStore`. Its memories are divided among *shards*:
+each is a Ray actor, a process that owns a :class:`~cmt_numba.MemoryStore`, in a folder of its own if the store has a
+path. Ray starts the processes, restarts those that die and moves the arrays between them.
+
+Keys belong to shards by consistent hashing. Changes go to the owners of their keys; a query goes to all shards, and the
+best of their answers are merged. Every change has the name of its request, which is written in the same transaction, so
+that a change is made once even if a shard is killed before it could answer.
+
+:func:`start` starts Ray on this machine, reachable from this machine only, or connects to a cluster.
+"""
+
+from ._cluster import start
+from ._errors import ClusterError, NoAnswerError, PartialChangeError
+from ._results import ShardedResults
+from ._sharded_store import ShardedStore
+
+__all__ = ["ClusterError", "NoAnswerError", "PartialChangeError", "ShardedResults", "ShardedStore", "start"]

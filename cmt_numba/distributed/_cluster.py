@@ -1,0 +1,81 @@
+"""Ray: imported when it is needed, and started or connected to."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from importlib import import_module
+from typing import Any
+
+from ._errors import ClusterError
+
+_LOOPBACK = "127.0.0.1"
+
+
+def ray() -> Any:
+    """Return the module ``ray``.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    """
+    try:
+        return import_module("ray")
+    except ImportError as error:
+        raise ImportError("cmt_numba.distributed needs ray: pip install 'cmt-numba[ray]'", name="ray") from error
+
+
+def running() -> Any:
+    """Return the module ``ray``, connected to a cluster.
+
+    Raises
+    ------
+    ClusterError
+        If this process is not connected to a cluster any more.
+    """
+    module = ray()
+    if not module.is_initialized():
+        raise ClusterError("Ray is not running in this process any more; start it, and open the store again")
+    return module
+
+
+def start(address: str | None = None, **options: Any) -> None:
+    """Start Ray on this machine, or connect to a cluster. Nothing happens if this process is connected already.
+
+    Ray is started without its dashboard, without reports of its usage and without printing. Its processes accept
+    connections from this machine only.
+
+    Parameters
+    ----------
+    address : str, optional
+        The address of a cluster, or "auto" for one that ``ray start`` has started here. By default the address is that
+        in the environment variable ``RAY_ADDRESS``; without it, Ray is started here.
+    **options
+        More parameters of ``ray.init``, such as ``num_cpus``.
+
+    Raises
+    ------
+    ImportError
+        If Ray is not installed.
+    ConnectionError
+        If there is no cluster at the address.
+    """
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local":
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray's way to keep to the loopback interface, its default on macOS and Windows; read when Ray is imported.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    module = ray()
+    if module.is_initialized():
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address == "local":
+        quiet["include_dashboard"] = False
+    module.init(address, **(quiet | options))
+    if address == "local" and module.util.get_node_ip_address() != _LOOPBACK:
+        message = (
+            "Ray accepts connections from other machines, because it was imported before cmt_numba.distributed.start; "
+            "call start before anything imports ray"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=2)

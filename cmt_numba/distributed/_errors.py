@@ -1,0 +1,58 @@
+"""Errors of sharded stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..store._checks import Key
+
+
+class ClusterError(RuntimeError):
+    """The cluster, or a shard with all that it held, is gone."""
+
+
+class NoAnswerError(TimeoutError):
+    """Shards did not answer in time.
+
+    Parameters
+    ----------
+    shards : sequence of str
+        Their names.
+    what : str
+        What this means for the call.
+    """
+
+    def __init__(self, shards: Sequence[str], what: str) -> None:
+        super().__init__(f"no answer in time from {', '.join(shards)}: {what}")
+        self.shards, self._what = tuple(shards), what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.shards, self._what)
+
+
+class PartialChangeError(RuntimeError):
+    """A change was made in some shards, but not, or perhaps not, in all.
+
+    Parameters
+    ----------
+    made : list of str or int
+        The keys for which the change was made.
+    not_made : list of str or int
+        The keys for which it was not made.
+    unknown : list of str or int
+        The keys of shards that did not answer in time. Ray goes on trying: the change may still be made.
+    reasons : dict of str to Exception
+        What the shards raised, by their names.
+    """
+
+    def __init__(self, made: list[Key], not_made: list[Key], unknown: list[Key], reasons: dict[str, Exception]) -> None:
+        why = "; ".join(f"{name}: {error}" for name, error in reasons.items())
+        super().__init__(
+            f"the change was made for {len(made)} keys, not made for {len(not_made)}, and {len(unknown)} are not known "
+            f"of (see the attributes made, not_made and unknown): {why}"
+        )
+        self.made, self.not_made, self.unknown, self.reasons = made, not_made, unknown, reasons
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.made, self.not_made, self.unknown, self.reasons)

@@ -1,0 +1,66 @@
+"""What queries of a sharded store answer, merged from the answers of its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..store import Results
+from ..store._checks import are_none
+
+
+class ShardedResults(Results):
+    """The answers to queries of a :class:`ShardedStore`.
+
+    Attributes
+    ----------
+    missing_shards : tuple of str
+        The names of shards that did not answer in time. What they hold is not among the answers.
+    """
+
+    def __init__(
+        self, keys: np.ndarray, scores: np.ndarray, payloads: np.ndarray, missing_shards: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(keys, scores, payloads)
+        self.missing_shards = missing_shards
+
+    def __getitem__(self, rows: Any) -> Any:
+        selected = super().__getitem__(rows)
+        if isinstance(selected, Results):
+            return ShardedResults(selected.keys, selected.scores, selected._payloads, self.missing_shards)
+        return selected
+
+    def __repr__(self) -> str:
+        missing = f", without {', '.join(self.missing_shards)}" if self.missing_shards else ""
+        return f"{super().__repr__()}{missing}"
+
+
+def merged(answers: Sequence[Results], k: int) -> ShardedResults:
+    """Return the best ``k`` of the answers of shards to the same queries."""
+    keys = np.concatenate([answer.keys for answer in answers], axis=1)  # of objects, unless all are of int64
+    payloads = np.concatenate([answer._payloads for answer in answers], axis=1)
+    scores = np.concatenate([answer.scores for answer in answers], axis=1)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    shape = scores.shape[0], k
+    best = ShardedResults(np.full(shape, None, object), np.full(shape, -np.inf, scores.dtype), np.full(shape, None))
+    there = slice(order.shape[1])
+    best.keys[:, there] = np.take_along_axis(keys, order, axis=1)
+    best.scores[:, there] = np.take_along_axis(scores, order, axis=1)
+    best._payloads[:, there] = np.take_along_axis(payloads, order, axis=1)
+    if best.keys.size > 0 and isinstance(best.keys[0, 0], int) and not are_none(best.keys).any():
+        best.keys = best.keys.astype(np.int64)
+    return best
+
+
+def stacked(blocks: Sequence[ShardedResults]) -> ShardedResults:
+    """Return the answers of blocks of queries, one after the other."""
+    if len(blocks) == 1:
+        return blocks[0]
+    missing = sorted({name for block in blocks for name in block.missing_shards})
+    keys = [block.keys for block in blocks]
+    if len({part.dtype for part in keys}) > 1:
+        keys = [part.astype(object) for part in keys]
+    scores, payloads = [block.scores for block in blocks], [block._payloads for block in blocks]
+    return ShardedResults(np.concatenate(keys), np.concatenate(scores), np.concatenate(payloads), tuple(missing))

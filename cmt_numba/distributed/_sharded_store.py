@@ -1,0 +1,416 @@
+"""``ShardedStore``: a store whose memories are divided among processes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from .._validation import check_integer, check_passes, check_real, check_rewards
+from ..persistence import FileFormatError
+from ..store._checks import (
+    DuplicateKeyError,
+    are_none,
+    check_answers,
+    check_keys,
+    check_one_for_each_row,
+    check_payloads,
+)
+from ..store._learning import learn_in_blocks
+from ..store._where import field_path
+from ._actors import Actors, new_actor
+from ._arguments import blocks_of_rows, by_owner, check_options, options_of_shard, picked
+from ._client import Client
+from ._cluster import start
+from ._errors import ClusterError, NoAnswerError
+from ._folder import read_list, shard_names, write_list
+from ._shard import Plan
+
+
+class ShardedStore(Client):
+    """A store like :class:`~cmt_numba.MemoryStore`, whose memories are divided among processes of Ray.
+
+    Each shard holds the memories whose keys belong to it, by consistent hashing. A query is answered by all shards, and
+    the best of their answers are merged; filters run in the shards. A change is one transaction in each shard: what is
+    wrong with its arguments is found before anything changes, but if a shard fails meanwhile, others may have made
+    their part, and :class:`PartialChangeError` says which.
+
+    With a path, a shard that dies is restarted, on another machine if that can read the folder, and opens its folder.
+    Calls that were under way are made again, and changes among them are made once. In memory, a shard that dies takes
+    its memories with it; calls then raise :class:`ClusterError`.
+
+    Several threads may use a store, and so may tasks and actors of Ray to which it is given as an argument. The shards
+    end with :meth:`close`, or with the process that has opened the store.
+
+    Parameters
+    ----------
+    n_shards : int, optional
+        Number of shards. An existing folder keeps its number.
+    path : path-like, optional
+        The folder, which holds a folder for each shard: empty, or that of a sharded store. If it does not exist, it is
+        created. Every machine on which a shard may run must find it under this path. By default the store is in memory.
+    metric : {"cosine", "inner_product", "euclidean"}, optional
+        As for :class:`~cmt_numba.MemoryStore`.
+    address : str, optional
+        The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
+    timeout : float, default 60.0
+        Seconds to wait for the shards' answers. The first call of each kind may take longer: it may have to compile.
+    max_pending : int, default 8
+        The most calls that a client has under way at a shard. Further ones wait.
+    actor_options : dict, optional
+        Options of Ray for the actors, such as ``{"num_cpus": 2}``.
+    **options
+        Options of the :class:`~cmt_numba.MemoryStore` of each shard. ``n_threads`` is 1 by default. ``max_items`` is
+        divided by the number of shards.
+
+    Raises
+    ------
+    ImportError
+        If Ray is not installed.
+    cmt_numba.journal.AlreadyOpenError
+        If the folder is already open.
+    cmt_numba.persistence.FileFormatError
+        If the folder is damaged or not that of a sharded store.
+    OSError
+        If the folder cannot be read or written.
+    TypeError, ValueError
+        If an option is not valid or differs from that of the store in the folder.
+
+    Examples
+    --------
+    >>> store = ShardedStore(2, random_state=0)  # doctest: +SKIP
+    >>> store.add(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], [{"color": "red"}, {"color": "blue"}])  # doctest: +SKIP
+    >>> store.query([[0.9, 0.1]], 1).keys  # doctest: +SKIP
+    array([['a']], dtype=object)
+    >>> store.close()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_shards: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+        metric: str | None = None,
+        *,
+        address: str | None = None,
+        timeout: float = 60.0,
+        max_pending: int = 8,
+        actor_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        check_options(options, metric)
+        _check_limits(timeout, max_pending)
+        folder = None if path is None else Path(path).absolute()
+        listed = None if folder is None else read_list(folder)
+        names = _names(n_shards, None if listed is None else listed[0])
+        if folder is not None and listed is None:
+            write_list(folder, names, complete=False)
+        is_complete = listed is not None and listed[1]
+        plans = []
+        for number, name in enumerate(names):
+            own = options_of_shard(options, number, len(names)) | {"metric": metric}
+            plans.append(Plan(name, None if folder is None else str(folder / name), not is_complete, None, own))
+        self._begin(plans, folder, address, timeout, max_pending, actor_options)
+        if folder is not None and not is_complete:
+            write_list(folder, names, complete=True)
+
+    def _begin(
+        self,
+        plans: list[Plan],
+        folder: Path | None,
+        address: str | None,
+        timeout: float,
+        max_pending: int,
+        actor_options: dict[str, Any] | None,
+    ) -> None:
+        """Start the actors, and wait until they have opened their stores."""
+        start(address)
+        handles = [new_actor(plan, actor_options or {}) for plan in plans]
+        self._connect(Actors([plan.name for plan in plans], handles, timeout, max_pending), folder)
+        self._is_owner = True
+        try:
+            self._learn_facts()
+        except BaseException:
+            self._actors.stop()
+            raise
+
+    # Changes
+
+    def add(self, keys: Any, X: Any, payloads: Any = None) -> None:
+        """Add new memories.
+
+        Parameters
+        ----------
+        keys, X, payloads
+            As for :meth:`cmt_numba.MemoryStore.add`.
+
+        Raises
+        ------
+        DuplicateKeyError
+            If a key is in the store already. It is a KeyError and a ValueError.
+        TypeError, ValueError
+            If an argument is not valid, or a vector has the length 0 and the metric is the cosine.
+        NoAnswerError
+            If a shard has not answered in time. It may still make the change.
+        ClusterError
+            If a shard or the cluster is gone.
+        PartialChangeError
+            If some shards have made the change and others not.
+
+        Nothing has changed after the first two.
+        """
+        self._write("add", keys, X, payloads)
+
+    def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
+        """Add memories, and replace the vectors and payloads of those whose keys are in the store.
+
+        Parameters
+        ----------
+        keys, X, payloads
+            As for :meth:`cmt_numba.MemoryStore.upsert`.
+
+        Raises
+        ------
+        TypeError, ValueError, NoAnswerError, ClusterError, PartialChangeError
+            As for :meth:`add`.
+        """
+        self._write("upsert", keys, X, payloads)
+
+    def _write(self, name: str, keys: Any, X: Any, payloads: Any) -> None:
+        checked = check_keys(keys)
+        X = self._check_vectors(X)
+        check_one_for_each_row(checked, X.shape[0])
+        payloads = payloads if payloads is None or isinstance(payloads, str | bytes | dict) else list(payloads)
+        check_payloads(payloads, len(checked))
+        self._check_kind(checked)
+        changes = []
+        for shard, part in by_owner(self._ring.owners(checked)).items():
+            for rows in blocks_of_rows(X[part]):
+                block = part[rows]
+                own = None if payloads is None else [payloads[i] for i in block]
+                changes.append((shard, picked(checked, block), (picked(checked, block), X[block], own)))
+        if name == "add" and len(changes) > 1:
+            stored = np.flatnonzero(self._are_stored(checked))
+            if stored.size > 0:
+                message = f"keys must not be in the store: {checked[stored[0]]!r:.100} is; use upsert to replace it"
+                raise DuplicateKeyError(message)
+        self._change(name, changes, (hasattr(X, "indptr"),))
+        self._width, self._kind = X.shape[1], type(checked[0])
+
+    def delete(self, keys: Any) -> None:
+        """Delete memories.
+
+        Parameters
+        ----------
+        keys : str, int or list of them
+            Their keys, each named once.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored; nothing has been deleted then.
+        TypeError, ValueError
+            If these are not distinct keys.
+        NoAnswerError, ClusterError, PartialChangeError
+            As for :meth:`add`.
+        """
+        checked = check_keys(keys)
+        parts = by_owner(self._ring.owners(checked))
+        if len(parts) > 1:
+            self._check_stored(checked)
+        changes = [(shard, own, (own,)) for shard, part in parts.items() for own in [picked(checked, part)]]
+        self._change("delete", changes)
+
+    def create_index(self, field: Any) -> None:
+        """Create an index on a field of payloads in all shards, so that filters on it need not look at all of them.
+
+        Parameters
+        ----------
+        field : str or tuple of str
+            The field, as in filters.
+        """
+        field_path(field)
+        self._change_all("create_index", field)
+
+    def compact(self) -> None:
+        """Store memories in the order in which searches read them, for faster queries after many changes."""
+        self._change_all("compact")
+
+    # Learning
+
+    def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
+        """Learn from rewards of what was returned, or of what was right.
+
+        A shard learns from the rewards of its own memories: it compares those of a row that it holds, but not with
+        those of other shards.
+
+        Parameters
+        ----------
+        X, keys, rewards
+            As for :meth:`cmt_numba.MemoryStore.feedback`.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored; nothing has been learned then.
+        TypeError, ValueError
+            If an argument is not valid; nothing has been learned then.
+        NoAnswerError, ClusterError, PartialChangeError
+            As for :meth:`add`.
+        """
+        X = self._check_vectors(X)
+        given = check_answers(keys, X.shape[0])
+        there = ~are_none(given)
+        owners = np.full(given.shape, -1)
+        checked = check_keys(given[there].tolist(), distinct=False) if there.any() else []
+        if checked:
+            self._check_stored(checked)
+            owners[there] = self._ring.owners(checked)
+        worth = np.broadcast_to(check_rewards(rewards, np.where(there, 0, -1)), given.shape)
+        changes = []
+        for shard in np.unique(owners[there]).tolist():
+            rows = np.flatnonzero((owners == shard).any(axis=1))
+            own = given[rows]
+            own[owners[rows] != shard] = None
+            mentioned = [key for key in own.reshape(-1).tolist() if key is not None]
+            changes.append((shard, mentioned, (X[rows], own, worth[rows])))
+        self._change("feedback", changes, (hasattr(X, "indptr"),))
+
+    def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
+        """Learn from queries whose right answers are known, in blocks and in a random order.
+
+        Parameters
+        ----------
+        X, keys, n_passes
+            As for :meth:`cmt_numba.MemoryStore.learn`.
+
+        Returns
+        -------
+        float
+            The share of the queries whose first answer was right in the last pass, before they taught anything.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError, NoAnswerError, ClusterError, PartialChangeError
+            As for :meth:`feedback`.
+        """
+        X = self._check_vectors(X)
+        checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
+        check_one_for_each_row(checked, X.shape[0])
+        self._check_stored(checked)
+        return learn_in_blocks(self, X, checked, n_passes)
+
+    # Files
+
+    def sync(self) -> None:
+        """Write all changes to disk and wait for it. Without ``sync_every`` above 1 this has been done already."""
+        self._ask_all("sync")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the store to a folder with a file for each shard, which :meth:`load` reads.
+
+        Changes that are made meanwhile may be in the files of some shards and not in those of others.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder, which must be empty or not exist. All shards must find it under this path.
+
+        Raises
+        ------
+        FileExistsError
+            If the folder is not empty.
+        OSError
+            If a file cannot be written.
+        """
+        folder, actors = Path(path).absolute(), self._open_actors()
+        if folder.exists() and any(folder.iterdir()):
+            raise FileExistsError(f"{folder} is not empty; save to a new folder")
+        write_list(folder, list(actors.names), complete=False)
+        files = {shard: (str(folder / f"{name}.cmt"),) for shard, name in enumerate(actors.names)}
+        self._complete(actors.ask("save", files))
+        write_list(folder, list(actors.names), complete=True)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        target_recall: float = 0.95,
+        address: str | None = None,
+        timeout: float = 60.0,
+        max_pending: int = 8,
+        actor_options: dict[str, Any] | None = None,
+    ) -> Self:
+        """Return the store in a folder that :meth:`save` has written, in memory.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder.
+        target_recall, address, timeout, max_pending, actor_options
+            As for the constructor.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If a file is damaged or missing.
+        OSError
+            If a file cannot be read.
+        """
+        _check_limits(timeout, max_pending)
+        folder = Path(path).absolute()
+        listed = read_list(folder)
+        if listed is None or not listed[1]:
+            raise FileFormatError(folder, "holds no sharded store that was saved completely")
+        options = {"target_recall": check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
+        store = cls.__new__(cls)
+        plans = [Plan(name, None, False, str(folder / f"{name}.cmt"), options) for name in listed[0]]
+        store._begin(plans, None, address, timeout, max_pending, actor_options)
+        return store
+
+    def close(self) -> None:
+        """Write all changes to disk, close the shards and end their processes.
+
+        A copy in another process only stops using them.
+        """
+        if self._is_closed:
+            return
+        try:
+            if self._is_owner:
+                with suppress(NoAnswerError, ClusterError):  # a shard that is gone has its changes on disk
+                    self._ask_all("close")
+        finally:
+            self._is_closed = True
+            if self._is_owner:
+                self._actors.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        place = "in memory" if self._folder is None else f"in {self._folder}"
+        return f"ShardedStore({place}, metric={self._metric!r}) of {len(self.shards)} shards"
+
+
+def _check_limits(timeout: float, max_pending: int) -> None:
+    check_real("timeout", timeout, 0.0, 1e6, above=True)
+    check_integer("max_pending", max_pending, 1)
+
+
+def _names(n_shards: int | None, listed: list[str] | None) -> list[str]:
+    """Return the names of the shards: those in the folder, or new ones."""
+    if n_shards is not None:
+        check_integer("n_shards", n_shards, 1, 10_000)
+    if listed is None:
+        if n_shards is None:
+            raise ValueError("n_shards must be given for a new store")
+        return shard_names(n_shards)
+    if n_shards not in (None, len(listed)):
+        raise ValueError(f"n_shards must be {len(listed)}, as for the store in the folder, or omitted, not {n_shards}")
+    return listed

@@ -1,0 +1,42 @@
+"""Learning from queries whose right answers are known."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from ._checks import Key
+from ._results import Results
+
+_ROWS_IN_A_BLOCK = 256  # that see the same trees
+
+
+class Teachable(Protocol):
+    """A store that answers queries and learns from rewards."""
+
+    def query(self, X: Any, k: int = 10) -> Results:
+        """Return the nearest memories for each row."""
+
+    def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
+        """Learn from rewards of memories."""
+
+
+def learn_in_blocks(store: Teachable, X: Any, keys: list[Key], n_passes: int) -> float:
+    """Give a store the right answers to queries, in blocks and in a random order.
+
+    Returns
+    -------
+    float
+        The share of the queries whose first answer was right in the last pass, before they taught anything.
+    """
+    draws, n_right = np.random.default_rng(X.shape[0]), 0
+    for _ in range(n_passes):
+        order, n_right = draws.permutation(X.shape[0]), 0
+        for first in range(0, order.size, _ROWS_IN_A_BLOCK):
+            block = order[first : first + _ROWS_IN_A_BLOCK]
+            own = [keys[i] for i in block]
+            answers = store.query(X[block], 1).keys[:, 0]
+            n_right += sum(answer == key for answer, key in zip(answers.tolist(), own, strict=True))
+            store.feedback(X[block], own, np.ones(len(own)))
+    return float(n_right / X.shape[0])

@@ -1,0 +1,231 @@
+"""Stores in shards on Ray: they answer as one store does, refuse what it refuses, and lose nothing when shards die."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from kill_shards import kill_shards
+
+from cmt_numba import MemoryStore
+from cmt_numba.distributed import ClusterError, NoAnswerError, PartialChangeError, ShardedStore, start
+from cmt_numba.distributed._cluster import ray
+from cmt_numba.journal import AlreadyOpenError, JournalError
+from cmt_numba.store import DuplicateKeyError
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),  # imported by start, not before
+    pytest.mark.skipif(sys.platform != "linux", reason="needs signals and /proc"),
+]
+
+D, N = 16, 10_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    start(num_cpus=2)
+    start()  # once more changes nothing
+    yield
+    ray().shutdown()
+
+
+def vectors(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, D)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def one() -> MemoryStore:
+    """Return a store without shards. Tests leave it as it is."""
+    return fill(MemoryStore(random_state=0, n_trees=2, n_links=4))
+
+
+@pytest.fixture(scope="module")
+def sharded(cluster: None) -> Iterator[ShardedStore]:
+    """Return a store of the same memories in shards. Tests leave it as it is."""
+    with ShardedStore(3, random_state=0, n_trees=2, n_links=4) as store:
+        yield fill(store)
+
+
+def fill(store: Any) -> Any:
+    store.add([f"k{i}" for i in range(N)], vectors(N), [{"n": i, "odd": i % 2 == 1} for i in range(N)])
+    return store
+
+
+def processes(store: ShardedStore) -> list[int]:
+    return store._ask_all("process")
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    "where",
+    [None, {"odd": True, "n": {"lt": 500}}, ["k5", "k77", "k9999"], lambda payload: payload["n"] >= N - 5],
+    ids=["all", "dict", "keys", "function"],
+)
+def test_all_shards_together_answer_as_one_store(one: MemoryStore, sharded: ShardedStore, where: Any):
+    Q = vectors(70, 1)
+    expected, found = (store.query(Q, 8, where, target_recall=1.0) for store in (one, sharded))
+    np.testing.assert_array_equal(found.keys, expected.keys)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-6)
+    assert found.payloads == expected.payloads
+    assert found.missing_shards == ()
+
+
+def test_what_it_holds(one: MemoryStore, sharded: ShardedStore):
+    assert len(sharded) == N
+    assert set(sharded) == set(one)
+    assert "k3" in sharded
+    assert not any(key in sharded for key in ("k", 3, True, "\0", None))
+    keys = ["k9", "k1", "k9", "k5000"]
+    expected, found = one.get(keys), sharded.get(keys)
+    assert found.keys == keys
+    np.testing.assert_array_equal(found.vectors, expected.vectors)
+    assert found.payloads == expected.payloads
+    assert (sharded.n_features, sharded.metric, sharded.path) == (D, "cosine", None)
+    assert len(sharded.recall) == len(sharded.shards) == 3
+    sizes = [facts.n_memories for facts in sharded._ask_all("facts")]
+    assert min(sizes) > 0.8 * N / 3
+
+
+def test_recall_is_no_lower_by_default(one: MemoryStore, sharded: ShardedStore):
+    Q = vectors(100, 2)
+    true = one.query(Q, 10, target_recall=1.0).keys
+    recalls = [
+        np.mean([np.isin(row, right).mean() for row, right in zip(store.query(Q, 10).keys, true, strict=True)])
+        for store in (one, sharded)
+    ]
+    assert recalls[1] >= recalls[0] - 0.005
+
+
+X2 = vectors(2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda s: s.add([f"k{i}" for i in range(90, 110)] + ["new"], vectors(21)), DuplicateKeyError, "'k90' is; use"),
+        (lambda s: s.add(["k1"], X2[:1]), DuplicateKeyError, "'k1' is; use"),
+        (lambda s: s.add([1, 2], X2), TypeError, "strings like those in the store"),
+        (lambda s: s.add(["a"], X2), ValueError, "2 rows of X, not 1"),
+        (lambda s: s.add(["a", "b"], X2[:, :5]), ValueError, "16 features"),
+        (lambda s: s.upsert(["a", "b"], X2 * [[1], [0]]), ValueError, "zeros: row 1"),
+        (lambda s: s.upsert(["k1", "b"], X2, [{}, {"a": {1}}]), TypeError, "position 1"),
+        (lambda s: s.delete([*(f"k{i}" for i in range(20)), "b"]), KeyError, "no 'b'"),
+        (lambda s: s.get(["k1", "b"]), KeyError, "no 'b'"),
+        (lambda s: s.query(X2, 0), ValueError, "k must be"),
+        (lambda s: s.query(X2, target_recall=2), ValueError, "target_recall"),
+        (lambda s: s.query(X2, where=["k1", "b"]), KeyError, "no 'b'"),
+        (lambda s: s.query(X2, where={"a": {1: 2}}), ValueError, "unknown operator"),
+        (lambda s: s.create_index('a"'), ValueError, "quotation"),
+        (lambda s: s.feedback(X2, ["k1", "b"], [1, 1]), KeyError, "no 'b'"),
+        (lambda s: s.feedback(X2, ["k1", "k2"], [1, 2]), ValueError, r"\[0, 1\]"),
+        (lambda s: s.learn(X2, ["k1"]), ValueError, "2 rows"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_changes(
+    sharded: ShardedStore, call: Callable[[ShardedStore], Any], error: type[Exception], words: str
+):
+    with pytest.raises(error, match=words):
+        call(sharded)
+    assert len(sharded) == N
+    assert "new" not in sharded
+
+
+# Changes, folders and files
+
+
+def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("cmt_numba.distributed._arguments._ROWS_AT_ONCE", 50)
+    path, X = tmp_path / "store", scipy.sparse.csr_array(np.maximum(vectors(300), 0))
+    options: dict[str, Any] = {"n_trees": 2, "random_state": 0}
+    with (
+        ShardedStore(2, path, "inner_product", **options) as store,
+        MemoryStore(None, "inner_product", **options) as one,
+    ):
+        assert store.query(X[:2], 2).keys.tolist() == [[None, None]] * 2
+        for each in (store, one):
+            each.add(range(200), X[:200], [{"n": i} for i in range(200)])
+            each.create_index("n")
+            each.upsert(np.arange(190, 250), X[240:300])
+            each.delete(np.arange(30))
+            each.compact()
+            each.feedback(X[100:103], [[100, 101], [None, 102], [103, None]], np.ones((3, 2)))
+            assert 0.0 <= each.learn(X[60:100], np.arange(60, 100)) <= 1.0
+        assert sorted(store) == sorted(one)
+        expected, found = one.get(range(30, 250)), store.get(range(30, 250))
+        np.testing.assert_allclose(found.vectors.toarray(), expected.vectors.toarray(), rtol=1e-4, atol=1e-5)
+        assert found.payloads == expected.payloads
+        assert store.query(X[:60], 3, {"n": {"lt": 60}}).keys.dtype == np.int64
+        store.save(tmp_path / "saved")
+        with pytest.raises(FileExistsError):
+            store.save(tmp_path / "saved")
+        with pytest.raises(AlreadyOpenError, match="already open"):
+            ShardedStore(path=path, timeout=1.0)
+        answers = store.query(X, 5, target_recall=1.0)
+    with pytest.raises(JournalError, match="closed"):
+        store.query(X)
+    with pytest.raises(ValueError, match="n_shards must be 2"):
+        ShardedStore(3, path)
+    for again in (ShardedStore(path=path), ShardedStore.load(tmp_path / "saved")):
+        with again:
+            assert len(again) == 220
+            same = again.query(X, 5, target_recall=1.0)
+            np.testing.assert_array_equal(same.keys, answers.keys)
+            np.testing.assert_array_equal(same.scores, answers.scores)
+
+
+# Faults
+
+
+def test_shards_that_do_not_answer_are_named(tmp_path: Path):
+    X = vectors(40)
+    with ShardedStore(2, tmp_path / "store", random_state=0, max_pending=3) as store:
+        store.add(range(20), X[:20])
+        store.delete([19])
+        store.query(X, 5)
+        store._actors._timeout = 0.5
+        names, owners = store.shards, store._ring.owners(range(40)).tolist()
+        stopped = processes(store)[0]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            for _ in range(5):
+                found = store.query(X, 19)
+                assert found.missing_shards == found[:3].missing_shards == names[:1]
+                assert {key for key in found.keys[0].tolist() if key is not None} == {
+                    i for i in range(19) if owners[i] == 1
+                }
+            assert len(store._actors._pending[0]) == 3  # and no more
+            with pytest.raises(NoAnswerError, match="shard-000"):
+                len(store)
+            store._actors._pending[0].clear()  # which makes room for a change
+            with pytest.raises(PartialChangeError) as caught:
+                store.upsert(range(20, 40), X[20:])
+            assert caught.value.made == [i for i in range(20, 40) if owners[i] == 1]
+            assert caught.value.unknown == [i for i in range(20, 40) if owners[i] == 0]
+            assert caught.value.not_made == []
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        store._actors._timeout = 60.0
+        assert len(store) == 39  # what was under way has been done
+        assert store.query(X, 19).missing_shards == ()
+
+
+def test_a_shard_in_memory_dies_with_what_it_holds():
+    with ShardedStore(2, random_state=0) as store:
+        store.add(range(20), vectors(20))
+        os.kill(processes(store)[1], signal.SIGKILL)
+        with pytest.raises(ClusterError, match="shard-001 has died"):
+            store.query(vectors(2))
+
+
+def test_killed_shards_lose_and_double_nothing():
+    """See the script for more of it."""
+    told = kill_shards(3, seed=0, n_clients=2, n_shards=2, mean_seconds=0.3)
+    assert all(client.n_changes > 0 for client in told)
