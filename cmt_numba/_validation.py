@@ -53,7 +53,17 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         If ``X`` has not two dimensions, is empty, has the wrong width, holds a NaN, an infinity or a value too large
         for float32, or is a sparse matrix whose indices are broken.
     """
-    X = check_matrix(X, n_features=n_features)
+    return unit_rows(check_matrix(X, n_features=n_features), sparse=sparse, n_threads=n_threads)
+
+
+def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows:
+    """Return what :func:`check_matrix` has returned as unit-length rows.
+
+    Raises
+    ------
+    ValueError
+        If it holds a NaN, an infinity or a value too large for float32.
+    """
     if scipy.sparse.issparse(X):
         return _dense_rows(X.toarray(), n_threads) if sparse is False else _sparse_rows(X, n_threads)
     return _sparse_rows(scipy.sparse.csr_array(X), n_threads) if sparse else _dense_rows(X, n_threads)
@@ -193,7 +203,10 @@ def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.n
 
     n_rows = offsets.size - 1
     n_threads = max(1, min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD))
-    map_threads(normalize, spans(n_rows, -(-n_rows // n_threads)), n_threads)
+    if n_threads == 1:
+        normalize((0, n_rows))
+    else:
+        map_threads(normalize, spans(n_rows, -(-n_rows // n_threads)), n_threads)
     return unit
 
 

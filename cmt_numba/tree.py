@@ -21,13 +21,14 @@ from ._validation import (
     check_hits,
     check_ids,
     check_integer,
+    check_matrix,
     check_memory_ids,
     check_passes,
     check_real,
     check_rewards,
-    check_rows,
     check_seed,
     check_wanted,
+    unit_rows,
 )
 from .rewards import Reward
 
@@ -489,8 +490,10 @@ class ContextualMemoryTree(StoredForest):
 
     def _check_rows(self, X: Any) -> Rows:
         """Return rows of the form and the width of the keys stored, if there are any."""
-        state, n_threads = self._state, self._most_threads()
-        if state is None:
-            return check_rows(X, n_threads=n_threads)
-        sparse, n_features = state.parameters.sparse, state.parameters.n_features
-        return check_rows(X, sparse=sparse, n_features=n_features, n_threads=n_threads)
+        return self._unit_rows(check_matrix(X, n_features=self.n_features))
+
+    def _unit_rows(self, X: Any) -> Rows:
+        """Return what ``check_matrix`` has returned as rows of the form of the keys stored, if there are any."""
+        state = self._state
+        sparse = None if state is None else state.parameters.sparse
+        return unit_rows(X, sparse=sparse, n_threads=self._most_threads())

@@ -126,6 +126,10 @@ class ShownHits(Hits):
 ShownHits.__module__ = _PUBLIC_MODULE
 
 
+UNEXPLORED = Exploration(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int8, np.float32)))
+"""In place of a record of exploration, for kernels that neither read nor write it."""
+
+
 class Feedback(NamedTuple):
     """Rows that were asked, what they were answered, and what the answers were worth."""
 
@@ -136,21 +140,24 @@ class Feedback(NamedTuple):
 
 def no_hits(n: int, k: int) -> Hits:
     """Return the answers to ``n`` queries that found nothing and did not explore."""
-    return Hits(
-        ids=_filled((n, k), NONE, np.int64),
-        scores=_filled((n, k), -np.inf, np.float32),
-        exploration=Exploration(
-            tree=_filled(n, NONE, np.int32),
-            node=_filled(n, NONE, np.int32),
-            generation=np.zeros(n, np.int32),
-            side=_filled(n, NONE, np.int8),
-            probability=_filled(n, np.nan, np.float32),
-        ),
+    none = int(NONE)
+    exploration = Exploration(
+        tree=_filled(n, none, np.int32),
+        node=_filled(n, none, np.int32),
+        generation=np.zeros(n, np.int32),
+        side=_filled(n, none, np.int8),
+        probability=_filled(n, np.nan, np.float32),
     )
+    return unexplored(n, k)._replace(exploration=exploration)
 
 
-def _filled(shape: int | tuple[int, int], value: Any, dtype: type) -> np.ndarray:
-    """Return what np.full does, in a third of the time for a single row."""
+def unexplored(n: int, k: int) -> Hits:
+    """Return room for what kernels find that read and write no exploration."""
+    return Hits(_filled((n, k), int(NONE), np.int64), _filled((n, k), -np.inf, np.float32), UNEXPLORED)
+
+
+def _filled(shape: int | tuple[int, int], value: float, dtype: type) -> np.ndarray:
+    """Return what np.full does, in a third of the time for a single row. Filling with an int is quicker than others."""
     array: np.ndarray = np.empty(shape, dtype)
     array.fill(value)
     return array

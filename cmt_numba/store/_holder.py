@@ -14,7 +14,7 @@ from .._forest.state import NONE
 from .._validation import check_matrix, check_real
 from ._checks import Key, check_keys, check_stored
 from ._kept import Keeper, made_of, read_file
-from ._metrics import Frame, lengths
+from ._metrics import Frame, check_directions, lengths
 from ._recall import Effort, Efforts
 from ._records import Records
 from ._results import Items, read_payload
@@ -52,25 +52,24 @@ class Holder:
                 pass  # wait until all memories have their keys
 
     def _check_vectors(self, X: Any) -> Any:
-        """Return vectors or queries as float32, in the form of those stored."""
+        """Return vectors as float32, in the form of those stored."""
+        X = self._check_form(X)
+        norms = lengths(X)
+        if not np.isfinite(norms).all():
+            row = int(np.flatnonzero(~np.isfinite(norms))[0])
+            raise ValueError(f"X must be finite in float32: row {row} holds NaN, infinity or a value too large")
+        if self.metric == "cosine":
+            check_directions(norms > 0.0)
+        return X
+
+    def _check_form(self, X: Any) -> Any:
+        """Return vectors or queries as float32, in the form of those stored; they may hold anything."""
         self._keeper.check_open()
         X = check_matrix(X, n_features=self.n_features)
         state = self._keeper.kept.tree._state
-        if state is not None and state.parameters.sparse and not scipy.sparse.issparse(X):
-            X = scipy.sparse.csr_array(X)
-        elif state is not None and not state.parameters.sparse and scipy.sparse.issparse(X):
-            X = X.toarray()
-        norms = lengths(X)
-        if norms.min() > 0.0 and norms.max() < np.inf:
+        if state is None or state.parameters.sparse == scipy.sparse.issparse(X):
             return X
-        for bad, problem in ((~np.isfinite(norms), "be finite in float32"), (norms == 0.0, "have no rows of zeros")):
-            if bad.any() and (problem.startswith("be") or self.metric == "cosine"):
-                row = int(np.flatnonzero(bad)[0])
-                why = "holds NaN, infinity or a value too large"
-                if norms[row] == 0.0:
-                    why = "has no direction that a cosine could be taken of; use another metric or leave it out"
-                raise ValueError(f"X must {problem}: row {row} {why}")
-        return X
+        return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
     # What it holds
 

@@ -20,6 +20,7 @@ from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, take, write_object
 from ._metrics import METRICS, Frame
 from ._records import MemoryDatabase, Records, packed
+from ._results import Unread
 from ._trees import FolderTree, Kept, MemoryTree, in_folder, new_in_memory
 
 KIND = "MemoryStore"
@@ -74,6 +75,7 @@ class Keeper:
         self.version = 0  # odd while a change is under way
         self.rekeyed = 0  # odd while all memories get keys of another frame
         self.is_closed = False
+        self.unread = Unread()
         self._is_broken = self._is_unreadable = False  # whether a failure has left a tree to be opened again
         try:
             self.frame = self._read_frame(metric)
@@ -111,6 +113,7 @@ class Keeper:
                 self._reopen()
             self.version += 1
             try:
+                self.unread.read()
                 with self.kept.change() as commit:
                     return work(self.kept, commit)
             except (OSError, FileFormatError, JournalError) as error:
@@ -196,6 +199,8 @@ class Keeper:
         with self.writing:
             if self.is_closed:
                 return
+            with suppress(OSError, FileFormatError, JournalError):
+                self.unread.read()
             self.is_closed = True
             if self.kept.database is not None:
                 self.kept.database.close()

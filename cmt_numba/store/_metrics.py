@@ -127,6 +127,14 @@ def lengths(X: Any) -> np.ndarray:
     return norms
 
 
+def check_directions(are_there: np.ndarray) -> None:
+    """Raise ValueError unless all rows have a direction."""
+    if not are_there.all():
+        row = int(np.flatnonzero(~are_there)[0])
+        why = "has no direction that a cosine could be taken of; use another metric or leave it out"
+        raise ValueError(f"X must have no rows of zeros: row {row} {why}")
+
+
 def _square_sums(X: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
 

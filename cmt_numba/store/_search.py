@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from .._engine.filters import Filter
-from .._forest.hits import no_hits
+from .._forest.hits import unexplored
 from .._forest.rows import Rows, as_matrix
 from .._forest.state import N_MEMORIES, NONE, State
 from ..tree import ContextualMemoryTree
@@ -30,7 +30,7 @@ def search(
     tree: ContextualMemoryTree, rows: Rows, k: int, n_leaves: int, among: Filter | None, breadth: int = 0
 ) -> Found:
     """Return the best memories in so many leaves or, with a breadth, of those that links lead to from there."""
-    hits = no_hits(rows.n_rows, k)
+    hits = unexplored(rows.n_rows, k)
     if among is None:
         tree._answer(rows, n_leaves, 0.0, np.uint64(0), False, hits, breadth)
     else:
