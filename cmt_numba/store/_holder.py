@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import scipy.sparse
 
-from .._engine.filters import Filter
+from .._engine.filters import Filter, Remembered
 from .._forest.state import NONE
 from .._validation import check_matrix, check_real
 from ._checks import Key, check_keys, check_stored
@@ -34,6 +34,7 @@ class Holder:
         self._keeper = keeper
         self._efforts = Efforts()
         self._filters: tuple[int, dict[Any, Filter]] = (-1, {})  # the version of the store, and its filters
+        self._remembered: Remembered[Filter] = Remembered()  # filters of arrays of keys
 
     def _records(self) -> Records:
         self._keeper.check_open()

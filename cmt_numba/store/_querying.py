@@ -138,14 +138,18 @@ class Searchable(Holder):
         if isinstance(where, dict):
             condition = condition_of(where)
             return self._kept_filter(version, condition, lambda: records.ids(condition))
-        checked = check_keys(where, distinct=False)
 
-        def find() -> np.ndarray:
-            ids = records.find(checked)
-            check_stored(checked, ids)
-            return np.unique(ids)
+        def made() -> Filter:
+            checked = check_keys(where, distinct=False)
 
-        return self._kept_filter(version, tuple(checked), find)
+            def find() -> np.ndarray:
+                ids = records.find(checked)
+                check_stored(checked, ids)
+                return np.unique(ids)
+
+            return self._kept_filter(version, tuple(checked), find)
+
+        return made() if version % 2 == 1 else self._remembered.of(where, version, made)
 
     def _kept_filter(self, version: int, name: Any, find: Callable[[], np.ndarray]) -> Filter:
         before, filters = self._filters
