@@ -263,9 +263,11 @@ def compare_threads(n: int, n_features: int) -> None:
 
     def ask(store: MemoryStore, n_threads: int, change: Callable[[int], Any] | None) -> list[float]:
         store.query(data.asked[:1], K)
+        if change is not None:
+            change(0)  # has kernels compiled
         end = perf_counter() + SECONDS
         times: list[list[float]] = [[] for _ in range(n_threads)]
-        n_changes = [0]
+        n_changes = [1]
 
         def read(own: list[float], seed: int) -> None:
             order = np.random.default_rng(seed).permutation(len(data.asked))
@@ -287,7 +289,7 @@ def compare_threads(n: int, n_features: int) -> None:
             thread.join()
         spent = np.concatenate(times)
         shown = [1e3 * float(value) for value in (*np.quantile(spent, [0.5, 0.99]), spent.max())]
-        return [spent.size / SECONDS, *shown, n_changes[0] / SECONDS]
+        return [spent.size / SECONDS, *shown, (n_changes[0] - 1) / SECONDS]
 
     store = MemoryStore(random_state=0, n_threads=1)
     store.add(range(n), data.stored)

@@ -109,22 +109,27 @@ class Keeper:
         """
         with self.writing:
             self.check_open()
-            if self._is_broken:
-                self._reopen()
             self.version += 1
             try:
                 self.unread.read()
-                with self.kept.change() as commit:
-                    return work(self.kept, commit)
-            except (OSError, FileFormatError, JournalError) as error:
-                self._restore()
-                cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
-                raise JournalError(f"{self.path}: the change was not made: {cause}") from error
-            except BaseException:
-                self._restore()
-                raise
+                if self._is_broken:
+                    self._reopen()
+                return self._make(work)
             finally:
                 self.version += 1
+
+    def _make(self, work: Callable[[Kept, Callable[[], None]], T]) -> T:
+        """Make a change, and restore what was there before if it fails."""
+        try:
+            with self.kept.change() as commit:
+                return work(self.kept, commit)
+        except (OSError, FileFormatError, JournalError) as error:
+            self._restore()
+            cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
+            raise JournalError(f"{self.path}: the change was not made: {cause}") from error
+        except BaseException:
+            self._restore()
+            raise
 
     def rekey(self, work: Callable[[Kept, Callable[[], None]], None]) -> None:
         """Make a change of the frame and of the keys of all memories."""
@@ -199,6 +204,7 @@ class Keeper:
         with self.writing:
             if self.is_closed:
                 return
+            self.version += 1  # as if a change went on for ever: queries under way read payloads at once
             with suppress(OSError, FileFormatError, JournalError):
                 self.unread.read()
             self.is_closed = True

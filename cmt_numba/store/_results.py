@@ -53,7 +53,7 @@ class Results:
     """The answers to queries: for each row the memories found, the best first.
 
     ``results[i]`` is the list of the :class:`Result` of a row. A slice, a mask or an array of positions gives the
-    results of these rows. Iterating goes through the rows.
+    results of these rows. Iterating goes through the rows. Payloads are those that memories had when they were found.
 
     Attributes
     ----------
