@@ -156,9 +156,20 @@ class Records:
         return table
 
     def _read_keys(self) -> KeyTable:
-        rows: Any = self._database.execute("SELECT id, key, payload IS NOT NULL FROM records ORDER BY id")
-        ids, keys, has_payload = zip(*rows, strict=True) if rows else ((), (), ())
-        return KeyTable(np.array(ids, np.int64), keys, np.array(has_payload, np.bool_))
+        # Columns come as JSON: a row as objects takes three times as long.
+        rows = f"SELECT id, key, payload IS NOT NULL AS given FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
+        statement = f"SELECT json_group_array(id), json_group_array(key), json_group_array(given) FROM ({rows})"
+        ids: list[int] = []
+        keys: list[Key] = []
+        has_payload: list[int] = []
+        while True:
+            found: Any = self._database.execute(statement, (ids[-1] if ids else -1,))
+            some, *others = map(json.loads, found[0])
+            if not some:
+                return KeyTable(np.array(ids, np.int64), keys, np.array(has_payload, np.bool_))
+            ids += some
+            keys += others[0]
+            has_payload += others[1]
 
     def forget(self) -> None:
         """Read the keys again when they are needed, because what was written is undone."""
