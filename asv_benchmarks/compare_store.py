@@ -6,9 +6,11 @@
 Expects ``omniglot_background/hog.npz`` and ``packages/summaries.jsonl.gz`` as ``compare_peers.py`` and
 ``compare_text.py`` do. Recall and filters: clustered vectors, and features of Omniglot's characters of which every
 tenth is asked. Changes: recall after every vector has been replaced and half of them have been deleted. Rewards:
-vectors of package summaries; 2,000 queries are rewarded, and others are asked, which an index answers as before. Times
-are of the processor, on one thread, in microseconds for each query of a batch. Needs tabulate; without hnswlib or faiss
-their rows are left out.
+vectors of package summaries; 2,000 queries are rewarded, and others are asked, which an index answers as before.
+Threads: single queries from 1 to 32 threads at once, alone, beside a thread that replaces vectors, and beside one that
+adds to a store in a folder, which grows and takes snapshots. Opening: how long it takes to open a store, and to answer
+the first query. Times are of the processor, on one thread, in microseconds for each query of a batch; those of threads
+and of opening are by the clock. Needs tabulate; without hnswlib or faiss their rows are left out.
 """
 
 import os
@@ -18,10 +20,11 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
 
 import argparse
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +36,8 @@ K, N_ASKED, N_REWARDED = 10, 1000, 2000
 TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
 PROBED = 4, 16, 64  # lists of faiss's inverted file
 SHARES = (0.5, 0.01, 0.0001)
-PARTS = "recall", "filters", "changes", "omniglot", "rewards"
+PARTS = "recall", "filters", "changes", "omniglot", "rewards", "threads", "opening"
+N_THREADS, SECONDS = (1, 2, 8, 32), 3.0
 
 
 class Vectors(NamedTuple):
@@ -252,6 +256,87 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
     print(tabulate(rows, ["vectors", "stored", "before", "after feedback", "five times", "us a row"], floatfmt=".3f"))
 
 
+def compare_threads(n: int, n_features: int) -> None:
+    """Print queries a second from several threads, and quantiles of the time that one takes."""
+    data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
+    rows: list[list[Any]] = []
+
+    def ask(store: MemoryStore, n_threads: int, change: Callable[[int], Any] | None) -> list[float]:
+        store.query(data.asked[:1], K)
+        if change is not None:
+            change(0)  # has kernels compiled
+        end = perf_counter() + SECONDS
+        times: list[list[float]] = [[] for _ in range(n_threads)]
+        n_changes = [1]
+
+        def read(own: list[float], seed: int) -> None:
+            order = np.random.default_rng(seed).permutation(len(data.asked))
+            while perf_counter() < end:
+                for i in order[:50]:
+                    begun = perf_counter()
+                    store.query(data.asked[i : i + 1], K)
+                    own.append(perf_counter() - begun)
+
+        def write() -> None:
+            while change is not None and perf_counter() < end:
+                change(n_changes[0])
+                n_changes[0] += 1
+
+        threads = [threading.Thread(target=read, args=(own, i)) for i, own in enumerate(times)]
+        for thread in (*threads, writer := threading.Thread(target=write)):
+            thread.start()
+        for thread in (*threads, writer):
+            thread.join()
+        spent = np.concatenate(times)
+        shown = [1e3 * float(value) for value in (*np.quantile(spent, [0.5, 0.99]), spent.max())]
+        return [spent.size / SECONDS, *shown, (n_changes[0] - 1) / SECONDS]
+
+    store = MemoryStore(random_state=0, n_threads=1)
+    store.add(range(n), data.stored)
+
+    def replace(i: int) -> None:
+        some = np.arange(10 * i, 10 * i + 10) % n
+        store.upsert(some.tolist(), others[some])
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MemoryStore(Path(folder) / "store", random_state=0, n_threads=1, snapshot_seconds=1.0) as durable,
+    ):
+        durable.add(range(n // 4), data.stored[: n // 4])
+
+        def add(i: int) -> None:
+            first = n // 4 + 100 * i
+            durable.upsert(range(first, first + 100), data.stored[np.arange(first, first + 100) % n])
+
+        for how, asked, change in (("alone", store, None), ("ten replaced", store, replace), ("added", durable, add)):
+            rows += [[how, n_threads, *ask(asked, n_threads, change)] for n_threads in N_THREADS]
+    print(f"\nthreads, {n} x {n_features}\n")
+    print(tabulate(rows, ["changes", "threads", "queries a second", "p50 ms", "p99", "longest", "changes a second"]))
+
+
+def compare_opening(n: int, n_features: int) -> None:
+    """Print how long it takes to open a store, built without links in one tree, and to answer the first queries."""
+    data = clustered(n, n_features)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store"
+        store = MemoryStore(random_state=0, n_trees=1, n_links=0)
+        store.add(range(n), data.stored)
+        store.save(path)
+        del store
+        rows: list[list[Any]] = []
+        for mmap in (False, True):
+            begun = perf_counter()
+            opened = MemoryStore.load(path, mmap=mmap)
+            rows.append(["mapped" if mmap else "read", perf_counter() - begun])
+            for _ in range(2):
+                begun = perf_counter()
+                opened.query(data.asked[:1], K, n_probes=4)
+                rows[-1].append(perf_counter() - begun)
+            opened.close()
+    print(f"\nopening, {n} x {n_features}: seconds\n")
+    print(tabulate(rows, ["", "open", "first query", "second query"], floatfmt=".4f"))
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare MemoryStore with hnswlib.")
@@ -269,6 +354,10 @@ def main() -> None:
         compare_changes(given.n, given.features)
     if "omniglot" in parts:
         compare_searches("omniglot", omniglot(given.data), ["recall", "filters"])
+    if "threads" in parts:
+        compare_threads(given.n, given.features)
+    if "opening" in parts:
+        compare_opening(given.n, given.features)
     if "rewards" in parts:
         compare_rewards(given.data, given.packages, given.learning_rate)
 

@@ -142,7 +142,7 @@ TREE = (
     ),
     Constant(
         "_forest.filtering",
-        "_WORTH_A_LEAF",
+        "WORTH_A_LEAF",
         "among: how many are all scored, error against time",
         ("tree, among",),
         FAR,

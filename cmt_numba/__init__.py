@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from ._forest.hits import Exploration, Hits, ShownHits
+    from ._forest.hits import Exploration, Explored, Hits, ShownHits
     from ._forest.invariants import InvariantError, Leaves
     from ._warmup import warmup
     from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
@@ -23,6 +23,7 @@ __all__ = [
     "ContextualMemoryTree",
     "DurableTree",
     "Exploration",
+    "Explored",
     "FileFormatError",
     "Hits",
     "InvariantError",
@@ -43,6 +44,7 @@ _IMPORTED_WHEN_USED = {
     "ContextualMemoryTree": "tree",
     "DurableTree": "journal",
     "Exploration": "_forest.hits",
+    "Explored": "_forest.hits",
     "FileFormatError": "persistence",
     "Hits": "_forest.hits",
     "ShownHits": "_forest.hits",

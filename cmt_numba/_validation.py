@@ -53,7 +53,11 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         If ``X`` has not two dimensions, is empty, has the wrong width, holds a NaN, an infinity or a value too large
         for float32, or is a sparse matrix whose indices are broken.
     """
-    X = check_matrix(X, n_features=n_features)
+    return unit_rows(check_matrix(X, n_features=n_features), sparse=sparse, n_threads=n_threads)
+
+
+def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows:
+    """Return what :func:`check_matrix` has returned as rows. Raises ValueError if it is not finite in float32."""
     if scipy.sparse.issparse(X):
         return _dense_rows(X.toarray(), n_threads) if sparse is False else _sparse_rows(X, n_threads)
     return _sparse_rows(scipy.sparse.csr_array(X), n_threads) if sparse else _dense_rows(X, n_threads)
@@ -216,15 +220,7 @@ def check_ids(ids: Any) -> np.ndarray:
 
 
 def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
-    """Return one memory id for each of ``n_rows`` rows, as int64.
-
-    Raises
-    ------
-    TypeError
-        If they are not integers.
-    ValueError
-        If they are not one for each row.
-    """
+    """Return one memory id for each of ``n_rows`` rows, as int64. Raises TypeError or ValueError if they are not."""
     given = _as_ids(ids)
     if given.size != n_rows:
         raise ValueError(f"ids must be one for each of the {n_rows} rows of X, not {given.size}")

@@ -10,6 +10,7 @@ import numpy as np
 from ._concurrency.rwlock import changes
 from ._concurrency.workers import progress_bar, spans
 from ._engine.files import StoredForest
+from ._engine.filters import Filter
 from ._engine.options import OPTIONS as OPTIONS
 from ._engine.options import ROUTER_LOSSES, SCORER_LOSSES
 from ._forest.hits import Hits, ShownHits, rewarded_memories, without_own
@@ -21,18 +22,18 @@ from ._validation import (
     check_hits,
     check_ids,
     check_integer,
+    check_matrix,
     check_memory_ids,
     check_passes,
     check_real,
     check_rewards,
-    check_rows,
     check_seed,
     check_wanted,
+    unit_rows,
 )
 from .rewards import Reward
 
 _APART = "max_memories", "eviction", "n_links", "n_threads", "random_state"  # not handed to kernels
-
 _ROWS_IN_A_BLOCK, _LEAVES_OF_EACH = 256, 4  # of ``learn``: rows that see the same trees; leaves of each tree searched
 
 
@@ -218,9 +219,9 @@ class ContextualMemoryTree(StoredForest):
             Filter: the ids of the candidate memories, or a mask whose entry ``i`` says whether id ``i`` is a candidate.
             Ids beyond the end of a mask, and those of removed memories, are no candidates. The search skips subtrees
             without candidates, and goes on beyond ``n_probes`` leaves until it has found ``k``. With fewer than about
-            a hundred candidates for each of ``n_probes``, all of them are scored. Preparing a filter takes time in
-            proportion to the number of candidates, so pass many rows at once. Changes by other threads wait until all
-            rows have been answered.
+            a hundred candidates for each of ``n_probes``, all of them are scored. With a ``breadth`` it follows the
+            links first: a filter that leaves a tenth needs ten times the ``breadth``. An array that comes again is
+            prepared once, until it or the tree changes. Changes by other threads wait until all rows are answered.
         progress : bool, default False
             Show a progress bar.
 
@@ -235,8 +236,8 @@ class ContextualMemoryTree(StoredForest):
         KeyError
             If ``among`` has an id that is not stored.
         TypeError, ValueError
-            If an argument cannot be used; or if ``among`` is given with an ``epsilon`` above 0, since exploration
-            ignores filters. If ``breadth`` is given with either, or for a tree without links.
+            If an argument cannot be used; if ``among`` or ``breadth`` is given with an ``epsilon`` above 0, since
+            exploration ignores both; or ``breadth`` for a tree without links.
         """
         rows = self._check_rows(X)
         k = check_wanted("k", k, self.n_memories)
@@ -246,13 +247,14 @@ class ContextualMemoryTree(StoredForest):
             breadth = check_integer("breadth", breadth, 1, MOST_WANTED)
             if self._n_links == 0:
                 raise ValueError("breadth needs links: create the tree with n_links=24, or leave breadth out")
-            if epsilon > 0.0 or among is not None:
-                raise ValueError("breadth must be left out with epsilon or among: these searches follow no links")
-        if among is not None:
             if epsilon > 0.0:
-                raise ValueError("epsilon must be 0 with among, since exploration ignores filters: pass epsilon=0.0")
-            among = check_among(among)
-        return self._query_rows(rows, k, n_leaves, epsilon, among, progress, breadth or 0)
+                raise ValueError("breadth must be left out with an epsilon above 0: exploration follows no links")
+        if among is not None and epsilon > 0.0:
+            raise ValueError("epsilon must be 0 with among, since exploration ignores filters: pass epsilon=0.0")
+        candidates = None
+        if among is not None:
+            candidates = self._filters.of(among, None, lambda: Filter(*check_among(among)))
+        return self._query_rows(rows, k, n_leaves, epsilon, candidates, progress, breadth or 0)
 
     @changes
     def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
@@ -489,8 +491,10 @@ class ContextualMemoryTree(StoredForest):
 
     def _check_rows(self, X: Any) -> Rows:
         """Return rows of the form and the width of the keys stored, if there are any."""
-        state, n_threads = self._state, self._most_threads()
-        if state is None:
-            return check_rows(X, n_threads=n_threads)
-        sparse, n_features = state.parameters.sparse, state.parameters.n_features
-        return check_rows(X, sparse=sparse, n_features=n_features, n_threads=n_threads)
+        return self._unit_rows(check_matrix(X, n_features=self.n_features))
+
+    def _unit_rows(self, X: Any) -> Rows:
+        """Return what ``check_matrix`` has returned as rows of the form of the keys stored, if there are any."""
+        state = self._state
+        sparse = None if state is None else state.parameters.sparse
+        return unit_rows(X, sparse=sparse, n_threads=self._most_threads())

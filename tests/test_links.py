@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import cmt_numba._forest.links
 from cmt_numba import ContextualMemoryTree, DurableTree, InvariantError, MemoryStore
@@ -73,6 +76,30 @@ def test_a_search_that_keeps_all_candidates_finds_all_that_links_lead_to():
     assert (np.sort(hits.ids) == np.arange(50)).all()
     np.testing.assert_array_equal(hits.scores, tree.query(rows(3, 1), 50, n_probes=1000).scores)
     assert tree.query(rows(1), 4, breadth=1).ids.shape == (1, 4)  # no fewer candidates than are wanted
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 30), st.integers(0, 99), st.booleans())
+def test_filtered_searches_find_all_that_are_wanted(n_chosen: int, k: int, breadth: int, seed: int, as_mask: bool):
+    tree = twin()
+    chosen = np.random.default_rng(seed).permutation(60)[:n_chosen]
+    among = np.isin(np.arange(60), chosen) if as_mask else chosen
+    with pytest.MonkeyPatch.context() as patch:  # so that few memories are not all compared
+        patch.setattr(cmt_numba._forest.filtering, "WORTH_A_LEAF", 1)
+        patch.setattr(cmt_numba._forest.filtering, "WORTH_A_CANDIDATE", 0)
+        hits = tree.query(rows(3, seed), k, 1, breadth=breadth, among=among)
+        everything = tree.query(rows(3, seed), k, 1, breadth=60, among=among)
+    exact = tree.query(rows(3, seed), k, 1000, among=among)
+    for found in (hits, everything):
+        assert (np.count_nonzero(found.ids >= 0, axis=1) == min(k, n_chosen)).all()
+        assert np.isin(found.ids, [-1, *chosen]).all()
+        assert all(np.unique(row[row >= 0]).size == min(k, n_chosen) for row in found.ids)
+    np.testing.assert_array_equal(everything.scores, exact.scores)
+
+
+@cache
+def twin() -> ContextualMemoryTree:
+    return linked(60)
 
 
 def changes() -> list[Callable[[ContextualMemoryTree], Any]]:
@@ -213,9 +240,8 @@ def test_breadth_must_fit():
     with pytest.raises(ValueError, match="create the tree with n_links"):
         linked(2, n_links=0).query(rows(1), breadth=5)
     tree = linked(10)
-    for other in ({"epsilon": 0.5}, {"among": [1, 2]}):
-        with pytest.raises(ValueError, match="breadth must be left out"):
-            tree.query(rows(1), breadth=5, **other)
+    with pytest.raises(ValueError, match="breadth must be left out"):
+        tree.query(rows(1), breadth=5, epsilon=0.5)
     for breadth in (0, 2.5, "many"):
         with pytest.raises((TypeError, ValueError), match="breadth"):
             tree.query(rows(1), breadth=breadth)
@@ -250,11 +276,10 @@ def test_stores_follow_links_as_far_as_their_recall_needs():
         effort = store.recall[-1]
         assert effort.breadth >= 16
         assert effort.recall >= target
-    # With a filter they search the trees, and as far as that needs, however much it lets pass.
-    some = list(range(4100))
-    among = store.query(Q, 10, where=some, target_recall=1.0).keys
+    most = np.arange(4100)
+    among = store.query(Q, 10, where=most, target_recall=1.0).keys
     assert among.max() < 4100
-    assert recall(among, where=some) > 0.93
-    assert (store.recall[-1].share, store.recall[-1].breadth) == (0.75, 0)
+    assert recall(among, where=most) > 0.93
+    assert (store.recall[-1].share, store.recall[-1].breadth >= 16) == (1.0, True)
     store.delete(np.setdiff1d(np.arange(4200), true).tolist())
     np.testing.assert_array_equal(store.query(Q, 10, target_recall=0.99).keys, true)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from cmt_numba import CMTRetriever, ContextualMemoryTree, ShownHits
+from cmt_numba import CMTRetriever, ContextualMemoryTree, Hits, ShownHits
 from cmt_numba.journal import DurableTree
 
 N, WIDTH, EPSILON = 120, 6, 0.4
@@ -99,6 +99,43 @@ def test_pickles_hold_propensities_that_are_known() -> None:
     again = pickle.loads(pickle.dumps(hits))
     assert isinstance(again, ShownHits)
     np.testing.assert_array_equal(again.propensities, known)
+
+
+def test_hits_are_rows() -> None:
+    asked = keys(40, 9, False)
+    tree, twin = grown(False, 2), grown(False, 2)
+    hits = tree.query(asked, k=2, epsilon=0.6)
+    few = np.arange(40) % 3 == 0
+    for rows in (slice(3, 9), few, np.flatnonzero(few), [5], []):
+        some = hits[rows]
+        np.testing.assert_array_equal(some.ids, hits.ids[rows])
+        np.testing.assert_array_equal(some.exploration.node, hits.exploration.node[rows])
+        np.testing.assert_array_equal(some.propensities, hits.propensities[rows])
+    assert len(hits) == len(list(hits)) == 40
+    assert [row.ids.tolist() for row in hits] == hits.ids[:, None].tolist()
+    np.testing.assert_array_equal(hits[-1].scores, hits.scores[-1:])
+    for wrong, error in ((40, IndexError), ((0, 1), TypeError)):
+        with pytest.raises(error):
+            hits[wrong]
+    tree.update(asked[few], hits[few], np.ones((14, 2)))
+    twin.query(asked, k=2, epsilon=0.6)  # draws the same
+    twin.update(asked[few], Hits(hits.ids[few], hits.scores[few], hits[few].exploration), np.ones((14, 2)))
+    np.testing.assert_array_equal(tree.query(asked).scores, twin.query(asked).scores)
+    tree.update(asked[7:8], hits[7], [0.5])
+
+
+def test_hits_tell_what_was_explored() -> None:
+    hits = grown(False, 2).query(keys(60, 9, False), epsilon=0.6)
+    for row, node in enumerate(hits.exploration.node):
+        explored = hits.explored(row)
+        assert explored == hits[row].explored(0)
+        if hits.exploration.tree[row] < 0:
+            assert explored is None
+        elif node < 0:
+            assert explored == (hits.exploration.tree[row], None, None, None)
+        else:
+            assert explored == (hits.exploration.tree[row], node, ("left", "right")[hits.exploration.side[row]], 0.5)
+    assert len({hits.explored(row) is None for row in range(60)}) == 2
 
 
 def test_durable_trees_know_propensities(tmp_path: Path) -> None:

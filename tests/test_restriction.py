@@ -98,6 +98,30 @@ def test_a_mask_may_mark_what_has_gone_and_a_list_may_not():
         tree.query(X[:1], among=[2000, 3])
 
 
+def test_an_array_that_comes_again_is_prepared_once_until_something_changes():
+    tree, X = ContextualMemoryTree(random_state=0), make_keys(False)
+    tree.insert(X[:600])
+    ids, mask = np.arange(100, 400), np.arange(600) % 2 == 0
+
+    def prepared(among):
+        tree.query(X[:1], among=among)
+        return tree._filters.of(among, None, lambda: pytest.fail("it is not remembered"))
+
+    by_ids, by_mask = prepared(ids), prepared(mask)
+    assert prepared(ids) is by_ids
+    assert prepared(mask) is by_mask
+    mask[0] = False
+    assert tree.query(X[:1], among=mask).ids[0, 0] != 0
+    assert prepared(mask) is not by_mask
+    tree.remove([2, 100])
+    assert tree.query(X[2:3], 5, among=mask).ids[0, 0] != 2
+    with pytest.raises(KeyError, match="no 100"):
+        tree.query(X[:1], among=ids)
+    for _ in range(20):
+        tree.query(X[:1], among=np.array([1, 3]))
+    assert len(tree._filters._made) <= 8
+
+
 def test_all_memories_asked_for_change_nothing(grown):
     tree, X = grown
     np.testing.assert_array_equal(tree.query(X, 3, among=np.arange(N)).ids, tree.query(X, 3).ids)

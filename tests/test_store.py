@@ -2,16 +2,20 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import JournalError
 from cmt_numba.store import DuplicateKeyError
+from cmt_numba.store._key_table import KeyTable
 from cmt_numba.store._metrics import METRICS
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
@@ -94,6 +98,21 @@ def test_answers_are_filled_up_or_say_what_is_missing(store: MemoryStore):
     assert store.query(vectors(1), 2, where={"n": -1}).payloads == [[None, None]]
 
 
+@given(st.integers(1, 80), st.integers(0, 60), st.integers(1, 5), st.booleans())
+@settings(max_examples=15)
+def test_as_many_are_found_as_are_wanted_and_there(k: int, n_chosen: int, n_probes: int, of_all: bool):
+    store = common()
+    where = None if of_all else {"n": {"lt": n_chosen}}
+    found = store.query(vectors(2, k), k, where=where, n_probes=n_probes).keys
+    n_wanted = min(k, 60 if of_all else n_chosen)
+    assert [len({key for key in row if key is not None}) for row in found.tolist()] == [n_wanted] * 2
+
+
+@cache
+def common() -> MemoryStore:
+    return filled()
+
+
 def test_results_are_rows(store: MemoryStore):
     results = store.query(vectors(4), 3)
     assert len(results) == 4
@@ -110,6 +129,46 @@ def test_results_are_rows(store: MemoryStore):
         assert len(frame) == 12
         assert frame["key"][0] == "k0"
     assert results.to_pandas()["payload"][0] == {"n": 0, "odd": False}
+
+
+def test_payloads_are_those_of_the_query_whenever_they_are_read():
+    store, Q = filled(), vectors(3)
+    read = store.query(Q, 4).payloads
+    unread, some, pickled, unread_at_close = (store.query(Q, 4) for _ in range(4))
+    some, pickled = some[1:], pickle.loads(pickle.dumps(pickled))
+    store.upsert(["k0", "k1"], vectors(2), [None, {"new": True}])
+    store.delete("k2")
+    assert unread.payloads == pickled.payloads == read
+    assert some.payloads == read[1:]
+    assert "k2" not in store.query(Q, 4).keys
+    later = store.query(Q[:1], 2)
+    store.close()
+    assert later[0][0].payload is None
+    assert unread_at_close.payloads == read
+
+
+@given(st.lists(st.tuples(st.sampled_from(["append", "mark", "delete"]), st.integers(0, 2**16)), max_size=25))
+def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
+    table, expected, next_id = KeyTable(np.empty(0, np.int64), [], np.empty(0, np.bool_)), {}, 0
+    for kind, seed in changes:
+        random = np.random.default_rng(seed)
+        some = random.permutation(np.array(list(expected), np.int64))[: random.integers(12)]
+        given = random.random(some.size) < 0.5
+        if kind == "append":
+            new = next_id + np.cumsum(random.integers(1, 3, random.integers(1, 9)))
+            given, next_id = random.random(new.size) < 0.5, int(new[-1]) + 1
+            table.append(new, [f"k{i}" for i in new], given)
+            expected |= {int(i): (f"k{i}", bool(has)) for i, has in zip(new, given, strict=True)}
+        elif kind == "mark":
+            table.mark(some, given)
+            expected |= {int(i): (f"k{i}", bool(has)) for i, has in zip(some, given, strict=True)}
+        else:
+            table.delete(some)
+            expected = {i: record for i, record in expected.items() if i not in some}
+        named = table.find(np.arange(-1, next_id + 2))
+        found = zip(range(-1, next_id + 2), *(column.tolist() for column in named), strict=True)
+        assert {i: (key, has) for i, key, there, has in found if there} == expected
+        assert table.kind is (str if expected else None)
 
 
 # Filters

@@ -218,6 +218,20 @@ def test_keys_come_in_many_forms():
     keys = check_keys([1, -(2**63), 2**63 - 1])
     records.insert(np.arange(3), keys, [None] * 3, np.full(3, np.nan))
     assert records.find([2**63 - 1, 5, -(2**63)]).tolist() == [2, -1, 1]
+    again = Records(MemoryDatabase(packed(records)))
+    assert again.kind() is int
+    assert again.named(np.arange(4)).keys[:3].tolist() == keys
+    assert again.named(np.arange(4)).are_there.tolist() == [True, True, True, False]
+
+
+def test_keys_are_read_in_parts(monkeypatch: pytest.MonkeyPatch):
+    records = records_of([{"a": 1}, None, {"b": 2}, None, None])
+    records.delete(np.array([1]))
+    monkeypatch.setattr("cmt_numba.store._records._AT_ONCE", 2)
+    named = Records(MemoryDatabase(packed(records))).named(np.arange(6))
+    assert named.are_there.tolist() == [True, False, True, True, True, False]
+    assert named.keys[named.are_there].tolist() == ["k0", "k2", "k3", "k4"]
+    assert (named.has_payload & named.are_there).tolist() == [True, False, True, False, False, False]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from .._forest.rng import draw_word
 from .._forest.rows import Rows
 from .._forest.state import COUNT, DONE, N_MEMORIES, Parameters, State, new_state
 from .._jit import uninterrupted
+from .filters import Filter, Remembered
 
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 _REMOVALS_IN_A_STEP = 1000
@@ -62,6 +63,7 @@ class Driver:
         self._n_links = n_links
         self._links = Linkage(n_links)
         self._n_threads = n_threads
+        self._filters: Remembered[Filter] = Remembered()
         # The initial random streams: one for each tree, and one more for queries.
         self._streams = seed.generate_state(options["n_trees"] + 1, np.uint64)
         self._state: State | None = None  # allocated by the first insert, which sets the form and the width of keys

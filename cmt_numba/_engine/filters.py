@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+from weakref import ref
 
 import numpy as np
 
 from .._forest.filtering import Restriction, restriction_to
 from .._forest.state import NONE, State
+from .._validation import check_known
+
+T = TypeVar("T")
+
+_MOST_REMEMBERED = 8
+_SPARSE = 64  # slots for each that is marked, from which on sorting them takes less time than looking through marks
 
 
 class Filter:
-    """The memories with some ids, as candidates of searches. Ids that are not stored are no candidates.
+    """The memories with some ids, as candidates of searches.
 
     Its methods are called while the forest is read.
 
@@ -19,12 +27,16 @@ class Filter:
     ----------
     ids : ndarray of int64, shape (n,)
         The ids.
+    may_have_gone : bool, default True
+        Whether ids may be those of memories that are not stored; these are no candidates.
     """
 
-    def __init__(self, ids: np.ndarray) -> None:
+    def __init__(self, ids: np.ndarray, may_have_gone: bool = True) -> None:
         self.ids = ids
+        self._may_have_gone = may_have_gone
         self._found: tuple[int, np.ndarray] | None = None  # the number of steps so far, and the slots
         self._marked: tuple[np.ndarray, Restriction] | None = None  # the slots, and all places above them
+        self._mask: tuple[np.ndarray, np.ndarray] | None = None  # the slots, and whether each slot is one
 
     def slots(self, find: Callable[[np.ndarray], np.ndarray], n_steps: int) -> np.ndarray:
         """Return the slots in rising order.
@@ -35,12 +47,30 @@ class Filter:
             Returns the slots of ids.
         n_steps : int
             The number of steps by which the forest has changed so far.
+
+        Raises
+        ------
+        KeyError
+            If an id is not stored that must be.
         """
         found = self._found
         if found is None or found[0] != n_steps:
             slots = find(self.ids)
-            found = self._found = n_steps, np.unique(slots[slots != NONE])
+            if not self._may_have_gone and slots.size > 0:
+                check_known(self.ids, slots, "among")
+            found = self._found = n_steps, _sorted(slots[slots != NONE])
         return found[1]
+
+    def mask(self, state: State) -> np.ndarray:
+        """Return whether each slot is a candidate's. :meth:`slots` must have been called since the last step."""
+        assert self._found is not None
+        slots, kept, size = self._found[1], self._mask, state.leaf_of.shape[1]
+        if kept is not None and kept[0] is slots and kept[1].size == size:
+            return kept[1]
+        mask = np.zeros(size, np.bool_)
+        mask[slots] = True
+        self._mask = slots, mask
+        return mask
 
     def restriction(self, state: State) -> Restriction:
         """Return the filter for kernels. :meth:`slots` must have been called since the last step."""
@@ -54,3 +84,47 @@ class Filter:
         restriction = restriction_to(state, slots)
         self._marked = slots, restriction
         return restriction
+
+
+def _sorted(slots: np.ndarray) -> np.ndarray:
+    """Return slots in rising order, each once."""
+    end = int(slots.max(initial=-1)) + 1
+    if end > _SPARSE * slots.size:
+        return np.unique(slots)
+    marks = np.zeros(end, np.bool_)
+    marks[slots] = True
+    return np.flatnonzero(marks)
+
+
+class Remembered(Generic[T]):
+    """What was made of the arrays that came last, for when they come again with the same contents."""
+
+    def __init__(self) -> None:
+        self._made: tuple[tuple[Any, np.ndarray, object, T], ...] = ()  # the array, a copy, the version; the last first
+
+    def of(self, given: Any, version: object, make: Callable[[], T]) -> T:
+        """Return what ``make`` returns, or has returned for this array and version.
+
+        Parameters
+        ----------
+        given : object
+            An array; of other objects nothing is remembered.
+        version : object
+            That of all else that what is made depends on.
+        make : callable
+            Makes it of what is given.
+        """
+        if type(given) is not np.ndarray or given.dtype == object:
+            return make()
+        for kept in self._made:
+            array, before, as_of, made = kept
+            if array() is given and as_of == version:
+                if given.dtype == before.dtype and np.array_equal(given, before):
+                    return made
+                break
+        copy = given.copy()
+        made = make()
+        there = [(kept, kept[0]()) for kept in self._made]
+        others = [kept for kept, array in there if array is not None and array is not given]
+        self._made = ((ref(given), copy, version, made), *others[: _MOST_REMEMBERED - 1])
+        return made

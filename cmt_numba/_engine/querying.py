@@ -9,14 +9,13 @@ import numpy as np
 
 from .._concurrency.workers import Steps, map_threads, progress_bar, spans
 from .._forest.exploration import explore_rows
-from .._forest.filtering import UNRESTRICTED, are_few, restriction_to, score_slots
-from .._forest.hits import Hits, Query, ShownHits, are_among, certain, no_hits
-from .._forest.link_search import Links, query_links
+from .._forest.filtering import UNRESTRICTED, are_few, score_slots
+from .._forest.hits import Hits, Query, ShownHits, are_among, certain, no_hits, unexplored
+from .._forest.link_search import ALL, Links, query_links
 from .._forest.propensities import add_explored
 from .._forest.rows import Rows
 from .._forest.search import query_rows
 from .._forest.state import NONE, State
-from .._validation import Among, check_known
 from .driver import Driver
 from .filters import Filter
 
@@ -32,7 +31,7 @@ class Queried(Driver):
         k: int = 1,
         n_leaves: int | None = None,
         epsilon: float = 0.0,
-        among: Among | Filter | None = None,
+        among: Filter | None = None,
         progress: bool = False,
         breadth: int = 0,
     ) -> ShownHits:
@@ -41,7 +40,7 @@ class Queried(Driver):
         hits = no_hits(rows.n_rows, k)
         find: Callable[[], np.ndarray] = partial(certain, hits.ids)
         if among is not None:
-            self._lock.read(partial(self._answer_among, rows, n_leaves, among, progress, hits))
+            self._lock.read(partial(self._answer_fully_among, rows, n_leaves, among, progress, hits, breadth))
         elif self.n_memories > 0:
             seed = np.uint64(self._draw_word() if epsilon > 0.0 else 0)
             if epsilon > 0.0:
@@ -101,7 +100,7 @@ class Queried(Driver):
             query = Query(rows, first, stop, n_leaves, epsilon, seed)
             searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
             if breadth > 0 and self._links.are_there:
-                query_links(*searched, query, Links(self._links.near, max(breadth, hits.ids.shape[1])), hits)
+                query_links(*searched, query, Links(self._links.near, max(breadth, hits.ids.shape[1]), ALL), hits)
                 return
             query_rows(*searched, query, UNRESTRICTED, hits)
             if epsilon > 0.0:
@@ -121,41 +120,45 @@ class Queried(Driver):
 
             map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
 
-    def _answer_among(self, rows: Rows, n_leaves: int, among: Among | Filter, progress: bool, hits: Hits) -> None:
+    def _answer_fully_among(
+        self, rows: Rows, n_leaves: int, among: Filter, progress: bool, hits: Hits, breadth: int
+    ) -> None:
+        """Write the answers to rows like :meth:`_answer_among`; searches go on until all that are wanted are found."""
+        self._answer_among(rows, n_leaves, among, progress, hits, breadth)
+        short = np.flatnonzero(hits.ids[:, -1] == NONE) if breadth > 0 else np.empty(0, np.int64)
+        if short.size > 0:
+            others = unexplored(short.size, hits.ids.shape[1])
+            self._answer_among(rows.take(short), n_leaves, among, False, others)
+            hits.ids[short], hits.scores[short] = others.ids, others.scores
+
+    def _answer_among(
+        self, rows: Rows, n_leaves: int, among: Filter, progress: bool, hits: Hits, breadth: int = 0
+    ) -> None:
         """Write the answers to rows, filtered by ``among``, while nothing changes."""
         state = self._fitting_state(rows)
-        chosen = self._slots_among(among)
+        chosen = among.slots(self._slots, self._lock.n_steps)
         if state is None or chosen.size == 0:
             return
-        few = are_few(chosen, n_leaves)
-        if few:
-            restriction = UNRESTRICTED
-        else:
-            restriction = among.restriction(state) if isinstance(among, Filter) else restriction_to(state, chosen)
-        trees, keys, scorer = state.trees, state.key_store, state.scorer
+        trees, models, keys, codes, scorer = state.trees, state.models, state.key_store, state.code_store, state.scorer
         n_threads = self._threads_for(rows.n_rows)
+        breadth = breadth if self._links.are_there else 0
+        few = are_few(chosen, n_leaves, breadth)
+        linked = breadth > 0 and not few
+        restriction = UNRESTRICTED if few or linked else among.restriction(state)
+        links = Links(self._links.near, max(breadth, hits.ids.shape[1]), among.mask(state) if linked else ALL)
         with progress_bar(rows.n_rows, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
                 query = Query(rows, span[0], span[1], n_leaves, 0.0, np.uint64(0))
                 if few:
                     score_slots(trees, keys, scorer, query, chosen, hits)
+                elif linked:
+                    query_links(trees, models, keys, codes, scorer, query, links, hits)
                 else:
-                    query_rows(trees, state.models, keys, state.code_store, scorer, query, restriction, hits)
+                    query_rows(trees, models, keys, codes, scorer, query, restriction, hits)
                 report(span[1] - span[0])
 
             map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
-
-    def _slots_among(self, among: Among | Filter) -> np.ndarray:
-        """Return the slots of the memories in ``among``, without duplicates and in rising order."""
-        if isinstance(among, Filter):
-            return among.slots(self._slots, self._lock.n_steps)
-        slots = self._slots(among.ids)
-        if among.may_have_gone:
-            slots = slots[slots != NONE]
-        elif slots.size > 0:
-            check_known(among.ids, slots, "among")
-        return np.unique(slots)
 
     def _note_returned(self, ids: np.ndarray) -> None:
         """Tell the eviction policy which memories were returned: all that a query may change."""

@@ -18,7 +18,11 @@ from .state import LEFT, NONE, RIGHT, State
 from .topology import child_of, parent_of
 
 _KEYS_AHEAD = 8  # that are asked for while one is scored
-_WORTH_A_LEAF = 128  # memories can be scored in the time that it takes to reach a leaf and look through it
+WORTH_A_LEAF = 128
+"""Memories that can be scored in the time that it takes to reach a leaf and look through it."""
+
+WORTH_A_CANDIDATE = 8
+"""Memories that a search along links looks at for each candidate that it keeps."""
 
 
 class Restriction(NamedTuple):
@@ -33,9 +37,9 @@ UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np
 """No filter: all memories are candidates."""
 
 
-def are_few(slots: np.ndarray, n_leaves: int) -> bool:
-    """Return whether to score the memories in some slots takes no longer than a search of so many leaves."""
-    return slots.size <= n_leaves * _WORTH_A_LEAF
+def are_few(slots: np.ndarray, n_leaves: int, breadth: int) -> bool:
+    """Return whether to score the memories in some slots takes no longer than a search of so many leaves or links."""
+    return slots.size <= n_leaves * WORTH_A_LEAF + breadth * WORTH_A_CANDIDATE
 
 
 def restriction_to(state: State, slots: np.ndarray) -> Restriction:

@@ -1,12 +1,13 @@
 """What a query asks, what it answers, and what is learned from it."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .rows import Rows
-from .state import NONE
+from .state import NONE, RIGHT
 
 WORTH_KEEPING = 0.5  # a reward, from which on a query is stored as a further key of what it was rewarded for
 WORTH_FINDING = 1.0  # a reward, from which on routers learn the way to a memory: less is seldom the best there is
@@ -57,6 +58,30 @@ class Exploration(NamedTuple):
 Exploration.__module__ = _PUBLIC_MODULE
 
 
+class Explored(NamedTuple):
+    """What one row of a query explored.
+
+    Attributes
+    ----------
+    tree : int
+        The tree.
+    node : int or None
+        The internal node where a side was drawn; None where memories were drawn in a leaf.
+    side : {"left", "right"} or None
+        The side drawn.
+    probability : float or None
+        The probability with which the side was drawn.
+    """
+
+    tree: int
+    node: int | None
+    side: Literal["left", "right"] | None
+    probability: float | None
+
+
+Explored.__module__ = _PUBLIC_MODULE
+
+
 class Hits(NamedTuple):
     """The answers to a query.
 
@@ -70,9 +95,18 @@ class Hits(NamedTuple):
         What each row explored, for :meth:`ContextualMemoryTree.update`.
     """
 
-    ids: np.ndarray
-    scores: np.ndarray
+    ids: NDArray[np.int64]
+    scores: NDArray[np.float32]
     exploration: Exploration
+
+    def explored(self, row: int) -> Explored | None:
+        """Return what a row explored; None if it did not."""
+        tree, node, _, side, probability = (column[row].item() for column in self.exploration)
+        if tree == NONE:
+            return None
+        if node == NONE:
+            return Explored(tree, None, None, None)
+        return Explored(tree, node, "right" if side == RIGHT else "left", probability)
 
     def between(self, first: int, stop: int) -> "Hits":
         """Return the answers to the rows ``first .. stop``, which share memory with these."""
@@ -84,17 +118,50 @@ Hits.__module__ = _PUBLIC_MODULE
 
 
 class ShownHits(Hits):
-    """The answers to a query, and the probability with which each was shown.
+    """The answers to a query, row by row, and the probability with which each was shown.
+
+    ``hits[i]`` is the answer to row ``i`` alone; a slice, a mask or an array of positions gives the answers to these
+    rows. All of these can be passed to :meth:`ContextualMemoryTree.update` with the rows that they belong to. Iterating
+    goes through the rows, and ``len`` is their number.
 
     Copies that are made of parts, and those loaded from pickles, know the probabilities if they were read before.
     """
 
     _found: np.ndarray | Callable[[], np.ndarray] | None = None
 
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Self]:  # type: ignore[override]
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, rows: Any) -> Self:  # type: ignore[override]
+        if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
+            row = range(len(self))[rows]
+            rows = slice(row, row + 1)
+        elif isinstance(rows, tuple):
+            raise TypeError("hits are selected by rows: write hits[rows], or hits.ids[rows, column]")
+        elif not isinstance(rows, slice):
+            rows = np.asarray(rows)
+            rows = rows.astype(np.int64) if rows.size == 0 else rows
+        exploration = Exploration(*(column[rows] for column in self.exploration))
+        some = type(self)(self.ids[rows], self.scores[rows], exploration)
+        if callable(self._found):
+            some._found = lambda: self.propensities[rows]
+        elif self._found is not None:
+            some._found = self._found[rows]
+        return some
+
+    def _asdict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **changed: Any) -> Self:
+        return type(self)(**(self._asdict() | changed))
+
     @classmethod
     def of(cls, hits: Hits, found: np.ndarray | Callable[[], np.ndarray]) -> Self:
         """Return hits with propensities, or with a function that finds them when they are asked for."""
-        shown = cls(*hits)
+        shown = cls(hits.ids, hits.scores, hits.exploration)
         shown._found = found
         return shown
 
@@ -120,10 +187,14 @@ class ShownHits(Hits):
 
     def __reduce__(self) -> Any:
         known = None if callable(self._found) else self._found
-        return type(self), tuple(self), {"_found": known}
+        return type(self), (self.ids, self.scores, self.exploration), {"_found": known}
 
 
 ShownHits.__module__ = _PUBLIC_MODULE
+
+
+UNEXPLORED = Exploration(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int8, np.float32)))
+"""In place of a record of exploration, for kernels that neither read nor write it."""
 
 
 class Feedback(NamedTuple):
@@ -136,21 +207,24 @@ class Feedback(NamedTuple):
 
 def no_hits(n: int, k: int) -> Hits:
     """Return the answers to ``n`` queries that found nothing and did not explore."""
-    return Hits(
-        ids=_filled((n, k), NONE, np.int64),
-        scores=_filled((n, k), -np.inf, np.float32),
-        exploration=Exploration(
-            tree=_filled(n, NONE, np.int32),
-            node=_filled(n, NONE, np.int32),
-            generation=np.zeros(n, np.int32),
-            side=_filled(n, NONE, np.int8),
-            probability=_filled(n, np.nan, np.float32),
-        ),
+    none = int(NONE)
+    exploration = Exploration(
+        tree=_filled(n, none, np.int32),
+        node=_filled(n, none, np.int32),
+        generation=np.zeros(n, np.int32),
+        side=_filled(n, none, np.int8),
+        probability=_filled(n, np.nan, np.float32),
     )
+    return unexplored(n, k)._replace(exploration=exploration)
 
 
-def _filled(shape: int | tuple[int, int], value: Any, dtype: type) -> np.ndarray:
-    """Return what np.full does, in a third of the time for a single row."""
+def unexplored(n: int, k: int) -> Hits:
+    """Return room for what kernels find that read and write no exploration."""
+    return Hits(_filled((n, k), int(NONE), np.int64), _filled((n, k), -np.inf, np.float32), UNEXPLORED)
+
+
+def _filled(shape: int | tuple[int, int], value: float, dtype: type) -> np.ndarray:
+    """Return what np.full does, in a third of the time for a single row. Filling with an int is quicker than others."""
     array: np.ndarray = np.empty(shape, dtype)
     array.fill(value)
     return array
@@ -168,7 +242,7 @@ def partly_drawn(pool: Hits, k: int, epsilon: float, generator: np.random.Genera
     order = np.argsort(np.where(there, generator.random((n, width)), np.inf), axis=1, kind="stable")
     explores = generator.random((n, 1)) < epsilon
     columns = np.where(explores, np.sort(order[:, :k], axis=1), np.arange(min(k, width)))
-    ids, scores = (np.take_along_axis(part, columns, axis=1) for part in (pool.ids, pool.scores))
+    ids, scores = np.take_along_axis(pool.ids, columns, 1), np.take_along_axis(pool.scores, columns, 1)
     found = there.sum(axis=1, keepdims=True)
     drawn = np.minimum(k, found) / np.maximum(found, 1)
     shown = np.where(ids != NONE, (1.0 - epsilon) * (columns < k) + epsilon * drawn, 0.0)

@@ -4,6 +4,8 @@ A search begins with the members of a leaf and always goes on from the nearest m
 at all that are linked with it, and keeps the nearest ones found so far as candidates. It ends when it has been to all
 candidates. How many it keeps, its *breadth*, decides how much it finds (Malkov and Yashunin, 2018; Fu et al., 2019).
 
+With a filter a search goes along the same links, and returns those of its candidates that the filter leaves.
+
 Candidates are compared by their codes. Only those that may be among the best by what their codes say are compared by
 their keys.
 """
@@ -35,6 +37,11 @@ class Links(NamedTuple):
 
     near: np.ndarray  # int32 (places, links of a memory): the slots that each is linked with, NONE behind them
     breadth: int  # candidates to keep
+    chosen: np.ndarray  # bool (places,): whether the memory may be returned; without any entries all may
+
+
+ALL = np.empty(0, np.bool_)
+"""No filter: all memories may be returned."""
 
 
 class Walk(NamedTuple):
@@ -163,7 +170,7 @@ def _enter_leaves(trees, routers, codes, frontiers, walk, query, row, asked):
 
 
 @inner
-def _score_candidates(trees, keys, codes, walk, best, probe, scale, distance):
+def _score_candidates(trees, keys, codes, walk, best, probe, chosen, scale, distance):
     """Compare candidates by their keys, and keep the best.
 
     The query's code, times ``scale``, is the query up to ``distance``.
@@ -176,20 +183,22 @@ def _score_candidates(trees, keys, codes, walk, best, probe, scale, distance):
         if i + _AHEAD < n_found:
             prefetch_key(keys, walk.slots[i + _AHEAD])
         slot = walk.slots[i]
+        if chosen.size > 0 and not chosen[slot]:
+            continue
         error = distance + (probe.length[0] + distance) * codes.marks[slot]["error"]
         if best.n_found[0] <= last or scale * walk.scores[i] + error >= best.scores[last]:
             offer_memory(trees, keys, best, score(keys, probe, slot), slot)
 
 
 @inner
-def _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, near, query, row, hits):
+def _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, links, query, row, hits):
     aim_weighted_probe(probe, row_of(query.rows, row), scorer)
     scale = scale_for(probe.values)
     distance = encode(probe.values, asked, scale)
     begin_walk(walk)
     _enter_leaves(trees, routers, codes, frontiers, walk, query, row, asked)
-    follow_links(codes, near, walk, asked, np.int64(0))
-    _score_candidates(trees, keys, codes, walk, best, probe, scale, distance)
+    follow_links(codes, links.near, walk, asked, np.int64(0))
+    _score_candidates(trees, keys, codes, walk, best, probe, links.chosen, scale, distance)
     answer(keys, best, row, hits)
 
 
@@ -203,9 +212,9 @@ def query_links(trees, routers, keys, codes, scorer, query, links, hits):
     routers = by_reference(routers)
     keys = by_reference(keys)
     codes = by_reference(codes)
-    frontiers, walk, near = new_frontiers(trees, 1), new_walk(keys, links), links.near
+    frontiers, walk = new_frontiers(trees, 1), new_walk(keys, links)
     probe, best = new_probe(query.rows, query.first, query.stop), new_best(hits.ids.shape[1], 1)
     asked = empty(codes.n_features, np.int8)
     for row in range(query.first, query.stop):
-        _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, near, query, row, hits)
+        _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, links, query, row, hits)
     release((frontiers, walk, probe, best, asked))

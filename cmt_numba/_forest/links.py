@@ -11,7 +11,7 @@ from .allocation import resized
 from .invariants.errors import require
 from .invariants.links import check_links
 from .key_store import find_slots
-from .link_search import Links
+from .link_search import ALL, Links
 from .linking import link_slots, unlink_slots
 from .state import N_MEMORIES, NONE, State
 
@@ -64,7 +64,7 @@ class Linkage:
             unlink_slots(state.key_store, state.code_store, self._for_links(), slots)
 
     def _for_links(self) -> Links:
-        return Links(self.near, _BREADTH_PER_LINK * self.near.shape[1])
+        return Links(self.near, _BREADTH_PER_LINK * self.near.shape[1], ALL)
 
     def taken_back(self, first: int) -> None:
         """Drop all links of memories in slots ``first`` and above, which are to go again."""

@@ -3,7 +3,7 @@
 A field is an array, a number or another such tuple, and is named by its path: ``"keys.values"``.
 """
 
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def put_together(
     values: dict[str, Any] = {}
     for name, hint in get_type_hints(kind).items():
         path = prefix + name
-        if hint is np.ndarray:
+        if (get_origin(hint) or hint) is np.ndarray:
             if path not in arrays:
                 raise ValueError(f"there is no array {path!r}")
             values[name] = arrays[path]

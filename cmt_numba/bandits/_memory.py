@@ -8,7 +8,7 @@ import numpy as np
 
 from .._forest.allocation import resized
 from .._forest.filtering import UNRESTRICTED
-from .._forest.hits import NO_ROOM, Hits, Query, no_hits
+from .._forest.hits import NO_ROOM, UNEXPLORED, Hits, Query
 from .._forest.invariants.errors import require
 from .._forest.rows import Rows
 from .._forest.search import query_rows
@@ -21,7 +21,6 @@ from ._models import Arrays
 
 _TREE = TreeInFiles()
 _NO_SEED = np.uint64(0)  # of rows that do not explore
-_UNEXPLORED = no_hits(0, 1).exploration
 
 
 class ActionMemory:
@@ -73,7 +72,7 @@ class ActionMemory:
             scores.fill(-np.inf)
             searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
             query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
-            query_rows(*searched, query, UNRESTRICTED, Hits(ids, scores, _UNEXPLORED))
+            query_rows(*searched, query, UNRESTRICTED, Hits(ids, scores, UNEXPLORED))
         return Proposed(self._ids, self._actions, ids, scores)
 
     def scores_of(self, rows: Rows, actions: np.ndarray, k: int, n_probes: int | None) -> np.ndarray:

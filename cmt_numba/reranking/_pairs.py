@@ -48,6 +48,21 @@ class Tools(NamedTuple):
     distance: EditDistance | None
 
 
+def ids_and_scores(hits: Any) -> tuple[Any, Any]:
+    """Return the two parts of what was found, as they are.
+
+    Raises
+    ------
+    TypeError
+        If these are neither hits nor a pair.
+    """
+    if isinstance(hits, Hits):
+        return hits.ids, hits.scores
+    if not isinstance(hits, Sequence) or len(hits) < 2:
+        raise TypeError(f"hits must be those of a query, or a pair of ids and scores, not {type(hits).__name__}")
+    return hits[0], hits[1]
+
+
 def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
     """Return ids, int64, and scores, float32, of the answers to some queries.
 
@@ -56,9 +71,7 @@ def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
     TypeError, ValueError
         If they are something else.
     """
-    if not isinstance(hits, Sequence) or len(hits) < 2:
-        raise TypeError(f"hits must be those of a query, or a pair of ids and scores, not {type(hits).__name__}")
-    ids, scores = np.asarray(hits[0]), np.asarray(hits[1])
+    ids, scores = map(np.asarray, ids_and_scores(hits))
     if ids.ndim != 2 or ids.shape != scores.shape or ids.shape[0] != n_queries:
         shapes = f"{ids.shape} and {scores.shape}"
         raise ValueError(f"hits must have a row of ids and of scores for each of {n_queries} queries, not {shapes}")

@@ -22,7 +22,7 @@ from ..text import BM25Vectorizer
 from ..text._vectorizer_files import of_prefix, with_prefix
 from ._log import Log, check_known_rewards, check_weights
 from ._models import check_model, default_model, fitted_model, improvement, model_arrays, read_model
-from ._pairs import FEATURES, NEEDS_VECTORIZER, Pairs, Tools, features_of, new_tools, pairs_of
+from ._pairs import FEATURES, NEEDS_VECTORIZER, Pairs, Tools, features_of, ids_and_scores, new_tools, pairs_of
 
 _LEAST_QUERIES = 3  # that cross-validation needs
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
@@ -181,7 +181,7 @@ class Reranker(BaseEstimator):
         pairs = self._pairs(queries, documents, hits)
         if pairs.rank.size == 0:
             raise ValueError("hits must hold at least one document")
-        known = check_known_rewards(rewards, np.shape(hits[0]))
+        known = check_known_rewards(rewards, np.shape(ids_and_scores(hits)[0]))
         weights = check_weights(weights, len(pairs.queries))
         tools = self._tools if before is not None else self._new_tools(pairs)
         X, names = features_of(pairs, self.features, tools, compare=self.compare)
@@ -276,7 +276,7 @@ class Reranker(BaseEstimator):
             Before :meth:`fit`.
         """
         pairs = self._asked(queries, documents, hits)
-        ids = np.asarray(hits[0], np.int64)
+        ids = np.asarray(ids_and_scores(hits)[0], np.int64)
         expected = np.full(ids.shape, -np.inf, np.float32)
         if not self.improves_:
             expected[pairs.of_query, pairs.rank] = pairs.scores

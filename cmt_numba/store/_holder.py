@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import scipy.sparse
 
-from .._engine.filters import Filter
+from .._engine.filters import Filter, Remembered
 from .._forest.state import NONE
 from .._validation import check_matrix, check_real
 from ._checks import Key, check_keys, check_stored
@@ -34,6 +34,7 @@ class Holder:
         self._keeper = keeper
         self._efforts = Efforts()
         self._filters: tuple[int, dict[Any, Filter]] = (-1, {})  # the version of the store, and its filters
+        self._remembered: Remembered[Filter] = Remembered()  # filters of arrays of keys
 
     def _records(self) -> Records:
         self._keeper.check_open()
@@ -52,16 +53,19 @@ class Holder:
                 pass  # wait until all memories have their keys
 
     def _check_vectors(self, X: Any) -> Any:
-        """Return vectors or queries as float32, in the form of those stored."""
+        """Return vectors as float32, in the form of those stored."""
+        X = self._check_form(X)
+        check_lengths(X, self.metric)
+        return X
+
+    def _check_form(self, X: Any) -> Any:
+        """Return vectors or queries as float32, in the form of those stored; they may hold anything."""
         self._keeper.check_open()
         X = check_matrix(X, n_features=self.n_features)
         state = self._keeper.kept.tree._state
-        if state is not None and state.parameters.sparse and not scipy.sparse.issparse(X):
-            X = scipy.sparse.csr_array(X)
-        elif state is not None and not state.parameters.sparse and scipy.sparse.issparse(X):
-            X = X.toarray()
-        check_lengths(X, self.metric)
-        return X
+        if state is None or state.parameters.sparse == scipy.sparse.issparse(X):
+            return X
+        return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
     # What it holds
 

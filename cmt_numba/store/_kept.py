@@ -20,6 +20,7 @@ from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, take, write_object
 from ._metrics import METRICS, Frame
 from ._records import MemoryDatabase, Records, packed
+from ._results import Unread
 from ._trees import FolderTree, Kept, MemoryTree, in_folder, new_in_memory
 
 KIND = "MemoryStore"
@@ -75,6 +76,7 @@ class Keeper:
         self.rekeyed = 0  # odd while all memories get keys of another frame
         self._notes: dict[str, Any] = {}  # facts to write with the next change
         self.is_closed = False
+        self.unread = Unread()
         self._is_broken = self._is_unreadable = False  # whether a failure has left a tree to be opened again
         try:
             self.frame = self._read_frame(metric)
@@ -128,21 +130,27 @@ class Keeper:
     def _change(self, work: Callable[[Kept, Callable[[], None]], T]) -> T:
         with self.writing:
             self.check_open()
-            if self._is_broken:
-                self._reopen()
             self.version += 1
             try:
-                with self.kept.change() as commit:
-                    return work(self.kept, commit)
-            except (OSError, FileFormatError, JournalError) as error:
-                self._restore()
-                cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
-                raise JournalError(f"{self.path}: the change was not made: {cause}") from error
-            except BaseException:
-                self._restore()
-                raise
+                self.unread.read()
+                if self._is_broken:
+                    self._reopen()
+                return self._make(work)
             finally:
                 self.version += 1
+
+    def _make(self, work: Callable[[Kept, Callable[[], None]], T]) -> T:
+        """Make a change, and restore what was there before if it fails."""
+        try:
+            with self.kept.change() as commit:
+                return work(self.kept, commit)
+        except (OSError, FileFormatError, JournalError) as error:
+            self._restore()
+            cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
+            raise JournalError(f"{self.path}: the change was not made: {cause}") from error
+        except BaseException:
+            self._restore()
+            raise
 
     def rekey(self, work: Callable[[Kept, Callable[[], None]], None]) -> None:
         """Make a change of the frame and of the keys of all memories."""
@@ -217,6 +225,9 @@ class Keeper:
         with self.writing:
             if self.is_closed:
                 return
+            self.version += 1  # as if a change went on for ever: queries under way read payloads at once
+            with suppress(OSError, FileFormatError, JournalError):
+                self.unread.read()
             self.is_closed = True
             if self.kept.database is not None:
                 self.kept.database.close()

@@ -128,17 +128,21 @@ def lengths(X: Any) -> np.ndarray:
 
 
 def check_lengths(X: Any, metric: str) -> None:
-    """Raise ValueError if a row of vectors or queries is not finite or, for the cosine, has no direction."""
+    """Raise ValueError if a row of vectors is not finite or, for the cosine, has no direction."""
     norms = lengths(X)
-    if norms.min() > 0.0 and norms.max() < np.inf:
-        return
-    for bad, problem in ((~np.isfinite(norms), "be finite in float32"), (norms == 0.0, "have no rows of zeros")):
-        if bad.any() and (problem.startswith("be") or metric == "cosine"):
-            row = int(np.flatnonzero(bad)[0])
-            why = "holds NaN, infinity or a value too large"
-            if norms[row] == 0.0:
-                why = "has no direction that a cosine could be taken of; use another metric or leave it out"
-            raise ValueError(f"X must {problem}: row {row} {why}")
+    if not np.isfinite(norms).all():
+        row = int(np.flatnonzero(~np.isfinite(norms))[0])
+        raise ValueError(f"X must be finite in float32: row {row} holds NaN, infinity or a value too large")
+    if metric == "cosine":
+        check_directions(norms > 0.0)
+
+
+def check_directions(are_there: np.ndarray) -> None:
+    """Raise ValueError unless all rows have a direction."""
+    if not are_there.all():
+        row = int(np.flatnonzero(~are_there)[0])
+        why = "has no direction that a cosine could be taken of; use another metric or leave it out"
+        raise ValueError(f"X must have no rows of zeros: row {row} {why}")
 
 
 def _square_sums(X: np.ndarray) -> np.ndarray:

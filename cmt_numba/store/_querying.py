@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from .._engine.filters import Filter
+from .._forest.rows import Rows
 from .._forest.state import NONE
 from .._validation import check_integer, check_real, check_wanted
-from ._checks import are_none, check_keys, check_stored
+from ._checks import check_keys, check_stored
 from ._holder import Holder
-from ._metrics import Frame
+from ._metrics import Frame, check_directions
 from ._recall import compares_all
-from ._results import Results, read_payload
+from ._results import Payloads, Results, read_payload
 from ._search import Found, best_by_metric, scan, search
 from ._trees import Kept
 from ._where import condition_of
@@ -64,7 +65,7 @@ class Searchable(Holder):
         TypeError, ValueError
             If an argument is not valid.
         """
-        X = self._check_vectors(X)
+        X = self._check_form(X)
         k = check_wanted("k", k, len(self))
         target = self._target_recall
         if target_recall is not None:
@@ -72,8 +73,9 @@ class Searchable(Holder):
         probes = None if n_probes is None else check_integer("n_probes", n_probes, 1)
         among = self._filter(where)
         for _ in range(_MOST_TRIES):
+            version = self._keeper.version
             found = self._read(lambda kept, frame: self._find(kept, frame, X, k, among, target, probes))
-            results, is_complete = self._results(found, k)
+            results, is_complete = self._results(found, k, version)
             if is_complete:
                 break
         self._keeper.kept.tree._note_returned(found.ids)
@@ -86,9 +88,11 @@ class Searchable(Holder):
         tree = kept.tree
         n = tree.n_memories if among is None else among.ids.size
         k = min(k, n)
+        rows = tree._unit_rows(frame.queries(X))
+        if frame.metric == "cosine":
+            _check_directions(rows)
         if k == 0:
             return Found(np.empty((X.shape[0], 0), np.int64), np.empty((X.shape[0], 0), np.float32))
-        rows = tree._check_rows(frame.queries(X))
         wanted = k if frame.n_more == 0 else min(n, k + _MORE)
         exact, breadth = False, 0
         if n_probes is None:
@@ -96,31 +100,32 @@ class Searchable(Holder):
             n_probes, breadth = effort.n_probes or 1, effort.breadth
             exact = compares_all(effort, n, rows.n_rows, sparse=rows.sparse)
         found = scan(tree, rows, wanted, among) if exact else search(tree, rows, wanted, n_probes, among, breadth)
-        short = np.flatnonzero(found.ids[:, k - 1] == NONE)
-        if short.size > 0 and not exact:
+        are_short = found.ids[:, k - 1] == NONE
+        if np.count_nonzero(are_short) > 0 and not exact:
+            short = np.flatnonzero(are_short)
             others = scan(tree, rows.take(short), wanted, among)
             found.ids[short], found.scores[short] = others
         return found if frame.n_more == 0 else best_by_metric(tree, frame, X, found, k)
 
-    def _results(self, found: Found, k: int) -> tuple[Results, bool]:
-        """Return what was found with keys and payloads, in ``k`` columns, and whether all of it is still stored."""
-        shape = found.ids.shape
-        ids, inverse = found.ids.reshape(-1), np.arange(found.ids.size)
-        if shape[0] > 1:
-            ids, inverse = np.unique(ids, return_inverse=True)
-        of_ids = self._records().answers(ids)
-        keys, payloads = np.full((shape[0], k), None, object), np.full((shape[0], k), None, object)
-        scores = np.full((shape[0], k), -np.inf, found.scores.dtype)
-        keys[:, : shape[1]], payloads[:, : shape[1]] = of_ids[:, inverse.reshape(shape)]
-        scores[:, : shape[1]] = found.scores
-        missing = are_none(keys)
-        if missing.any():  # memories that were deleted meanwhile are left out
-            order = np.argsort(missing, axis=1, kind="stable")
-            scores[missing] = -np.inf
-            keys, payloads, scores = (np.take_along_axis(part, order, axis=1) for part in (keys, payloads, scores))
-        elif keys.size > 0 and isinstance(keys[0, 0], int):
-            keys = keys.astype(np.int64)
-        is_complete = np.array_equal(are_none(of_ids[0]), ids == NONE)
+    def _results(self, found: Found, k: int, version: int) -> tuple[Results, bool]:
+        """Return what was found with keys and payloads, in ``k`` columns, and whether all of it is still stored.
+
+        ``version`` is that of the store before the search.
+        """
+        records = self._records()
+        named = records.named(found.ids.reshape(-1))
+        shape, ids, scores = found.ids.shape, found.ids, found.scores
+        keys, there, has_payload = (column.reshape(shape) for column in named)
+        is_complete = True
+        if shape[1] < k or np.count_nonzero(there) < there.size:
+            is_complete = bool(np.array_equal(there, ids != NONE))
+            keys, ids, scores = _aligned(there, k, keys, ids, scores)
+        if np.count_nonzero(has_payload) == 0:
+            return Results(keys, scores, None), is_complete
+        payloads = Payloads(records.payloads, ids)
+        self._keeper.unread.add(payloads)
+        if version % 2 == 1 or version != self._keeper.version:
+            payloads.read()
         return Results(keys, scores, payloads), is_complete
 
     def _filter(self, where: Any) -> Filter | None:
@@ -133,14 +138,18 @@ class Searchable(Holder):
         if isinstance(where, dict):
             condition = condition_of(where)
             return self._kept_filter(version, condition, lambda: records.ids(condition))
-        checked = check_keys(where, distinct=False)
 
-        def find() -> np.ndarray:
-            ids = records.find(checked)
-            check_stored(checked, ids)
-            return np.unique(ids)
+        def made() -> Filter:
+            checked = check_keys(where, distinct=False)
 
-        return self._kept_filter(version, tuple(checked), find)
+            def find() -> np.ndarray:
+                ids = records.find(checked)
+                check_stored(checked, ids)
+                return np.unique(ids)
+
+            return self._kept_filter(version, tuple(checked), find)
+
+        return made() if version % 2 == 1 else self._remembered.of(where, version, made)
 
     def _kept_filter(self, version: int, name: Any, find: Callable[[], np.ndarray]) -> Filter:
         before, filters = self._filters
@@ -158,3 +167,26 @@ class Searchable(Holder):
             ids += [memory_id for memory_id, _, payload in found if where(read_payload(payload))]
             last = found[-1][0]
         return np.array(ids, np.int64)
+
+
+def _check_directions(rows: Rows) -> None:
+    """Raise ValueError if a row is zero."""
+    if rows.sparse:
+        check_directions(np.diff(rows.offsets) > 0)
+    elif np.count_nonzero(rows.values[:: rows.n_features]) < rows.n_rows:  # seldom
+        check_directions(np.asarray(rows.values.reshape(rows.n_rows, -1).any(axis=1)))
+
+
+def _aligned(
+    there: np.ndarray, k: int, keys: np.ndarray, ids: np.ndarray, scores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what is there in each row, moved together, and in ``k`` columns."""
+    n, width = there.shape
+    order = np.argsort(~there, axis=1, kind="stable")
+    there = np.take_along_axis(there, order, axis=1)
+    parts = []
+    for part, nothing, dtype in ((keys, None, object), (ids, NONE, np.int64), (scores, -np.inf, scores.dtype)):
+        aligned = np.full((n, k), nothing, dtype)
+        aligned[:, :width][there] = np.take_along_axis(part, order, axis=1)[there]
+        parts.append(aligned)
+    return parts[0], parts[1], parts[2]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from .._engine.filters import Filter
+from .._forest.filtering import WORTH_A_CANDIDATE, WORTH_A_LEAF
 from ..tree import ContextualMemoryTree
 from ._metrics import Frame
 from ._search import scan, search, stored_units
@@ -15,10 +17,7 @@ N_EXACT = 4096
 """Candidates, up to which all are compared."""
 
 _N_ASKED = 128  # of the stored vectors
-_WORTH_A_LEAF = 128  # memories, see _forest/filtering.py
 _SHARE_MISSED = 0.5  # of what may be missed: links lead from a stored vector to its own neighbours at once
-_WORTH_A_CANDIDATE = 8  # memories that a search along links looks at for each candidate that it keeps
-_MOST_FILTERED = 0.75  # the share that is measured where a filter lets more pass: only without one links are followed
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
 
@@ -31,7 +30,7 @@ class Effort(NamedTuple):
     k : int
         The number of nearest vectors of which it finds some share.
     share : float
-        The share of the memories that were candidates; 1 without a filter, and at most 0.75 with one.
+        The share of the memories that were candidates, as a power of two; 1 without a filter.
     target_recall : float
         What was asked for.
     n_probes : int or None
@@ -74,7 +73,7 @@ class Efforts:
         if n_candidates <= max(N_EXACT, k) or target >= 1.0:
             return Effort(k, 1.0 if among is None else n_candidates / n, target, None, 1.0, n)
         k = 1 << (k - 1).bit_length()
-        share = 1.0 if among is None else min(2.0 ** round(np.log2(n_candidates / n)), _MOST_FILTERED)
+        share = 1.0 if among is None else 2.0 ** round(np.log2(n_candidates / n))
         effort = self._measured.get((k, share, target))
         if effort is None or not effort.n_memories / 2 < n < effort.n_memories * 2:
             effort = self._measured[k, share, target] = measure(tree, frame, k, share, target)
@@ -86,7 +85,7 @@ def compares_all(effort: Effort, n_candidates: int, n_rows: int, *, sparse: bool
     if effort.n_probes is None:
         return True
     faster = _FASTER if n_rows >= _MANY_ROWS and not sparse else 1
-    return n_candidates <= faster * (_WORTH_A_LEAF * effort.n_probes + _WORTH_A_CANDIDATE * effort.breadth)
+    return n_candidates <= faster * (WORTH_A_LEAF * effort.n_probes + WORTH_A_CANDIDATE * effort.breadth)
 
 
 def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, target: float) -> Effort:
@@ -100,8 +99,8 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
     rows = tree._check_rows(frame.queries(vectors))
     n_candidates = ids.size if among is None else among.ids.size
     true = _neighbours(scan(tree, rows, k + 1, among).ids, asked, k)
-    linked = among is None and tree._links.are_there
-    worth = _WORTH_A_CANDIDATE if linked else _WORTH_A_LEAF
+    linked = tree._links.are_there
+    worth = WORTH_A_CANDIDATE if linked else WORTH_A_LEAF
     needed = 1.0 - _SHARE_MISSED * (1.0 - target) if linked else target
 
     def try_with(n: int) -> Effort:
@@ -109,7 +108,7 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
         found = search(tree, rows, k + 1, n_probes, among, breadth).ids
         return Effort(k, share, target, n_probes, _recall(found, asked, true), ids.size, breadth)
 
-    n, before = k if linked else tree._options["n_trees"], 0
+    n, before = math.ceil(k / share) if linked else tree._options["n_trees"], 0
     while n * worth < n_candidates:
         effort = try_with(n)
         if effort.recall >= needed:

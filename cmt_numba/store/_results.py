@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, overload
+from weakref import WeakSet
 
 import numpy as np
 
@@ -51,7 +53,7 @@ class Results:
     """The answers to queries: for each row the memories found, the best first.
 
     ``results[i]`` is the list of the :class:`Result` of a row. A slice, a mask or an array of positions gives the
-    results of these rows. Iterating goes through the rows.
+    results of these rows. Iterating goes through the rows. Payloads are those that memories had when they were found.
 
     Attributes
     ----------
@@ -63,10 +65,21 @@ class Results:
         ``-inf`` where there is no memory.
     """
 
-    def __init__(self, keys: np.ndarray, scores: np.ndarray, payloads: np.ndarray) -> None:
+    def __init__(self, keys: np.ndarray, scores: np.ndarray, payloads: np.ndarray | Payloads | None) -> None:
         self.keys = keys
         self.scores = scores
-        self._payloads = payloads  # JSON
+        self._found = payloads  # JSON, or what reads it; None: there are none
+
+    @property
+    def _payloads(self) -> np.ndarray:
+        if self._found is None:
+            self._found = np.full(self.keys.shape, None, object)
+        elif isinstance(self._found, Payloads):
+            self._found = self._found.read()
+        return self._found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"keys": self.keys, "scores": self.scores, "_found": self._payloads}
 
     @property
     def payloads(self) -> list[list[Any]]:
@@ -92,7 +105,7 @@ class Results:
             rows = np.asarray(rows)
             if rows.size == 0:
                 rows = rows.astype(np.int64)
-        return Results(self.keys[rows], self.scores[rows], self._payloads[rows])
+        return Results(self.keys[rows], self.scores[rows], None if self._found is None else self._payloads[rows])
 
     def __iter__(self) -> Iterator[list[Result]]:
         return (self[row] for row in range(len(self)))
@@ -126,6 +139,55 @@ class Results:
 
         row, column = np.nonzero(~are_none(self.keys))
         return pl.DataFrame(self._columns() | {"payload": self._payloads[row, column].tolist()}, strict=False)
+
+
+class Payloads:
+    """Payloads of what was found, as they were then: they are read when they are asked for, or before they change.
+
+    Parameters
+    ----------
+    find : callable
+        Returns payloads by ids.
+    ids : ndarray of int64, shape (n, k)
+        The ids, -1 where there is no memory.
+    """
+
+    def __init__(self, find: Callable[[list[int]], dict[int, str]], ids: np.ndarray) -> None:
+        self._find: Callable[[list[int]], dict[int, str]] | None = find
+        self._ids = ids
+        self._texts: np.ndarray = np.empty((0, 0), object)
+
+    def read(self) -> np.ndarray:
+        """Return the payloads as JSON, None where there is none: of objects, shape (n, k)."""
+        find = self._find
+        if find is not None:
+            ids = self._ids.reshape(-1).tolist()
+            by_id = find(ids if len(self._ids) == 1 else list(set(ids)))
+            texts = np.empty(len(ids), object)
+            texts[:] = [by_id.get(memory_id) for memory_id in ids]
+            self._texts = texts.reshape(self._ids.shape)
+            self._find = None
+        return self._texts
+
+
+class Unread:
+    """Payloads of results that have not been read, and must be before they change."""
+
+    def __init__(self) -> None:
+        self._noting = threading.Lock()
+        self._payloads: WeakSet[Payloads] = WeakSet()
+
+    def add(self, payloads: Payloads) -> None:
+        """Take note of payloads."""
+        with self._noting:
+            self._payloads.add(payloads)
+
+    def read(self) -> None:
+        """Read all that somebody may still ask for."""
+        with self._noting:
+            waiting, self._payloads = list(self._payloads), WeakSet()
+        for payloads in waiting:
+            payloads.read()
 
 
 def read_payload(payload: str | None) -> Any:

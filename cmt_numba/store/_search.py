@@ -9,14 +9,14 @@ import numpy as np
 import scipy.sparse
 
 from .._engine.filters import Filter
-from .._forest.hits import no_hits
+from .._forest.filtering import WORTH_A_LEAF
+from .._forest.hits import unexplored
 from .._forest.rows import Rows, as_matrix
 from .._forest.state import N_MEMORIES, NONE, State
 from ..tree import ContextualMemoryTree
 from ._metrics import Frame, blocks, lengths
 
 _ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # of a matrix product; changes wait while a block of rows is answered
-_WORTH_A_LEAF = 128  # memories, see _forest/filtering.py
 
 
 class Found(NamedTuple):
@@ -30,11 +30,11 @@ def search(
     tree: ContextualMemoryTree, rows: Rows, k: int, n_leaves: int, among: Filter | None, breadth: int = 0
 ) -> Found:
     """Return the best memories in so many leaves or, with a breadth, of those that links lead to from there."""
-    hits = no_hits(rows.n_rows, k)
+    hits = unexplored(rows.n_rows, k)
     if among is None:
         tree._answer(rows, n_leaves, 0.0, np.uint64(0), False, hits, breadth)
     else:
-        tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits))
+        tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits, breadth))
     return Found(hits.ids, hits.scores)
 
 
@@ -42,7 +42,7 @@ def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -
     """Return the best of all candidates."""
     if rows.sparse:  # so many leaves that all candidates are scored instead
         n = tree.n_memories if among is None else among.ids.size
-        return search(tree, rows, k, n // _WORTH_A_LEAF + 1, Filter(tree.ids) if among is None else among)
+        return search(tree, rows, k, n // WORTH_A_LEAF + 1, Filter(tree.ids) if among is None else among)
     found = Found(np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf, np.float32))
     for first in range(0, rows.n_rows, _ROWS_IN_A_BLOCK):
         stop = min(first + _ROWS_IN_A_BLOCK, rows.n_rows)

@@ -63,8 +63,12 @@ class Kept(NamedTuple):
         in a folder, all of them or none are there when it is opened again.
         """
         if isinstance(self.tree, FolderTree):
-            with as_one(self.tree):
-                yield lambda: None
+            try:
+                with as_one(self.tree):
+                    yield lambda: None
+            except BaseException:
+                self.records.forget()
+                raise
             return
         database = self.database
         assert database is not None
@@ -79,6 +83,7 @@ class Kept(NamedTuple):
             database.execute("COMMIT")
         except BaseException:
             database.roll_back()
+            self.records.forget()
             self.reconcile()
             raise
 
