@@ -6,8 +6,9 @@ The sets: ``labelled_sets.py``. Prints recall of the ten nearest by cosine again
 queries in one call, after seconds to build: of our lists with several numbers of probes, of faiss's inverted file with
 the same landmarks (``--no-share`` lets it train its own), of its locality-sensitive hashing, of scikit-learn's KDTree
 and BallTree, and of a matrix product. All times are medians of ``--rounds`` in turns. Then prints for each number of
-probes how long we take compared with faiss. ``--votes`` prints errors of votes instead. Needs tabulate, and faiss-cpu
-for its rows, which are left out otherwise.
+probes how long we take compared with faiss. ``--votes`` prints errors of votes instead, and ``--trees 100000`` what
+exact searches of VPTree and BallTree take in that many random points of few features. Needs tabulate, and faiss-cpu for
+its rows, which are left out otherwise.
 """
 
 import os
@@ -28,6 +29,7 @@ from sklearn.neighbors import BallTree, KDTree
 from tabulate import tabulate
 
 from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
+from cmt_numba.sequences import VPTree
 
 WANTED = 10
 PROBES = (1, 2, 4, 8, 16, 32, 64)
@@ -138,10 +140,41 @@ def votes(data: LabelledSet, options: argparse.Namespace) -> None:
     print(tabulate(rows, ("similarity", "votes", "1", "3", "5", "10"), floatfmt=".4f"), flush=True)
 
 
+def compare_trees(n: int, n_queries: int) -> None:
+    """Print times and distances computed by exact trees over points that are uniform in a cube."""
+    rows, rng = [], np.random.default_rng(0)
+    VPTree(random_state=0).insert(rng.random((50, 2)))  # compiles
+    for n_features in (2, 4, 8):
+        X, asked = rng.random((n, n_features)), rng.random((n_queries, n_features))
+        began = process_time()
+        ours = VPTree(random_state=0)
+        ours.insert(X)
+        built, began = process_time() - began, process_time()
+        theirs = BallTree(X)
+        times = [built, process_time() - began]
+        ours.query(asked[:2])
+        theirs.reset_n_calls()
+        lengths, counts = [], []
+        for k in (1, WANTED):
+            began = process_time()
+            found = ours.query(asked, k)
+            times.append(1e6 * (process_time() - began) / n_queries)
+            began = process_time()
+            lengths.append(theirs.query(asked, k)[0])
+            times.append(1e6 * (process_time() - began) / n_queries)
+            np.testing.assert_allclose(found.distances, lengths[-1], rtol=1e-4, atol=1e-6)
+            counts += [found.n_computed.mean(), theirs.get_n_calls() / n_queries]
+            theirs.reset_n_calls()
+        for i, name in enumerate(("VPTree", "BallTree")):
+            rows.append((n_features, name, times[i], times[i + 2], counts[i], times[i + 4], counts[i + 2]))
+    head = ("features", "tree", "s to build", "us a query", "distances", f"us for {WANTED}", "distances")
+    print(tabulate(rows, head, floatfmt=("", "", ".1f", ".0f", ".0f", ".0f", ".0f")))
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare ways to find nearest neighbours.")
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
     parser.add_argument("--sets", nargs="+", default=["synthetic, 100 shots"])
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--lists", type=int)
@@ -149,7 +182,13 @@ def main() -> None:
     parser.add_argument("--no-share", action="store_true")
     parser.add_argument("--votes", action="store_true")
     parser.add_argument("--vote-probes", type=int, default=16)
+    parser.add_argument("--trees", type=int, metavar="POINTS")
     options = parser.parse_args()
+    if options.trees:
+        compare_trees(options.trees, options.queries)
+        return
+    if options.data is None:
+        parser.error("--data is needed")
     for name in options.sets:
         print(name, flush=True)
         data = SETS[name](options.data)

@@ -9,7 +9,10 @@ of the rest.
 Prints for each engine the share of queries whose word comes first, or is among the first five, the distances computed
 for a query, and microseconds for it: processor time on one thread. "all edits" are costs of each direction, with
 exchanges of neighbours, and by the symbol before (``--kinds``). Kernels are compiled before. Needs tabulate, and
-rapidfuzz and symspellpy for their rows, which are left out otherwise.
+rapidfuzz, symspellpy and biopython for their rows, which are left out otherwise.
+
+``--kernels`` prints alignments a second instead: of each query with 1,000 words, with uniform costs and with costs of
+each pair of letters. Distances of ``--pairs`` random pairs are first compared with those of plain Python.
 """
 
 import os
@@ -21,6 +24,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from string import ascii_lowercase
 from time import process_time
 from typing import Any, NamedTuple
 
@@ -114,6 +118,86 @@ def libraries(task: Task) -> Iterator[tuple[str, Search]]:
         yield "symspellpy", look_up
 
 
+def plain_distance(x: str, y: str, costs: np.ndarray, codes: dict[str, int]) -> float:
+    """Return an edit distance as it is defined."""
+    row = [0.0]
+    for b in y:
+        row.append(row[-1] + costs[-1, codes[b]])
+    for a in x:
+        above, row = row, [row[0] + costs[codes[a], -1]]
+        for j, b in enumerate(y):
+            substituted = above[j] + costs[codes[a], codes[b]]
+            row.append(min(substituted, above[j + 1] + costs[codes[a], -1], row[j] + costs[-1, codes[b]]))
+    return row[-1]
+
+
+def random_costs(n: int) -> np.ndarray:
+    """Return costs of 3, 3.5 and 4, and 2 for gaps: float32 (n + 1, n + 1). No detour is cheaper."""
+    costs = np.triu(np.random.default_rng(0).integers(6, 9, (n + 1, n + 1)) / 2.0, 1)
+    costs += costs.T
+    costs[-1], costs[:, -1] = 2.0, 2.0
+    np.fill_diagonal(costs, 0.0)
+    return costs.astype(np.float32)
+
+
+def check_kernels(alphabet: list[str], n_pairs: int) -> float:
+    """Return the greatest difference of distances from those of plain Python, for random words and costs."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(alphabet, size)) for size in rng.integers(0, 12, 2 * n_pairs)]
+    costs = rng.uniform(0.5, 1.0, (len(alphabet) + 1,) * 2)
+    np.fill_diagonal(costs, 0.0)
+    distance = EditDistance(alphabet, symmetric=False)
+    distance.pairwise(["a"], ["b"])
+    distance.costs_ = costs
+    found = distance.paired(words[:n_pairs], words[n_pairs:])
+    codes = {letter: code for code, letter in enumerate(alphabet)}
+    expected = [plain_distance(x, y, costs, codes) for x, y in zip(words[:n_pairs], words[n_pairs:], strict=True)]
+    return float(np.abs(found - expected).max())
+
+
+def kernels(alphabet: list[str]) -> Iterator[tuple[str, Callable[[list[str], list[str]], Any]]]:
+    """Yield ways to compute the distance of each of some words from each of others."""
+    plain, weighted = EditDistance(alphabet), EditDistance(alphabet)
+    weighted.pairwise(["a"], ["b"])
+    weighted.costs_ = costs = random_costs(len(alphabet))
+    yield "uniform costs, ours", plain.pairwise
+    if find_spec("rapidfuzz"):
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import cdist
+
+        yield "uniform costs, rapidfuzz", lambda asked, words: cdist(asked, words, scorer=Levenshtein.distance)
+    yield "costs of pairs, ours", weighted.pairwise
+    if find_spec("Bio"):
+        from Bio.Align import PairwiseAligner, substitution_matrices
+
+        aligner = PairwiseAligner(mode="global", open_gap_score=-2.0, extend_gap_score=-2.0)
+        scores = -costs[:-1, :-1].astype(float)
+        aligner.substitution_matrix = substitution_matrices.Array("".join(alphabet), 2, scores)
+        yield (
+            "costs of pairs, Biopython",
+            lambda asked, words: np.array([[-aligner.score(x, y) for y in words] for x in asked]),
+        )
+
+
+def compare_kernels(task: Task, n_pairs: int) -> None:
+    """Print alignments a second."""
+    alphabet = list(ascii_lowercase)
+    known, asked = ([word for word in words if set(word) <= set(alphabet)] for words in (task.words, task.queries))
+    print(f"{n_pairs} random pairs: greatest difference {check_kernels(alphabet, n_pairs):.1e}", flush=True)
+    words, rows, expected = known[:: len(known) // 1000][:1000], [], {}
+    for name, pairwise in kernels(alphabet):
+        pairwise(asked[:2], words)
+        times = []
+        for _ in range(3):
+            began = process_time()
+            distances = pairwise(asked, words)
+            times.append(process_time() - began)
+        costs = name.split(",")[0]
+        np.testing.assert_array_equal(distances, expected.setdefault(costs, distances))
+        rows.append((name, len(words) * len(asked) / np.median(times) / 1e6))
+    print(tabulate(rows, ("kernel", "millions a second"), floatfmt=".2f"))
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare ways to find the word that a misspelling means.")
@@ -122,8 +206,13 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=6000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--kernels", action="store_true", help="compare alignments a second instead")
+    parser.add_argument("--pairs", type=int, default=100_000)
     options = parser.parse_args()
     task = misspellings(options.data, options.queries)
+    if options.kernels:
+        compare_kernels(task, options.pairs)
+        return
     print(f"{len(task.words)} words, {len(task.queries)} queries", flush=True)
     rows = []
     for name, search in (*libraries(task), *ours(task, options.examples, options.rounds, options.kinds)):

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
@@ -16,11 +15,15 @@ from ..persistence._saved import Saved
 from ..persistence._trees import take
 from ._costs import ASKED, STORED, Costs, Learner, closed
 from ._encoding import Alphabet, Sequences, Symbols, check_sequences
+from ._features import features_of
 from ._files import alphabet_arrays, read_alphabet, read_costs
-from ._spaces import Space, count_edits, distances_of_pairs, scan
+from ._learning import Examples, Rounds, learn, nearest_of_all
+from ._spaces import Space, count_edits
+from ._vantage import distances_between
 
 _COST = Real(0.0, 1e6, above=True)
 _PRIOR = 5.0  # edits that a cost must have been wrong about before it takes half of a step
+_PRIOR_OF_GROUPS = 40.0  # the same of a group of edits that change alike
 _MOST_CELLS = 2**28  # of an alignment whose steps are wanted: 1 GB
 _PAIRS_AT_ONCE = 1 << 20
 
@@ -43,7 +46,8 @@ class EditDistance(Saved, BaseEstimator):
 
     Costs are kept a metric on the symbols and the gap: no detour is cheaper than the direct way. The edit distance is
     then a metric too if it is symmetric, so :class:`VPTree` finds exact nearest neighbours by the triangle inequality.
-    With ``transposition`` or ``contextual`` it is none.
+    With ``transposition``, ``contextual`` or ``both_directions`` it is none. Further rounds can learn costs with which
+    such a tree computes fewer distances, as in section 3.3 of the same paper.
 
     Parameters
     ----------
@@ -60,8 +64,21 @@ class EditDistance(Saved, BaseEstimator):
         Gale, A spelling correction program based on a noisy channel model, COLING 1990).
     symmetric : bool, default True
         Whether costs are the same in both directions. Otherwise distances are those of turning a query into a target.
+    both_directions : bool, default False
+        Whether the distance is the smaller of those of turning either sequence into the other: symmetric, though costs
+        are not. Needs ``symmetric=False``.
+    featured : bool, default False
+        Whether costs are learned by what describes the symbols, which must be numbers or tuples of equally many: in
+        each round a regression tree groups the edits that occurred by the numbers of both symbols and their
+        differences, and all edits of a group change alike, also those that did not occur. For alphabets of hundreds of
+        symbols with few examples.
     n_rounds : int, default 30
         Rounds of :meth:`fit`.
+    n_efficient_rounds : int, default 0
+        Further rounds, which start from the best of these and also learn to leave out parts of a :class:`VPTree` over
+        the targets. The distance must be symmetric. Each round builds such a tree.
+    efficiency : float in (0, 1], default 0.5
+        Weight of the gradient of the efficiency in these rounds; the accuracy has the rest.
     learning_rate : float, default 0.2
         The largest relative change of a cost in the first round. Steps shrink as in AdaGrad (Duchi et al., 2011).
     n_examples : int, default 2000
@@ -78,6 +95,9 @@ class EditDistance(Saved, BaseEstimator):
         insertions, the last column those of deletions.
     errors_ : list of float
         After :meth:`fit`: the share of examples of each round that were nearer to a wrong target.
+    pruned_ : list of float
+        After :meth:`fit`: for each of the efficient rounds, the share of tree nodes on the ways to right targets whose
+        other part could be left out, weighted by 2 to the power of minus their depth.
 
     Examples
     --------
@@ -95,7 +115,11 @@ class EditDistance(Saved, BaseEstimator):
         "transposition": Optional(_COST),
         "contextual": Flag(),
         "symmetric": Flag(),
+        "both_directions": Flag(),
+        "featured": Flag(),
         "n_rounds": Integer(0, 10_000),
+        "n_efficient_rounds": Integer(0, 10_000),
+        "efficiency": Real(0.0, 1.0, above=True),
         "learning_rate": Real(0.0, 10.0, above=True),
         "n_examples": Integer(1),
     }
@@ -110,7 +134,11 @@ class EditDistance(Saved, BaseEstimator):
         transposition: float | None = None,
         contextual: bool = False,
         symmetric: bool = True,
+        both_directions: bool = False,
+        featured: bool = False,
         n_rounds: int = 30,
+        n_efficient_rounds: int = 0,
+        efficiency: float = 0.5,
         learning_rate: float = 0.2,
         n_examples: int = 2000,
         random_state: Any = None,
@@ -122,7 +150,11 @@ class EditDistance(Saved, BaseEstimator):
         self.transposition = transposition
         self.contextual = contextual
         self.symmetric = symmetric
+        self.both_directions = both_directions
+        self.featured = featured
         self.n_rounds = n_rounds
+        self.n_efficient_rounds = n_efficient_rounds
+        self.efficiency = efficiency
         self.learning_rate = learning_rate
         self.n_examples = n_examples
         self.random_state = random_state
@@ -160,40 +192,19 @@ class EditDistance(Saved, BaseEstimator):
             raise ValueError(f"answers must be one integer for each of the {len(asked)} queries")
         if len(listed) < 2 or meant.min() < 0 or meant.max() >= len(listed):
             raise ValueError(f"answers must be positions among at least two targets; there are {len(listed)} targets")
+        if self.n_efficient_rounds > 0 and not (self.symmetric or self.both_directions):
+            raise ValueError("n_efficient_rounds needs symmetric=True or both_directions=True")
+        features = features_of(alphabet.symbols) if self.featured else None
         costs = self._first_costs(len(alphabet.symbols))
-        examples = alphabet.encode("queries", asked), meant.astype(np.int64)
-        learned, errors = self._learn(costs, alphabet.encode("targets", listed), *examples)
-        self.__dict__.update(_alphabet=alphabet, _costs=learned, errors_=errors)
+        prior = _PRIOR_OF_GROUPS if self.featured else _PRIOR
+        learner = Learner(costs, bool(self.symmetric), self.learning_rate, prior, features)
+        examples = Examples(alphabet.encode("queries", asked), meant.astype(np.int64))
+        rounds = Rounds(self.n_rounds, self.n_efficient_rounds, self.efficiency, self.n_examples)
+        random = check_random_state(self.random_state)
+        learned = learn(learner, alphabet.encode("targets", listed), examples, rounds, random)
+        errors, pruned = learned.errors, learned.pruned
+        self.__dict__.update(_alphabet=alphabet, _costs=learned.costs, errors_=errors, pruned_=pruned)
         return self
-
-    def _learn(
-        self, costs: Costs, targets: Sequences, queries: Sequences, answers: np.ndarray
-    ) -> tuple[Costs, list[float]]:
-        """Return the costs of the best round, and the errors of all rounds."""
-        random, learner = (
-            check_random_state(self.random_state),
-            Learner(costs, self.symmetric, self.learning_rate, _PRIOR),
-        )
-        best, errors, scale = costs, [], None
-        for _ in range(self.n_rounds):
-            some = np.arange(queries.n)
-            if queries.n > self.n_examples:
-                some = np.sort(random.permutation(queries.n)[: self.n_examples])
-            costs, taken, meant = learner.costs, queries.take(some), answers[some]
-            asked, stored = costs.points(taken, ASKED), costs.points(targets, STORED)
-            wrong, lengths = _nearest(asked, stored, 1, meant)
-            right = _distances(asked, stored, np.arange(some.size), meant)
-            margins = lengths[:, 0] - right
-            errors.append(float(np.mean(margins <= 0.0)))
-            if errors[-1] == min(errors):
-                best = costs
-            scale = float(np.mean(np.abs(margins))) + 1e-9 if scale is None else scale
-            weights = expit(-margins.astype(np.float64) / scale)
-            counts, no_steps = costs.no_counts(taken, targets), np.empty((0, 2), np.int64)
-            count_edits(asked, stored, np.arange(some.size), meant, weights, counts, no_steps)
-            count_edits(asked, stored, np.arange(some.size), wrong[:, 0], -weights, counts, no_steps)
-            learner.step(counts, taken, targets)
-        return best, errors
 
     # Distances
 
@@ -247,7 +258,7 @@ class EditDistance(Saved, BaseEstimator):
         of_asked, of_stored = (places.ravel() for places in np.indices(shape))
         for first in range(0, distances.size, _PAIRS_AT_ONCE):
             span = slice(first, first + _PAIRS_AT_ONCE)
-            distances.reshape(-1)[span] = _distances(asked, stored, of_asked[span], of_stored[span])
+            distances.reshape(-1)[span] = distances_between(asked, stored, of_asked[span], of_stored[span])
         return distances
 
     def paired(self, queries: Any, targets: Any) -> np.ndarray:
@@ -271,7 +282,7 @@ class EditDistance(Saved, BaseEstimator):
         n = asked.offsets.size - 1
         if stored.offsets.size - 1 != n:
             raise ValueError(f"targets must be one for each of the {n} queries, not {stored.offsets.size - 1}")
-        return _distances(asked, stored, np.arange(n), np.arange(n))
+        return distances_between(asked, stored, np.arange(n), np.arange(n))
 
     def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Return the nearest targets of each query by comparing it with all of them.
@@ -295,7 +306,7 @@ class EditDistance(Saved, BaseEstimator):
             If an argument cannot be used.
         """
         asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        return _nearest(asked, stored, check_wanted("k", k, stored.offsets.size - 1))
+        return nearest_of_all(asked, stored, check_wanted("k", k, stored.offsets.size - 1))
 
     def align(self, query: Symbols, target: Symbols) -> Alignment:
         """Return a cheapest way of turning one sequence into another.
@@ -318,13 +329,20 @@ class EditDistance(Saved, BaseEstimator):
         asked, stored = self._as_points("query", [query]), self._as_points("target", [target], STORED)
         if (asked.symbols.size + 1) * (stored.symbols.size + 1) > _MOST_CELLS:
             raise ValueError("query and target are too long to be aligned: pairwise gives their distance alone")
-        first, counts = np.zeros(1, np.int64), self._costs.no_counts(_sequences(asked), _sequences(stored))
-        steps = np.empty((asked.symbols.size + stored.symbols.size, 2), np.int64)
-        n = count_edits(asked, stored, first, first, np.ones(1), counts, steps)
+        first, one_way = np.zeros(1, np.int64), self._costs._replace(both=False)
+        codes = Sequences(asked.symbols, asked.offsets), Sequences(stored.symbols, stored.offsets)
+        found: list[tuple[float, np.ndarray]] = []
+        for old, new in (codes, codes[::-1])[: 1 + self.both_directions]:
+            points = one_way.points(old, ASKED), one_way.points(new, STORED)
+            steps = np.empty((old.symbols.size + new.symbols.size, 2), np.int64)
+            n = count_edits(*points, first, first, np.ones(1), one_way.no_counts(old, new), steps)
+            steps = steps[:n][::-1, ::-1] if found else steps[:n][::-1]
+            found.append((float(distances_between(*points, first, first)[0]), steps))
+        distance, steps = min(found, key=lambda way: way[0])
         pairs: list[tuple[Hashable | None, Hashable | None]] = [
-            (query[i] if i >= 0 else None, target[j] if j >= 0 else None) for i, j in steps[:n][::-1].tolist()
+            (query[i] if i >= 0 else None, target[j] if j >= 0 else None) for i, j in steps.tolist()
         ]
-        return Alignment(float(_distances(asked, stored, first, first)[0]), pairs)
+        return Alignment(distance, pairs)
 
     # What is prepared
 
@@ -332,6 +350,8 @@ class EditDistance(Saved, BaseEstimator):
         check_parameters(self, self._constraints)
         if self.symmetric and self.insertion != self.deletion:
             raise ValueError("insertion and deletion must cost the same with symmetric=True")
+        if self.symmetric and self.both_directions:
+            raise ValueError("both_directions needs symmetric=False: otherwise both cost the same")
         return None if self.alphabet is None else Alphabet(self.alphabet)
 
     def _first_costs(self, n: int) -> Costs:
@@ -341,7 +361,8 @@ class EditDistance(Saved, BaseEstimator):
         np.fill_diagonal(pairs, 0.0)
         n_exchanged = 0 if self.transposition is None else n
         swaps = np.full((n_exchanged, n_exchanged), self.transposition or 0.0, np.float32)
-        return Costs(closed(pairs), swaps, np.ones((2, n + 1, n if self.contextual else 0), np.float32))
+        factors = np.ones((2, n + 1, n if self.contextual else 0), np.float32)
+        return Costs(closed(pairs), swaps, factors, bool(self.both_directions))
 
     def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, Costs]:
         """Return the alphabet, which must be that of sequences ``stored`` before, and the costs."""
@@ -369,37 +390,21 @@ class EditDistance(Saved, BaseEstimator):
         parameters = {
             name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()
         }
-        fields = {"parameters": parameters, "errors": getattr(self, "errors_", None)}
-        return Contents(type(self).__name__, fields, alphabet_arrays(alphabet) | costs._asdict())
+        fields: dict[str, Any] = {"parameters": parameters}
+        fields |= {name: getattr(self, f"{name}_", None) for name in ("errors", "pruned")}
+        return Contents(type(self).__name__, fields, alphabet_arrays(alphabet) | costs.arrays)
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
         alphabet, parameters = read_alphabet(contents.arrays), take(contents.fields, "parameters", dict)
         made = cls(alphabet.symbols, **parameters)
         made._new_alphabet()
-        costs = read_costs(contents.arrays, len(alphabet.symbols))
+        costs = read_costs(contents.arrays, len(alphabet.symbols), made.both_directions)
         if made.symmetric and not all(np.array_equal(part, part.T) for part in (costs.pairs, costs.swaps)):
             raise ValueError("costs must be symmetric as the parameter says")
         made.__dict__.update(_alphabet=alphabet, _costs=costs)
-        errors = take(contents.fields, "errors", list, type(None))
-        if errors is not None:
-            made.errors_ = [float(error) for error in errors]
+        for name in ("errors", "pruned"):
+            shares = contents.fields.get(name)
+            if shares is not None:
+                setattr(made, f"{name}_", [float(share) for share in take(contents.fields, name, list)])
         return made
-
-
-def _sequences(points: Space) -> Sequences:
-    return Sequences(points.symbols, points.offsets)
-
-
-def _distances(asked: Space, stored: Space, of_asked: np.ndarray, of_stored: np.ndarray) -> np.ndarray:
-    distances, bounds = np.empty(of_asked.size, np.float32), np.full(of_asked.size, np.inf, np.float32)
-    distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances)
-    return distances
-
-
-def _nearest(asked: Space, stored: Space, k: int, excluded: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``k`` nearest stored points of each point asked, and their distances."""
-    n = asked.offsets.size - 1
-    points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32)
-    scan(asked, stored, np.full(n, -1, np.int64) if excluded is None else excluded, points, lengths)
-    return points, lengths

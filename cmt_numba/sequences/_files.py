@@ -53,7 +53,7 @@ def _hashable(value: Any) -> Any:
     return tuple(_hashable(part) for part in value) if type(value) is list else value
 
 
-def read_costs(arrays: Arrays, n: int) -> Costs:
+def read_costs(arrays: Arrays, n: int, both: bool) -> Costs:
     """Return the costs of a file, for an alphabet of ``n`` symbols."""
     pairs, swaps = (read_array(name, arrays, np.float32, n_axes=2) for name in ("pairs", "swaps"))
     factors = read_array("factors", arrays, np.float32, n_axes=3)
@@ -65,7 +65,7 @@ def read_costs(arrays: Arrays, n: int) -> Costs:
         raise ValueError("pairs, swaps and factors must be finite and not negative")
     if pairs.diagonal().any():
         raise ValueError("pairs must be 0 on the diagonal")
-    return Costs(pairs, swaps, factors)
+    return Costs(pairs, swaps, factors, both)
 
 
 def read_sequences(arrays: Arrays, n_symbols: int) -> Sequences:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ._costs import STORED, Costs
 from ._encoding import Sequences
 from ._spaces import Kind, Space
 
+_OF_SYMBOLS = ("symbols", "gaps", "turned_gaps")  # what a space has for each symbol
+
 
 def space_of_rows(kind: Kind, rows: np.ndarray) -> Space:
     """Return a space of dense rows."""
-    sequences = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.float32)
-    return Space(int(kind), 0, *sequences, np.zeros((1, 1), np.float32), np.empty((0, 0), np.float32), rows)
+    symbols, offsets, none = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.float32)
+    costs, swaps = np.zeros((1, 1), np.float32), np.empty((0, 0), np.float32)
+    return Space(int(kind), 0, symbols, offsets, none, none, False, costs, swaps, rows)
 
 
 def number_of_points(space: Space) -> int:
@@ -32,7 +37,8 @@ class PointStore:
         if space.kind != Kind.EDIT:
             return space._replace(rows=space.rows[: self.n])
         offsets = space.offsets[: self.n + 1]
-        return space._replace(symbols=space.symbols[: offsets[-1]], gaps=space.gaps[: offsets[-1]], offsets=offsets)
+        of_symbols: dict[str, Any] = {name: getattr(space, name)[: offsets[-1]] for name in _OF_SYMBOLS}
+        return space._replace(offsets=offsets, **of_symbols)
 
     def append(self, others: Space) -> None:
         """Store further points of the same space."""
@@ -43,14 +49,14 @@ class PointStore:
             self._space = space._replace(rows=rows)
         else:
             end = int(space.offsets[self.n])
-            symbols = _with_room(space.symbols, end, others.symbols.size)
+            of_symbols: dict[str, Any] = {}
+            for name in _OF_SYMBOLS:
+                added = getattr(others, name)
+                of_symbols[name] = _with_room(getattr(space, name), end, added.size)
+                of_symbols[name][end : end + added.size] = added
             offsets = _with_room(space.offsets, self.n + 1, n_new)
-            gaps = _with_room(space.gaps, end, others.symbols.size)
-            symbols[end : end + others.symbols.size] = others.symbols
-            gaps[end : end + others.symbols.size] = others.gaps
             offsets[self.n + 1 : self.n + 1 + n_new] = end + others.offsets[1:]
-            longest = max(space.longest, others.longest)
-            self._space = space._replace(longest=longest, symbols=symbols, gaps=gaps, offsets=offsets)
+            self._space = space._replace(longest=max(space.longest, others.longest), offsets=offsets, **of_symbols)
         self.n += n_new
 
     def taken(self, places: np.ndarray) -> PointStore:
@@ -60,7 +66,9 @@ class PointStore:
             return PointStore(space._replace(rows=space.rows[places]))
         sequences = Sequences(space.symbols, space.offsets)
         entries, kept = sequences.entries(places), sequences.take(places)
-        return PointStore(space._replace(symbols=kept.symbols, gaps=space.gaps[entries], offsets=kept.offsets))
+        turned_gaps = space.turned_gaps[entries] if space.both else space.turned_gaps
+        space = space._replace(gaps=space.gaps[entries], turned_gaps=turned_gaps)
+        return PointStore(space._replace(symbols=kept.symbols, offsets=kept.offsets))
 
     def with_costs(self, costs: Costs) -> PointStore:
         """Return a store of the same points with other costs of edits."""
@@ -70,7 +78,7 @@ class PointStore:
 
 def _with_room(array: np.ndarray, n: int, n_more: int) -> np.ndarray:
     """Return an array of the first ``n`` entries that has room for more."""
-    if n + n_more <= array.shape[0]:
+    if n_more == 0 or n + n_more <= array.shape[0]:
         return array
     grown = np.empty((max(2 * array.shape[0], n + n_more), *array.shape[1:]), array.dtype)
     grown[:n] = array[:n]

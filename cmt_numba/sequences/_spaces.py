@@ -4,7 +4,7 @@ The edit distance of two sequences is the least sum of costs of substitutions, i
 into the other (Wagner and Fischer, 1974), and of exchanges of neighbours if there are costs of them; nothing else is
 done to symbols that are exchanged (optimal string alignment). ``costs[i, j]`` is that of symbol ``j`` in place of
 symbol ``i``. Each symbol of a sequence has a cost of its own, of its deletion where the sequence is asked for and of
-its insertion where it is stored.
+its insertion where it is stored. The distance may also be the smaller of both directions.
 """
 
 from enum import IntEnum
@@ -34,6 +34,8 @@ class Space(NamedTuple):
     symbols: np.ndarray  # int32
     offsets: np.ndarray  # int64 (points + 1,)
     gaps: np.ndarray  # float32, the cost of deleting or inserting each of ``symbols``
+    turned_gaps: np.ndarray  # float32, the same in the other direction if ``both``; no entries otherwise
+    both: bool  # whether the smaller distance of both directions counts
     costs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1), of substitutions
     swaps: np.ndarray  # float32 (n_symbols, n_symbols): of "ab" turned into "ba"; (0, 0) for none
     rows: np.ndarray  # float32 (points, n_features)
@@ -122,12 +124,18 @@ def distance(asked, i, stored, j, bound, row):
             return np.float32(2.0) * np.arcsin(min(np.float32(1.0), np.float32(0.5) * length))
         return length
     first, stop = asked.offsets[i], asked.offsets[i + 1]
-    x, x_gaps = asked.symbols[first:stop], asked.gaps[first:stop]
+    x, x_gaps, x_turned = asked.symbols[first:stop], asked.gaps[first:stop], asked.turned_gaps[first:stop]
     first, stop = stored.offsets[j], stored.offsets[j + 1]
-    y, y_gaps = stored.symbols[first:stop], stored.gaps[first:stop]
-    if asked.swaps.size > 0:
-        return _edits_and_swaps(x, y, x_gaps, y_gaps, asked.costs, asked.swaps, bound, row)
-    return _edits(x, y, x_gaps, y_gaps, asked.costs, bound, row)
+    y, y_gaps, y_turned = stored.symbols[first:stop], stored.gaps[first:stop], stored.turned_gaps[first:stop]
+    least = np.float32(np.inf)
+    for _ in range(2 if asked.both else 1):
+        if asked.swaps.size > 0:
+            least = min(least, _edits_and_swaps(x, y, x_gaps, y_gaps, asked.costs, asked.swaps, bound, row))
+        else:
+            least = min(least, _edits(x, y, x_gaps, y_gaps, asked.costs, bound, row))
+        bound = min(bound, least)
+        x, y, x_gaps, y_gaps = y, x, y_turned, x_turned
+    return least
 
 
 @inner

@@ -2,14 +2,15 @@
 
 A node has a vantage point. The points below it are parted by their distance from it, and the least and the greatest
 distance of each part are known. By the triangle inequality they bound the distance of any of these points from a point
-that is asked for.
+that is asked for. The inequality may hold for a power of the distances only, or only with rare exceptions for that
+power (Skopal, Unified framework for fast exact and approximate search in dissimilarity spaces, 2007).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import empty, kernel, release
+from .._jit import empty, inner, kernel, release
 from ._spaces import cells_for, comes_before, distance, offer
 
 _ROUNDING = np.float32(1e-5)  # of bounds, relative to the distances that they are made of
@@ -25,6 +26,7 @@ class Nodes(NamedTuple):
     members: np.ndarray  # int64 (nodes, most)
     n_members: np.ndarray  # int64 (nodes,)
     depth: int  # the greatest number of nodes on a path
+    power: float  # of distances, for which the triangle inequality holds
 
 
 class Nearest(NamedTuple):
@@ -33,6 +35,14 @@ class Nearest(NamedTuple):
     points: np.ndarray  # int64 (asked, k)
     lengths: np.ndarray  # float32 (asked, k): their distances
     n_computed: np.ndarray  # int64 (asked,): distances computed
+
+
+@inner
+def _raised(length, power):
+    """Return a power of a distance; what is not above 0, and so no distance, is left as it is."""
+    if power == 1.0 or length <= np.float32(0.0):
+        return np.float32(length)
+    return np.float32(np.float64(length) ** power)
 
 
 @kernel
@@ -48,13 +58,13 @@ def search_nodes(nodes, asked, stored, there, share, found):
     n_places = 2 * nodes.depth + 2
     waiting, bounds = empty(n_places, np.int64), empty(n_places, np.float32)
     points, lengths, n_computed = found.points, found.lengths, found.n_computed
-    last = points.shape[1] - 1
+    last, power = points.shape[1] - 1, nodes.power
     for i in range(points.shape[0]):
         waiting[0], bounds[0], n_waiting = 0, np.float32(0.0), 1
         while n_waiting > 0:
             n_waiting -= 1
             node, radius = waiting[n_waiting], lengths[i, last]
-            if bounds[n_waiting] > share * radius:
+            if bounds[n_waiting] > _raised(share * radius, power):
                 continue
             vantage = nodes.vantage[node]
             if vantage < 0:
@@ -68,17 +78,20 @@ def search_nodes(nodes, asked, stored, there, share, found):
                         offer(point, length, points[i], lengths[i])
                 continue
             reach = max(nodes.farthest[node, 0], nodes.farthest[node, 1])
-            length = distance(asked, i, stored, vantage, radius + reach * (1 + _ROUNDING), row)
+            reach = _raised(radius, power) + _raised(reach, power) * (1 + _ROUNDING)
+            length = distance(asked, i, stored, vantage, _raised(reach, 1.0 / power), row)
             n_computed[i] += 1
             if length == np.inf:
                 continue  # farther from all points below than the last one found
             if there[vantage] and comes_before(vantage, length, points[i, last], radius):
                 offer(vantage, length, points[i], lengths[i])
+            raised = _raised(length, power)
             near = 0 if length <= nodes.farthest[node, 0] else 1
             for child in (1 - near, near):  # the nearer one is searched first, so it is put on top
-                farthest, nearest = nodes.farthest[node, child], nodes.nearest[node, child]
-                bound = max(length - farthest, nearest - length) - _ROUNDING * (length + farthest)
-                if bound <= share * lengths[i, last]:
+                farthest = _raised(nodes.farthest[node, child], power)
+                nearest = _raised(nodes.nearest[node, child], power)
+                bound = max(raised - farthest, nearest - raised) - _ROUNDING * (raised + farthest)
+                if bound <= _raised(share * lengths[i, last], power):
                     waiting[n_waiting], bounds[n_waiting] = nodes.children[node, child], bound
                     n_waiting += 1
     release((row, waiting, bounds))

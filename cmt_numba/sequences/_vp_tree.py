@@ -12,15 +12,16 @@ from ..persistence._container import Contents
 from ..persistence._generators import generator_fields, read_generator
 from ..persistence._saved import Saved, as_part, of_part
 from ..persistence._trees import take
-from ._costs import STORED, Costs
+from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._files import read_costs, read_sequences
+from ._modifier import power_for
 from ._point_store import PointStore, number_of_points, space_of_rows
-from ._spaces import Kind, Space, distances_of_pairs
+from ._spaces import Kind, Space
+from ._vantage import distances_from, part
 from ._vp_search import Nearest, Nodes, search_nodes
 
-_CANDIDATES, _SAMPLE = 6, 48  # vantage points that are tried for a node, and points that their spread is measured with
 _SHARE_GONE = 0.5  # of the points: when more have been removed, the tree is built anew
 _GROWTH = 2.0  # of their number, after which it is built anew: points that come one by one do not keep it balanced
 
@@ -43,14 +44,19 @@ class VPTree(Saved):
     Parameters
     ----------
     metric : EditDistance or {"euclidean", "angular"}, default "euclidean"
-        The metric: of sequences, or of rows of numbers. An edit distance must be symmetric, without
-        ``transposition`` and not ``contextual``. "angular" is the angle
+        The metric: of sequences, or of rows of numbers. An edit distance must be symmetric. With ``transposition``,
+        ``contextual`` or ``both_directions`` it is no metric, and needs a ``tolerance``. "angular" is the angle
         between two rows in radians, 0 to pi.
     leaf_size : int, default 8
         The largest number of points in a leaf.
     tau : float in [0, 1), default 0.0
         Tolerance. With 0 answers are exact. Otherwise parts are left out that can hold no point nearer than ``1 - tau``
         times the distance of the last one found: fewer distances are computed, and a nearer point may be missed.
+    tolerance : float in [0, 1], optional
+        By default the triangle inequality is relied on. Otherwise it is for a power of the distances: the greatest one
+        with which at most this share of sampled triples of points breaks it (``power_``; Skopal's TriGen, 2007). With
+        an edit distance that is no metric, answers are then nearly exact. With a metric the power is above 1: fewer
+        distances are computed, and nearer points may be missed.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
@@ -72,13 +78,15 @@ class VPTree(Saved):
         *,
         leaf_size: int = 8,
         tau: float = 0.0,
+        tolerance: float | None = None,
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
         if not isinstance(metric, EditDistance) and metric not in ("euclidean", "angular"):
             raise ValueError(f"metric must be an EditDistance, 'euclidean' or 'angular', not {metric!r:.50}")
         if isinstance(metric, EditDistance):
-            _check_metric(metric)
+            _check_metric(metric, tolerance is not None)
         self.metric = metric
+        self.tolerance = None if tolerance is None else check_real("tolerance", tolerance, 0.0, 1.0)
         self.leaf_size = check_integer("leaf_size", leaf_size, 1, 2**15)
         self.tau = check_real("tau", tau, 0.0, 1.0)
         if self.tau == 1.0:
@@ -92,6 +100,7 @@ class VPTree(Saved):
         self._next_id = 0
         self._nodes: Nodes | None = None  # None if they must be built anew
         self._n_nodes = self._depth = self._n_built = 0
+        self._power = 1.0
 
     # What it holds
 
@@ -107,6 +116,13 @@ class VPTree(Saved):
     def ids(self) -> np.ndarray:
         """The ids of all points, in rising order: int64, shape (n,)."""
         return self._ids[self._there]
+
+    @property
+    def power_(self) -> float:
+        """The power of the distances for which the triangle inequality is relied on, chosen when the tree is built."""
+        if self._nodes is None and len(self) > 0:
+            self._build_anew()
+        return self._power
 
     # Changes
 
@@ -128,7 +144,7 @@ class VPTree(Saved):
         TypeError, ValueError
             If the metric cannot compare the points; nothing has changed then.
         """
-        added = self._as_points("X", X)
+        added = self._as_points("X", X, STORED)
         n_new, first = number_of_points(added), self._ids.size
         ids = np.arange(self._next_id, self._next_id + n_new)
         of_all, there = np.concatenate([self._ids, ids]), np.concatenate([self._there, np.ones(n_new, bool)])
@@ -188,7 +204,7 @@ class VPTree(Saved):
         Until then the tree goes on with the costs that it was built with, however much the distance learns.
         """
         if self._store is not None and isinstance(self.metric, EditDistance):
-            _check_metric(self.metric)
+            _check_metric(self.metric, self.tolerance is not None)
             costs = self.metric._prepared(self._alphabet)[1]
             self._store, self._costs = self._store.with_costs(costs), costs
         self._nodes = None
@@ -215,13 +231,13 @@ class VPTree(Saved):
         TypeError, ValueError
             If an argument cannot be used.
         """
-        asked = self._as_points("X", X)
+        asked = self._as_points("X", X, ASKED)
         n, k = number_of_points(asked), check_wanted("k", k, len(self))
         points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32)
         n_computed = np.zeros(n, np.int64)
         if len(self) > 0:
             nodes = self._nodes or self._build_anew()
-            share, nodes = np.float32(1.0 - self.tau), nodes._replace(depth=self._depth)
+            share, nodes = np.float32(1.0 - self.tau), nodes._replace(depth=self._depth, power=self._power)
             found = Nearest(points, lengths, n_computed)
             search_nodes(nodes, asked, self._stored(), self._there, share, found)
             points = np.where(points >= 0, self._ids[points], -1)
@@ -229,13 +245,13 @@ class VPTree(Saved):
 
     # Points
 
-    def _as_points(self, name: str, X: Any) -> Space:
+    def _as_points(self, name: str, X: Any, side: int) -> Space:
         """Return points of the form of those stored."""
         if isinstance(self.metric, EditDistance):
-            points = self.metric._as_points(name, X, STORED, self._alphabet)
+            points = self.metric._as_points(name, X, side, self._alphabet)
             if self._store is None:
                 return points
-            return self._costs.points(Sequences(points.symbols, points.offsets), STORED)
+            return self._costs.points(Sequences(points.symbols, points.offsets), side)
         X = check_matrix(X, n_features=None if self._store is None else self._stored().rows.shape[1])
         rows = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, np.float32)
         if not np.isfinite(rows).all():
@@ -251,14 +267,6 @@ class VPTree(Saved):
         assert self._store is not None
         return self._store.view()
 
-    def _distances(self, point: int, others: np.ndarray) -> np.ndarray:
-        """Return the distances of a stored point from others."""
-        points = self._stored()
-        distances = np.empty(others.size, np.float32)
-        bounds = np.full(others.size, np.inf, np.float32)
-        distances_of_pairs(points, points, np.full(others.size, point), others, bounds, distances)
-        return distances
-
     # Nodes
 
     def _grow(self, n_nodes: int) -> Nodes:
@@ -272,9 +280,10 @@ class VPTree(Saved):
             np.zeros((n_nodes, self.leaf_size), np.int64),
             np.zeros(n_nodes, np.int64),
             0,
+            1.0,
         )
         if before is not None:
-            for array, old in zip(self._nodes[:-1], before[:-1], strict=True):
+            for array, old in zip(self._nodes[:-2], before[:-2], strict=True):
                 array[:n] = old[:n]
         return self._nodes
 
@@ -291,6 +300,8 @@ class VPTree(Saved):
             kept = np.flatnonzero(self._there)
             self._store, self._ids, self._there = self._store.taken(kept), self._ids[kept], np.ones(kept.size, bool)
         self._nodes, self._n_nodes, self._depth, self._n_built = None, 0, 0, self._ids.size
+        if self.tolerance is not None and self._ids.size > 0:
+            self._power = power_for(self._stored(), self.tolerance, self._random)
         try:
             self._grow(max(16, 4 * self._ids.size // self.leaf_size))
             self._build(self._new_node(), np.arange(self._ids.size), 1)
@@ -310,31 +321,21 @@ class VPTree(Saved):
             if points.size <= self.leaf_size:
                 self._nodes.members[node, : points.size], self._nodes.n_members[node] = points, points.size
                 continue
-            vantage = self._vantage_of(points)
-            points = points[points != vantage]
-            distances = self._distances(vantage, points)
-            order = np.argsort(distances, kind="stable")
-            points, distances = points[order], distances[order]
-            half = (points.size + 1) // 2
+            parted = part(self._stored(), points, self._random)
+            points, distances, half = parted.points, parted.distances, parted.half
             children = self._new_node(), self._new_node()
             nodes = self._nodes
-            nodes.vantage[node], nodes.n_members[node], nodes.children[node] = vantage, 0, children
-            for child, part in enumerate((distances[:half], distances[half:])):
-                nodes.nearest[node, child] = part.min(initial=np.inf)
-                nodes.farthest[node, child] = part.max(initial=-np.inf)
+            nodes.vantage[node], nodes.n_members[node], nodes.children[node] = parted.vantage, 0, children
+            for child, lengths in enumerate((distances[:half], distances[half:])):
+                nodes.nearest[node, child] = lengths.min(initial=np.inf)
+                nodes.farthest[node, child] = lengths.max(initial=-np.inf)
             waiting += [(children[0], points[:half], depth + 1), (children[1], points[half:], depth + 1)]
-
-    def _vantage_of(self, points: np.ndarray) -> int:
-        """Return that of some points whose distances from others vary most: it parts them best."""
-        candidates = self._random.choice(points, min(_CANDIDATES, points.size), replace=False)
-        sample = self._random.choice(points, min(_SAMPLE, points.size), replace=False)
-        return int(candidates[np.argmax([self._distances(point, sample).var() for point in candidates])])
 
     def _insert_point(self, point: int) -> None:
         nodes, node, depth = self._nodes, 0, 1
         assert nodes is not None
         while nodes.vantage[node] >= 0:
-            length = self._distances(int(nodes.vantage[node]), np.array([point]))[0]
+            length = distances_from(self._stored(), int(nodes.vantage[node]), np.array([point]))[0]
             child = int(length > 0.5 * (nodes.farthest[node, 0] + nodes.nearest[node, 1]))
             nodes.nearest[node, child] = min(nodes.nearest[node, child], length)
             nodes.farthest[node, child] = max(nodes.farthest[node, child], length)
@@ -346,7 +347,7 @@ class VPTree(Saved):
 
     def _contents(self) -> Contents:
         fields: dict[str, Any] = {"leaf_size": self.leaf_size, "tau": self.tau, "next_id": self._next_id}
-        fields |= {"metric": self.metric, "random": generator_fields(self._random)}
+        fields |= {"tolerance": self.tolerance, "metric": self.metric, "random": generator_fields(self._random)}
         arrays: dict[str, np.ndarray] = {}
         if isinstance(self.metric, EditDistance):
             metric = self.metric._contents()
@@ -355,7 +356,7 @@ class VPTree(Saved):
             points = self._store.taken(np.flatnonzero(self._there)).view()
             arrays["ids"] = self.ids
             if isinstance(self.metric, EditDistance):
-                arrays |= {"symbols": points.symbols, "offsets": points.offsets} | self._costs._asdict()
+                arrays |= {"symbols": points.symbols, "offsets": points.offsets} | self._costs.arrays
             else:
                 arrays["rows"] = points.rows
         return Contents(type(self).__name__, fields, arrays)
@@ -366,7 +367,12 @@ class VPTree(Saved):
         metric: Any = take(fields, "metric", str, dict)
         if not isinstance(metric, str):
             metric = EditDistance._made_of(contents._replace(fields=metric, arrays=of_part("metric", arrays)))
-        made = cls(metric, leaf_size=take(fields, "leaf_size", int), tau=take(fields, "tau", float))
+        tolerance = fields.get("tolerance")  # which trees of earlier versions have not
+        if tolerance is not None:
+            tolerance = take(fields, "tolerance", int, float)
+        made = cls(
+            metric, leaf_size=take(fields, "leaf_size", int), tau=take(fields, "tau", float), tolerance=tolerance
+        )
         made._random = read_generator("random", fields.get("random"))
         made._next_id = check_integer("next_id", take(fields, "next_id", int), 0, 2**62)
         if "ids" not in arrays:
@@ -377,7 +383,7 @@ class VPTree(Saved):
         if isinstance(metric, EditDistance):
             made._alphabet = metric._prepared()[0]
             n_symbols = len(made._alphabet.symbols)
-            made._costs = read_costs(arrays, n_symbols)
+            made._costs = read_costs(arrays, n_symbols, metric.both_directions)
             points = made._costs.points(read_sequences(arrays, n_symbols), STORED)
         else:
             rows = read_array("rows", arrays, np.float32, n_axes=2)
@@ -390,8 +396,11 @@ class VPTree(Saved):
         return made
 
 
-def _check_metric(metric: EditDistance) -> None:
-    if not metric.symmetric:
-        raise ValueError("metric must be symmetric: pass EditDistance(symmetric=True)")
-    if metric.transposition is not None or metric.contextual:
-        raise ValueError("metric must have no transposition and not be contextual: such edit distances are no metrics")
+def _check_metric(metric: EditDistance, tolerant: bool) -> None:
+    if not (metric.symmetric or metric.both_directions):
+        raise ValueError("metric must be symmetric: pass EditDistance(symmetric=True) or both_directions=True")
+    if not tolerant and (metric.transposition is not None or metric.contextual or metric.both_directions):
+        raise ValueError(
+            "metric must have no transposition, not be contextual and not of both directions: such edit distances are "
+            "no metrics; or pass a tolerance"
+        )

@@ -1,0 +1,149 @@
+"""What is not a sequence of few symbols yet: texts, notes and real values."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_integer
+
+_WIDEST = 13  # semitones: wider intervals are as wide
+_RATIO_EDGES = (0.7, 1.4, 2.8)  # shorter, about as long, about twice as long, longer still
+
+NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST + 1) for ratio in range(4))
+"""The alphabet of :func:`encode_notes`."""
+
+
+def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
+    """Return a text in the letters of an alphabet: without accents, in lower case where capitals are not in it.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    alphabet : str
+        The letters that are kept.
+    unknown : str, default ""
+        What other letters become: a letter of the alphabet, or nothing.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is no string, or ``unknown`` is not in the alphabet.
+
+    Examples
+    --------
+    >>> encode_text("Déjà vu!", "abcdefghijklmnopqrstuvwxyz ")
+    'deja vu'
+    """
+    for name, value in (("text", text), ("alphabet", alphabet), ("unknown", unknown)):
+        if not isinstance(value, str):
+            raise TypeError(f"{name} must be a string, not {type(value).__name__}")
+    known = set(alphabet)
+    if unknown and unknown not in known:
+        raise ValueError(f"unknown must be a letter of the alphabet or empty, not {unknown!r:.40}")
+    kept = []
+    for letter in unicodedata.normalize("NFC", text):
+        plain = "".join(part for part in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(part))
+        for form in (letter, letter.lower(), plain, plain.lower()):
+            if form and set(form) <= known:
+                kept.append(form)
+                break
+        else:
+            kept.append(unknown)
+    return "".join(kept)
+
+
+def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
+    """Return a melody as intervals and ratios of durations: the same in every key and at every speed.
+
+    A symbol for each note but the first: the interval from the note before in semitones, at most 13 up or down, and 0
+    to 3 for a duration less than 0.7 times that of the note before, less than 1.4 times, less than 2.8 times, or more.
+    These are 27 times 4 symbols, ``NOTE_SYMBOLS``; they are numbers, for ``EditDistance(featured=True)``.
+
+    Parameters
+    ----------
+    pitches : array-like of shape (n,)
+        Pitches in semitones, such as MIDI numbers; intervals are rounded.
+    durations : array-like of shape (n,)
+        Durations in any unit, above 0.
+
+    Returns
+    -------
+    list of (int, int), length n - 1, or 0
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arguments are not finite numbers of one length, or a duration is not above 0.
+
+    Examples
+    --------
+    >>> encode_notes([60, 62, 64, 60], [1, 1, 2, 0.5])
+    [(2, 1), (2, 2), (-4, 0)]
+    """
+    pitches, durations = _numbers("pitches", pitches, 1), _numbers("durations", durations, 1)
+    if pitches.size != durations.size:
+        raise ValueError(f"durations must be one for each of the {pitches.size} pitches, not {durations.size}")
+    if (durations <= 0.0).any():
+        raise ValueError("durations must be above 0")
+    intervals = np.clip(np.rint(np.diff(pitches)), -_WIDEST, _WIDEST).astype(int)
+    ratios = np.searchsorted(_RATIO_EDGES, durations[1:] / durations[:-1], side="right")
+    return list(zip(intervals.tolist(), ratios.tolist(), strict=True))
+
+
+def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int] | list[tuple[int, ...]]:
+    """Return real values as numbers of bins, 0 to ``n_bins - 1``.
+
+    Parameters
+    ----------
+    frames : array-like of shape (n,) or (n, n_features)
+        A value, or several, for each moment.
+    n_bins : int
+        Bins of equal width, at least 2. Alphabets have at most 4,096 symbols: with several features, ``n_bins`` to the
+        power of their number.
+    low, high : float
+        Bounds of all bins. Values outside are in the first or the last bin.
+
+    Returns
+    -------
+    list of int, or of tuple of int, length n
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument cannot be used.
+
+    Examples
+    --------
+    >>> encode_frames([0.1, 0.5, 2.0], 4, 0.0, 1.0)
+    [0, 2, 3]
+    """
+    n_bins, values = check_integer("n_bins", n_bins, 2), _numbers("frames", frames, 1, 2)
+    bounds = _numbers("low and high", [low, high], 1)
+    if not bounds[0] < bounds[1]:
+        raise ValueError(f"low must be less than high; they are {low} and {high}")
+    width = (bounds[1] - bounds[0]) / n_bins
+    bins = np.clip(np.floor((values - bounds[0]) / width), 0, n_bins - 1).astype(int).tolist()
+    return [tuple(row) for row in bins] if values.ndim == 2 else bins
+
+
+def _numbers(name: str, values: Any, *n_axes: int) -> np.ndarray:
+    """Return finite numbers as float64."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    if array.dtype.kind not in "biuf" and array.size > 0:
+        raise TypeError(f"{name} must be numbers, not {array.dtype}")
+    if array.ndim not in n_axes:
+        raise ValueError(f"{name} must have {' or '.join(map(str, n_axes))} axes, not {array.ndim}")
+    if not np.isfinite(array.astype(float)).all():
+        raise ValueError(f"{name} must be finite")
+    return array.astype(float)

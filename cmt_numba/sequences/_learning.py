@@ -1,0 +1,197 @@
+"""How costs of edits are learned: boosting on margins, and on what a vantage-point tree can leave out.
+
+The accuracy of a query has the margin of its distance from the nearest wrong target over that from the right one
+(Parker, Fern and Tadepalli, Learning for efficient retrieval of structured data with noisy queries, ICML 2007, section
+2.2). Its efficiency has a margin for each node on the way to the right target in a vantage-point tree: how far the
+triangle inequality is from leaving out the other part of the node once the right target is found (section 3.3). Both
+are losses ``log(1 + exp(-margin / scale))``, whose gradients are weighted counts of edits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from ._costs import ASKED, STORED, Costs, Learner, Tally
+from ._encoding import Sequences
+from ._modifier import power_for
+from ._spaces import Space, count_edits, scan
+from ._vantage import distances_between, part
+
+_TOLERANCE = 0.01  # of triples that are none, for the power of distances
+_LEAF_SIZE = 8  # of the tree whose nodes are learned from
+
+
+class Rounds(NamedTuple):
+    """How long is learned, and from what."""
+
+    accurate: int  # rounds of the accuracy alone
+    efficient: int  # rounds of both, after them
+    efficiency: float  # the share of the efficiency in the gradients of these
+    n_examples: int  # in a round, at most
+
+
+class Learned(NamedTuple):
+    """What was learned."""
+
+    costs: Costs  # of the best round
+    errors: list[float]  # of all rounds
+    pruned: list[float]  # of the efficient rounds: the weighted share of parts that can be left out
+
+
+class Examples(NamedTuple):
+    """Queries, and the targets that they mean."""
+
+    queries: Sequences
+    answers: np.ndarray  # int64 (queries,)
+
+    def take(self, positions: np.ndarray) -> Examples:
+        """Return some examples."""
+        return Examples(self.queries.take(positions), self.answers[positions])
+
+
+class Pulls(NamedTuple):
+    """Pairs of a query, or a target, and a target, and how much cheaper the edits between them should be."""
+
+    first: np.ndarray
+    second: np.ndarray
+    weights: np.ndarray
+
+
+def learn(
+    learner: Learner, targets: Sequences, examples: Examples, rounds: Rounds, random: np.random.RandomState
+) -> Learned:
+    """Return the costs of the best round: the one of least error, and of the efficient ones that of least loss."""
+    best, least, errors, pruned = learner.costs, np.inf, [], []
+    scale, scale_of_paths = 0.0, 0.0
+    seed = random.randint(2**31) if rounds.efficient > 0 else 0  # of all trees: then losses of rounds can be compared
+    for number in range(rounds.accurate + rounds.efficient):
+        share = rounds.efficiency if number >= rounds.accurate else 0.0
+        if number == rounds.accurate:
+            learner.costs, least = best, np.inf
+        some = np.arange(examples.queries.n)
+        if some.size > rounds.n_examples:
+            some = np.sort(random.permutation(some.size)[: rounds.n_examples])
+        costs, (queries, answers) = learner.costs, examples.take(some)
+        asked, stored = costs.points(queries, ASKED), costs.points(targets, STORED)
+        rows = np.arange(some.size)
+        wrong, lengths = nearest_of_all(asked, stored, 1, answers)
+        right = distances_between(asked, stored, rows, answers)
+        margins = lengths[:, 0] - right
+        errors.append(float(np.mean(margins <= 0.0)))
+        scale = scale or float(np.mean(np.abs(margins))) + 1e-9
+        weights = (1.0 - share) * expit(-margins.astype(np.float64) / scale)
+        pulls = [Pulls(rows, answers, weights), Pulls(rows, wrong[:, 0], -weights)]
+        tallies, loss = [], errors[-1]
+        if number >= rounds.accurate:
+            generator = np.random.default_rng(seed)
+            ways, power = paths(stored, generator).take(answers), power_for(stored, _TOLERANCE, generator)
+            lengths = distances_between(asked, stored, ways.owners, ways.vantages)
+            unit = float(np.concatenate([right[ways.owners], lengths, ways.lengths, [1e-9]]).mean()) or 1.0
+            margins, slopes = ways.margins(lengths, right, power, unit)
+            pruned.append(float(np.average(margins > 0.0, weights=ways.weights)) if margins.size else 0.0)
+            loss = (1.0 - share) * loss + share * (1.0 - pruned[-1])
+            scale_of_paths = scale_of_paths or (float(np.mean(np.abs(margins))) if margins.size else 0.0) + 1e-9
+            weights = unit * share * ways.weights * expit(-margins / scale_of_paths)
+            pulls += ways.pulls(weights * slopes, answers)
+            tallies = tally(costs, targets, targets, ways.pulls_of_borders(weights * slopes))
+        if loss <= least:
+            best, least = costs, loss
+        together = Pulls(*(np.concatenate(parts) for parts in zip(*pulls, strict=True)))
+        learner.step(tally(costs, queries, targets, together) + tallies)
+    return Learned(best, errors, pruned)
+
+
+def nearest_of_all(
+    asked: Space, stored: Space, k: int, excluded: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ``k`` nearest stored points of each point asked, other than one excluded, and their distances."""
+    n = asked.offsets.size - 1
+    points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32)
+    scan(asked, stored, np.full(n, -1, np.int64) if excluded is None else excluded, points, lengths)
+    return points, lengths
+
+
+def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> list[Tally]:
+    """Count the edits of best alignments, in the direction in which each pair is nearer if both count."""
+    one_way, no_steps = costs._replace(both=False), np.empty((0, 2), np.int64)
+    ways = [(first, second, pulls)]
+    if costs.both:
+        ways.append((second, first, Pulls(pulls.second, pulls.first, pulls.weights)))
+    spaces = [(one_way.points(asked, ASKED), one_way.points(stored, STORED)) for asked, stored, _ in ways]
+    lengths = [
+        distances_between(*points, one.first, one.second)
+        for points, (_, _, one) in zip(spaces, ways, strict=True)
+        if costs.both
+    ]
+    tallies = []
+    for i, (points, (asked, stored, one)) in enumerate(zip(spaces, ways, strict=True)):
+        if costs.both:
+            shorter = lengths[0] <= lengths[1]
+            one = Pulls(*(part[shorter if i == 0 else ~shorter] for part in one))
+        counts = one_way.no_counts(asked, stored)
+        count_edits(*points, one.first, one.second, one.weights, counts, no_steps)
+        tallies.append(Tally(counts, asked, stored))
+    return tallies
+
+
+class Paths(NamedTuple):
+    """The nodes above each point of a vantage-point tree, a row for each point and node, by point."""
+
+    owners: np.ndarray  # int64 (rows,): the points
+    vantages: np.ndarray  # int64 (rows,)
+    borders: np.ndarray  # int64 (rows,): of the other part, the point nearest to the border
+    lengths: np.ndarray  # float32 (rows,): of borders from vantages
+    signs: np.ndarray  # float64 (rows,): 1 for a point in the far part, -1 in the near one
+    weights: np.ndarray  # float64 (rows,): 2 ** -depth
+
+    def take(self, points: np.ndarray) -> Paths:
+        """Return the nodes above some points, whose owners are their positions."""
+        starts, stops = np.searchsorted(self.owners, points), np.searchsorted(self.owners, points, side="right")
+        counts = stops - starts
+        rows = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        return Paths(np.repeat(np.arange(points.size), counts), *(array[rows] for array in self[1:]))
+
+    def margins(
+        self, lengths: np.ndarray, right: np.ndarray, power: float, unit: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return by how much the other parts can be left out, and the derivatives of the three powers in it.
+
+        ``lengths`` are those of the queries from the vantage points, ``right`` those from what is meant, by owner.
+        Powers are those of distances divided by ``unit``.
+        """
+        sides = np.stack([right[self.owners], lengths, self.lengths]).astype(np.float64) / unit
+        sides = np.maximum(sides, 1e-3)  # where powers below 1 are not too steep
+        raised = sides**power
+        return self.signs * (raised[1] - raised[2]) - raised[0], power * sides ** (power - 1.0) / unit
+
+    def pulls(self, weights: np.ndarray, answers: np.ndarray) -> list[Pulls]:
+        """Return what makes the margins of queries greater, by the weights of what is meant and of vantage points."""
+        meant = Pulls(self.owners, answers[self.owners], weights[0])
+        return [meant, Pulls(self.owners, self.vantages, -self.signs * weights[1])]
+
+    def pulls_of_borders(self, weights: np.ndarray) -> Pulls:
+        """Return the same of vantage points and borders, by the last of the weights."""
+        return Pulls(self.vantages, self.borders, self.signs * weights[2])
+
+
+def paths(space: Space, random: np.random.Generator) -> Paths:
+    """Return the nodes above each point in a new vantage-point tree of a space."""
+    found = [Paths(*(np.empty(0, kind) for kind in (np.int64, np.int64, np.int64, np.float32, float, float)))]
+    waiting = [(np.arange(space.offsets.size - 1), 1)]
+    while waiting:
+        points, depth = waiting.pop()
+        if points.size <= _LEAF_SIZE:
+            continue
+        parted = part(space, points, random)
+        half = parted.half
+        for sign, members, border in ((-1.0, parted.points[:half], half), (1.0, parted.points[half:], half - 1)):
+            waiting.append((members, depth + 1))
+            if border < parted.points.size:
+                row = parted.vantage, parted.points[border], parted.distances[border], sign, 0.5**depth
+                found.append(Paths(members, *(np.full(members.size, value) for value in row)))
+    joined = [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    return Paths(*(array[order] for array in joined))
