@@ -58,10 +58,11 @@ class CMTClassifier(Forgetting):
         examples, three for two trees with dense ones, and as many again for each time that there are twice as many
         classes as a thousand.
     n_candidates : int, optional
-        Maximum number of candidate classes for a row: fewer are faster and less accurate. Where trees are searched, by
-        default a fifth of the classes, less where there are thousands; all of them for sparse rows where the head's
-        index, which lists the classes by feature, finds the best of all. It can be set at any time, for learning does
-        not depend on it.
+        Maximum number of candidates: classes that are scored for a row, with all of their weights. Fewer are faster and
+        less accurate. Where trees are searched, by default those of the leaves reached, at most a fifth of all and less
+        where there are thousands, and for sparse rows the best 16, or 1 in 64, of as many that are met in the lists of
+        the head's index, which has the classes by feature. Where this index finds the best of all by itself, those that
+        may be the best. It can be set at any time, for learning does not depend on it.
     n_router_passes : int, default 2
         Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised,
         as they are where ``fit`` gets one sparse example of each class.
