@@ -50,6 +50,8 @@ PRODUCTS_AT_ONCE = 1 << 24
 class Searching(LabelForest):
     """A classifier that searches trees and index whatever the number of labels."""
 
+    _trees_add_to_index = True
+
     def _all_scorers(self, n_rows: int = 0) -> None:
         return None
 
@@ -121,39 +123,45 @@ def readers() -> dict[str, Callable[[Path], Any]]:
     return sets
 
 
-def quality(learner: Any, data: Any, best: np.ndarray) -> list[float]:
-    """Return the error of the best columns or classes, or precision at each of the ranks, filled up with NaN."""
+def quality(data: Any, best: np.ndarray) -> list[float]:
+    """Return the error of classes, or precision of the best columns at each of the ranks."""
     if isinstance(data, LabelledSet):
-        found = np.where(best[:, 0] >= 0, learner.classes_[best[:, 0]], -1)
-        return [float(np.mean(found != data.answers)), np.nan, np.nan]
+        return [float(np.mean(best != data.answers))]
     return [precision_at(data.answers, best, k) for k in RANKS]
 
 
-def best_of_all(learner: Any, queries: Any, k: int) -> np.ndarray:
-    """Return the best columns or classes of all, by products of rows and the scorers of all labels."""
-    head, n_labels = learner.head_, learner.forest_.n_memories
-    weights = all_weights(head, n_labels)
-    biases = head.nodes["bias"][0, :n_labels]
-    own = getattr(learner, "_class_of_label", None)
-    own = learner._column_of_label if own is None else own
-    found = np.empty((queries.shape[0], k), np.int64)
-    length = max(1, PRODUCTS_AT_ONCE // n_labels)
-    for first in range(0, queries.shape[0], length):
-        scores = queries[first : first + length] @ weights
-        scores = (scores.toarray() if scipy.sparse.issparse(scores) else scores) + biases
-        highest = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-        order = np.argsort(-np.take_along_axis(scores, highest, 1), axis=1, kind="stable")
-        found[first : first + length] = own[np.take_along_axis(highest, order, 1)]
-    return found
+def ask(learner: Any, queries: Any) -> np.ndarray:
+    """Return the class of each query, or its best columns."""
+    best: np.ndarray = (
+        learner.predict(queries) if isinstance(learner, CMTClassifier) else learner.top_labels(queries, RANKS[-1])[0]
+    )
+    return best
 
 
-def all_weights(head: Any, n_labels: int) -> Any:
-    """Return the scorers of all labels as columns."""
-    d = head.parameters.n_features
-    if not head.parameters.sparse:
-        return np.ascontiguousarray(head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[:, :d].T)
-    digest = head.digest
-    return scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d)).T.tocsr()
+def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
+    """Return what answers like :func:`ask` by products of rows and the scorers of all labels."""
+    head, n_labels, d = learner.head_, learner.forest_.n_memories, learner.head_.parameters.n_features
+    if head.parameters.sparse:
+        digest = head.digest
+        weights = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d)).T.tocsr()
+    else:
+        by_label = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
+        weights = np.ascontiguousarray(by_label[:, :d].T)
+    several = isinstance(learner, CMTMultilabelClassifier)
+    k = RANKS[-1] if several else 1
+    biases, length = head.nodes["bias"][0, :n_labels], max(1, PRODUCTS_AT_ONCE // n_labels)
+
+    def best(queries: Any) -> np.ndarray:
+        found = np.empty((queries.shape[0], k), np.int64)
+        for first in range(0, queries.shape[0], length):
+            scores = queries[first : first + length] @ weights
+            scores = (scores.toarray() if scipy.sparse.issparse(scores) else scores) + biases
+            highest = scores.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-scores, k - 1, axis=1)[:, :k]
+            order = np.argsort(-np.take_along_axis(scores, highest, 1), axis=1, kind="stable")
+            found[first : first + length] = np.take_along_axis(highest, order, 1)
+        return learner._column_of_label[found] if several else learner.classes_[learner._class_of_label[found[:, 0]]]
+
+    return best
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -163,31 +171,23 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return value, time.process_time() - start
 
 
-def ranked(learner: Any, queries: Any, k: int) -> np.ndarray:
-    """Return the best columns or classes."""
-    ask = learner.top_classes if isinstance(learner, CMTClassifier) else learner.top_labels
-    best: np.ndarray = ask(queries, k)[0]
-    return best
-
-
 def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
     """Yield for each way its name, quality, labels scored and met, and times."""
     several = not isinstance(data, LabelledSet)
-    answers, k = (data.Y if several else data.y), (RANKS[-1] if several else 1)
-    scale = 1e6 / data.queries.shape[0]
+    answers, scale = (data.Y if several else data.y), 1e6 / data.queries.shape[0]
 
-    def row(name: str, learner: Any, fit: float) -> list[Any]:
-        ranked(learner, data.queries[:2], k)
-        best, query = timed(lambda: ranked(learner, data.queries, k))
-        found = learner._best_labels(learner._checked(data.queries), k)
-        return [name, *quality(learner, data, best), found.n_scored.mean(), found.n_met.mean(), scale * query, fit]
+    def row(name: str, learner: Any, fit: float | None) -> list[Any]:
+        ask(learner, data.queries[:2])
+        best, query = timed(lambda: ask(learner, data.queries))
+        found = learner._best_labels(learner._checked(data.queries), RANKS[-1] if several else 1)
+        return [name, *quality(data, best), found.n_scored.mean(), found.n_met.mean(), scale * query, fit]
 
     for way in ways:
         if way in ("index only", "both") and not scipy.sparse.issparse(data.X):
             continue  # dense rows have no index
         make = KINDS[way][several]
         few = make(store_examples=False, random_state=0).fit(data.X[:N_WARMING], answers[:N_WARMING])
-        ranked(few, data.queries[:2], k)
+        ask(few, data.queries[:2])
         learner = make(store_examples=False, random_state=0)
         _, fit = timed(lambda: learner.fit(data.X, answers))  # noqa: B023
         yield row(way, learner, fit)
@@ -196,12 +196,12 @@ def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
         n_labels, n_common = learner.forest_.n_memories, learner.head_.common.labels.size
         n_scored = float(learner.count_candidates(data.queries).mean())
         if learner.head_.digest.n_labels or not learner.head_.parameters.sparse:
-            best, query = timed(lambda: best_of_all(learner, data.queries, k))  # noqa: B023
-            found = quality(learner, data, best)
-            yield ["all labels", *found, n_labels, n_labels, scale * query, np.nan]
+            of_all = product_of_all(learner)
+            best, query = timed(lambda: of_all(data.queries))  # noqa: B023
+            yield ["all labels", *quality(data, best), n_labels, n_labels, scale * query, None]
         if wider and n_scored < n_labels:
             learner.set_params(n_candidates=max(1, int(wider * n_scored) - n_common))
-            yield row(f"default, {wider} times as many", learner, np.nan)
+            yield row(f"default, {wider} times as many", learner, None)
 
 
 def main() -> None:
@@ -217,15 +217,11 @@ def main() -> None:
             continue
         data = read(options.data)
         several = not isinstance(data, LabelledSet)
-        headers = ["candidates", *([f"P@{k}" for k in RANKS] if several else ["error", "", ""])]
+        headers = ["candidates", *([f"P@{k}" for k in RANKS] if several else ["error"])]
         headers += ["scored", "met", "us a query", "s to fit"]
         print(f"\n{name}: {data.X.shape[0]} examples")
-        table = tabulate(
-            outcomes(data, options.ways, options.wider),
-            headers,
-            floatfmt=("", ".4f", ".4f", ".4f", ".0f", ".0f", ".1f", ".1f"),
-            missingval="",
-        )
+        formats = ("", *([".4f"] * (len(headers) - 5)), ".0f", ".0f", ".1f", ".1f")
+        table = tabulate(list(outcomes(data, options.ways, options.wider)), headers, floatfmt=formats)
         print(table, flush=True)
 
 

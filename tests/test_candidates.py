@@ -86,6 +86,19 @@ def test_of_the_labels_that_are_met_the_best_are_scored(rng: np.random.Generator
     assert n_met.max() > 3
 
 
+def test_leaves_are_reached_only_for_rows_that_no_list_is_for(rng: np.random.Generator):
+    trees, routers, head, questions, _ = asked_of(rng)
+    effort = Effort(n_leaves=4, n_labels=20, n_listed=20, n_met=20)
+    n_found = []
+    for some in (effort._replace(leaves_last=True), effort, effort._replace(n_leaves=0)):
+        (found,) = scored_candidates(trees, routers, head, questions, some)
+        n_found.append(np.diff(found.ends, prepend=0))
+    if_needed, always, never = n_found
+    np.testing.assert_array_equal(if_needed, np.where(never > 0, never, always))
+    assert 0 < (never == 0).sum() < 60
+    assert never.sum() < always.sum()
+
+
 def test_labels_are_listed_as_long_as_there_is_room(rng: np.random.Generator):
     trees, routers, head, questions, effort = asked_of(rng)
     expected = []

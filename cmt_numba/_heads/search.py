@@ -13,7 +13,7 @@ from .._forest.frontier import Frontier, begin_search, frontier_at, new_frontier
 from .._forest.rows import Rows, longest_row, row_of
 from .._forest.state import COUNT, NONE
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, zeros
-from .inverted_index import keep_best_labels, meet_labels
+from .inverted_index import keep_best_labels, lists_any, meet_labels
 
 _FOUND = np.float32(-1e30)  # no list makes up for it
 _LABELS_AT_ONCE = 1 << 15  # what is held of them stays in the second-level cache
@@ -41,6 +41,7 @@ class Effort(NamedTuple):
     n_labels: int  # to be scored, the common ones among them
     n_listed: int  # of those out of the head's index, to be scored
     n_met: int  # to find in leaves and in the index, at least n_labels: some are not worth a score
+    leaves_last: bool = False  # leaves are reached only for rows that the index lists no label for
 
 
 class Found(NamedTuple):
@@ -113,7 +114,10 @@ def _find_labels(trees, routers, postings, common, asked, row, room, labels):
     if n_common < most:
         half_way = n_common + (most - n_common + 1) // 2  # what is left goes to leaves and index in equal parts
         reachable, routed = labels[: half_way if listed else most], row_of(asked.routed, row)
-        n_found = n_met = _reach_labels(trees, routers, room, routed, effort.n_leaves, reachable, n_common)
+        n_leaves = effort.n_leaves
+        if routers.sparse and listed and effort.leaves_last and lists_any(postings, row_of(asked.rows, row)):
+            n_leaves = 0
+        n_found = n_met = _reach_labels(trees, routers, room, routed, n_leaves, reachable, n_common)
         if routers.sparse and listed and n_found < most:
             n_reached, x = n_found, row_of(asked.rows, row)
             n_met = meet_labels(postings, room.priorities, x, sums, labels, n_reached)

@@ -334,7 +334,8 @@ class ClassAnswers(ClassifierMixin, LabelForest):
 
     def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
         hits, lists, state = no_hits(rows.n_rows, k), self._stored().lists, self.forest_._allocated()
-        questions, head, effort = all_of(routed(rows), rows), self.head_.scorers, self._effort()
+        questions, head = all_of(routed(rows), rows), self.head_.scorers
+        effort = self._effort()._replace(leaves_last=False)
 
         def answer(first: int, stop: int) -> None:
             asked = questions._replace(first=first, stop=stop)

@@ -83,6 +83,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
     """
 
     _lightest_listed = 0.0
+    _trees_add_to_index = True  # labels that are better than those of the index alone
     _fit_only = FIT_ONLY | {"n_trees"}
     _constraints: ClassVar[dict[str, Constraint]] = {
         **OF_ALL,
@@ -221,9 +222,18 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
             n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
-        if self.n_candidates is not None and not training:
-            return Effort(n_leaves, self.n_candidates, self.n_candidates, max(most, self.n_candidates))
-        return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
+        effort = Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
+        if training:
+            return effort
+        if self.n_candidates is not None:
+            n_scored = self.n_candidates
+            effort = effort._replace(n_labels=n_scored, n_listed=n_scored, n_met=max(most, n_scored))
+        suffices = self.n_probes is None and not self._trees_add_to_index and self._is_index_up_to_date()
+        return effort._replace(leaves_last=suffices)
+
+    def _is_index_up_to_date(self) -> bool:
+        """Return whether the head has learned nothing since its index was made."""
+        return self.head_.postings.n_labels == self.head_.digest.n_labels == self.forest_.n_memories
 
     def _all_scorers(self, n_rows: int = 0) -> AllScorers | None:
         """Return the scorers of all labels if all are scored for each row, in the form that suits ``n_rows``."""
@@ -292,10 +302,9 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
         It does before the head has learned from passes, which give features weights of the other sign.
         """
-        head, n_labels = self.head_, self.forest_.n_memories
         by_default = self.n_probes is None and self.n_candidates is None and k <= _MOST_RANKED
-        up_to_date = head.postings.n_labels == head.digest.n_labels == n_labels
-        return by_default and up_to_date and head.postings.labels.size == head.digest.features.size
+        lists_all = self.head_.postings.labels.size == self.head_.digest.features.size
+        return by_default and lists_all and self._is_index_up_to_date()
 
     def _rank_listed_labels(self, rows: Rows, answers: Answers) -> None:
         head, questions = self.head_, all_of(rows, rows)
