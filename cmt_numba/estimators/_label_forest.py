@@ -227,7 +227,8 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             return effort
         if self.n_candidates is not None:
             n_scored = self.n_candidates
-            effort = effort._replace(n_labels=n_scored, n_listed=n_scored, n_met=max(most, n_scored))
+            n_met = max(n_scored, min(most, int(n_scored / _SHARE_LISTED)))
+            effort = effort._replace(n_labels=n_scored, n_listed=n_scored, n_met=n_met)
         suffices = self.n_probes is None and not self._trees_add_to_index and self._is_index_up_to_date()
         return effort._replace(leaves_last=suffices)
 

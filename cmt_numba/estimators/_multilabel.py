@@ -326,7 +326,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         most = min(n_labels, n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1)))
         if self.n_candidates is not None and not training:
             n_scored = min(n_common + self.n_candidates, n_labels)
-            return effort._replace(n_labels=n_scored, n_met=max(most, n_scored))
+            return effort._replace(n_labels=n_scored, n_met=max(n_scored, min(most, n_common + effort.n_met)))
         listed = max(_FEWEST_LISTED, int(_LISTED_FOR_A_LABEL * self._n_of_label.sum() / max(1, self._n_rows)))
         width = _WIDER_IN_TRAINING if training else 1
         return effort._replace(n_labels=most, n_listed=width * listed, n_met=most)
