@@ -249,7 +249,6 @@ CASES: dict[str, Callable[[Any], Case]] = {
     "clinc150, 5 shots": lambda folder: _classified(texts_with_labels(folder, "clinc150", 5)),
     "clinc150, 30 shots": lambda folder: _classified(texts_with_labels(folder, "clinc150", 30)),
     "wikipara1k": lambda folder: _classified(_articles(folder)),
-    "wikipara1k, 50 candidates": lambda folder: _classified(_articles(folder), n_candidates=50),
     "wikipara1k, online": lambda folder: _classified(_articles(folder), n_batches=20),
     "bible": lambda folder: _classified(bible(folder, 1, "BBE")),
     "clinc150, softmax": lambda folder: _classified(texts_with_labels(folder, "clinc150", 5), loss="softmax"),

@@ -55,13 +55,6 @@ CLASSIFIER = (
     Constant(
         _FOREST, "_LABELS_PER_LEVEL", "classes looked at where there are 26,000 or more: error against time", ("bible",)
     ),
-    Constant(
-        _FOREST,
-        "_SHARE_LISTED_OF_FEW",
-        "the same as _SHARE_LISTED with n_candidates",
-        ("wikipara1k, 50 candidates",),
-        FAR,
-    ),
     Constant(_FOREST, "_MORE_TREES", "trees of classes of many examples", ("synthetic", "coil100, 18 views")),
     Constant(_FOREST, "_MANY_EXAMPLES", "from when on there are more trees", ("synthetic", "coil100, 18 views"), FAR),
     Constant(

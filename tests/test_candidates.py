@@ -52,7 +52,7 @@ def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
     X = rows_of(scipy.sparse.csr_array, rng)
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
     state, rows = classifier.forest_._allocated(), check_rows(X)
-    return state.trees, state.models, classifier.head_.scorers, all_of(rows, rows), Effort(4, 12, 3)
+    return state.trees, state.models, classifier.head_.scorers, all_of(rows, rows), Effort(4, 12, 3, 12)
 
 
 def test_candidates_do_not_depend_on_how_many(rng: np.random.Generator):
@@ -65,10 +65,38 @@ def test_candidates_do_not_depend_on_how_many(rng: np.random.Generator):
         found.append([])
         for block in blocks:
             starts = np.concatenate([[0], block.ends[:-1]])
-            each = zip(block.rows, starts, block.ends, block.n_touched, strict=True)
+            each = zip(block.rows, starts, block.ends, block.n_met, strict=True)
             found[-1] += [(row, block.labels[a:b].tolist(), n) for row, a, b, n in each]
     assert [row for row, *_ in found[0]] == order.tolist()
     assert found[0] == found[1] == found[2]
+
+
+def test_of_the_labels_that_are_met_the_best_are_scored(rng: np.random.Generator):
+    trees, routers, head, questions, _ = asked_of(rng)
+    scored = {}
+    for n_scored in (3, 20):
+        effort = Effort(n_leaves=0, n_labels=n_scored, n_listed=20, n_met=20)
+        (found,) = scored_candidates(trees, routers, head, questions, effort)
+        starts = np.concatenate([[0], found.ends[:-1]])
+        scored[n_scored] = [set(found.labels[a:b].tolist()) for a, b in zip(starts, found.ends, strict=True)]
+        n_met = found.n_met.copy()
+    assert [len(few) for few in scored[3]] == np.minimum(n_met, 3).tolist()
+    assert [len(many) for many in scored[20]] == n_met.tolist()
+    assert all(few <= many for few, many in zip(scored[3], scored[20], strict=True))
+    assert n_met.max() > 3
+
+
+def test_leaves_are_reached_only_for_rows_that_no_list_is_for(rng: np.random.Generator):
+    trees, routers, head, questions, _ = asked_of(rng)
+    effort = Effort(n_leaves=4, n_labels=20, n_listed=20, n_met=20)
+    n_found = []
+    for some in (effort._replace(leaves_last=True), effort, effort._replace(n_leaves=0)):
+        (found,) = scored_candidates(trees, routers, head, questions, some)
+        n_found.append(np.diff(found.ends, prepend=0))
+    if_needed, always, never = n_found
+    np.testing.assert_array_equal(if_needed, np.where(never > 0, never, always))
+    assert 0 < (never == 0).sum() < 60
+    assert never.sum() < always.sum()
 
 
 def test_labels_are_listed_as_long_as_there_is_room(rng: np.random.Generator):

@@ -35,7 +35,7 @@ def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int) -> Answers:
     digest = Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
     n_rows, rows = queries.shape[0], check_rows(queries)
     labels, scores = np.full((n_rows, k), NONE, np.int64), np.full((n_rows, k), -np.inf, np.float32)
-    answers = Answers(labels, scores, np.zeros(n_rows, np.int64))
+    answers = Answers(labels, scores, np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64))
     rank_listed(postings, digest, biases.astype(np.float32), all_of(rows, rows), answers)
     return answers
 
@@ -48,7 +48,7 @@ def test_the_best_labels_are_found(k: int, spread: float, n_features: int, rng: 
     scorers.resize(600, n_features)
     queries.resize(25, n_features)
     biases = spread * rng.normal(size=600).astype(np.float32)
-    labels, scores, n_met = ranked(scorers, biases, queries, k)
+    labels, scores, n_scored, n_met = ranked(scorers, biases, queries, k)
     unit = queries.toarray() if n_features == 60 else queries[:, :60].toarray()
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     expected = unit @ scorers[:, :60].toarray().T + biases
@@ -57,6 +57,7 @@ def test_the_best_labels_are_found(k: int, spread: float, n_features: int, rng: 
     np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :k], rtol=1e-4)
     np.testing.assert_allclose(np.take_along_axis(expected, labels, axis=1), scores, rtol=1e-4)
     assert (n_met <= shared.sum(axis=1)).all()
+    assert ((n_scored > 0) == (n_met > 0)).all()
     if k == 1 and spread == 0.0:
         assert n_met.mean() < 0.7 * shared.sum(axis=1).mean()
 
@@ -64,7 +65,7 @@ def test_the_best_labels_are_found(k: int, spread: float, n_features: int, rng: 
 def test_labels_without_a_common_feature_are_not_found(rng: np.random.Generator):
     scorers = scipy.sparse.csr_array(np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0]], np.float32))
     queries = scipy.sparse.csr_array(np.array([[0, 1, 0, 1], [0, 0, 0, 1], [1, 0, 0, 0]], np.float32))
-    labels, scores, n_met = ranked(scorers, np.zeros(3), queries, 2)
+    labels, scores, _, n_met = ranked(scorers, np.zeros(3), queries, 2)
     assert labels[0].tolist() == [1, NONE]
     assert labels[1].tolist() == [NONE, NONE]
     assert sorted(labels[2]) == [0, 1]
@@ -76,7 +77,7 @@ def test_labels_without_a_common_feature_are_not_found(rng: np.random.Generator)
 def test_of_labels_of_one_score_the_first_comes_first(k: int, rng: np.random.Generator):
     some = zipf_rows(rng, 200)
     scorers = scipy.sparse.vstack([some, some[::-1], some], format="csr")
-    labels, scores, _ = ranked(scorers, np.zeros(600), zipf_rows(rng, 25), k)
+    labels, scores, *_ = ranked(scorers, np.zeros(600), zipf_rows(rng, 25), k)
     pairs = [list(zip(-row_scores, row, strict=True)) for row_scores, row in zip(scores, labels, strict=True)]
     assert all(row == sorted(row) for row in pairs)
     assert (labels[:, 0] < 200).all()

@@ -145,6 +145,26 @@ def test_multilabel_comparison(
     assert float(line[-2]) > 0
 
 
+def test_candidates_comparison(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
+):
+    (tmp_path / "bibtex").mkdir()
+    Y = rng.random((300, 6)) < 0.3
+    X = scipy.sparse.csr_array(Y @ np.eye(6, 20) + 0.05 * rng.random((300, 20)))
+    for part, rows in (("train", slice(0, 250)), ("test", slice(250, 300))):
+        scipy.sparse.save_npz(tmp_path / f"bibtex/X_{part}.npz", X[rows])
+        scipy.sparse.save_npz(tmp_path / f"bibtex/Y_{part}.npz", scipy.sparse.csr_array(Y[rows].astype(float)))
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        monkeypatch.setenv(variable, "1")  # as the script does for good
+    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
+    printed = run(monkeypatch, capsys, "compare_candidates", "--data", str(tmp_path), "--sets", "bibtex")
+    lines = {line[:12].strip(): line[12:].split() for line in printed.splitlines()}
+    assert {"default", "all labels", "index only", "trees only", "both"} <= set(lines)
+    assert lines["default"][:5] == lines["all labels"][:5]
+    assert float(lines["default"][0]) > 0.8
+    assert lines["default"][3:5] == ["6", "6"]
+
+
 def test_ranking_quality(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
     answers = rng.random((30, 8)) < 0.4
     scores = rng.random((30, 8))

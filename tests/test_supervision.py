@@ -30,7 +30,7 @@ from cmt_numba._jit import inner, kernel
 from cmt_numba._validation import check_rows
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
-ALL_LABELS = Effort(n_leaves=1, n_labels=10**6, n_listed=10**6)
+ALL_LABELS = Effort(n_leaves=1, n_labels=10**6, n_listed=10**6, n_met=10**6)
 
 
 def state_of(tree: ContextualMemoryTree) -> State:
@@ -288,7 +288,7 @@ def test_every_loss_learns(form: Any, loss: str, rng: np.random.Generator):
     rows = np.eye(5)[(labels + 2) % 5] + 0.1 * rng.normal(size=(60, 5))
     head, state, questions = trained(form, loss, rows.astype(np.float32), labels, n_passes=10)
     found, scores, touched = np.full((60, 5), -1), np.zeros((60, 5), np.float32), np.zeros(60, np.int64)
-    answers = Answers(found, scores, touched)
+    answers = Answers(found, scores, touched, touched.copy())
     score_labels(state.trees, state.models, head.scorers, questions, ALL_LABELS, answers)
     assert np.mean(found[:, 0] == labels) > 0.95
     assert (touched == 5).all()
@@ -300,8 +300,8 @@ def test_a_budget_bounds_the_labels_scored(rng: np.random.Generator):
     rows, labels = examples_of(rng)
     head, state, questions = trained(np.asarray, "mira", rows, labels, n_passes=1)
     found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
-    answers = Answers(found, scores, touched)
-    score_labels(state.trees, state.models, head.scorers, questions, Effort(1, 3, 3), answers)
+    answers = Answers(found, scores, touched, touched.copy())
+    score_labels(state.trees, state.models, head.scorers, questions, Effort(1, 3, 3, 3), answers)
     assert (touched == 3).all()
     assert (found[:, 3:] == -1).all()
 
@@ -397,7 +397,7 @@ def test_a_digest_says_what_the_head_says(rng: np.random.Generator):
         answers = []
         for asked in (head, with_digest(head), without_digest(with_digest(head))):
             found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
-            answered = Answers(found, scores, touched)
+            answered = Answers(found, scores, touched, touched.copy())
             score_labels(state.trees, state.models, asked.scorers, questions, ALL_LABELS, answered)
             answers.append(np.take_along_axis(scores, found.argsort(axis=1), axis=1))
         np.testing.assert_allclose(answers[1], answers[0], atol=exactness)

@@ -35,7 +35,8 @@ class Answers(NamedTuple):
 
     labels: np.ndarray  # int64 (rows, k)
     scores: np.ndarray  # float32 (rows, k)
-    n_touched: np.ndarray  # int64 (rows,): labels looked at
+    n_scored: np.ndarray  # int64 (rows,): labels that the head has scored with all their weights
+    n_met: np.ndarray  # int64 (rows,): labels found, in leaves and in the lists of the index, and the common ones
 
 
 class Listing(NamedTuple):
@@ -146,7 +147,9 @@ def score_found(head, rows, found, answers):
     release(room)
 
 
-_NO_ANSWERS = Answers(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), np.empty(0, np.int64))
+_NO_ANSWERS = Answers(
+    np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64)
+)
 
 
 def scored_candidates(
@@ -163,12 +166,13 @@ def scored_candidates(
 
 
 def score_labels(trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, answers: Answers) -> None:
-    """Write the best labels of the rows ``first .. stop``, their scores and how many labels were looked at.
+    """Write the best labels of the rows ``first .. stop``, their scores and how many labels were scored and met.
 
     Writes ``answers`` and nothing else.
     """
     for found in scored_candidates(trees, routers, head, questions, effort, answers):
-        answers.n_touched[found.rows] = found.n_touched
+        answers.n_scored[found.rows] = np.diff(found.ends, prepend=0)
+        answers.n_met[found.rows] = found.n_met
 
 
 def list_hard_negatives(

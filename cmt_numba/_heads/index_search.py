@@ -35,6 +35,7 @@ class _Room(NamedTuple):
     kept: np.ndarray  # int64 (labels + _RUN,): of those met, the ones that may be among the best
     scores: np.ndarray  # float32 (labels + _RUN,): of those kept that are scored in full, which come first
     probe: Probe  # aimed at the row
+    n_scored: np.ndarray  # int64 (1,): how often a label has been scored for the row
 
 
 @inner_allocating
@@ -48,6 +49,7 @@ def _new_room(rows, n_labels):
         empty(n_labels + _RUN, np.int64),
         empty(n_labels + _RUN, np.float32),
         new_probe(rows, 0, rows.offsets.size - 1),
+        zeros(1, np.int64),
     )
 
 
@@ -95,7 +97,9 @@ def _add_to_met(postings, entry, end, value, sums):
 
 
 @inner
-def _score(digest, biases, probe, label):
+def _score(digest, biases, room, label):
+    probe = room.probe
+    room.n_scored[0] += 1
     a, b = digest.offsets[label], digest.offsets[label + 1]
     if probe.features.size == 0:
         return biases[label] + gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])
@@ -110,7 +114,7 @@ def _score_best(digest, biases, labels, room, n):
     """Put those ``n`` of some labels first that have the greatest sums, and score them; return how many they are."""
     n_kept = keep_best_labels(labels, room.sums, n)
     for i in range(n_kept):
-        room.scores[i] = _score(digest, biases, room.probe, labels[i])
+        room.scores[i] = _score(digest, biases, room, labels[i])
     return n_kept
 
 
@@ -196,6 +200,7 @@ def _write_best(room, n, row, answers):
 def _rank_row(postings, digest, biases, highest, questions, room, row, answers):
     x, k = row_of(questions.rows, row), answers.labels.shape[1]
     aim_probe(room.probe, x)
+    room.n_scored[0] = 0
     n_found, n_kept, unread = _go_through_lists(postings, digest, biases, highest, room, x, k)
     n_scored = _score_best(digest, biases, room.kept[:n_kept], room, k)
     lowest = _score_of_rank(room.scores, n_scored, k)
@@ -203,19 +208,20 @@ def _rank_row(postings, digest, biases, highest, questions, room, row, answers):
         label = room.kept[i]
         if room.sums[label] + biases[label] + unread >= lowest:
             room.kept[i], room.kept[n_scored] = room.kept[n_scored], label
-            room.scores[n_scored] = _score(digest, biases, room.probe, label)
+            room.scores[n_scored] = _score(digest, biases, room, label)
             if k == 1:
                 lowest = max(lowest, room.scores[n_scored])
             n_scored += 1
     _write_best(room, n_scored, row, answers)
     for i in range(n_found):
         room.sums[room.labels[i]] = 0.0
-    answers.n_touched[row] = n_found
+    answers.n_scored[row] = room.n_scored[0]
+    answers.n_met[row] = n_found
 
 
 @kernel
 def rank_listed(postings, digest, biases, questions, answers):
-    """Write the best labels that the index lists for the rows ``first .. stop``, and how many of them were met.
+    """Write the best labels that the index lists for the rows ``first .. stop``, how many were scored and how many met.
 
     ``digest`` and ``biases``, float32 of shape (labels,), are of the scorers all of whose weights the index lists.
 

@@ -52,6 +52,16 @@ def list_by_feature(offsets: np.ndarray, features: np.ndarray, weights: np.ndarr
 
 
 @inner
+def lists_any(postings, x):
+    """Return whether some label is listed for a row, under a weight of the right sign."""
+    for i in range(x.a, x.b):
+        first = postings.offsets[x.indices[i]]
+        if first < postings.offsets[x.indices[i] + 1] and x.values[i] * postings.weights[first] > 0.0:
+            return True
+    return False
+
+
+@inner
 def _set_priorities(postings, priorities, x):
     """Let heavy cells come before light ones, and short lists before long ones."""
     for i in range(x.b - x.a):

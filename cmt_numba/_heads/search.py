@@ -13,7 +13,7 @@ from .._forest.frontier import Frontier, begin_search, frontier_at, new_frontier
 from .._forest.rows import Rows, longest_row, row_of
 from .._forest.state import COUNT, NONE
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
-from .inverted_index import keep_best_labels, meet_labels
+from .inverted_index import keep_best_labels, lists_any, meet_labels
 
 _FOUND = np.float32(-1e30)  # no list makes up for it
 _LABELS_AT_ONCE = 1 << 15  # what is held of them stays in the second-level cache
@@ -38,8 +38,10 @@ class Effort(NamedTuple):
     """How far the search for a row's candidates may go."""
 
     n_leaves: int  # to reach in all trees together
-    n_labels: int  # to look at
-    n_listed: int  # of those out of the head's index, to be scored in full
+    n_labels: int  # to be scored, the common ones among them
+    n_listed: int  # of those out of the head's index, to be scored
+    n_met: int  # to find in leaves and in the index, at least n_labels: some are not worth a score
+    leaves_last: bool = False  # leaves are reached only for rows that the index lists no label for
 
 
 class Found(NamedTuple):
@@ -50,7 +52,7 @@ class Found(NamedTuple):
 
     rows: np.ndarray  # int64 (entries,): which rows
     ends: np.ndarray  # int64 (entries,)
-    n_touched: np.ndarray  # int64 (entries,): labels looked at, of which some were not worth a score
+    n_met: np.ndarray  # int64 (entries,): labels found, of which some were not worth a score
     labels: np.ndarray  # int64
     scores: np.ndarray  # float32: room for what the head says of each label
     n_common: int
@@ -100,10 +102,11 @@ def _find_labels(trees, routers, postings, common, asked, row, room, labels):
     The others are those of the leaves that the row reaches, and the best of those that the index lists for it.
     """
     effort, sums = asked.effort, room.sums
-    n_common, most = min(common.size, labels.size), labels.size
+    most = min(labels.size, effort.n_labels)
+    n_common = min(common.size, most)
     listed = False
     if routers.sparse:
-        listed = postings.n_labels > 0
+        listed = postings.labels.size > 0
     for i in range(n_common):
         labels[i] = common[i]
         sums[common[i]] = _FOUND
@@ -111,11 +114,14 @@ def _find_labels(trees, routers, postings, common, asked, row, room, labels):
     if n_common < most:
         half_way = n_common + (most - n_common + 1) // 2  # what is left goes to leaves and index in equal parts
         reachable, routed = labels[: half_way if listed else most], row_of(asked.routed, row)
-        n_found = n_met = _reach_labels(trees, routers, room, routed, effort.n_leaves, reachable, n_common)
-        if routers.sparse and listed:
+        n_leaves = effort.n_leaves
+        if routers.sparse and listed and effort.leaves_last and lists_any(postings, row_of(asked.rows, row)):
+            n_leaves = 0
+        n_found = n_met = _reach_labels(trees, routers, room, routed, n_leaves, reachable, n_common)
+        if routers.sparse and listed and n_found < most:
             n_reached, x = n_found, row_of(asked.rows, row)
             n_met = meet_labels(postings, room.priorities, x, sums, labels, n_reached)
-            n_found += keep_best_labels(labels[n_reached:n_met], sums, effort.n_listed)
+            n_found += keep_best_labels(labels[n_reached:n_met], sums, min(effort.n_listed, most - n_reached))
     for i in range(n_met):
         sums[labels[i]] = 0.0
     return n_found, n_met
@@ -131,7 +137,7 @@ class _Asked(NamedTuple):
 def find_labels(trees, routers, postings, common, asked, found):
     """Find the candidate labels of the rows of ``found``, in turn, as long as there is room.
 
-    Writes ``ends``, ``n_touched`` and ``labels`` of ``found`` and nothing else. Returns for how many rows there was
+    Writes ``ends``, ``n_met`` and ``labels`` of ``found`` and nothing else. Returns for how many rows there was
     room; one row always has it.
     """
     trees = by_reference(trees)
@@ -140,16 +146,15 @@ def find_labels(trees, routers, postings, common, asked, found):
     asked = by_reference(asked)
     found = by_reference(found)
     room = _new_room(trees, asked.rows)
-    ends, n_touched, labels, end = found.ends, found.n_touched, found.labels, 0
+    ends, n_met, labels, end = found.ends, found.n_met, found.labels, 0
     n_done = 0
     for i in range(found.rows.size):
         if labels.size - end < found.most:
             break
         places = labels[end : end + found.most]
-        n_found, n_met = _find_labels(trees, routers, postings, common, asked, found.rows[i], room, places)
+        n_found, n_met[i] = _find_labels(trees, routers, postings, common, asked, found.rows[i], room, places)
         end += n_found
         ends[i] = end
-        n_touched[i] = n_met
         n_done += 1
     release(room)
     return n_done
@@ -171,17 +176,18 @@ def candidates_of(
     Each time the same arrays are written over. They have room for ``labels_at_once`` labels, or for those of one row.
     """
     postings, common = head.postings, head.common.labels
-    most = min(effort.n_labels, int(trees.counters[0, COUNT]))
-    if postings.n_labels == 0:
+    most = min(effort.n_met, int(trees.counters[0, COUNT]))
+    n_common = min(common.size, effort.n_labels)
+    if postings.labels.size == 0:
         most = min(most, effort.n_leaves * trees.members.shape[2] + common.size)
     n_rows = min(order.size, rows_at_once)
     n_labels = min(n_rows * most, max(most, labels_at_once))
-    ends, n_touched = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
+    ends, n_met = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
     labels, scores = np.empty(n_labels, np.int64), np.empty(n_labels, np.float32)
     asked, first = _Asked(questions.routed, questions.rows, effort), 0
     while first < order.size:
         rows = order[first : first + n_rows]
-        found = Found(rows, ends, n_touched, labels, scores, min(common.size, most), most)
+        found = Found(rows, ends, n_met, labels, scores, n_common, most)
         n = find_labels(trees, routers, postings, common, asked, found)
-        yield found._replace(rows=rows[:n], ends=ends[:n], n_touched=n_touched[:n])
+        yield found._replace(rows=rows[:n], ends=ends[:n], n_met=n_met[:n])
         first += n

@@ -73,7 +73,7 @@ def learn_logits(classifier: Any) -> float:
     if labels.size >= _WORTH_A_WORD:
         logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
     learner = _with_head_of(classifier, rows.take(seen), labels[seen], taken(classifier._example_weights, seen))
-    found, scores, _ = learner._best_labels(rows.take(apart), min(MOST_RANKED, classifier.forest_.n_memories))
+    found, scores, *_ = learner._best_labels(rows.take(apart), min(MOST_RANKED, classifier.forest_.n_memories))
     return logits_per_margin(scores, positions_in(found, labels[apart]), margin_wanted(learner.head_))
 
 

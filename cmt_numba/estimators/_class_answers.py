@@ -104,13 +104,17 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             Their scores; minus infinity for none.
         """
         rows = self._checked(X)
-        labels, scores, _ = self._best_labels(rows, check_wanted("k", k, self.classes_.size))
+        labels, scores, *_ = self._best_labels(rows, check_wanted("k", k, self.classes_.size))
         return np.where(labels == NONE, NONE, self._class_of_label[labels]), scores
 
     @reads
     def count_candidates(self, X: Any) -> np.ndarray:
-        """Return how many classes the head scores for each row: int64, shape (n,)."""
-        return self._best_labels(self._checked(X), 1)[2]
+        """Return how many classes the head scores for each row, with all of their weights: int64, shape (n,).
+
+        Classes that are only met in a list of the head's index are not counted: for these an entry of the list is
+        added up, which takes a small part of the time.
+        """
+        return self._best_labels(self._checked(X), 1).n_scored
 
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
@@ -220,7 +224,7 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             labels = np.full(y.size, NONE - 1, np.int64)
             is_known = np.isin(y, known)
             labels[is_known] = self._label_of_class[np.searchsorted(known, y[is_known])]
-            found, scores, _ = self._best_labels(rows, min(MOST_RANKED, self.forest_.n_memories))
+            found, scores, *_ = self._best_labels(rows, min(MOST_RANKED, self.forest_.n_memories))
             value = logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.head_))
         self._calibrated()[0] = value
 
@@ -246,7 +250,7 @@ class ClassAnswers(ClassifierMixin, LabelForest):
         if scorers is not None:
             scores[:, self._class_of_label] = exact_scores_of_all(scorers, rows)
         else:
-            labels, found, _ = self._best_labels(rows, self._effort().n_labels)
+            labels, found, *_ = self._best_labels(rows, self._effort().n_labels)
             row, rank = np.nonzero(labels != NONE)
             scores[row, self._class_of_label[labels[row, rank]]] = found[row, rank]
         return scores
@@ -330,7 +334,8 @@ class ClassAnswers(ClassifierMixin, LabelForest):
 
     def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
         hits, lists, state = no_hits(rows.n_rows, k), self._stored().lists, self.forest_._allocated()
-        questions, head, effort = all_of(routed(rows), rows), self.head_.scorers, self._effort()
+        questions, head = all_of(routed(rows), rows), self.head_.scorers
+        effort = self._effort()._replace(leaves_last=False)
 
         def answer(first: int, stop: int) -> None:
             asked = questions._replace(first=first, stop=stop)

@@ -56,12 +56,14 @@ class CMTClassifier(Forgetting):
     n_probes : int, optional
         Leaves searched in all trees together. Where trees are searched, by default one for each tree with sparse
         examples, three for two trees with dense ones, and as many again for each time that there are twice as many
-        classes as a thousand.
+        classes as a thousand. Once ``fit`` has listed all classes of sparse examples in the head's index, trees are by
+        default searched only for rows that have no feature listed, or after examples that are not listed yet.
     n_candidates : int, optional
-        Maximum number of candidate classes for a row: fewer are faster and less accurate. Where trees are searched, by
-        default a fifth of the classes, less where there are thousands; all of them for sparse rows where the head's
-        index, which lists the classes by feature, finds the best of all. It can be set at any time, for learning does
-        not depend on it.
+        Maximum number of candidates: classes that are scored for a row, with all of their weights. Fewer are faster and
+        less accurate. Where trees are searched, by default those of the leaves reached, at most a fifth of all and less
+        where there are thousands, and for sparse rows the best 16, or 1 in 64, of as many that are met in the lists of
+        the head's index, which has the classes by feature. Where this index finds the best of all by itself, those that
+        may be the best. It can be set at any time, for learning does not depend on it.
     n_router_passes : int, default 2
         Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised,
         as they are where ``fit`` gets one sparse example of each class.
@@ -115,6 +117,7 @@ class CMTClassifier(Forgetting):
     """
 
     _kind = "CMTClassifier"  # of what is in a file
+    _trees_add_to_index = False
     _n_relearned = 0  # examples there were when all were learned last; files of earlier versions do not say
     _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
     _example_weights: np.ndarray | None = None  # float32, by slots of stored examples, perhaps with some more

@@ -38,13 +38,12 @@ from ._options import FIT_ONLY, OF_ALL, PASSES
 from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, landmarks_laid_out, scorers_laid_out
 from ._relearning import means_of
 
-# Labels that are looked at for a row.
+# Labels that are found for a row, in leaves and in lists of the head's index.
 _FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
 _SHARE_OF_LABELS = 0.2  # at most, where there are many
 _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
-_FEWEST_LISTED = 16  # of those from the head's index that are scored in full
-_SHARE_LISTED = 1 / 64  # of those looked at, if that is more
-_SHARE_LISTED_OF_FEW = 1 / 16  # where the user says how many to look at, which are few
+_FEWEST_LISTED = 16  # of those from the head's index that are scored with all their weights
+_SHARE_LISTED = 1 / 64  # of those found, if that is more
 _MOST_RANKED = 16  # labels wanted that the index alone is asked for
 _WIDER_IN_TRAINING = (
     2  # leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score
@@ -84,6 +83,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
     """
 
     _lightest_listed = 0.0
+    _trees_add_to_index = True  # labels that are better than those of the index alone
     _fit_only = FIT_ONLY | {"n_trees"}
     _constraints: ClassVar[dict[str, Constraint]] = {
         **OF_ALL,
@@ -221,12 +221,20 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         else:
             growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
             n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
-        if self.n_candidates is not None and not training:
-            return Effort(
-                n_leaves, self.n_candidates, max(_FEWEST_LISTED, int(_SHARE_LISTED_OF_FEW * self.n_candidates))
-            )
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
-        return Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)))
+        effort = Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
+        if training:
+            return effort
+        if self.n_candidates is not None:
+            n_scored = self.n_candidates
+            n_met = max(n_scored, min(most, int(n_scored / _SHARE_LISTED)))
+            effort = effort._replace(n_labels=n_scored, n_listed=n_scored, n_met=n_met)
+        suffices = self.n_probes is None and not self._trees_add_to_index and self._is_index_up_to_date()
+        return effort._replace(leaves_last=suffices)
+
+    def _is_index_up_to_date(self) -> bool:
+        """Return whether the head has learned nothing since its index was made."""
+        return self.head_.postings.n_labels == self.head_.digest.n_labels == self.forest_.n_memories
 
     def _all_scorers(self, n_rows: int = 0) -> AllScorers | None:
         """Return the scorers of all labels if all are scored for each row, in the form that suits ``n_rows``."""
@@ -265,27 +273,29 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         best: np.ndarray = self._best_labels(rows, 1)[0][:, 0]
         return best
 
-    def _best_labels(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the ``k`` best labels of each row, NONE where fewer were reached, their scores, and how many were."""
+    def _best_labels(self, rows: Rows, k: int) -> Answers:
+        """Return the ``k`` best labels of each row, NONE and minus infinity where fewer were reached."""
         scorers, landmarks = self._all_scorers(), self._landmarks()
         if scorers is not None:
             labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
-            return *_widened(labels, scores, k), np.full(rows.n_rows, scorers.n_labels)
+            n_scored = np.full(rows.n_rows, scorers.n_labels)
+            return Answers(*_widened(labels, scores, k), n_scored, n_scored)
         if landmarks is not None:
-            return *top_of_reached(landmarks, rows, k), count_reached(landmarks, rows)
+            n_scored = count_reached(landmarks, rows)
+            return Answers(*top_of_reached(landmarks, rows, k), n_scored, n_scored)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
-        touched = np.zeros(rows.n_rows, np.int64)
-        answers = Answers(labels, scores, touched)
+        answers = Answers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
         if not self._lists_best(k):
             self._search_labels(rows, answers)
             return answers
         self._rank_listed_labels(rows, answers)
         short = np.flatnonzero(labels[:, -1] == NONE)  # too few labels have a feature of these rows
         if short.size > 0:
-            found = Answers(labels[short], scores[short], touched[short])
+            found = Answers(*(part[short] for part in answers))
             self._search_labels(rows.take(short), found)
-            labels[short], scores[short], touched[short] = found
+            for part, of_short in zip(answers, found, strict=True):
+                part[short] = of_short
         return answers
 
     def _lists_best(self, k: int) -> bool:
@@ -293,10 +303,9 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
         It does before the head has learned from passes, which give features weights of the other sign.
         """
-        head, n_labels = self.head_, self.forest_.n_memories
         by_default = self.n_probes is None and self.n_candidates is None and k <= _MOST_RANKED
-        up_to_date = head.postings.n_labels == head.digest.n_labels == n_labels
-        return by_default and up_to_date and head.postings.labels.size == head.digest.features.size
+        lists_all = self.head_.postings.labels.size == self.head_.digest.features.size
+        return by_default and lists_all and self._is_index_up_to_date()
 
     def _rank_listed_labels(self, rows: Rows, answers: Answers) -> None:
         head, questions = self.head_, all_of(rows, rows)

@@ -30,7 +30,7 @@ from ._thresholds import F1, Threshold, best_threshold
 
 _SWEEPS = 4  # over the rows of a label, in each pass
 _SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are all there are from the start
-_LABELS_PER_LEVEL = 128  # looked at besides, for each level that a balanced tree of all labels would have
+_LABELS_PER_LEVEL = 128  # met besides, for each level that a balanced tree of all labels would have
 _FEWEST_LISTED = 16  # of those from the head's index that are scored
 _LISTED_FOR_A_LABEL = 4  # if that is more, for each label that a row has on average
 _WIDER_IN_TRAINING = 8  # of them, so that labels meet the rows that they could be taken for
@@ -52,7 +52,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     Parameters
     ----------
     n_candidates : int, optional
-        Maximum number of candidate labels for a row, beside the common ones. By default see the notes.
+        Maximum number of candidates, which are the labels that are scored for a row, beside the common ones. By default
+        see the notes.
     n_trees, n_probes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
         As for :class:`CMTClassifier`.
     n_router_passes : int, default 1
@@ -73,9 +74,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     Notes
     -----
     Up to 1,024 labels are all common: then the classifier is one against all, and no tree is searched. Of more, those
-    are common that one example in 256 has, at most 1,024. Besides, at most ``128 * log2(n_labels)`` labels are looked
-    at, and of those that the index lists the best 16 are scored, or 4 times the labels that an example has on average.
-    So of 20,000 labels a tenth is looked at, of a million less than half a percent; :meth:`count_candidates` tells.
+    are common that one example in 256 has, at most 1,024. Besides, at most ``128 * log2(n_labels)`` labels are met in
+    leaves and in the lists of the index. Those of the leaves are scored, and of those that the index lists the best 16,
+    or 4 times the labels that an example has on average. :meth:`count_candidates` tells how many are scored.
 
     ``n_head_passes`` is the number of times that the head looks for hard negatives for labels that are not common.
     With 0, labels are ranked by their cosine, and those of a positive one are predicted.
@@ -322,12 +323,13 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def _effort(self, *, training: bool = False) -> Effort:
         n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
         effort = super()._effort(training=training)
+        most = min(n_labels, n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1)))
         if self.n_candidates is not None and not training:
-            return effort._replace(n_labels=min(n_common + self.n_candidates, n_labels))
-        most = n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1))
+            n_scored = min(n_common + self.n_candidates, n_labels)
+            return effort._replace(n_labels=n_scored, n_met=max(n_scored, min(most, n_common + effort.n_met)))
         listed = max(_FEWEST_LISTED, int(_LISTED_FOR_A_LABEL * self._n_of_label.sum() / max(1, self._n_rows)))
         width = _WIDER_IN_TRAINING if training else 1
-        return effort._replace(n_labels=min(most, n_labels), n_listed=width * listed)
+        return effort._replace(n_labels=most, n_listed=width * listed, n_met=most)
 
     # Answering
 
@@ -359,7 +361,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         k = check_wanted("k", k, self.classes_.size)
         if self.forest_.n_memories == 0:
             return np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf, np.float32)
-        labels, scores, _ = self._best_labels(rows, k)
+        labels, scores, *_ = self._best_labels(rows, k)
         return np.where(labels == NONE, NONE, self._column_of_label[labels]), scores
 
     def _labels_above(
@@ -483,9 +485,12 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     @reads
     def count_candidates(self, X: Any) -> np.ndarray:
-        """Return how many labels are looked at for each row: int64, shape (n,)."""
+        """Return how many labels are scored for each row, with all of their weights: int64, shape (n,).
+
+        Labels that are only met in a list of the head's index are not counted.
+        """
         rows = self._checked(X)
-        return self._best_labels(rows, 1)[2] if self.forest_.n_memories > 0 else np.zeros(rows.n_rows, np.int64)
+        return self._best_labels(rows, 1).n_scored if self.forest_.n_memories > 0 else np.zeros(rows.n_rows, np.int64)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
