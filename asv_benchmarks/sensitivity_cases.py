@@ -10,7 +10,9 @@ import scipy.sparse
 from compare_multilabel import LabelledSet as MultilabelSet
 from compare_multilabel import ranking_quality, read_set
 from labelled_sets import LabelledSet, bible, coil, omniglot, read_lines, synthetic, texts_with_labels
+from sklearn.datasets import load_digits
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
@@ -240,6 +242,35 @@ def _articles(folder: Path) -> LabelledSet:
     return _of_classes(texts_with_labels(folder, "wikipara1k", 3), 400)
 
 
+def _sentences(folder: Path, name: str) -> LabelledSet:
+    """Return the words of sentences, four fifths of them as examples."""
+    lines = read_lines(folder / f"sentclass/{name}.jsonl.gz")
+    labels = np.array([line["label_fine" if name == "trec" else "label"] for line in lines])
+    return _split(TfidfVectorizer(sublinear_tf=True), [line["text"] for line in lines], labels, 0.2)
+
+
+def _misspellings(folder: Path) -> LabelledSet:
+    """Return misspelt words by their letters, as examples and queries of the words that are meant."""
+    lines = read_lines(folder / "misspellings/codespell_single.jsonl.gz")
+    words, n_of_word = np.unique([line["word"] for line in lines], return_counts=True)
+    kept = set(np.random.RandomState(0).permutation(words[n_of_word >= 4])[:2000].tolist())
+    lines = [line for line in lines if line["word"] in kept]
+    letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
+    return _split(letters, [line["typo"] for line in lines], np.array([line["word"] for line in lines]), 0.25)
+
+
+def _split(vectorizer: TfidfVectorizer, texts: list[str], labels: np.ndarray, share: float) -> LabelledSet:
+    kept, asked, y, answers = train_test_split(texts, labels, test_size=share, random_state=0)
+    return LabelledSet(vectorizer.fit_transform(kept), y, vectorizer.transform(asked), answers)
+
+
+def _digits() -> LabelledSet:
+    """Return the digits that come with scikit-learn, 20 examples of each."""
+    X, y = load_digits(return_X_y=True)
+    kept, asked, *labels = train_test_split(X, y, train_size=200, stratify=y, random_state=0)
+    return LabelledSet(kept, labels[0], asked, labels[1])
+
+
 CASES: dict[str, Callable[[Any], Case]] = {
     "synthetic": lambda folder: _classified(synthetic(300, 30)),
     "coil100": lambda folder: _classified(coil(folder, 4)),
@@ -255,6 +286,12 @@ CASES: dict[str, Callable[[Any], Case]] = {
     "omniglot, softmax": lambda folder: _classified(_of_classes(omniglot(folder, 5), 300), loss="softmax"),
     "coil100, neighbours": lambda folder: _first_neighbours(coil(folder, 4)),
     "wikipara1k, neighbours": lambda folder: _first_neighbours(_articles(folder)),
+    **{
+        name: lambda folder, name=name: _classified(_sentences(folder, name))
+        for name in ("mr", "subj", "cr", "mpqa", "trec")
+    },
+    "misspellings": lambda folder: _classified(_misspellings(folder)),
+    "digits": lambda folder: _classified(_digits()),
     "bibtex": lambda folder: _labelled(read_set(folder / "bibtex"), 2000),
     "delicious": lambda folder: _labelled(read_set(folder / "delicious"), 1000),
     "debian_depends": lambda folder: _labelled(read_set(folder / "debian_depends"), 3000),
@@ -270,6 +307,6 @@ CASES: dict[str, Callable[[Any], Case]] = {
 }
 """Each set by name, with what reads it from the folder of data."""
 
-NEED_DATA = frozenset(CASES) - {"synthetic", "tree, dense", "tree, bounded", "tree, among"}
+NEED_DATA = frozenset(CASES) - {"synthetic", "digits", "tree, dense", "tree, bounded", "tree, among"}
 
 SLOW = frozenset({"bible", "debian_depends"})

@@ -21,6 +21,7 @@ FEW_CLASSES = ("coil100", "clinc150, 5 shots", "clinc150, 30 shots")
 DENSE = ("coil100", "omniglot", "synthetic")
 SPARSE = ("clinc150, 5 shots", "clinc150, 30 shots", "wikipara1k")
 CLASSES = ("coil100", "omniglot", "synthetic", *SPARSE)
+UNSEEN = ("mr", "subj", "cr", "mpqa", "trec", "misspellings", "digits")  # on which nothing was chosen
 ONLINE = ("wikipara1k, online",)
 SOFTMAX = ("clinc150, softmax", "omniglot, softmax")
 COMMON_LABELS = ("bibtex", "delicious")
@@ -145,8 +146,11 @@ TREE = (
     ),
 )
 
+FURTHER = (Constant(_SVM, "_GAPS_IN_A_MARGIN", "margin asked for, on sets that nothing was chosen on", UNSEEN),)
+
 CONSTANTS = {
     "CMTClassifier": CLASSIFIER,
+    "CMTClassifier on further sets": FURTHER,
     "CMTMultilabelClassifier": MULTILABEL,
     "CMTRetriever": RETRIEVER,
     "ContextualMemoryTree": TREE,
