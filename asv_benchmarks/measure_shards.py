@@ -5,9 +5,9 @@
     python asv_benchmarks/measure_shards.py
     python asv_benchmarks/measure_shards.py --n 100000 --shards 1 2 4 --repeats 5
 
-Prints the microseconds of a query in batches of several sizes (the median of the repeats), memories added a second, and
-the megabytes of memory of a shard without any vectors. Vectors are random, in clusters. First it checks that all stores
-give the same keys and scores when everything is compared. Linux only; needs tabulate and the extra ``ray``.
+Prints the microseconds of a query in batches of several sizes (the median of the repeats), memories that are added a
+second, and the megabytes of a shard without any vectors. Vectors are random, in clusters. First it checks that
+all stores give the same keys and scores when everything is compared. Linux only; needs tabulate and the extra ``ray``.
 """
 
 import argparse
