@@ -244,7 +244,17 @@ def test_evaluate_in_batches(folder: Path, tmp_path: Path):
     assert (tmp_path / "a.html").exists()
     held_out = json.loads(succeed("evaluate", folder / "train.svm", *options, "--holdout", 0.25))
     assert held_out["result"]["n_test"] == 60
-    assert "By number of leaves searched" in succeed("evaluate", folder / "train.svm", "--seeds", 1)
+    assert [one["name"] for one in held_out["result"]["rivals"]] == [
+        "estimator",
+        "majority",
+        "exact",
+        "means",
+        "linear",
+    ]
+    shown = succeed("evaluate", folder / "train.svm", "--seeds", 1, "--without", "linear", "--without", "exact")
+    assert "By number of leaves searched" in shown
+    assert "class means" in shown
+    assert "linear model" not in shown
 
 
 @needs_jit
