@@ -19,7 +19,8 @@ from sklearn.datasets import dump_svmlight_file
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, __version__
 from cmt_numba._warmup import KINDS
 from cmt_numba.cli._model_files import load_model
-from cmt_numba.evaluation import batch_evaluation, growing_batches, progressive_validation
+from cmt_numba.cli._options import RivalName
+from cmt_numba.evaluation import RIVALS, batch_evaluation, growing_batches, progressive_validation
 from cmt_numba.formats import FORMATS, open_data
 
 pytest.importorskip("typer")
@@ -230,6 +231,10 @@ def test_evaluate_progressively(folder: Path, tmp_path: Path):
     assert written["profile"]["n_memories"] == 12
     assert f"{expected['metrics']['error']:.4f}" in shown
     assert f"evaluate {folder / 'train.svm'} --progressive" in (tmp_path / "a.html").read_text()
+
+
+def test_every_rival_can_be_left_out():
+    assert [*RivalName] == [*RIVALS]
 
 
 @needs_jit
