@@ -41,7 +41,6 @@ from sklearn.preprocessing import normalize as unit_length
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
-from cmt_numba.text import BM25Vectorizer
 
 LANGUAGES = ("en", "de", "es", "fr", "id", "it", "pt", "tr")
 """What the users speak. All are written in Latin letters."""
@@ -206,6 +205,8 @@ def compare(
 
     The linear model learns in a process of its own meanwhile, for it takes the longest.
     """
+    from cmt_numba.text import BM25Vectorizer  # later runs do without it
+
     texts, labels = [of_one[0] for of_one in names.values()], np.array(list(names))
     n_names, all_labels = len(texts), np.concatenate([labels, picks.wanted])
     all_texts = texts + picks.texts
