@@ -33,13 +33,14 @@ import argparse
 import gzip
 import itertools
 import json
-import random
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import emoji
 import numpy as np
-from find_character import emoji_queries, feature_rows, misspell, named_characters, normalize
+from find_emoji import draw_queries, feature_rows, normalize, unlike
 from scipy.sparse import csr_matrix
 from tabulate import tabulate
 
@@ -53,8 +54,6 @@ MODES = (STATIC, MARKS, ALL)
 """What a search learns from."""
 
 STORED, ASKED = "KJV", ("ASV", "YLT", "Darby", "BBE")
-MOST_WORDS = 10
-"""So many words of a verse are remembered in a row."""
 
 
 class Collection(NamedTuple):
@@ -63,13 +62,6 @@ class Collection(NamedTuple):
     texts: list[str]
     wordings: list[list[str]]  # for each thing looked for, the most popular first
     positions: np.ndarray  # where it is among the texts
-
-
-class Stream(NamedTuple):
-    """Queries, and the position of the text that each looks for."""
-
-    queries: list[str]
-    wanted: np.ndarray
 
 
 class FeedbackSearch:
@@ -131,13 +123,37 @@ class Run(NamedTuple):
     n_held_out: int
 
 
+def named_characters() -> dict[str, str]:
+    """Return the characters that have a name of their own, and these names.
+
+    Left out are the 100,000 characters whose names follow a rule, such as CJK UNIFIED IDEOGRAPH-4E00 with the code
+    point as its end, HANGUL SYLLABLE GA with the sounds it is made of, or TANGUT COMPONENT-001 with a number: their
+    names do not describe them.
+    """
+    names = {}
+    for code_point in range(0x110000):
+        name = unicodedata.name(chr(code_point), "")
+        by_rule = name.endswith(f"-{code_point:X}") or name.startswith(("HANGUL SYLLABLE ", "TANGUT COMPONENT-"))
+        if name and not by_rule:
+            names[chr(code_point)] = name
+    return names
+
+
 def emoji_collection(n_popular: int, seed: int = 0) -> Collection:
-    """Return the names of all characters, and today's names of emoji that differ from them."""
-    characters = named_characters()
-    queries = emoji_queries(characters)
-    order = np.random.default_rng(seed).permutation(len(queries.texts))[:n_popular]
+    """Return the names of all characters, and today's English names of emoji that differ from them."""
+    names = named_characters()
+    positions = {character: i for i, character in enumerate(names)}
+    today: dict[int, str] = {}
+    for sequence, data in emoji.EMOJI_DATA.items():
+        character = sequence.replace("\N{VARIATION SELECTOR-16}", "")  # the selector asks for a colourful picture
+        wording = normalize(data["en"])
+        if character in names and wording != normalize(names[character]):
+            today[positions[character]] = wording
+    order = np.random.default_rng(seed).permutation(len(today))[:n_popular]
     return Collection(
-        [character.name for character in characters], [[queries.texts[i]] for i in order], queries.answers[order]
+        list(names.values()),
+        [[wording] for wording in np.array(list(today.values()))[order].tolist()],
+        np.array(list(today))[order],
     )
 
 
@@ -151,55 +167,17 @@ def verse_collection(folder: Path, n_popular: int, seed: int = 0) -> Collection:
     return Collection([verse[STORED] for verse in verses], [wordings[i] for i in kept], order[kept])
 
 
-def remember(text: str, rng: random.Random) -> str:
-    """Return what a user remembers of a text: a few words in a row, one lost, misspelt or swapped with another."""
-    words = text.split()
-    first = rng.randrange(max(1, len(words) - MOST_WORDS + 1))
-    words = words[first : first + MOST_WORDS]
-    change = rng.randrange(3)
-    i = rng.randrange(len(words))
-    if change == 0 and len(words) > 1:
-        del words[i]
-    elif change == 1 and len(words[i]) >= 4:
-        words[i] = misspell(words[i], rng)
-    elif change == 2:
-        j = rng.randrange(len(words))
-        words[i], words[j] = words[j], words[i]
-    return " ".join(words)
-
-
-def draw_stream(collection: Collection, n: int, seed: int) -> Stream:
-    """Return queries of users; the targets follow Zipf's law."""
-    rng = random.Random(seed)
-    places = range(len(collection.wordings))
-    drawn = rng.choices(places, weights=[1 / (1 + place) for place in places], k=n)
-    queries = [remember(rng.choice(collection.wordings[place]), rng) for place in drawn]
-    return Stream(queries, collection.positions[drawn])
-
-
-def unlike(held_out: Stream, stream: Stream) -> Stream:
-    """Return the distinct queries that are not in the stream, ignoring word order."""
-    seen = {" ".join(sorted(query.split())) for query in stream.queries}
-    kept = []
-    for i, query in enumerate(held_out.queries):
-        words = " ".join(sorted(query.split()))
-        if words not in seen:
-            seen.add(words)
-            kept.append(i)
-    return Stream([held_out.queries[i] for i in kept], held_out.wanted[kept])
-
-
 def run(collection: Collection, n_queries: int, n_held_out: int, block: int = 50, seed: int = 0) -> Run:
     """Let a forest of each mode answer the same stream, then queries that were not in it."""
-    stream = draw_stream(collection, n_queries, seed + 1)
-    held_out = unlike(draw_stream(collection, n_held_out, seed + 2), stream)
+    stream = draw_queries(collection.wordings, collection.positions, n_queries, seed + 1)
+    held_out = unlike(draw_queries(collection.wordings, collection.positions, n_held_out, seed + 2), stream.texts)
     rewards, on_held_out = {}, {}
     for mode in MODES:
         search = FeedbackSearch(collection.texts, mode, seed=seed)
         blocks = [slice(first, first + block) for first in range(0, n_queries, block)]
-        rewards[mode] = np.concatenate([search.serve(stream.queries[part], stream.wanted[part]) for part in blocks])
-        on_held_out[mode] = float(np.mean(search.first_answers(held_out.queries) == held_out.wanted))
-    return Run(rewards, on_held_out, len(held_out.queries))
+        rewards[mode] = np.concatenate([search.serve(stream.texts[part], stream.wanted[part]) for part in blocks])
+        on_held_out[mode] = float(np.mean(search.first_answers(held_out.texts) == held_out.wanted))
+    return Run(rewards, on_held_out, len(held_out.texts))
 
 
 def table(result: Run) -> str:

@@ -19,7 +19,8 @@ from sklearn.datasets import dump_svmlight_file
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, __version__
 from cmt_numba._warmup import KINDS
 from cmt_numba.cli._model_files import load_model
-from cmt_numba.evaluation import batch_evaluation, growing_batches, progressive_validation
+from cmt_numba.cli._options import RivalName
+from cmt_numba.evaluation import RIVALS, batch_evaluation, growing_batches, progressive_validation
 from cmt_numba.formats import FORMATS, open_data
 
 pytest.importorskip("typer")
@@ -232,6 +233,10 @@ def test_evaluate_progressively(folder: Path, tmp_path: Path):
     assert f"evaluate {folder / 'train.svm'} --progressive" in (tmp_path / "a.html").read_text()
 
 
+def test_every_rival_can_be_left_out():
+    assert [*RivalName] == [*RIVALS]
+
+
 @needs_jit
 def test_evaluate_in_batches(folder: Path, tmp_path: Path):
     options = ("--seeds", 2, "--passes", 1, "--json", "-", "--report", tmp_path / "a.html")
@@ -244,7 +249,17 @@ def test_evaluate_in_batches(folder: Path, tmp_path: Path):
     assert (tmp_path / "a.html").exists()
     held_out = json.loads(succeed("evaluate", folder / "train.svm", *options, "--holdout", 0.25))
     assert held_out["result"]["n_test"] == 60
-    assert "By number of leaves searched" in succeed("evaluate", folder / "train.svm", "--seeds", 1)
+    assert [one["name"] for one in held_out["result"]["rivals"]] == [
+        "estimator",
+        "majority",
+        "exact",
+        "means",
+        "linear",
+    ]
+    shown = succeed("evaluate", folder / "train.svm", "--seeds", 1, "--without", "linear", "--without", "exact")
+    assert "By number of leaves searched" in shown
+    assert "class means" in shown
+    assert "linear model" not in shown
 
 
 @needs_jit

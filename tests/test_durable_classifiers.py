@@ -97,6 +97,30 @@ def test_names_of_labels(tmp_path: Path):
         np.testing.assert_array_equal(again.decision_function(X), tagger.decision_function(X))
 
 
+def test_read_only(tmp_path: Path):
+    path = tmp_path / "folder"
+    with pytest.raises(FileNotFoundError):
+        CMTClassifier.open(path, read_only=True)
+    path.mkdir()
+    with pytest.raises(FileFormatError, match="open it without read_only"):
+        CMTClassifier.open(path, read_only=True)
+    with CMTClassifier.open(path, random_state=0, **FEW) as classifier:
+        classifier.fit(X, Y).partial_fit(X[:1], ["e"])
+        with pytest.raises(AlreadyOpenError):
+            CMTClassifier.open(path, read_only=True)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with CMTClassifier.open(path, read_only=True) as one, CMTClassifier.open(path, read_only=True) as other:
+        np.testing.assert_array_equal(one.predict_proba(X), classifier.predict_proba(X))
+        for change in (lambda: one.partial_fit(X, Y), lambda: one.calibrate(X, Y), one.checkpoint):
+            with pytest.raises(JournalError, match="it is read-only; open it without read_only"):
+                change()
+        np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+        assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+        with CMTClassifier.open(path) as classifier:  # the folder is not locked
+            classifier.partial_fit(X[:1], ["f"])
+        assert "f" not in one.classes_
+
+
 def test_folders_of_others_are_refused(tmp_path: Path):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         with pytest.raises(AlreadyOpenError):

@@ -468,15 +468,14 @@ def test_what_a_search_learns_from(script: Script):
 
 
 def test_what_users_remember(script: Script):
-    search, rng = script("feedback_search"), random.Random(0)
+    search, rng = script("find_emoji"), random.Random(0)
     words = ["one", "three", "seven", "eight", "nine", "eleven", "twelve", "fifteen"]
     texts = {search.remember(" ".join(words), rng) for _ in range(100)}
     assert len(texts) > 30
     assert {len(text.split()) for text in texts} == {7, 8}
     assert search.remember("a", rng) == "a"
-    stream = search.Stream(["a b", "c"], np.array([0, 1]))
-    held_out = search.unlike(search.Stream(["b a", "d", "d", "e"], np.array([0, 2, 2, 3])), stream)
-    assert held_out.queries == ["d", "e"]
+    held_out = search.unlike(search.Queries(["b a", "d", "d", "e"], np.array([0, 2, 2, 3])), ["a b", "c"])
+    assert held_out.texts == ["d", "e"]
     np.testing.assert_array_equal(held_out.wanted, [2, 3])
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cmt_numba.evaluation import BatchResult, ProgressiveResult, TreeProfile
+from cmt_numba.evaluation import BatchResult, Confusion, ProgressiveResult, Rival, TreeProfile
 from cmt_numba.report import write_report
+from cmt_numba.report._figures import frontier
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -62,6 +63,15 @@ def batch(task: str = "multiclass", n_seeds: int = 2) -> BatchResult:
         us_per_query=17.0,
         by_probes={"n_probes": [1, 2, 4, 8], name: [0.4, 0.3, 0.25, 0.25], "us_per_query": [5.0, 8.0, 15.0, 400.0]},
         profile=PROFILE,
+        rivals=[
+            Rival("estimator", 0.2375, 2.5, 17.0),
+            Rival("exact", 0.3, 0.1, 90.0, "on 100 of the held-out examples"),
+            Rival("linear", None, note="skipped: too large"),
+        ],
+        confused=[Confusion("<cat>", "dog", 7, ["a cat & a dog", "cats"])] if task == "multiclass" else [],
+        calibration={"probability": [0.3, 0.9], "accuracy": [0.4, 0.8], "n_examples": [50, 150]}
+        if task == "multiclass"
+        else {},
     )
 
 
@@ -109,9 +119,9 @@ RESULTS = [
     (progressive(), None, {"curve", "shots"}),
     (progressive(), PROFILE, {"curve", "shots", "depths", "sizes"}),
     (progressive("multilabel"), PROFILE, {"curve", "depths", "sizes"}),
-    (batch(), None, {"time", "depths", "sizes"}),
+    (batch(), None, {"time", "calibration", "depths", "sizes"}),
     (batch("multilabel", 1), None, {"time", "depths", "sizes"}),
-    (batch()._replace(by_probes={}, profile=None), None, set()),
+    (batch()._replace(by_probes={}, profile=None, calibration={}), None, set()),
 ]
 
 
@@ -165,7 +175,25 @@ def test_lines_show_the_numbers(tmp_path: Path):
     write_report(tmp_path / "b.html", batch())
     points = drawn_points(pictures((tmp_path / "b.html").read_text())["time"], "first")
     drops = np.diff(points[:, 1])
-    assert np.allclose(drops / drops[0], [1.0, 0.5, 0.0], atol=1e-3)
+    assert np.allclose(drops / drops[0], [1.0, 0.5], atol=1e-3)  # the fourth takes longer and is no better
+
+
+def test_frontier_reads_from_left_to_right():
+    us, errors = np.array([9.0, 1.0, 3.0, 5.0, 3.0]), np.array([0.1, 0.5, 0.4, 0.45, 0.3])
+    np.testing.assert_array_equal(frontier(us, errors), [1, 4, 0])
+    np.testing.assert_array_equal(frontier(us, errors, higher_is_better=True), [1])
+
+
+def test_rivals_and_confusions_are_shown(tmp_path: Path):
+    write_report(tmp_path / "a.html", batch())
+    text = (tmp_path / "a.html").read_text()
+    cells = [" ".join(word.split()) for word in Page(text).words]
+    words = " ".join(cell for cell in cells if cell)
+    assert "exact search 0.3000 0.1 90 on 100 of the held-out examples" in words
+    assert "linear model - - - skipped: too large" in words
+    assert "<cat> dog 7 a cat & a dog; cats" in words
+    assert "expected calibration error) is 0.100" in words
+    assert "exact" in "".join(pictures(text)["time"].itertext())
 
 
 def test_bars_show_the_numbers(tmp_path: Path):

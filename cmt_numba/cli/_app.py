@@ -215,11 +215,15 @@ def evaluate(
     jobs: given.Jobs = 1,
     seed: given.Seed = 0,
     batch_size: given.BatchRows = 1000,
+    without: given.Without = None,
     json_file: given.JsonFile = None,
     report: given.ReportFile = None,
     progress: given.Progress = None,
 ) -> None:
     """Evaluate a classifier: error, time, and the shape of the trees.
+
+    Beside it stand rivals: the most frequent class, exact search, class means, a linear model, and BM25 where a table
+    has text. Those that would take minutes are measured on fewer rows or skipped.
 
     With --progressive, rows are processed in the order of the file, in batches that grow to --batch-size. Shuffle files
     that are sorted by class.
@@ -235,7 +239,7 @@ def evaluate(
     from .. import evaluation
     from ..evaluation._json import to_json
     from ..formats import open_data
-    from ._columns import keys_of_rows
+    from ._columns import keys_of_rows, rivals_but, texts_of_rows
     from ._show import show_kinds, show_result
     from ._streams import look_through, stream
 
@@ -270,6 +274,7 @@ def evaluate(
     else:
         train, asked = _train_and_test(source.read, options, known, test, test_labels, data)
         X, columns = keys_of_rows(train.X, known)
+        texts, texts_test = (None if rows is None else texts_of_rows(rows.X, known) for rows in (train, asked))
         result = evaluation.batch_evaluation(
             estimator,
             X,
@@ -277,6 +282,10 @@ def evaluate(
             *(() if asked is None else (asked.X if columns is None else columns.transform(asked.X), asked.y)),
             holdout=holdout,
             seeds=range(seed, seed + seeds),
+            rivals=rivals_but(without or (), texts),
+            texts=texts,
+            texts_test=texts_test,
+            details=True,
             progress=sys.stderr.isatty() if progress is None else progress,
         )
         profile = result.profile

@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from .._forest.invariants.errors import require
+from ..evaluation import RIVALS
 from ..formats import ReadOptions
 from ..formats._kinds import kinds_of
 from ..persistence._columns import document, read_array, read_document
@@ -64,6 +65,20 @@ def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
     except ValueError as error:
         hint = "leave a column of text out with --ignore, or choose its kind with --kind"
         raise ValueError(f"the columns cannot be made features: {error}; {hint}") from error
+
+
+def texts_of_rows(X: Any, options: ReadOptions) -> list[str] | None:
+    """Return the columns of text of each row as one text, or None if there are none."""
+    names = [name for name, kind in kinds_of(options.kinds or ()).items() if kind == "text"]
+    if not names:
+        return None
+    columns = [X[name].astype(str).tolist() for name in names]
+    return [" ".join(row) for row in zip(*columns, strict=True)]
+
+
+def rivals_but(without: Sequence[str], texts: Sequence[str] | None) -> list[str]:
+    """Return the rivals to measure."""
+    return [name for name in RIVALS if name not in without and (name != "bm25" or texts is not None)]
 
 
 def _scaled(scaler: Any) -> Pipeline:

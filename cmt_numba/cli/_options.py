@@ -46,6 +46,16 @@ class Task(StrEnum):
     multilabel = "multilabel"
 
 
+class RivalName(StrEnum):
+    """Models that stand beside a result, see :class:`cmt_numba.evaluation.Rival`."""
+
+    majority = "majority"
+    exact = "exact"
+    means = "means"
+    linear = "linear"
+    bm25 = "bm25"
+
+
 _READING = "How to read the data"
 _LEARNING = "How to train"
 
@@ -174,6 +184,11 @@ Progress = Annotated[
 ]
 BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Largest number of rows per batch.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots (HTML).")]
+
+Without = Annotated[
+    list[RivalName] | None,
+    typer.Option("--without", metavar="RIVAL", help=f"Leave a rival out of --batch: {', '.join(RivalName)}."),
+]
 
 JsonFile = Annotated[
     Path | None,

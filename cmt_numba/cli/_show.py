@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
-from ..evaluation._display import format_value, metric_pairs, profile_pairs, result_pairs
+from ..evaluation._display import confused_rows, format_value, metric_pairs, profile_pairs, result_pairs, rival_rows
 from ..formats import ReadOptions
 from ..formats._kinds import kinds_of
 from ._printing import printable
@@ -54,6 +54,10 @@ def show_result(console: Console, result: ProgressiveResult | BatchResult, profi
     """Print the tables of an evaluation."""
     show_pairs(console, "Quality", metric_pairs(result))
     show_pairs(console, "Work", result_pairs(result))
+    if isinstance(result, BatchResult):
+        for title, rows in (("Rivals", rival_rows(result)), ("Most confused", confused_rows(result))):
+            if rows:
+                show_table(console, title, rows)
     if isinstance(result, BatchResult) and result.by_probes:
         table = Table(*result.by_probes)
         for row in zip(*result.by_probes.values(), strict=True):

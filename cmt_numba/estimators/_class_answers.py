@@ -203,8 +203,10 @@ class ClassAnswers(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If only one of ``X`` and ``y`` is given, or they cannot be used.
         """
-        self._calibrate(X, y)
         journal = journal_of(self)
+        if journal is not None:
+            journal.check_changeable()
+        self._calibrate(X, y)
         if journal is not None:
             journal.note_calibration()
         return self

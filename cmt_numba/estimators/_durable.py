@@ -28,7 +28,7 @@ import scipy.sparse
 from .._validation import check_integer
 from ..journal._entries import Entry, count_argument_bytes, plain_arguments
 from ..journal._fingerprint import fingerprint
-from ..journal._in_folder import InFolder
+from ..journal._in_folder import READ_ONLY, InFolder
 from ..persistence._container import Contents
 from ._files import _plain, estimator_of
 from ._indicators import lists_of_names
@@ -75,7 +75,7 @@ class EstimatorJournal(InFolder):
     options : dict of str to object
         Its options.
     how : dict of str to object
-        ``sync_every``, ``snapshot_bytes`` and ``snapshot_seconds``.
+        ``sync_every``, ``snapshot_bytes``, ``snapshot_seconds`` and ``read_only``.
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: Any, options: dict[str, Any], how: dict[str, Any]) -> None:
@@ -96,6 +96,9 @@ class EstimatorJournal(InFolder):
                 )
                 warnings.warn(message, RuntimeWarning, stacklevel=3)
             self._calibration = self._calibration_now()
+            if how["read_only"]:
+                self._refusal = READ_ONLY
+                self._folder.close()
         except BaseException:
             self._folder.close()
             raise
@@ -148,6 +151,11 @@ class EstimatorJournal(InFolder):
             self._refusal = None
             self._take_snapshot_if_due()
         return estimator
+
+    def check_changeable(self) -> None:
+        """Raise JournalError if the estimator cannot be changed."""
+        with self._alone():
+            pass
 
     def note_calibration(self) -> None:
         """Journal what the estimator has learned about its certainty."""
@@ -251,6 +259,7 @@ class KeptInFolder:
         sync_every: int = 1,
         snapshot_bytes: int = 1 << 26,
         snapshot_seconds: float = 10.0,
+        read_only: bool = False,
         **options: Any,
     ) -> Self:
         """Return the classifier in a folder, whose changes survive a crash.
@@ -273,6 +282,10 @@ class KeptInFolder:
         snapshot_seconds : float, default 10.0
             The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
             times the time of the last one. Opening the folder takes about this long.
+        read_only : bool, default False
+            Open an existing classifier for answers and write nothing, for example if the disk is full or cannot be
+            written. Changes are not possible. The folder is not locked: other processes may open it afterwards, and
+            their changes are not seen. A folder that is open for changes cannot be opened.
         **options
             Options of the class. In an existing folder they replace those stored, like ``set_params``, and are stored
             with the next change. Those that only count when it first learns must be those stored or be omitted.
@@ -307,7 +320,8 @@ class KeptInFolder:
         ['a', 'b']
         >>> folder.cleanup()
         """
-        how = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes, "snapshot_seconds": snapshot_seconds}
+        how: dict[str, Any] = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes}
+        how |= {"snapshot_seconds": snapshot_seconds, "read_only": bool(read_only)}
         journal = EstimatorJournal(path, cls, options, how)
         estimator: Self = journal.estimator
         vars(estimator)[JOURNAL] = journal

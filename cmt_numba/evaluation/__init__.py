@@ -4,13 +4,18 @@ Online, every example is predicted before it is learned (progressive validation;
 estimator is fitted to all training examples and tested on others.
 """
 
+from ._answers import Confusion
 from ._batch import BatchResult, batch_evaluation
 from ._profiles import TreeProfile, profile, recall_against_exact, self_consistency
 from ._progressive import ProgressiveResult, growing_batches, next_batch_size, progressive_validation
+from ._rivals import RIVALS, Rival
 
 __all__ = [
+    "RIVALS",
     "BatchResult",
+    "Confusion",
     "ProgressiveResult",
+    "Rival",
     "TreeProfile",
     "batch_evaluation",
     "growing_batches",

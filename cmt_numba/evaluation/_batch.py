@@ -13,8 +13,10 @@ from sklearn.utils import shuffle
 
 from .._concurrency.workers import progress_bar
 from .._validation import check_integer, check_real
+from ._answers import Confusion, calibration_of, most_confused
 from ._json import to_json
 from ._profiles import TreeProfile, profile
+from ._rivals import Rival, Split, check_rivals, measure_rival, own_row
 from ._tasks import MAIN_METRIC, answer, held_out_metrics, n_rows_of, slice_rows, task_of
 
 _OWN_PASSES = ("n_router_passes", "n_head_passes", "n_value_passes")
@@ -43,6 +45,13 @@ class BatchResult(NamedTuple):
         estimators without ``n_probes``.
     profile : TreeProfile or None
         The shape of the trees of the last seed, if there are any.
+    rivals : list of Rival
+        The estimator of the last seed and its rivals, if some were asked for.
+    confused : list of Confusion
+        With ``details``, the classes that the last seed confused most often, with examples.
+    calibration : dict of str to list
+        With ``details``, how often the last seed is right by tenths of its probability: ``"probability"`` (mean),
+        ``"accuracy"`` and ``"n_examples"``. Empty for estimators without ``predict_proba``.
     """
 
     task: str
@@ -54,6 +63,9 @@ class BatchResult(NamedTuple):
     us_per_query: float
     by_probes: dict[str, list[float]]
     profile: TreeProfile | None
+    rivals: list[Rival] = []  # noqa: RUF012 (a default of a named tuple, which nothing changes)
+    confused: list[Confusion] = []  # noqa: RUF012
+    calibration: dict[str, list[float]] = {}  # noqa: RUF012
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as Python objects for JSON; None replaces numbers that are not finite."""
@@ -72,6 +84,10 @@ def batch_evaluation(
     seeds: Sequence[int] = (0, 1, 2),
     n_passes: int | None = None,
     probes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+    rivals: Sequence[str] = (),
+    texts: Sequence[str] | None = None,
+    texts_test: Sequence[str] | None = None,
+    details: bool = False,
     progress: bool = False,
 ) -> BatchResult:
     """Fit clones of an estimator with several seeds, and test each on held-out examples.
@@ -96,6 +112,15 @@ def batch_evaluation(
         estimators are trained further by ``partial_fit``, each time in a different order.
     probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
         Numbers of leaves for which quality and time are measured.
+    rivals : sequence of {"majority", "exact", "means", "linear", "bm25"}, default ()
+        Simple models to measure on the examples of the last seed, as :class:`Rival` describes. Exact search and BM25
+        are asked about fewer examples where there are many, and a linear model that would take minutes is skipped.
+    texts : sequence of str, optional
+        The texts that the rows of ``X`` were made of, for the rival ``"bm25"`` and as examples of confused classes.
+    texts_test : sequence of str, optional
+        Those of ``X_test``.
+    details : bool, default False
+        Whether to find the most confused classes and how far probabilities hold.
     progress : bool, default False
         Show a progress bar.
 
@@ -124,26 +149,54 @@ def batch_evaluation(
         if not _own_passes(estimator) and not hasattr(estimator, "partial_fit"):
             name = type(estimator).__name__
             raise TypeError(f"estimator must have partial_fit for n_passes; {name} has none: omit n_passes")
+    if (texts_test is None) != (texts is None or X_test is None):
+        raise ValueError("texts_test must be given if there are both texts and X_test, and omitted otherwise")
+    for name, of_texts, rows in (("texts", texts, X), ("texts_test", texts_test, X_test)):
+        if of_texts is not None and len(of_texts) != n_rows_of(rows):
+            raise ValueError(f"{name} must hold a text for each of {n_rows_of(rows):,} rows, not {len(of_texts):,}")
     task = task_of(estimator, y)
+    rivals = check_rivals(rivals, task, texts)
+    examined = details and task == "multiclass"
     runs = []
     with progress_bar(len(seeds), "seed", progress) as report:
         for seed in seeds:
             held_out = X_test is None
-            parts = train_test_split(X, y, test_size=holdout, random_state=seed) if held_out else (X, X_test, y, y_test)
-            runs.append(_run_seed(task, _seeded(estimator, seed), parts, n_passes, seed, probes))
+            if held_out:
+                split, positions = _held_out(X, y, texts, holdout, seed)
+            else:
+                split, positions = Split(X, X_test, y, y_test, texts, texts_test), np.arange(n_rows_of(X_test))
+            last = examined and seed == seeds[-1]
+            runs.append(_run_seed(task, _seeded(estimator, seed), split, n_passes, seed, probes, last))
             report(1)
-    per_seed = [run.metrics for run in runs]
+    per_seed, found = [run.metrics for run in runs], runs[-1]
+    beside = []
+    if rivals:
+        beside.append(own_row(task, found.metrics, found.seconds_fit, found.us_per_query))
+        with progress_bar(len(rivals), "rival", progress) as report:
+            for name in rivals:
+                beside.append(measure_rival(name, task, split, seeds[-1]))
+                report(1)
     return BatchResult(
         task=task,
-        n_train=n_rows_of(parts[0]),
-        n_test=n_rows_of(parts[1]),
+        n_train=n_rows_of(split.X),
+        n_test=n_rows_of(split.X_test),
         metrics={name: _mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
         per_seed=per_seed,
         seconds_fit=float(np.median([run.seconds_fit for run in runs])),
         us_per_query=float(np.median([run.us_per_query for run in runs])),
         by_probes=_over_seeds(task, probes, [run.by_probes for run in runs]),
-        profile=runs[-1].profile,
+        profile=found.profile,
+        rivals=beside,
+        confused=most_confused(split.y_test, found.answers, positions, split.texts_test) if examined else [],
+        calibration=found.calibration,
     )
+
+
+def _held_out(X: Any, y: Any, texts: Sequence[str] | None, holdout: float, seed: int) -> tuple[Split, np.ndarray]:
+    """Return a random split, and the positions of the examples that are held out."""
+    given = (X, y, np.arange(n_rows_of(X))) if texts is None else (X, y, np.arange(n_rows_of(X)), list(texts))
+    X, X_test, y, y_test, _, positions, *of_texts = train_test_split(*given, test_size=holdout, random_state=seed)
+    return Split(X, X_test, y, y_test, *of_texts), positions
 
 
 class _SeedRun(NamedTuple):
@@ -154,6 +207,8 @@ class _SeedRun(NamedTuple):
     us_per_query: float
     by_probes: list[tuple[float, float]]  # the main measure and the microseconds per query for each number of leaves
     profile: TreeProfile | None
+    answers: Any
+    calibration: dict[str, list[float]]
 
 
 def _seeded(estimator: Any, seed: int) -> Any:
@@ -162,22 +217,23 @@ def _seeded(estimator: Any, seed: int) -> Any:
 
 
 def _run_seed(
-    task: str, estimator: Any, parts: Sequence[Any], n_passes: int | None, seed: int, probes: Sequence[int]
+    task: str, estimator: Any, split: Split, n_passes: int | None, seed: int, probes: Sequence[int], examined: bool
 ) -> _SeedRun:
-    X, X_test, y, y_test = parts
+    X, X_test, y, y_test, *_ = split
     start = time.perf_counter()
     _fit_in_passes(estimator, X, y, n_passes, seed)
     seconds_fit = time.perf_counter() - start
-    measured, us_per_query = _ask_about(task, estimator, X_test, y_test, y)
+    measured, us_per_query, answers = _ask_about(task, estimator, X_test, y_test, y)
     by_probes = []
     if "n_probes" in estimator.get_params():
         usual = estimator.get_params()["n_probes"]
         for n_probes in probes:
-            values, us = _ask_about(task, estimator.set_params(n_probes=n_probes), X_test, y_test, y)
+            values, us, _ = _ask_about(task, estimator.set_params(n_probes=n_probes), X_test, y_test, y)
             by_probes.append((values[MAIN_METRIC[task]], us))
         estimator.set_params(n_probes=usual)
     shape = profile(estimator) if hasattr(estimator, "forest_") else None
-    return _SeedRun(measured, seconds_fit, us_per_query, by_probes, shape)
+    calibration = calibration_of(estimator, X_test, y_test, answers) if examined else {}
+    return _SeedRun(measured, seconds_fit, us_per_query, by_probes, shape, answers, calibration)
 
 
 def _own_passes(estimator: Any) -> list[str]:
@@ -199,13 +255,13 @@ def _fit_in_passes(estimator: Any, X: Any, y: Any, n_passes: int | None, seed: i
             estimator.partial_fit(*shuffle(X, y, random_state=seed + n_pass))
 
 
-def _ask_about(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple[dict[str, float], float]:
-    """Return all measures of the predictions of an estimator, and the microseconds per prediction."""
+def _ask_about(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple[dict[str, float], float, Any]:
+    """Return all measures of the predictions of an estimator, the microseconds per prediction, and the predictions."""
     answer(task, estimator, slice_rows(X, 0, 1), slice_rows(y, 0, 1))  # compiles the kernels
     start = time.perf_counter()
     answers = answer(task, estimator, X, y)
     seconds = time.perf_counter() - start
-    return held_out_metrics(task, estimator, X, y, answers, y_train), 1e6 * seconds / n_rows_of(X)
+    return held_out_metrics(task, estimator, X, y, answers, y_train), 1e6 * seconds / n_rows_of(X), answers
 
 
 def _mean_and_deviation(values: list[float]) -> tuple[float, float]:

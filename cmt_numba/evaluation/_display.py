@@ -7,6 +7,7 @@ from typing import Any
 from ._batch import BatchResult
 from ._profiles import TreeProfile
 from ._progressive import ProgressiveResult
+from ._tasks import MAIN_METRIC
 
 METRICS = {
     "error": "error",
@@ -21,6 +22,15 @@ METRICS = {
     "reward": "reward",
 }
 """Descriptions of measures whose names need one."""
+
+_RIVALS = {
+    "estimator": "the model, last run",
+    "majority": "most frequent",
+    "exact": "exact search",
+    "means": "class means",
+    "linear": "linear model",
+    "bm25": "BM25",
+}
 
 
 def format_value(value: Any) -> str:
@@ -63,6 +73,34 @@ def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any
         ("seconds to learn", result.seconds["learn"]),
         ("seconds to predict", result.seconds["predict"]),
         ("microseconds per query", result.us_per_query),
+    ]
+
+
+def rival_rows(result: BatchResult) -> list[dict[str, Any]]:
+    """Return the rows of the table of rivals."""
+    name = METRICS.get(MAIN_METRIC[result.task], MAIN_METRIC[result.task])
+    return [
+        {
+            "rival": _RIVALS[one.name],
+            name: None if one.value is None else f"{one.value:.4f}",
+            "seconds to learn": one.seconds_fit,
+            "microseconds per query": one.us_per_query,
+            "note": one.note,
+        }
+        for one in result.rivals
+    ]
+
+
+def confused_rows(result: BatchResult) -> list[dict[str, Any]]:
+    """Return the rows of the table of confused classes."""
+    return [
+        {
+            "class": str(one.label),
+            "taken for": str(one.predicted),
+            "times": one.n,
+            "such as": "; ".join(row if isinstance(row, str) else f"row {row}" for row in one.examples),
+        }
+        for one in result.confused
     ]
 
 

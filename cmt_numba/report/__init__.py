@@ -7,7 +7,15 @@ from os import PathLike
 from typing import Any
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
-from ..evaluation._display import METRICS, format_value, metric_pairs, profile_pairs, result_pairs
+from ..evaluation._display import (
+    METRICS,
+    confused_rows,
+    format_value,
+    metric_pairs,
+    profile_pairs,
+    result_pairs,
+    rival_rows,
+)
 from . import _figures
 from ._bandit import write_bandit_report
 from ._figures import Drawing
@@ -86,8 +94,11 @@ def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | No
         drawings.append(_figures.learning_curve(result))
         if result.by_shots:
             drawings.append(_figures.error_by_shots(result))
-    elif result.by_probes:
-        drawings.append(_figures.error_by_time(result))
+    else:
+        if result.by_probes:
+            drawings.append(_figures.error_by_time(result))
+        if result.calibration:
+            drawings.append(_figures.calibration(result.calibration))
     if profile is not None:
         drawings += [_figures.leaf_depths(profile), _figures.leaf_sizes(profile)]
     return drawings
@@ -98,6 +109,9 @@ def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None
     if profile is not None:
         tables.append(Table("Trees", _formatted(profile_pairs(profile))))
     if isinstance(result, BatchResult):
+        for caption, rows in (("Rivals", rival_rows(result)), ("Most confused", confused_rows(result))):
+            if rows:
+                tables.append(Table(caption, [list(map(format_value, row.values())) for row in rows], list(rows[0])))
         if result.by_probes:
             tables.append(_columns("By number of leaves searched", result.by_probes))
         seeds = {name: [one[name] for one in result.per_seed] for name in result.per_seed[0]}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
+from ..evaluation._answers import calibration_error
 from ..evaluation._display import METRICS
 
 # Matplotlib cannot refer to the colours of a page: it draws in these unique colours, which are then replaced.
@@ -103,27 +104,72 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
 
 
 def error_by_time(result: BatchResult) -> Drawing:
-    """Draw the main measure against the time of a query for different numbers of leaves."""
+    """Draw the main measure against the time of a query for different numbers of leaves, and that of rivals.
+
+    A line joins the points that none beats in both, from left to right.
+    """
     name = next(name for name in result.by_probes if name not in ("n_probes", "us_per_query"))
     probes, values, us = (np.array(result.by_probes[key]) for key in ("n_probes", name, "us_per_query"))
     measure = METRICS.get(name, name)
+    best = frontier(us, values, higher_is_better=name == "reward")
+    shown = [one for one in result.rivals if one.value is not None and one.name != "majority"]
+    as_set, rivals = ([one for one in shown if (one.name == "estimator") == own] for own in (True, False))
 
     def draw(axes: Any) -> None:
-        axes.plot(us, values, color=FIRST, linewidth=1.5, marker="o", markersize=5)
-        _logarithmic_if_wide(axes, us)
+        axes.plot(us[best], values[best], color=FIRST, linewidth=1.5, marker="o", markersize=5, label="leaves searched")
+        others = np.setdiff1d(np.arange(us.size), best)
+        axes.plot(us[others], values[others], color=FIRST, linestyle="none", marker="o", markersize=5, fillstyle="none")
+        all_us = np.concatenate([us, [one.us_per_query for one in [*as_set, *rivals]]])
+        _logarithmic_if_wide(axes, all_us)
         axes.set(xlabel="microseconds per query", ylabel=measure)
-        axes.set_ylim(0.0, 1.15 * values.max() or 1.0)
+        axes.set_ylim(0.0, 1.15 * max([*values, *(one.value for one in shown)]) or 1.0)
+        for one in as_set:
+            style = {"color": FIRST, "linestyle": "none", "marker": "D", "markersize": 7}
+            axes.plot([one.us_per_query], [one.value], label="the model as it is set", **style)
+        if rivals:
+            theirs = {"color": SECOND, "linestyle": "none", "marker": "s", "markersize": 5, "label": "rivals"}
+            axes.plot([one.us_per_query for one in rivals], [one.value for one in rivals], **theirs)
+            axes.legend()
+        for one in rivals:
+            axes.annotate(one.name, (one.us_per_query, one.value), (5, 4), textcoords="offset points", color=_INK)
         labelled: list[float] = []
         for n_probes, place, x, y in zip(probes, _places(axes, us), us, values, strict=True):
             if all(abs(place - other) > _NEAR for other in labelled):  # the numbers must not overlap
                 axes.annotate(f"{n_probes:.0f}", (x, y), (3, 5), textcoords="offset points", color=_INK, fontsize=9)
                 labelled.append(place)
 
+    first, last = best[0], best[-1]
     caption = (
-        f"{_sentence(measure)} against time by number of leaves (numbers at the points): from {values[0]:.4f} "
-        f"in {us[0]:.3g} microseconds with {probes[0]:.0f} to {values[-1]:.4f} in {us[-1]:.3g} with {probes[-1]:.0f}."
+        f"{_sentence(measure)} against time by number of leaves (numbers at the points): from {values[first]:.4f} "
+        f"in {us[first]:.3g} microseconds with {probes[first]:.0f} to {values[last]:.4f} in {us[last]:.3g} with "
+        f"{probes[last]:.0f}. The line joins the points that none beats in both."
     )
     return drawing("time", f"{_sentence(measure)} by time of a query", caption, draw, wide=True)
+
+
+def frontier(us: np.ndarray, values: np.ndarray, *, higher_is_better: bool = False) -> np.ndarray:
+    """Return the positions of the points that are not beaten in both time and quality, the fastest first."""
+    losses = -values if higher_is_better else values
+    order = np.lexsort((losses, us))
+    least = np.minimum.accumulate(losses[order])
+    kept: np.ndarray = order[np.r_[True, least[1:] < least[:-1]]]
+    return kept
+
+
+def calibration(found: dict[str, list[float]]) -> Drawing:
+    """Draw how often answers are right against their probability."""
+    probability, accuracy = np.array(found["probability"]), np.array(found["accuracy"])
+
+    def draw(axes: Any) -> None:
+        axes.plot([0, 1], [0, 1], color=THIRD, linewidth=1.2, linestyle=":")
+        axes.plot(probability, accuracy, color=FIRST, linewidth=2, marker="o", markersize=4)
+        axes.set(xlabel="probability of the answer", ylabel="share of right answers", xlim=(0, 1.02), ylim=(0, 1.02))
+
+    caption = (
+        "How often answers are right, by tenths of their probability; on the dotted line probabilities mean what they "
+        f"say. The mean distance from it (expected calibration error) is {calibration_error(found):.3f}."
+    )
+    return drawing("calibration", "Share of right answers by probability", caption, draw)
 
 
 def leaf_depths(profile: TreeProfile) -> Drawing:

@@ -1,0 +1,91 @@
+"""What the answers of a classifier look like: which classes it confuses, and how far its probabilities hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._tasks import n_rows_of, slice_rows
+
+_MOST_CONFUSIONS = 10
+_EXAMPLES = 3
+_LENGTH = 80  # of a text that is shown
+_BINS = 10
+_MOST_CELLS = 2**24  # of a block of probabilities
+
+
+class Confusion(NamedTuple):
+    """Two classes that were confused.
+
+    Attributes
+    ----------
+    label : object
+        The class of the held-out examples.
+    predicted : object
+        The class that was predicted.
+    n : int
+        How often.
+    examples : list of int or str
+        Some of these examples: their texts, if they were given, or else their positions among the examples.
+    """
+
+    label: Any
+    predicted: Any
+    n: int
+    examples: list[Any]
+
+
+def most_confused(y: Any, answers: Any, positions: np.ndarray, texts: Sequence[str] | None) -> list[Confusion]:
+    """Return the most frequent pairs of a class and a wrong answer, the most frequent first."""
+    y, answers = np.asarray(y), np.asarray(answers)
+    wrong = np.flatnonzero(answers != y)
+    if wrong.size == 0:
+        return []
+    labels, of_label = np.unique(y[wrong], return_inverse=True)
+    others, of_other = np.unique(answers[wrong], return_inverse=True)
+    pairs, of_pair, counts = np.unique(of_label * others.size + of_other, return_inverse=True, return_counts=True)
+    found = []
+    for pair in np.argsort(-counts, kind="stable")[:_MOST_CONFUSIONS]:
+        rows = wrong[of_pair == pair][:_EXAMPLES]
+        examples = [int(positions[row]) if texts is None else _shortened(texts[row]) for row in rows]
+        label, other = labels[pairs[pair] // others.size], others[pairs[pair] % others.size]
+        found.append(Confusion(_plain(label), _plain(other), int(counts[pair]), examples))
+    return found
+
+
+def calibration_of(estimator: Any, X: Any, y: Any, answers: Any) -> dict[str, list[float]]:
+    """Return the mean probability of the answers and the share of right ones, by tenths of the probability.
+
+    The columns are ``"probability"``, ``"accuracy"`` and ``"n_examples"``; tenths without answers are left out. Empty
+    for estimators without ``predict_proba``.
+    """
+    if not hasattr(estimator, "predict_proba"):
+        return {}
+    n = n_rows_of(X)
+    step = max(1, _MOST_CELLS // len(estimator.classes_))
+    blocks = (slice_rows(X, first, min(n, first + step)) for first in range(0, n, step))
+    certainty = np.concatenate([np.asarray(estimator.predict_proba(block)).max(axis=1) for block in blocks])
+    right = np.asarray(answers) == np.asarray(y)
+    place = np.clip((certainty * _BINS).astype(np.int64), 0, _BINS - 1)
+    counts = np.bincount(place, minlength=_BINS)
+    filled = counts > 0
+    sums = (np.bincount(place, of, _BINS)[filled] / counts[filled] for of in (certainty, right))
+    probability, accuracy = (values.tolist() for values in sums)
+    return {"probability": probability, "accuracy": accuracy, "n_examples": counts[filled].tolist()}
+
+
+def calibration_error(calibration: dict[str, list[float]]) -> float:
+    """Return the expected calibration error: the mean distance between probability and accuracy."""
+    probability, accuracy, n = (np.array(calibration[name]) for name in ("probability", "accuracy", "n_examples"))
+    return float(np.average(np.abs(probability - accuracy), weights=n))
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(str(text).split())
+    return text if len(text) <= _LENGTH else text[: _LENGTH - 3] + "..."

@@ -1,0 +1,196 @@
+"""Simple models beside which a result is shown."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import normalize
+
+from .. import metrics
+from ._tasks import MAIN_METRIC, alike
+
+RIVALS = ("majority", "exact", "means", "linear", "bm25")
+"""The names of the rivals."""
+
+_MOST_PRODUCTS = 2**30  # of a row that is asked and a row that is stored
+_LEAST_ASKED = 100
+_MOST_LINEAR_WORK = 5 * 10**8  # values of the rows times labels: half a minute
+_CELLS = 2**20  # of a block of scores
+
+
+class Rival(NamedTuple):
+    """How a rival did on the held-out examples of the last seed.
+
+    Attributes
+    ----------
+    name : str
+        Its name: one of ``"majority"`` (always the most frequent class, or the labels that most rows have), ``"exact"``
+        (the nearest training example by cosine), ``"means"`` (the nearest class mean by cosine), ``"linear"``
+        (scikit-learn's LinearSVC, for labels one for each), ``"bm25"`` (the text that BM25 ranks first); or
+        ``"estimator"`` for the estimator itself.
+    value : float or None
+        The main measure of the task, ``"error"`` or ``"hamming"``; None if it was skipped.
+    seconds_fit, us_per_query : float or None
+        Seconds to learn, and microseconds per prediction.
+    note : str
+        Why it was skipped, or on how many of the held-out examples it was measured if not on all.
+    """
+
+    name: str
+    value: float | None
+    seconds_fit: float | None = None
+    us_per_query: float | None = None
+    note: str = ""
+
+
+class Split(NamedTuple):
+    """Examples to learn from and to ask about, and the texts that they were made of, if there are."""
+
+    X: Any
+    X_test: Any
+    y: Any
+    y_test: Any
+    texts: Sequence[str] | None = None
+    texts_test: Sequence[str] | None = None
+
+
+def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
+    """Return the names of rivals, checked."""
+    if isinstance(names, str):
+        raise TypeError(f"rivals must be a sequence of names, not {names!r}: write [{names!r}]")
+    for name in names:
+        if name not in RIVALS:
+            raise ValueError(f"rivals must be among {', '.join(RIVALS)}, not {name!r:.50}")
+    if names and task == "retrieval":
+        raise ValueError("rivals are for classes and labels; there are none for retrieval: omit them")
+    if "bm25" in names and texts is None:
+        raise ValueError("the rival 'bm25' needs texts")
+    return list(dict.fromkeys(names))
+
+
+def measure_rival(name: str, task: str, split: Split, seed: int) -> Rival:
+    """Let a rival learn and answer."""
+    split = split._replace(X=_matrix(split.X), X_test=_matrix(split.X_test))
+    if task == "multilabel":
+        Y, Y_test = alike(split.y, split.y_test)
+        split = split._replace(y=Y, y_test=Y_test)
+    else:
+        split = split._replace(y=np.asarray(split.y), y_test=np.asarray(split.y_test))
+    n_labels = split.y.shape[1] if task == "multilabel" else np.unique(split.y).size
+    if name == "means" and task == "multilabel":
+        return Rival(name, None, note="skipped: needs one class for each example")
+    if name == "linear":
+        if n_labels < 2:
+            return Rival(name, None, note="skipped: there is one class")
+        values = split.X.nnz if scipy.sparse.issparse(split.X) else split.X.size
+        if values * n_labels > _MOST_LINEAR_WORK:
+            return Rival(name, None, note=f"skipped: {values:,} values and {n_labels:,} labels would take minutes")
+    n, n_all = split.X_test.shape[0], split.X_test.shape[0]
+    if name in ("exact", "bm25"):
+        n = min(n, max(_LEAST_ASKED, _MOST_PRODUCTS // split.X.shape[0]))
+    if n < n_all:
+        split = _asked(split, np.sort(np.random.default_rng(seed).permutation(n_all)[:n]))
+    start = time.perf_counter()
+    predict = _LEARN[name](split, task)
+    learned = time.perf_counter()
+    answers = predict()
+    seconds = time.perf_counter() - learned
+    note = "" if n == n_all else f"on {n:,} of the held-out examples"
+    return Rival(name, _value(task, split.y_test, answers), learned - start, 1e6 * seconds / n, note)
+
+
+def own_row(task: str, values: dict[str, float], seconds_fit: float, us_per_query: float) -> Rival:
+    """Return what the estimator itself did, to stand beside its rivals."""
+    return Rival("estimator", values[MAIN_METRIC[task]], seconds_fit, us_per_query)
+
+
+def _matrix(X: Any) -> Any:
+    X = X.to_numpy() if hasattr(X, "to_numpy") else X
+    if not scipy.sparse.issparse(X):
+        return np.asarray(X, np.float32)
+    X = scipy.sparse.csr_array(X)
+    if max(X.nnz, X.shape[1]) <= np.iinfo(np.int32).max:  # LinearSVC takes no larger indices
+        X = scipy.sparse.csr_array((X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), X.shape)
+    return X
+
+
+def _asked(split: Split, chosen: np.ndarray) -> Split:
+    texts = None if split.texts_test is None else [split.texts_test[i] for i in chosen]
+    return split._replace(X_test=split.X_test[chosen], y_test=split.y_test[chosen], texts_test=texts)
+
+
+def _value(task: str, y: Any, answers: Any) -> float:
+    return metrics.hamming(y, answers) if task == "multilabel" else float(np.mean(answers != y))
+
+
+def _majority(split: Split, task: str) -> Callable[[], Any]:
+    n = split.X_test.shape[0]
+    if task == "multilabel":
+        common = np.asarray(split.y.mean(axis=0)).ravel() > 0.5
+        return lambda: scipy.sparse.csr_array(np.tile(common.astype(np.int64), (n, 1)))
+    classes, counts = np.unique(split.y, return_counts=True)
+    return lambda: np.full(n, classes[counts.argmax()])
+
+
+def _exact(split: Split, task: str) -> Callable[[], Any]:
+    stored = normalize(split.X)
+    return lambda: split.y[_best(stored, split.X_test)]
+
+
+def _means(split: Split, task: str) -> Callable[[], Any]:
+    classes, places = np.unique(split.y, return_inverse=True)
+    n = len(split.y)
+    ones = scipy.sparse.csr_array((np.ones(n, np.float32), (places, np.arange(n))), (classes.size, n))
+    means = normalize(ones @ normalize(split.X))
+    return lambda: classes[_best(means, split.X_test)]
+
+
+def _linear(split: Split, task: str) -> Callable[[], Any]:
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import LinearSVC
+
+    model: Any = LinearSVC(random_state=0)
+    if task == "multilabel":
+        model = OneVsRestClassifier(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "Label .* is present in", UserWarning)  # in all or no training examples
+        model.fit(split.X, split.y)
+    if task == "multilabel":
+        return lambda: scipy.sparse.csr_array(model.predict(split.X_test))
+    return lambda: model.predict(split.X_test)
+
+
+def _bm25(split: Split, task: str) -> Callable[[], Any]:
+    from ..text import BM25Vectorizer
+
+    vectorizer = BM25Vectorizer()
+    stored = vectorizer.fit_transform(split.texts or [])
+    return lambda: split.y[_best(stored, vectorizer.transform(split.texts_test or []))]
+
+
+def _best(stored: Any, rows: Any) -> np.ndarray:
+    """Return the position of the stored row with the largest product with each row, in blocks."""
+    by_feature = stored.T.tocsr() if scipy.sparse.issparse(stored) else stored.T
+    size = max(1, _CELLS // stored.shape[0])
+    found = []
+    for first in range(0, rows.shape[0], size):
+        products = rows[first : first + size] @ by_feature
+        products = products.toarray() if scipy.sparse.issparse(products) else products
+        found.append(products.argmax(axis=1))
+    return np.concatenate(found)
+
+
+_LEARN: dict[str, Callable[[Split, str], Callable[[], Any]]] = {
+    "majority": _majority,
+    "exact": _exact,
+    "means": _means,
+    "linear": _linear,
+    "bm25": _bm25,
+}
