@@ -148,7 +148,7 @@ def engines(arguments: argparse.Namespace, vectors: SubwordVectors | None) -> di
         lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True, dtype=np.float32), classifier())
     )
     found["CMTClassifier, learned"] = twice(lambda: make_pipeline(FastTextClassifier(random_state=0), classifier()))
-    for weight in arguments.weights:
+    for weight in (*arguments.weights, "held_out"):
         found[f"CMTClassifier, hybrid, {weight}"] = twice(
             lambda weight=weight: make_pipeline(HybridVectorizer(weight=weight), classifier())
         )
