@@ -92,7 +92,7 @@ SETS: dict[str, Callable[[Path], Texts]] = {
 
 def measured(texts: Texts, model: Any, warm: Any) -> Result:
     """Return how a model does, after another one like it has compiled its kernels."""
-    few = np.concatenate([np.flatnonzero(texts.y == label)[:1] for label in np.unique(texts.y)[:20]])
+    few = np.concatenate([np.flatnonzero(texts.y == label)[:5] for label in np.unique(texts.y)[:20]])
     warm.fit([texts.texts[i] for i in few], texts.y[few]).predict(texts.queries[:2])
     start = process_time()
     model.fit(texts.texts, texts.y)
@@ -148,7 +148,7 @@ def engines(arguments: argparse.Namespace, vectors: SubwordVectors | None) -> di
         lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True, dtype=np.float32), classifier())
     )
     found["CMTClassifier, learned"] = twice(lambda: make_pipeline(FastTextClassifier(random_state=0), classifier()))
-    for weight in arguments.weights:
+    for weight in (*arguments.weights, "held_out"):
         found[f"CMTClassifier, hybrid, {weight}"] = twice(
             lambda weight=weight: make_pipeline(HybridVectorizer(weight=weight), classifier())
         )

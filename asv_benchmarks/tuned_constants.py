@@ -38,6 +38,8 @@ CLASSIFIER = (
     Constant(_FOREST, "_SHARE_OF_LABELS", "share of the classes looked at: error against time", CLASSES),
     Constant(_SVM, "_GAPS_IN_A_MARGIN", "margin asked for: fit to examples against error on others", CLASSES),
     Constant(_SVM, "_HARDNESS", "C: fit to examples against error on others", CLASSES),
+    Constant(_SVM, "_LEAST_HARDNESS", "C for a class of very many examples: the same", (*DENSE, "clinc150, 30 shots")),
+    Constant(_SVM, "_MANY_EXAMPLES", "from how many on the start counts for less", (*DENSE, "clinc150, 30 shots"), FAR),
     Constant(_SVM, "_PRIOR_EXAMPLES", "how much softer the margin is for classes of few examples", CLASSES, FAR),
     Constant(
         _FOREST, "_CELLS_ROUTED", "cells of a sparse row that routers see: time and memory against finding", SPARSE

@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
+from sklearn.svm import LinearSVC
 
 import cmt_numba
 from cmt_numba import CMTClassifier, InvariantError
@@ -305,3 +306,18 @@ def test_nothing_is_answered_before_it_is_learned():
     for ask in ("predict", "predict_proba", "kneighbors", "count_candidates"):
         with pytest.raises(NotFittedError):
             getattr(CMTClassifier(), ask)(np.ones((1, 3)))
+
+
+@needs_jit
+def test_two_noisy_classes_of_many_examples_are_told_apart():
+    """Their means are much alike: whoever stays close to them errs more than a linear model without that start."""
+    rng, d, n = np.random.default_rng(0), 400, 2000
+    frequency, tilt, y = 1.0 / np.arange(1, d + 1), 0.5 * rng.normal(size=d), rng.integers(0, 2, 5000)
+    shares = np.stack([frequency * np.exp(side * tilt) for side in (1, -1)])
+    shares /= shares.sum(axis=1, keepdims=True)
+    X = scipy.sparse.csr_array(np.log1p(rng.multinomial(8, shares[y])))
+    errors = [
+        np.mean(classifier.fit(X[:n], y[:n]).predict(X[n:]) != y[n:])
+        for classifier in (LinearSVC(), CMTClassifier(random_state=0))
+    ]
+    assert errors[1] < errors[0] + 0.01

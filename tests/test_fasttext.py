@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
@@ -306,6 +307,43 @@ def test_hybrid_keys_weigh_the_cosines_of_their_parts(learned: FastTextClassifie
     vectorizer.set_params(weight=2.0)
     with pytest.raises(ValueError, match="weight"):
         vectorizer.transform(texts)
+
+
+class Numbers(TransformerMixin, BaseEstimator):
+    """The numbers that texts end with, as unit vectors."""
+
+    def fit(self, texts: list[str], y: Any = None) -> "Numbers":
+        self.fitted_ = True
+        return self
+
+    def transform(self, texts: list[str]) -> np.ndarray:
+        return np.eye(5)[[int(text[-1]) for text in texts]]
+
+
+def test_the_weight_of_hybrid_keys_can_be_held_out(rng: np.random.Generator):
+    told, random = np.arange(60) % 5, rng.integers(0, 5, 60)
+    words = TfidfVectorizer(token_pattern="word.")
+    for texts, is_dense in (
+        ([f"word{i} {j}" for i, j in zip(told, random, strict=True)], False),
+        ([f"word{j} {i}" for i, j in zip(told, random, strict=True)], True),
+    ):
+        keys = HybridVectorizer(words, Numbers(), weight="held_out")
+        stored = keys.fit_transform(texts, told)
+        assert (keys.weight_ > 0.0) == is_dense
+        parts = keys.set_params(weight=keys.weight_).fit_transform(texts, told)
+        np.testing.assert_array_equal(stored.todense(), parts.todense())
+    anew = HybridVectorizer(words, Numbers(), weight="held_out")
+    for given, problem in (
+        (None, "needs the classes"),
+        (told[:9], "one class for each"),
+        (range(60), "two of some class"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            anew.fit(texts, given)
+    with pytest.raises(ValueError, match="held_out"):
+        HybridVectorizer(words, Numbers(), weight="auto").fit(texts, told)
+    with pytest.raises(NotFittedError):
+        HybridVectorizer(words, Numbers()).fit(texts, told).set_params(weight="held_out").transform(texts)
 
 
 @needs_jit

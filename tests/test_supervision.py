@@ -188,19 +188,18 @@ def test_the_same_row_may_be_taught_twice(rng: np.random.Generator):
 # Head
 
 
-def trained(form: Any, loss: str, rows: np.ndarray, labels: np.ndarray, n_passes: int) -> tuple[Head, State, Questions]:
+def trained(form: Any, loss: str, rows: Any, labels: Any, n_passes: int, n: int = 0) -> tuple[Head, State, Questions]:
     """Return a head over one leaf with as many labels as features, whose keys are the unit vectors."""
     d = rows.shape[1]
     tree = ContextualMemoryTree(leaf_multiplier=100.0, random_state=0)
     tree.insert(form(np.eye(d)))
     state, checked = state_of(tree), check_rows(form(rows))
-    parameters = HeadParameters(1, d, checked.sparse, HEAD_LOSSES[loss], 1.0)
-    head = with_labels(new_head(parameters), check_rows(form(np.eye(d))))
+    head = new_head(HeadParameters(1, d, checked.sparse, HEAD_LOSSES[loss], 1.0))
+    head = with_labels(head, check_rows(form(np.eye(d))))
     questions, order = all_of(checked, checked), np.arange(len(rows))
-    duals = new_duals(1.0, np.bincount(labels, minlength=d)[labels])
-    shortlists = new_shortlists(len(rows))
+    duals, shortlists = new_duals(1.0, np.bincount(labels, minlength=d)[labels]), new_shortlists(len(rows))
     lesson = Lesson(questions, order, labels, shortlists, True)
-    measure_gaps(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals)
+    measure_gaps(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, n)
     for n_pass in range(n_passes):
         lesson, at = Lesson(questions, order, labels, shortlists, n_pass == 0), np.zeros(1, np.int64)
         while learn_labels(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, at) != DONE:
@@ -253,6 +252,14 @@ def test_mira_matches_plain_python(form: Any, rng: np.random.Generator):
                     break
     for label in range(5):
         np.testing.assert_allclose(weights_of(head, 0, label), W[label], atol=2e-3)
+
+
+@pytest.mark.parametrize(("loss", "factor"), [("mira", 10.0), ("softmax", 1.0)])
+def test_the_start_counts_for_less_with_many_examples(loss: str, factor: float, rng: np.random.Generator):
+    data = examples_of(rng)
+    few, many = (margin_wanted(trained(np.asarray, loss, *data, 0, n)[0]) for n in (50, 500))
+    softness = new_duals(2.0, np.array([500.0])).softness[0]
+    assert (many, softness) == (pytest.approx(factor * few), pytest.approx(504 / 500 / 2.4))
 
 
 @FORMS

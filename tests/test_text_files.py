@@ -75,16 +75,25 @@ def test_bm25_files_are_checked(name: str, spoil: Any, tmp_path: Path):
         BM25Vectorizer.load(tmp_path / "file")
 
 
-@pytest.mark.parametrize("sparse", [None, BM25Vectorizer(), TfidfVectorizer(analyzer="char", ngram_range=(2, 3))])
-def test_hybrid_files_hold_both_parts(sparse: Any, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("sparse", "weight"),
+    [
+        (None, 0.3),
+        (BM25Vectorizer(), "held_out"),
+        (TfidfVectorizer(analyzer="char", ngram_range=(2, 3)), 0.3),
+    ],
+)
+def test_hybrid_files_hold_both_parts(sparse: Any, weight: Any, tmp_path: Path):
     dense = FastTextClassifier(4, n_epochs=2, max_n=0, random_state=0)
-    learned = HybridVectorizer(sparse, dense, weight=0.3).fit(TEXTS, TOPICS)
+    learned = HybridVectorizer(sparse, dense, weight=weight).fit(TEXTS, TOPICS)
     learned.save(tmp_path / "keys")
     loaded = HybridVectorizer.load(tmp_path / "keys")
     assert_same_keys(learned, loaded)
     assert_same_keys(learned, loaded, "transform_documents")
-    assert loaded.weight == 0.3
-    assert_same_keys(learned, loaded.fit(TEXTS))  # the parts are fitted, and stay as they are
+    assert loaded.weight == weight
+    if weight == "held_out":
+        assert loaded.weight_ == learned.weight_
+    assert_same_keys(learned, loaded.fit(TEXTS, TOPICS))  # the parts are fitted, and stay as they are
 
 
 def test_hybrid_files_with_other_parts_are_refused(tmp_path: Path):

@@ -3,6 +3,10 @@
 Scores start as cosines. How far apart the right label and its best competitor lie then, the *gap*, depends on the
 data: 0.5 for texts of many rare words, 0.1 for pictures. So the margin that the head is trained towards is a multiple
 of the mean gap of some examples, and whatever has the dimension of a score is counted in margins.
+
+What MIRA learns is kept close to the start, where each label's scorer is the mean of its examples. That is best where
+examples are few. Many examples tell labels apart better than their means do. So from some number of examples per label
+on, the multiple grows with that number, and the start counts for less.
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +29,9 @@ _GAPS_MEASURED = 1000.0
 _STEEPNESS = 12.0  # logits per margin
 _NEGLIGIBLE = 0.01  # a smaller slope teaches a label nothing that would be worth the memory of its features
 _PRIOR_EXAMPLES = 4.0  # are what a label's mean, where its scorer starts, is worth
-_HARDNESS = 3.0  # C, once a label has many examples
+_HARDNESS = 3.0  # C, once a label has several examples
+_LEAST_HARDNESS = 1.0  # C for a label of very many examples
+_MANY_EXAMPLES = 50.0  # of a label: with more, the margin becomes wider and C smaller
 _SWEEPS = 3  # MIRA's closed-form steps for one example at a time
 _CLOSE_ENOUGH = 0.001  # a smaller step of MIRA, in margins, is none
 
@@ -74,11 +80,14 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
 
     ``n_of_label`` says for each how many examples its label has, or what they weigh together. The fewer they are, the
     more of each is in their mean, where the label's scorer starts; so the less does the gap that it shows say of other
-    rows, and the less it counts. ``weights`` multiply the ``C`` of each.
+    rows, and the less it counts. Very many are not all to be held apart: some are noise. ``weights`` multiply the ``C``
+    of each.
     """
     n_rows = n_of_label.size
     importance = np.ones(n_rows, np.float32) if weights is None else weights
-    hardness = aggressiveness * _HARDNESS * importance * n_of_label / (n_of_label + _PRIOR_EXAMPLES)
+    excess = np.maximum(1.0, n_of_label / _MANY_EXAMPLES)
+    hardness = _LEAST_HARDNESS + (_HARDNESS - _LEAST_HARDNESS) / excess
+    hardness = aggressiveness * hardness * importance * n_of_label / (n_of_label + _PRIOR_EXAMPLES)
     return Duals(
         np.full((n_rows, N_COMPETITORS), NONE, np.int32),
         np.zeros((n_rows, N_COMPETITORS), np.float32),
@@ -105,13 +114,20 @@ def _measure_gap(head, candidates, right, importance):
         head.gaps[1] += importance * np.abs(candidates.scores[right] - candidates.scores[competitor])
 
 
-def measure_gaps(trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Effort, duals: Duals) -> None:
-    """Measure the gaps of a lesson's rows, until enough are known for good. It learns nothing else."""
-    at = np.zeros(1, np.int64)
+def measure_gaps(
+    trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Effort, duals: Duals, n_per_label: float = 0.0
+) -> None:
+    """Measure the gaps of a lesson's rows, until enough are known for good. It learns nothing else.
+
+    ``n_per_label`` is the mean number of examples of a label. For MIRA, gaps are counted as wider if it is large.
+    """
+    at, before = np.zeros(1, np.int64), float(head.gaps[1])
     for found in candidates_of(trees, routers, head, lesson.questions, lesson.order, effort):
         if head.gaps[0] >= _GAPS_MEASURED:
             break
         ascend_on(head, lesson.questions.rows, lesson.labels, found, duals, at, True)
+    if head.loss == HeadLoss.MIRA:
+        head.gaps[1] = before + (head.gaps[1] - before) * max(1.0, n_per_label / _MANY_EXAMPLES)
 
 
 @inner

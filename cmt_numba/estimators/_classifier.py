@@ -75,7 +75,9 @@ class CMTClassifier(Forgetting):
         squared slack, solved in the dual one example at a time (Keerthi et al., 2008). The other losses are minimised
         by AdaGrad (Duchi et al., 2011).
     aggressiveness : float, default 1.0
-        Of "mira": how hard the margin is (``C``). The larger, the more an example that falls short of it counts.
+        Of "mira": a factor of how hard the margin is (``C``). The larger, the more an example that falls short of it
+        counts. A class of few examples starts from their mean and stays close to it; from 50 examples per class on
+        the mean counts for less, and the margin is softer.
     learning_rate : float, default 5.0
         AdaGrad step of the other losses, relative to the sum of an example's absolute values.
     method : {"head", "neighbors"}, default "head"
@@ -402,7 +404,8 @@ class CMTClassifier(Forgetting):
         duals = new_duals(self.aggressiveness, of_labels[labels], weights)
         shortlists = new_shortlists(n_rows)
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
-        measure_gaps(state.trees, state.models, self.head_.scorers, lesson, effort, duals)
+        n_per_label = float(of_labels.mean())
+        measure_gaps(state.trees, state.models, self.head_.scorers, lesson, effort, duals, n_per_label)
         if questions.rows.sparse and n_examples > MOST_TRAINED_ALONE and self._n_of_label.max() == 1:
             return
 

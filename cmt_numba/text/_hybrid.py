@@ -13,7 +13,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
-from .._validation import Constraint, Real
+from .._validation import Checked, Constraint, OneOf, Real
+from ..estimators._held_out import held_out
+from ..estimators._labels import check_targets
 from ..persistence._container import Contents
 from ..persistence._trees import take
 from ._bm25 import BM25Vectorizer
@@ -24,6 +26,16 @@ from ._subword_vectors import SubwordVectors
 from ._vectorizer_files import contents_of, of_prefix, vectorizer_of, with_prefix
 
 _PARTS = {kind.__name__: kind for kind in (BM25Vectorizer, FastTextClassifier, SubwordVectors)}
+
+_WEIGHTS = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7  # to choose from
+_MOST_CELLS = 2**23  # of a block of scores
+
+
+def _check_weight(weight: Any) -> None:
+    if isinstance(weight, str):
+        OneOf(("held_out",)).check("weight", weight)
+    else:
+        Real(0.0, 1.0).check("weight", weight)
 
 
 class HybridVectorizer(TransformerMixin, SavableText):
@@ -40,14 +52,17 @@ class HybridVectorizer(TransformerMixin, SavableText):
     dense : transformer, optional
         Returns dense vectors of texts, such as :class:`SubwordVectors`; by default a :class:`FastTextClassifier`, which
         learns them from the classes.
-    weight : float in [0, 1], default 0.1
-        Share of the dense part in the cosine. Choose it on held-out examples: where classes are told by rare words, the
-        best share is small.
+    weight : float in [0, 1] or "held_out", default 0.1
+        Share of the dense part in the cosine. Where classes are told by rare words, the best share is small. With
+        "held_out" it is chosen from the data: parts that have not been fitted are first fitted without a fifth of the
+        texts, at most 2,000, and the share is taken with which most of these are nearest to the mean of their class.
 
     Attributes
     ----------
     sparse_, dense_ : transformer
         The parts. One that had been fitted is used as it is, others are copied and fitted.
+    weight_ : float
+        With ``weight="held_out"``, the share that has been chosen.
 
     Notes
     -----
@@ -64,9 +79,9 @@ class HybridVectorizer(TransformerMixin, SavableText):
     4
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {"weight": Real(0.0, 1.0)}
+    _constraints: ClassVar[dict[str, Constraint]] = {"weight": Checked(_check_weight, 'float in [0, 1] or "held_out"')}
 
-    def __init__(self, sparse: Any = None, dense: Any = None, *, weight: float = 0.1) -> None:
+    def __init__(self, sparse: Any = None, dense: Any = None, *, weight: float | str = 0.1) -> None:
         self.sparse = sparse
         self.dense = dense
         self.weight = weight
@@ -166,20 +181,24 @@ class HybridVectorizer(TransformerMixin, SavableText):
         dense = FastTextClassifier(random_state=0) if self.dense is None else self.dense
         if y is None and self.dense is None:
             raise ValueError("y must be given, or pass a dense part that needs no classes, such as SubwordVectors()")
-        learned = {"sparse_": _fitted(sparse, listed, y), "dense_": _fitted(dense, listed, y)}
+        learned: dict[str, Any] = {}
+        if self.weight == "held_out":
+            learned["weight_"] = _best_weight(sparse, dense, listed, y)
+        learned |= {"sparse_": _fitted(sparse, listed, y), "dense_": _fitted(dense, listed, y)}
         self.__dict__.update(learned)
         return listed
 
     def _stored(self, texts: list[str]) -> Any:
-        transform = getattr(self.sparse_, "transform_documents", self.sparse_.transform)
-        return self._joined(transform(texts), texts)
+        return self._joined(_stored_words(self.sparse_, texts), texts)
 
     def _joined(self, words: Any, texts: list[str]) -> Any:
         self._check_parameters()
-        shares = np.sqrt(np.array([1.0 - self.weight, self.weight], np.float32))
-        words = normalize(scipy.sparse.csr_array(words, dtype=np.float32)) * shares[0]
-        dense = normalize(np.asarray(self.dense_.transform(texts), np.float32)) * shares[1]
-        return scipy.sparse.hstack([words, scipy.sparse.csr_array(dense)], "csr")
+        if self.weight == "held_out":
+            check_is_fitted(self, "weight_")
+        weight: Any = self.weight_ if self.weight == "held_out" else self.weight
+        shares = np.sqrt(np.array([1.0 - weight, weight], np.float32))
+        words, dense = _of_length_1(words, self.dense_.transform(texts))
+        return scipy.sparse.hstack([words * shares[0], scipy.sparse.csr_array(dense * shares[1])], "csr")
 
     # Files
 
@@ -190,7 +209,12 @@ class HybridVectorizer(TransformerMixin, SavableText):
         for name in ("sparse", "dense"):
             parts[name], of_part = with_prefix(name, contents_of(getattr(self, f"{name}_")))
             arrays |= of_part
-        return Contents(type(self).__name__, {"parameters": {"weight": float(self.weight)}, **parts}, arrays)
+        fields: dict[str, Any] = {"parameters": {"weight": self.weight}, **parts}
+        if self.weight == "held_out":
+            fields["weight"] = self.weight_
+        else:
+            fields["parameters"]["weight"] = float(self.weight)
+        return Contents(type(self).__name__, fields, arrays)
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
@@ -201,6 +225,8 @@ class HybridVectorizer(TransformerMixin, SavableText):
         made = cls(**parts, **take(contents.fields, "parameters", dict))
         made._check_parameters()
         made.__dict__.update({f"{name}_": part for name, part in parts.items()})
+        if made.weight == "held_out":
+            made.weight_ = Real(0.0, 1.0).check("weight", take(contents.fields, "weight", float))
         return made
 
     def _check_parameters(self) -> None:
@@ -228,3 +254,39 @@ def _is_fitted(part: Any) -> bool:
 
 def _fitted(part: Any, texts: list[str], y: Any) -> Any:
     return part if _is_fitted(part) else clone(part).fit(texts, y)
+
+
+def _stored_words(sparse: Any, texts: list[str]) -> Any:
+    """Return the sparse vectors of texts to store."""
+    return getattr(sparse, "transform_documents", sparse.transform)(texts)
+
+
+def _of_length_1(words: Any, dense: Any) -> tuple[Any, np.ndarray]:
+    return normalize(scipy.sparse.csr_array(words, dtype=np.float32)), normalize(np.asarray(dense, np.float32))
+
+
+def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
+    """Return the share of the dense part with which most texts that are held out are nearest to their class's mean."""
+    if y is None:
+        raise ValueError('weight="held_out" needs the classes of texts: pass y, or a number as weight')
+    check_targets(y)
+    _, first, labels = np.unique(np.asarray(y), return_index=True, return_inverse=True)
+    if labels.shape != (len(texts),):
+        raise ValueError(f"y must be one class for each of the {len(texts)} texts, not of shape {np.shape(y)}")
+    apart, seen = held_out(len(texts), 0, never=first)  # a class needs one text to have a mean
+    if apart.size == 0:
+        raise ValueError('weight="held_out" needs at least 5 texts, and two of some class: pass a number as weight')
+    asked, stored = ([texts[i] for i in part] for part in (apart, seen))
+    sparse, dense = (_fitted(part, stored, np.asarray(y)[seen]) for part in (sparse, dense))
+    members = scipy.sparse.csr_array((np.ones(seen.size, np.float32), (labels[seen], np.arange(seen.size))))
+    means = [members @ part for part in _of_length_1(_stored_words(sparse, stored), dense.transform(stored))]
+    sizes = [np.asarray((part * part).sum(axis=1), np.float64) for part in means]
+    words, vectors = _of_length_1(sparse.transform(asked), dense.transform(asked))
+    n_right, step = np.zeros(len(_WEIGHTS), np.int64), max(1, _MOST_CELLS // first.size)
+    for i in range(0, apart.size, step):
+        of_words, of_vectors = (words[i : i + step] @ means[0].T).toarray(), vectors[i : i + step] @ means[1].T
+        for j, weight in enumerate(_WEIGHTS):
+            lengths = np.sqrt((1.0 - weight) * sizes[0] + weight * sizes[1])
+            scores = ((1.0 - weight) * of_words + weight * of_vectors) / np.maximum(lengths, 1e-9)
+            n_right[j] += np.count_nonzero(scores.argmax(axis=1) == labels[apart[i : i + step]])
+    return float(_WEIGHTS[n_right.argmax()])

@@ -1,6 +1,7 @@
 """Keys for texts by a convolutional network (Kim, Convolutional neural networks for sentence classification, 2014)."""
 
 import re
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -189,16 +190,16 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
     def transform(self, texts: list[str]) -> np.ndarray:
         """Return the penultimate layer for each text: float32, (n, 3 * n_maps).
 
-        Words that have not been learned have the vector of ``vectors``, or zeros if there are none.
+        Words that have not been learned have the vector of ``vectors``, or one that is drawn at random like those that
+        the words that have been learned began with: the same each time.
         """
         check_is_fitted(self, "layers_")
         words = [words_of(text, lowercase=self.lowercase) for text in texts]
         places, table = dict(self.places_), self.table_
-        if self.vectors is not None:
-            new = sorted({word for text in words for word in text} - places.keys())
-            places |= {word: len(table) + i for i, word in enumerate(new)}
-            channels = 2 if self.form == "multichannel" else 1
-            table = np.concatenate([table, channels * self._vectors_of(new)])
+        new = sorted({word for text in words for word in text} - places.keys())
+        places |= {word: len(table) + i for i, word in enumerate(new)}
+        channels = 2 if self.form == "multichannel" else 1
+        table = np.concatenate([table, channels * self._first_vectors(new)])
         keys = np.zeros((len(texts), len(WIDTHS) * self.n_maps), np.float32)
         for batch in self._batches(words, None):
             some = self._encoded([words[i] for i in batch], places)
@@ -206,16 +207,10 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
         return keys
 
     def _first_state(self, rng: np.random.Generator) -> tuple[Any, Any]:
-        n_words, d = len(self.places_) + 1, self.n_components
+        first = self._first_vectors([*self.places_])
+        d = first.shape[1]
+        table = np.concatenate([np.zeros((1, d), np.float32), first])
         still = np.zeros((1, 1), np.float32)
-        if self.form == "rand":
-            table = rng.uniform(-SPREAD, SPREAD, (n_words, d)).astype(np.float32)
-        else:
-            table = np.concatenate(
-                [np.zeros((1, self.vectors.n_components), np.float32), self._vectors_of([*self.places_])]
-            )
-            d = table.shape[1]
-        table[0] = 0.0
         if self.form in ("static", "multichannel"):
             still = table.copy()
         if self.form == "static":
@@ -231,8 +226,14 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
         of_words = tuple(jnp.asarray(each) for each in (table, np.zeros_like(table), np.zeros_like(table)))
         return (layers, tuple(none)), (of_words, jnp.asarray(still))
 
-    def _vectors_of(self, words: list[str]) -> np.ndarray:
-        """Return the vectors of words that are known before, about as long as those drawn at random."""
+    def _first_vectors(self, words: list[str]) -> np.ndarray:
+        """Return the vectors that words have before they are learned: those known before, about as long as others."""
+        if self.vectors is None:
+            found = np.zeros((len(words), self.n_components), np.float32)
+            for i, word in enumerate(words):
+                rng = np.random.default_rng([self.random_state, zlib.crc32(word.encode())])
+                found[i] = rng.uniform(-SPREAD, SPREAD, self.n_components)
+            return found
         vectors = self.vectors.word_vectors(words)
         known = self.vectors._fitted().own_vectors()
         return vectors * np.float32(SPREAD / np.sqrt(3.0) / known.std())
