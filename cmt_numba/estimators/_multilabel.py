@@ -52,8 +52,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     Parameters
     ----------
     n_candidates : int, optional
-        Maximum number of candidates, which are the labels that are scored for a row, beside the common ones. By default
-        see the notes.
+        Maximum number of labels that are scored for a row, beside the common ones. By default see the notes.
     n_trees, n_probes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
         As for :class:`CMTClassifier`.
     n_router_passes : int, default 1
@@ -485,10 +484,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     @reads
     def count_candidates(self, X: Any) -> np.ndarray:
-        """Return how many labels are scored for each row, with all of their weights: int64, shape (n,).
-
-        Labels that are only met in a list of the head's index are not counted.
-        """
+        """Return how many labels are scored for each row, not only met in a list of the index: int64, shape (n,)."""
         rows = self._checked(X)
         return self._best_labels(rows, 1).n_scored if self.forest_.n_memories > 0 else np.zeros(rows.n_rows, np.int64)
 
