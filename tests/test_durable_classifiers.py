@@ -74,7 +74,7 @@ def test_labels_and_names_of_features_are_kept(tmp_path: Path):
 def test_labels_of_many_for_each_row(tmp_path: Path):
     marks = scipy.sparse.csr_array(np.array([[1, 0], [0, 1], [1, 1], [0, 0]]))
     with CMTMultilabelClassifier.open(tmp_path / "folder", **FEW) as tagger:
-        tagger.partial_fit(X, marks).partial_fit(X[:2], np.eye(2, 3))
+        tagger.partial_fit(X, marks).partial_fit(X[:2], np.eye(2, 3), sample_weight=[0.0, 3.0])
         scores = tagger.decision_function(X)
     with CMTMultilabelClassifier.open(tmp_path / "folder") as tagger:
         np.testing.assert_array_equal(tagger.decision_function(X), scores)
@@ -193,7 +193,9 @@ def test_operations_keep_their_names():
         "CMTClassifier.remove.2": ["ids"],
         "CMTClassifier.remove_classes.2": ["labels"],
         "CMTMultilabelClassifier.fit.2": ["keys", "labels"],
+        "CMTMultilabelClassifier.fit.3": ["keys", "labels", "weights"],
         "CMTMultilabelClassifier.partial_fit.2": ["classes", "keys", "labels"],
+        "CMTMultilabelClassifier.partial_fit.3": ["classes", "keys", "labels", "weights"],
     }
 
 

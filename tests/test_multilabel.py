@@ -53,20 +53,9 @@ def unit(X: np.ndarray) -> np.ndarray:
     return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
 
 
-def solve_in_plain_python(X: np.ndarray, has: np.ndarray, softness: float) -> np.ndarray:
-    """Return the weights of a support vector machine with squared slack, for rows that have a 1 for the bias."""
-    alpha, signs, weights = np.zeros(len(X)), np.where(has, 1.0, -1.0), np.zeros(X.shape[1])
-    for _ in range(300):
-        for i, x in enumerate(X):
-            change = max((1.0 - signs[i] * (weights @ x) - softness * alpha[i]) / (x @ x + softness), -alpha[i])
-            alpha[i] += change
-            weights += signs[i] * change * x
-    return weights
-
-
 @pytest.mark.parametrize("n_known", [0, 4])
 @FORMS
-def test_memberships_match_plain_python(form: Any, n_known: int, rng: np.random.Generator):
+def test_memberships_match_those_of_liblinear(form: Any, n_known: int, rng: np.random.Generator):
     X = unit(np.abs(rng.normal(size=(25, 5))) * (rng.random((25, 5)) < 0.8) + 1e-3)
     Y = rng.random((25, 4)) < 0.4
     checked = check_rows(form(X))
@@ -79,19 +68,23 @@ def test_memberships_match_plain_python(form: Any, n_known: int, rng: np.random.
     against_all = pair_with_all(answers, np.array([0, 1, 2]), 25)
     of_the_last = Pairs(np.array([0, 0, 0, 0, Y[:, 3].sum()]), *(part[-Y[:, 3].sum() :] for part in answers[1:]))
     against_some = pair_with_hard_negatives(of_the_last, hard_negatives, rng.permutation(25))
-    duties = new_duties(2.0, np.full(4, 40), n_known)
+    weights = rng.uniform(0.3, 3.0, 25).astype(np.float32)
+    duties = new_duties(2.0, weights, np.full(4, 15 + weights.sum()), n_known)
     for pairs in (against_all, against_some):
         head = learn_memberships(head, checked, pairs, duties, 150, 0.0, 1)
         head = learn_memberships(head, checked, pairs, duties, 150, 0.0, 2)  # goes on where the first left off
     with_bias, no_features = np.hstack([X, np.ones((25, 1))]), np.append(np.zeros(5), 1.0)
     for label in range(4):
         seen = np.arange(25) if label < 3 else np.flatnonzero(Y[:, 3] | np.isin(np.arange(25), every_second))
-        others = np.tile(no_features, (40 - seen.size, 1))
-        expected = solve_in_plain_python(
-            np.vstack([with_bias[seen], others]), np.append(Y[seen, label], np.zeros(40 - seen.size, np.bool_)), 0.25
+        others = duties.totals[label] - weights[seen].sum()
+        svm = LinearSVC(C=2.0, dual=False, fit_intercept=False, tol=1e-8)
+        svm.fit(
+            np.vstack([with_bias[seen], no_features]),
+            np.append(Y[seen, label], False),
+            np.append(weights[seen], others),
         )
-        np.testing.assert_allclose(weights_of(head, 0, label), expected[:5], atol=0.04)
-        assert head.nodes[0, label]["bias"] == pytest.approx(expected[5], abs=0.04)
+        np.testing.assert_allclose(weights_of(head, 0, label), svm.coef_[0, :5], atol=0.01)
+        assert head.nodes[0, label]["bias"] == pytest.approx(svm.coef_[0, 5], abs=0.01)
 
 
 @FORMS
@@ -99,7 +92,9 @@ def test_a_rare_label_is_solved_in_few_sweeps(form: Any):
     rows = check_rows(form(np.eye(4, 6)))
     head = with_labels(new_head(HeadParameters(1, 6, rows.sparse, 0, 1.0)), check_rows(form(np.ones((1, 6)))))
     forget_labels(head.models, 0)
-    duties = new_duties(1.0, np.full(1, 100_000), 0)  # nearly all rows have none of the features of the label's
+    duties = new_duties(
+        1.0, np.ones(4, np.float32), np.full(1, 100_000), 0
+    )  # nearly all rows have none of the features of the label's
     pairs = pair_with_all(pair_with_answers(np.arange(4), np.zeros(4, np.int64), 1), np.zeros(1, np.int64), 4)
     learn_memberships(head, rows, pairs, duties, 4, 0.0, 1)
     # The bias is -1, so a margin of 1 takes a weight of 2, less what the softness leaves.
@@ -115,7 +110,8 @@ def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random
         forget_labels(head.models, 0)
         pairs = pair_with_all(pair_with_answers(*np.nonzero(Y), 7), np.arange(7), 20)
         assert len(binary_svm.tasks_for(rows, pairs, 5, 0.0, n_cells)) == {1 << 20: 1}.get(n_cells, 7)
-        duties, sizes = new_duties(1.0, np.full(7, 20), 0), {"cells_in_a_task": n_cells, "tasks_at_once": n_tasks}
+        duties = new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0)
+        sizes = {"cells_in_a_task": n_cells, "tasks_at_once": n_tasks}
         head = learn_memberships(head, rows, pairs, duties, 5, 0.0, n_threads, **sizes)
         tables.append([(*weights_of(head, 0, label), head.nodes[0, label]["bias"]) for label in range(7)])
     np.testing.assert_array_equal(tables[1], tables[0])

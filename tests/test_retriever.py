@@ -58,13 +58,13 @@ def test_expectations_are_those_of_ridge_regression(form: Any, rng: np.random.Ge
     targets = values.astype(np.float32)
     expectation = new_expectation(ExpectationParameters(25, rows.sparse), 40)
     expectation = enter_rows(expectation, rows)
-    duals = np.zeros_like(targets)
+    duals, weights = np.zeros_like(targets), rng.uniform(0.1, 1.0, 60).astype(np.float32)
     for _ in range(50):
-        learn_expectations(expectation, rows, rng.permutation(60), targets, duals, 0.5)
+        learn_expectations(expectation, rows, rng.permutation(60), targets, duals, np.float32(0.5) / weights)
     expected = np.zeros_like(targets)
     expect_rows(expectation, rows, 0, 60, expected)
     with_bias = np.hstack([normalize(keys), np.ones((60, 1))])
-    ridge = Ridge(alpha=0.5, fit_intercept=False).fit(with_bias, targets)
+    ridge = Ridge(alpha=0.5, fit_intercept=False).fit(with_bias, targets, weights)
     np.testing.assert_allclose(expected, ridge.predict(with_bias), atol=2e-3)
 
 

@@ -1,4 +1,4 @@
-"""Weights of examples, and the warning where features are of several scales."""
+"""Weights of examples and of memories, and the warning where features are of several scales."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit
 
-from cmt_numba import CMTClassifier
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._heads.multiclass_svm import margin_wanted
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -81,8 +81,85 @@ def test_weights_are_kept_with_the_examples(form: Any, overlapping: Any, tmp_pat
 )
 def test_bad_weights_are_refused(weights: Any, error: str, overlapping: Any):
     X, y, _ = overlapping
-    with pytest.raises((TypeError, ValueError), match=error):
-        CMTClassifier(**FEW).fit(X, y, sample_weight=weights)
+    for estimator, labels in ((CMTClassifier(**FEW), y), (CMTMultilabelClassifier(**FEW), np.eye(4)[y])):
+        with pytest.raises((TypeError, ValueError), match=error):
+            estimator.fit(X, labels, sample_weight=weights)
+        assert not hasattr(estimator, "forest_")
+        if len(weights) == 40:
+            before = estimator.fit(X, labels).decision_function(X)
+            with pytest.raises(ValueError, match=error):
+                estimator.partial_fit(X, labels, sample_weight=weights)
+            np.testing.assert_array_equal(estimator.decision_function(X), before)
+
+
+@FORMS
+@pytest.mark.parametrize("n_more", [0, 1030], ids=["all common", "rare ones"])
+def test_a_weight_counts_as_rows_repeated_for_many_labels(form: Any, n_more: int, overlapping: Any):
+    X, y, weights = overlapping
+    Y = np.hstack([np.eye(4, dtype=np.int64)[y], np.eye(40, n_more, dtype=np.int64)])
+    Y[:10, 1] = 1
+    Y[np.arange(n_more) % 40, 4 + np.arange(n_more)] = 1
+    repeated, kept = np.repeat(np.arange(40), weights), np.flatnonzero(weights)
+    one = CMTMultilabelClassifier(**FEW).fit(form(X[:20]), form(Y[:20]), sample_weight=weights[:20])
+    one.partial_fit(form(X), form(Y), sample_weight=weights)  # of further rows, labels learn only for a few sweeps
+    one.check_invariants()
+    assert one._weight_of_rows == weights.sum() + weights[:20].sum()
+    one, twice, unweighted = (CMTMultilabelClassifier(**FEW) for _ in range(3))
+    one.fit(form(X), form(Y), sample_weight=weights).check_invariants()
+    twice.fit(form(X[repeated]), form(Y[repeated]))
+    unweighted.fit(form(X[kept]), form(Y[kept]))
+    np.testing.assert_array_equal(np.sort(one._amounts()[0]), np.sort(twice._n_of_label))
+    scores, wanted, others = (some.decision_function(form(X))[:, :4] for some in (one, twice, unweighted))
+    np.testing.assert_allclose(scores, wanted, atol=0.1)
+    assert np.abs(scores - wanted).mean() < 0.3 * np.abs(others - wanted).mean()
+
+
+def test_rows_of_weight_zero_leave_no_trace(overlapping: Any, tmp_path: Path):
+    X, y, weights = overlapping
+    kept, options = weights > 0, FEW | {"threshold": "f1"}
+    names = [[f"label {number}"] if weight else ["left out"] for number, weight in zip(y, weights, strict=True)]
+    one = CMTMultilabelClassifier(**options).fit(X, names, sample_weight=kept)
+    other = CMTMultilabelClassifier(**options).fit(X[kept], [names[row] for row in np.flatnonzero(kept)])
+    for tagger in (one, other):
+        tagger.partial_fit(X, names, sample_weight=kept * 2.0)
+    assert one.classes_.tolist() == [f"label {number}" for number in range(4)]
+    one.save(tmp_path / "file")
+    for tagger in (one, CMTMultilabelClassifier.load(tmp_path / "file")):
+        np.testing.assert_array_equal(tagger.decision_function(X), other.decision_function(X))
+        assert tagger.threshold_ == other.threshold_
+        tagger.partial_fit(X[:2], names[:2], sample_weight=[0.5, 2.0])
+    pair = CMTMultilabelClassifier(**FEW).fit(X, y == 1, sample_weight=y != 1)
+    assert pair.classes_.tolist() == [False]
+
+
+@FORMS
+def test_a_weight_counts_as_memories_repeated(form: Any, rng: np.random.Generator):
+    X, weights = np.abs(rng.normal(size=(60, 5))), np.tile([1, 0, 3, 2, 1], 12)
+    y = X @ rng.normal(size=(5, 4)) + 2.0 * rng.normal(size=(60, 4))
+    repeated, kept = np.repeat(np.arange(60), weights), np.flatnonzero(weights)
+    options: dict[str, Any] = {"n_value_passes": 60, "random_state": 0, "regularization": 0.5}
+    one, twice, unweighted = (CMTRetriever(**options) for _ in range(3))
+    one.fit(form(X), y, sample_weight=weights)
+    twice.fit(form(X[repeated]), y[repeated])
+    unweighted.fit(form(X[kept]), y[kept])
+    assert one.n_memories_ == kept.size
+    np.testing.assert_array_equal(one.values(np.arange(kept.size)), y[kept])
+    biases, wanted, others = (some.expectation_.bias for some in (one, twice, unweighted))
+    np.testing.assert_allclose(biases, wanted, atol=5e-3)
+    assert np.abs(biases - others).max() > 0.02
+    one.partial_fit(form(X), y, sample_weight=weights).check_invariants()
+    assert one.n_memories_ == 2 * kept.size
+
+
+def test_a_retriever_by_key_leaves_rows_of_weight_zero_out(overlapping: Any):
+    X, _, weights = overlapping
+    retriever = CMTRetriever(random_state=0).fit(X, sample_weight=weights > 0)
+    assert retriever.kneighbors(X[weights == 0], 1)[0].min() > 1e-3
+    np.testing.assert_array_equal(retriever.predict(X[weights > 0]), np.arange(np.sum(weights > 0)))
+    for given, error in ((-weights, "from 0"), (np.zeros(40), "not be 0 for all"), (np.ones(3), "one number")):
+        with pytest.raises(ValueError, match=error):
+            retriever.partial_fit(X, sample_weight=given)
+    assert retriever.n_memories_ == np.sum(weights > 0)
 
 
 @needs_jit  # plain Python warns of its own

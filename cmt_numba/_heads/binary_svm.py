@@ -2,7 +2,8 @@
 
 Every label is a linear support vector machine of its own with squared slack, whose bias is the weight of one more
 feature. It starts at 0 and is solved in the dual, by one row after another in closed form, over the rows that it learns
-from (see ``hard_negatives.py``). A row has a label if its score is positive; scores are asked to lie 1 away from 0.
+from (see ``hard_negatives.py``). A row has a label if its score is positive; scores are asked to lie 1 away from 0. The
+weight of a row is a factor of its ``C``.
 
 All other rows share no telling feature with the label's own, so the label's score of them is its bias. They count as
 rows without features, and as they are all alike, a single dual variable stands for them. Without them a rare label
@@ -37,9 +38,10 @@ _SWEEPS_TO_CHECK = 5  # one in so many looks at all rows, the others at those th
 class Duties(NamedTuple):
     """What is asked of labels by all rows together."""
 
-    softness: float  # so much less than the margin is asked for, for each weight
+    softness: float  # so much less than the margin is asked for, for each dual variable, of a row of weight 1
     n_known: int  # labels that have learned from other rows before; scorers of further ones are sums of rows in hand
-    n_rows: np.ndarray  # int64 (labels,): rows there are; those that a label does not learn from have no features
+    weights: np.ndarray  # float32 (rows,): of the rows in hand
+    totals: np.ndarray  # float64 (labels,): of all rows; those that a label does not learn from have no features
     of_others: np.ndarray  # float32 (labels,): the dual variables of all of those together
 
 
@@ -71,12 +73,14 @@ class Bench(NamedTuple):
     active: np.ndarray  # int64: the entries of the pairs that still learn
     learning: np.ndarray  # int64: room for those that will after the sweep in hand
     sizes: np.ndarray  # float32 (rows,): squared lengths; the bias is one feature more
+    softness: np.ndarray  # float32 (rows,): the less, the more a row weighs
     stream: np.ndarray  # uint64 (1,): of random numbers
 
 
-def new_duties(aggressiveness: float, n_rows: np.ndarray, n_known: int) -> Duties:
+def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n_known: int) -> Duties:
     """Return the duties of labels that nothing has been learned from."""
-    return Duties(_SOFTNESS / aggressiveness, n_known, n_rows, np.zeros(n_rows.size, np.float32))
+    of_others = np.zeros(totals.size, np.float32)
+    return Duties(_SOFTNESS / aggressiveness, n_known, weights, totals.astype(np.float64), of_others)
 
 
 def tasks_for(rows: Rows, pairs: Pairs, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK) -> list[Task]:
@@ -123,16 +127,18 @@ def _new_bench(rows, features, most):
         empty(most, np.int64),
         empty(most, np.int64),
         empty(n_rows, np.float32),
+        empty(n_rows, np.float32),
         zeros(1, np.uint64),
     )
 
 
 @inner
-def _prepare(bench, rows):
+def _prepare(bench, rows, duties):
     for feature in range(bench.met.size):
         bench.met[feature] = NONE
     for row in range(bench.sizes.size):
         bench.sizes[row] = squared_length(row_of(rows, row)) + np.float32(1.0)
+        bench.softness[row] = np.float32(duties.softness) / duties.weights[row]
 
 
 @inner
@@ -228,9 +234,9 @@ def _keep(models, bench, label, n_touched, duties, share, solved, end):
 
 
 @inner
-def _hold_others_off(bias, label, n_others, duties):
+def _hold_others_off(bias, label, others, duties):
     """Return the bias that keeps all rows without features as far below 0 as the margin asks for."""
-    softness = np.float32(duties.softness / n_others)
+    softness = np.float32(duties.softness / others)
     short = np.float32(1.0) + bias - softness * duties.of_others[label]
     change = dual_step(short, np.float32(1.0) + softness, duties.of_others[label])
     duties.of_others[label] += change
@@ -238,7 +244,7 @@ def _hold_others_off(bias, label, n_others, duties):
 
 
 @inner
-def _learn_pair(bench, rows, pairs, pair, bias, softness, of_others):
+def _learn_pair(bench, rows, pairs, pair, bias, of_others):
     """Take the dual step of a pair; return the new bias and the step.
 
     ``of_others`` is the dual variable of all rows without features. As long as it can take back what the step does to
@@ -246,7 +252,7 @@ def _learn_pair(bench, rows, pairs, pair, bias, softness, of_others):
     """
     x = row_of(rows, pairs.rows[pair])
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
-    weight = pairs.weights[pair]
+    weight, softness = pairs.weights[pair], bench.softness[pairs.rows[pair]]
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
     curvature = bench.sizes[pairs.rows[pair]] + softness
     change = dual_step(short, curvature - np.float32(1.0), weight)
@@ -260,7 +266,7 @@ def _learn_pair(bench, rows, pairs, pair, bias, softness, of_others):
 
 
 @inner
-def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, n_others, duties):
+def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, duties):
     """Go once through the active pairs, or if ``checking`` through ``n_active`` pairs from ``first`` on.
 
     Returns the new bias, the longest step and how many pairs still learn.
@@ -273,15 +279,15 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, n_others,
         mask *= 2
     mask -= 1
     factor, offset = 2 * random_below(bench.stream, 0, mask + 1) + 1, random_below(bench.stream, 0, mask + 1)
-    farthest, n_learning, softness = np.float32(0.0), 0, np.float32(duties.softness)
+    farthest, n_learning = np.float32(0.0), 0
     for i in range(mask + 1):
         number = (factor * i + offset) & mask
         if number < n_active:
             pair = first + number if checking else bench.active[number]
-            bias, change = _learn_pair(bench, rows, pairs, pair, bias, softness, duties.of_others[label])
+            bias, change = _learn_pair(bench, rows, pairs, pair, bias, duties.of_others[label])
             if np.abs(change) >= _CLOSE_ENOUGH:
-                if n_others > 0:
-                    bias = _hold_others_off(bias, label, n_others, duties)
+                if others > 0.0:
+                    bias = _hold_others_off(bias, label, others, duties)
                 farthest = max(farthest, np.abs(change))
             if pairs.weights[pair] > 0.0 or change > 0.0:
                 bench.learning[n_learning] = pair
@@ -294,14 +300,15 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, n_others,
 @inner
 def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
     """Solve a label whose weights lie on the bench; return its bias."""
-    n_others = duties.n_rows[label] - (stop - first)
-    n_active = 0
+    others, n_active = duties.totals[label], 0
+    for pair in range(first, stop):
+        others -= duties.weights[pairs.rows[pair]]
     for sweep in range(n_sweeps):
         checks = sweep % _SWEEPS_TO_CHECK == 0
         n = stop - first if checks else n_active
-        bias, farthest, n_active = _sweep(bench, rows, pairs, label, first, n, checks, bias, n_others, duties)
-        if n_others > 0:
-            bias = _hold_others_off(bias, label, n_others, duties)
+        bias, farthest, n_active = _sweep(bench, rows, pairs, label, first, n, checks, bias, others, duties)
+        if others > 0.0:
+            bias = _hold_others_off(bias, label, others, duties)
         if checks and farthest < _FARTHEST:
             break
     return bias
@@ -333,7 +340,7 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
     """
     models = by_reference(models)
     bench = _new_bench(rows, features, longest_row(pairs, task.first, task.stop))
-    _prepare(bench, rows)
+    _prepare(bench, rows, duties)
     end = np.int64(0)
     for label in range(task.first, task.stop):
         if pairs.offsets[label] < pairs.offsets[label + 1]:

@@ -1,7 +1,7 @@
 """Kernels: what value to expect of a key, a linear map from keys to vectors that is learned online.
 
 It is ridge regression with all components of a value as targets, solved in the dual one row at a time. Of sparse keys
-only the features that were met have weights.
+only the features that were met have weights. The softness of a row is the ridge divided by its weight.
 """
 
 from typing import Annotated, NamedTuple
@@ -164,15 +164,17 @@ def expect_rows(expectation, rows, first, stop, expected):
 
 
 @kernel
-def learn_expectations(expectation, rows, order, targets, duals, regularization):
+def learn_expectations(expectation, rows, order, targets, duals, softnesses):
     """Train the map once with every row: dual coordinate ascent, whose variables are vectors here.
+
+    ``softnesses``, float32 of shape (rows,), say how far each row may stay away from its target.
 
     Writes the map and ``duals``.
     """
     bits = _bits_of(expectation.table)
     change = empty(targets.shape[1], np.float32)
-    softness = np.float32(regularization)
     for row in order:
+        softness = softnesses[row]
         _expect(expectation, rows, row, bits, change)
         step = np.float32(1.0) / (_length_of(rows, row) + softness)
         for i in range(change.size):

@@ -92,6 +92,10 @@ def _check_multilabel(estimator: Any, thorough: bool) -> None:
     names = estimator._names
     require(names is None or np.array_equal(names, estimator.classes_), "names must be those of the columns")
     require(names is None or np.unique(names).size == names.size, "labels must have different names")
+    weight = estimator._weight_of_rows
+    require((weight is None) == (estimator._weight_of_label is None), "labels and all rows must both have weights")
+    require(weight is None or weight >= 0.0, "all rows must weigh something")
+    _check_weights("labels", estimator._weight_of_label, n_labels)
     require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector is of two classes")
     if thorough:
         require(all_within(estimator._n_of_label, 1, estimator._n_rows), "a label has more examples than there are")

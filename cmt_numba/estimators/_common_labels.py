@@ -6,15 +6,15 @@ _MOST_COMMON = 1024  # labels that are candidates for every row: all, if there a
 _SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
 
 
-def most_common(n_of_label: np.ndarray, n_rows: int, former: np.ndarray) -> np.ndarray:
+def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np.ndarray:
     """Return the common labels, the most frequent first.
 
     Parameters
     ----------
-    n_of_label : ndarray of int64, shape (n_labels,)
-        How many rows have each label.
-    n_rows : int
-        How many rows there have been.
+    n_of_label : ndarray of int64 or float64, shape (n_labels,)
+        How many rows have each label, or the total weight of these.
+    n_rows : float
+        How many rows there have been, or their total weight.
     former : ndarray of int64
         The labels that were common before. They stay so for longer, so that the index is not rebuilt again and again.
 

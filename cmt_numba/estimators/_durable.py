@@ -39,7 +39,6 @@ JOURNAL = "_own_journal"
 
 _CALIBRATION = "calibrate"
 _NAMES, _PARAMETERS, _VALUE = "feature_names", "parameters", "logits"
-_VERSION = 2  # of all operations so far
 _ANY = frozenset({"n_jobs"})  # options that take effect at the next fit, and may differ from those stored
 
 
@@ -50,17 +49,20 @@ class Operation(NamedTuple):
     parameters: dict[str, str]  # of the method, by the names of arguments in entries
 
 
-_FIT = {"keys": "X", "labels": "y", "weights": "sample_weight", "ids": "example_ids"}
+_WEIGHTS, _CLASSES = {"weights": "sample_weight"}, {"classes": "classes"}
+_FIT = {"keys": "X", "labels": "y", "ids": "example_ids"} | _WEIGHTS
+_FIT_MANY = {"keys": "X", "labels": "Y"}
 OPERATIONS: dict[tuple[str, str, int], Operation] = {
     ("CMTClassifier", "fit", 2): Operation("fit", _FIT),
-    ("CMTClassifier", "partial_fit", 2): Operation("partial_fit", _FIT | {"classes": "classes"}),
+    ("CMTClassifier", "partial_fit", 2): Operation("partial_fit", _FIT | _CLASSES),
     ("CMTClassifier", "remove", 2): Operation("remove", {"ids": "ids"}),
     ("CMTClassifier", "remove_classes", 2): Operation("remove_classes", {"labels": "labels"}),
-    ("CMTMultilabelClassifier", "fit", 2): Operation("fit", {"keys": "X", "labels": "Y"}),
-    ("CMTMultilabelClassifier", "partial_fit", 2): Operation(
-        "partial_fit", {"keys": "X", "labels": "Y", "classes": "classes"}
-    ),
+    ("CMTMultilabelClassifier", "fit", 2): Operation("fit", _FIT_MANY),
+    ("CMTMultilabelClassifier", "fit", 3): Operation("fit", _FIT_MANY | _WEIGHTS),
+    ("CMTMultilabelClassifier", "partial_fit", 2): Operation("partial_fit", _FIT_MANY | _CLASSES),
+    ("CMTMultilabelClassifier", "partial_fit", 3): Operation("partial_fit", _FIT_MANY | _CLASSES | _WEIGHTS),
 }
+_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # of the entries that are written
 
 
 class EstimatorJournal(InFolder):
@@ -114,7 +116,8 @@ class EstimatorJournal(InFolder):
     ) -> Any:
         """Make a change by calling a method, and journal it; ``make`` has a function be one change."""
         name, estimator = method.__name__, self.estimator
-        operation = OPERATIONS[estimator._kind, name, _VERSION]
+        version = _VERSIONS[estimator._kind, name]
+        operation = OPERATIONS[estimator._kind, name, version]
         bound = inspect.signature(method).bind(estimator, *args, **kwargs)
         bound.apply_defaults()  # defaults may change in later versions
         given = bound.arguments
@@ -146,7 +149,8 @@ class EstimatorJournal(InFolder):
             self._enter_calibration(noted, before)
             if _names_of(estimator) != names:
                 journaled[_NAMES] = np.asarray(_names_of(estimator), object)
-            self._enter(Entry(name, journaled, after, journal=self._folder.identity), seconds, True)
+            entry = Entry(name, journaled, after, journal=self._folder.identity, version=version)
+            self._enter(entry, seconds, True)
             self._calibration = np.nan if after.get("calibrated") == 0 else noted
             self._refusal = None
             self._take_snapshot_if_due()

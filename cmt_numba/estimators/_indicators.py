@@ -123,6 +123,14 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
     return lists
 
 
+def labels_of(Y: Any, rows: np.ndarray) -> Any:
+    """Return the labels of some rows, in the form that they are given in."""
+    lists = lists_of_names(Y, expected=True)
+    if lists is not None:
+        return [lists[row] for row in rows]
+    return scipy.sparse.csr_array(Y)[rows] if scipy.sparse.issparse(Y) else np.asarray(Y)[rows]
+
+
 def first_labels(
     Y: Any, classes: Any, n_rows: int
 ) -> tuple[np.ndarray | None, np.ndarray | None, scipy.sparse.csr_array]:

@@ -37,6 +37,7 @@ from ._values import (
     digests_of,
     digests_of_keys,
 )
+from ._weights import filled
 
 _KEY_TREES, _VALUE_TREES = 4, 1
 _VALUE_LEAVES = 4  # searched for each tree: what is expected is seldom quite what is there
@@ -80,13 +81,13 @@ class MemoryForest(SavableEstimator, BaseEstimator):
             parameters = ExpectationParameters(rows.n_features, rows.sparse)
             self.expectation_: Expectation = new_expectation(parameters, self._components.n_components)
 
-    def _store(self, rows: Rows, values: Any, *, afresh: bool) -> None:
+    def _store(self, rows: Rows, values: Any, weights: np.ndarray | None, *, afresh: bool) -> None:
         """Store memories, and learn from them."""
         if self.search_ == "value":
             vectors = self._components.reduced(values)
             entries = self._insert_distinct(digests_of(vectors), self._forest_rows(vectors))
             self._memories = self._memories.with_more(values, entries)
-            self._learn_values(rows, vectors, entries, afresh=afresh)
+            self._learn_values(rows, vectors, entries, weights, afresh=afresh)
         else:
             self._memories = self._memories.with_more(values, self.forest_._insert_rows(rescaled(rows)))
 
@@ -124,13 +125,16 @@ class MemoryForest(SavableEstimator, BaseEstimator):
         self._memories = memories
         self._forget_keys(gone)
 
-    def _learn_values(self, rows: Rows, vectors: np.ndarray, entries: np.ndarray, *, afresh: bool) -> None:
+    def _learn_values(
+        self, rows: Rows, vectors: np.ndarray, entries: np.ndarray, weights: np.ndarray | None, *, afresh: bool
+    ) -> None:
         self.expectation_ = enter_rows(self.expectation_, rows)
         targets = np.ascontiguousarray(vectors[:, :-1])
         duals = np.zeros_like(targets)
+        softnesses = np.float32(self.regularization) / filled(weights, rows.n_rows)
         for _ in range(self.n_value_passes):
             order = self._orders.permutation(rows.n_rows)
-            learn_expectations(self.expectation_, rows, order, targets, duals, float(self.regularization))
+            learn_expectations(self.expectation_, rows, order, targets, duals, softnesses)
         if self.n_router_passes > 0:
             expected = self._forest_rows(self._expected(rows))
             self.forest_._teach_rows(expected, entries, self.n_router_passes, afresh)

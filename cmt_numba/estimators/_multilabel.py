@@ -12,31 +12,27 @@ from sklearn.utils.validation import validate_data
 from .._concurrency.workers import map_threads, spans
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
-from .._heads.binary_svm import learn_memberships, new_duties
-from .._heads.candidates import Effort, Listing, Questions, all_of, list_hard_negatives, list_labels
-from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_hard_negatives
+from .._heads.candidates import Effort, Listing, all_of, list_labels
 from .._heads.inference_weights import common_labels
-from .._heads.label_scorers import NEGLIGIBLE, HeadLoss, forget_labels, with_index
+from .._heads.label_scorers import HeadLoss, with_index
 from .._heads.products import AllScorers, all_above, exact_scores_of_all
 from .._validation import Constraint, check_jobs, check_rows, check_wanted, sound
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once, reads
 from ._common_labels import most_common
-from ._indicators import first_labels, further_labels, label_sets
+from ._indicators import first_labels, further_labels, label_sets, labels_of
 from ._input import DTYPES, warn_of_scales
 from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
+from ._memberships import LabelledRows, train_memberships
 from ._plans import scorers_laid_out
 from ._thresholds import F1, Threshold, best_threshold
+from ._weights import check_sample_weight, taken, totals
 
-_SWEEPS = 4  # over the rows of a label, in each pass
-_SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are all there are from the start
 _LABELS_PER_LEVEL = 128  # met besides, for each level that a balanced tree of all labels would have
 _FEWEST_LISTED = 16  # of those from the head's index that are scored
 _LISTED_FOR_A_LABEL = 4  # if that is more, for each label that a row has on average
 _WIDER_IN_TRAINING = 8  # of them, so that labels meet the rows that they could be taken for
-_NEGLIGIBLE_IN_COMMON = 0.001  # of the largest weight of the label
 _EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
-_PAIRS_AT_ONCE = 1 << 22
 _LABELS_LISTED = 1 << 16
 
 
@@ -98,6 +94,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     _kind = "CMTMultilabelClassifier"  # of what is in a file
     _names: np.ndarray | None = None  # of columns; files of earlier versions have none
+    _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
+    _weight_of_rows: float | None = None  # likewise
     _lightest_listed = 0.1  # weights from hard negatives are many and small, and find nothing
     _constraints: ClassVar[dict[str, Constraint]] = {**LabelForest._constraints, "threshold": Threshold()}
 
@@ -135,7 +133,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     # Learning
 
     @changes_at_once
-    def fit(self, X: Any, Y: Any) -> CMTMultilabelClassifier:
+    def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> CMTMultilabelClassifier:
         """Learn from examples, forgetting earlier ones.
 
         Parameters
@@ -145,6 +143,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         Y : array-like or sparse matrix, shape (n, n_labels)
             Not 0 where an example has a label. Or for each example a list, tuple or set of the names of its labels,
             which are strings. Or a vector of two classes, which is a single label: whether an example is of the second.
+        sample_weight : array-like, shape (n,), optional
+            How much each example counts, from 0 to a million; by default 1. A weight of 2 counts like the same row
+            twice: as a factor of ``C``, in the means, and when common labels and a threshold are chosen. One of 0
+            counts like no row. Routers and the search for neighbors do not depend on it.
 
         Returns
         -------
@@ -155,15 +157,19 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        return self._begin_anew(lambda anew: anew._fit(X, Y, None))
+        return self._begin_anew(lambda anew: anew._fit(X, Y, None, sample_weight))
 
-    def _fit(self, X: Any, Y: Any, classes: Any) -> None:
+    def _fit(self, X: Any, Y: Any, classes: Any, sample_weight: Any) -> None:
         """Learn from the first examples."""
         X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
         names, pair, answers = first_labels(Y, classes, X.shape[0])
         self._check_all_parameters()
-        rows = check_rows(X)
+        rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
         warn_of_scales(X)
+        if weights is not None and not weights.all():
+            kept = np.flatnonzero(weights)
+            rows, weights = rows.take(kept), weights[kept]
+            names, pair, answers = first_labels(labels_of(Y, kept), classes, kept.size)
         self._pair = pair
         self._start_forest(rows, max(1, np.unique(answers.indices).size), int(HeadLoss.MIRA), 1.0)
         self.n_labels_ = 0
@@ -172,13 +178,14 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._column_of_label = np.empty(0, np.int64)
         self._n_of_label = np.empty(0, np.int64)
         self._n_rows = 0
+        self._weight_of_label = self._weight_of_rows = None
         self.examples_ = self._new_trees_of_examples() if self.store_examples else None
-        self._learn(rows, answers, names, afresh=True)
+        self._learn(LabelledRows(rows, answers, weights), names, afresh=True)
         if self.threshold == F1:
-            self.threshold_ = best_threshold(self, rows, answers)
+            self.threshold_ = best_threshold(self, rows, answers, weights)
 
     @changes_at_once
-    def partial_fit(self, X: Any, Y: Any, classes: Any = None) -> CMTMultilabelClassifier:
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> CMTMultilabelClassifier:
         """Learn from further examples, whose labels may have more columns than those before.
 
         Parameters
@@ -190,6 +197,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             ones, or a vector, if such came first.
         classes : array-like, optional
             For vectors, at the first call: both classes, if ``Y`` may hold only one of them.
+        sample_weight : array-like, shape (n,), optional
+            As for :meth:`fit`.
 
         Returns
         -------
@@ -203,21 +212,26 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         if not hasattr(self, "forest_"):
-            return self._begin_anew(lambda anew: anew._fit(X, Y, classes))
+            return self._begin_anew(lambda anew: anew._fit(X, Y, classes, sample_weight))
         rows = self._checked(X)
         names, answers = further_labels(Y, self._names, self._pair, rows.n_rows)
+        weights = check_sample_weight(sample_weight, rows.n_rows)
+        if weights is not None and not weights.all():
+            kept = np.flatnonzero(weights)
+            rows, weights = rows.take(kept), weights[kept]
+            names, answers = further_labels(labels_of(Y, kept), self._names, self._pair, kept.size)
         if answers.shape[1] < self.n_labels_:
             raise ValueError(f"Y must have at least the {self.n_labels_} columns of before, not {answers.shape[1]}")
-        self._learn(rows, answers, names, afresh=False)
+        self._learn(LabelledRows(rows, answers, weights), names, afresh=False)
         return self
 
     def _new_trees_of_examples(self) -> ContextualMemoryTree:
         seed = np.random.SeedSequence([self._seed, 1])  # what is learned must not depend on whether examples are kept
         return ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(self.n_jobs), random_state=seed)
 
-    def _learn(self, rows: Rows, answers: scipy.sparse.csr_array, names: np.ndarray | None, *, afresh: bool) -> None:
-        n_known, of_rows = self.forest_.n_memories, np.repeat(np.arange(rows.n_rows), np.diff(answers.indptr))
-        labels = self._make_known(rows, answers, of_rows, names)
+    def _learn(self, labelled: LabelledRows, names: np.ndarray | None, *, afresh: bool) -> None:
+        rows, n_known, of_rows = labelled.rows, self.forest_.n_memories, labelled.of_answers()
+        labels = self._make_known(labelled, of_rows, names)
         if self.examples_ is not None:
             self.examples_._insert_rows(rescaled(rows))
         if self.forest_.n_memories == 0:
@@ -228,16 +242,15 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         if labels.size > 0:
             self._teach_routers(rescaled(questions.routed.take(of_rows)), labels, afresh=afresh)
         if self.n_head_passes > 0:
-            self._train_head(questions, of_rows, labels, n_known)
+            train_memberships(self, questions, of_rows, labels, n_known, labelled.weights)
         self._end_training(rows.n_rows)
 
-    def _make_known(
-        self, rows: Rows, answers: scipy.sparse.csr_array, of_rows: np.ndarray, names: np.ndarray | None
-    ) -> np.ndarray:
+    def _make_known(self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None) -> np.ndarray:
         """Make all columns known, and count which labels rows have; return the label of each entry of ``answers``.
 
         Labels of rows that have no memory yet are inserted in random order, each under its mean example.
         """
+        rows, answers, weights = labelled
         n_columns, column_of_label, head = answers.shape[1], self._column_of_label, self.head_
         n_new = n_columns - self.n_labels_
         label_of_column = np.concatenate([self._label_of_column, np.full(n_new, NONE, np.int64)])
@@ -248,11 +261,19 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             place[new] = np.arange(new.size)
             members = place[answers.indices]
             of_new = members != NONE
-            head, label_of_column[new] = self._insert_labels(rows, members[of_new], of_rows[of_new], new.size)
+            head, label_of_column[new] = self._insert_labels(
+                rows, members[of_new], of_rows[of_new], new.size, None, weights
+            )
             column_of_label = np.concatenate([column_of_label, new])
         labels = label_of_column[answers.indices]
         n_of_label = np.bincount(labels, minlength=column_of_label.size)
         n_of_label[: self._n_of_label.size] += self._n_of_label
+        weight_of_label, weight_of_rows = self._weight_of_label, self._weight_of_rows
+        if weight_of_rows is not None or weights is not None:
+            before, n_before = self._amounts()
+            weight_of_label = totals(labels, taken(weights, of_rows), column_of_label.size)
+            weight_of_label[: before.size] += before
+            weight_of_rows = n_before + (rows.n_rows if weights is None else float(weights.sum(dtype=np.float64)))
         self.__dict__.update(
             n_labels_=n_columns,
             classes_=next(known for known in (self._pair, names, np.arange(n_columns)) if known is not None),
@@ -262,8 +283,16 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             _column_of_label=column_of_label,
             _n_of_label=n_of_label,
             _n_rows=self._n_rows + rows.n_rows,
+            _weight_of_label=weight_of_label,
+            _weight_of_rows=weight_of_rows,
         )
         return labels
+
+    def _amounts(self) -> tuple[np.ndarray, float]:
+        """Return the total weight of the rows of each label, and of all rows."""
+        if self._weight_of_label is None or self._weight_of_rows is None:
+            return self._n_of_label, self._n_rows
+        return self._weight_of_label, self._weight_of_rows
 
     def _recover(self) -> None:
         if self.examples_ is not None:
@@ -273,51 +302,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def _choose_common(self) -> None:
         """Choose the labels that are candidates for every row."""
         former = self.head_.common.labels
-        common = most_common(self._n_of_label, self._n_rows, former)
+        common = most_common(*self._amounts(), former)
         self.head_ = self.head_._replace(common=common_labels(common))
         if not np.isin(former, common).all():
             self.head_ = with_index(self.head_, self._lightest_listed)  # it has not listed them
-
-    def _train_head(self, questions: Questions, of_rows: np.ndarray, labels: np.ndarray, n_known: int) -> None:
-        forget_labels(self.head_.models, n_known)  # they started as their means, which the index lists
-        n_rows, n_labels, common = questions.rows.n_rows, self.forest_.n_memories, self.head_.common.labels
-        of_rows_known = np.where(np.arange(n_labels) < n_known, n_rows, self._n_rows)
-        duties = new_duties(self.aggressiveness, of_rows_known, n_known)
-        n_threads = self.forest_._threads_for(n_rows)
-
-        def train(rows: Rows, pairs: Pairs, n_sweeps: int, share: float) -> None:
-            self.head_ = learn_memberships(self.head_, rows, pairs, duties, n_sweeps, share, n_threads)
-
-        # Rows may have come in the order of their labels, and sweeps want them mixed.
-        order, place = self._orders.permutation(n_rows), np.empty(n_rows, np.int64)
-        place[order] = np.arange(n_rows)
-        rows, answers = questions.rows.take(order), pair_with_answers(place[of_rows], labels, n_labels)
-        for first, stop in spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))):
-            train(rows, pair_with_all(answers, common[first:stop], n_rows), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
-        if n_labels == common.size:
-            return
-        others = ~np.isin(labels, common)
-        pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
-        for n_pass in range(self.n_head_passes):
-            if n_pass > 0 and self._worth_listing(n_rows):
-                self.head_ = with_index(self.head_, self._lightest_listed)  # it finds what the last pass got wrong
-            pairs = pair_with_hard_negatives(pairs, self._hard_negatives(questions), self._orders.permutation(n_rows))
-            train(questions.rows, pairs, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
-        self._prune()
-
-    def _hard_negatives(self, questions: Questions) -> np.ndarray:
-        """Return the candidate labels of each row, without the common ones, then NONE: int32."""
-        state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), questions.rows.n_rows
-        most = effort.n_leaves * state.members.shape[2] + effort.n_listed
-        found = np.empty((n_rows, most), np.int32)
-        trees, routers, head = state.trees, state.models, self.head_.scorers
-
-        def find(first: int, stop: int) -> None:
-            asked = questions._replace(first=first, stop=stop)
-            list_hard_negatives(trees, routers, head, asked, effort, found)
-
-        self._in_threads(questions.rows, find)
-        return found
 
     def _effort(self, *, training: bool = False) -> Effort:
         n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
@@ -326,7 +314,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         if self.n_candidates is not None and not training:
             n_scored = min(n_common + self.n_candidates, n_labels)
             return effort._replace(n_labels=n_scored, n_met=max(n_scored, min(most, n_common + effort.n_met)))
-        listed = max(_FEWEST_LISTED, int(_LISTED_FOR_A_LABEL * self._n_of_label.sum() / max(1, self._n_rows)))
+        of_labels, of_rows = self._amounts()
+        listed = max(_FEWEST_LISTED, int(_LISTED_FOR_A_LABEL * of_labels.sum() / max(1, of_rows)))
         width = _WIDER_IN_TRAINING if training else 1
         return effort._replace(n_labels=most, n_listed=width * listed, n_met=most)
 

@@ -34,12 +34,8 @@ from ._base import changes_at_once, reads
 from ._input import DTYPES, checked_matrix
 from ._memory_forest import MemoryForest
 from ._options import FIT_ONLY, OF_ALL, PASSES
-from ._values import (
-    as_values,
-    cosines,
-    digests_of,
-    equalities,
-)
+from ._values import as_values, cosines, digests_of, equalities
+from ._weights import check_sample_weight, present_values
 
 SEARCHES = ("key", "value")
 _LEAST_EXPLORED = 10  # best memories that a row which explores draws from
@@ -155,7 +151,7 @@ class CMTRetriever(MemoryForest):
     # Learning
 
     @changes_at_once
-    def fit(self, X: Any, y: Any = None) -> CMTRetriever:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CMTRetriever:
         """Store memories, forgetting earlier ones.
 
         Parameters
@@ -164,6 +160,11 @@ class CMTRetriever(MemoryForest):
             Keys.
         y : array-like or sparse matrix of shape (n, width), or sequence of n objects, optional
             Their values: vectors, or objects of any kind. By default the positions 0 .. n - 1.
+        sample_weight : array-like, shape (n,), optional
+            How much each memory counts for what is expected of queries, from 0 to a million; by default 1. A weight of
+            2 counts like the same row twice in the ridge regression, but is a single memory. A row of weight 0 is left
+            out: it is not stored, and gets no id. Nothing else depends on it: components and routers do not, and with
+            ``search="key"``, where there is no regression, all weights above 0 are the same.
 
         Returns
         -------
@@ -174,25 +175,26 @@ class CMTRetriever(MemoryForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        return self._begin_anew(lambda anew: anew._fit(X, y))
+        return self._begin_anew(lambda anew: anew._fit(X, y, sample_weight))
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Store the first memories."""
         X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
         self._check_all_parameters()
         if self.search == "value" and values.ndim != 2:
             raise ValueError('y must hold vectors to be searched by value; with other objects use search="key"')
-        rows = check_rows(X)
+        rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
+        rows, values, weights = present_values(rows, values, weights, numbered=y is None)
         self._start(rows, values)
-        self._store(rows, values, afresh=True)
+        self._store(rows, values, weights, afresh=True)
         if self.search_ == "key" and values.ndim == 2 and self.n_reward_passes > 0:
             ids = np.arange(rows.n_rows)
             reward, n_leaves = ValueCosine(values, values), self.forest_._options["n_trees"]
             self.forest_.learn(as_matrix(rows), reward, own_ids=ids, n_probes=n_leaves, n_passes=self.n_reward_passes)
 
     @changes_at_once
-    def partial_fit(self, X: Any, y: Any = None) -> CMTRetriever:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CMTRetriever:
         """Store further memories.
 
         Parameters
@@ -201,6 +203,8 @@ class CMTRetriever(MemoryForest):
             Keys.
         y : array-like, sparse matrix or sequence, optional
             Their values, of the kind and width of those before. By default the positions that follow.
+        sample_weight : array-like, shape (n,), optional
+            As for :meth:`fit`.
 
         Returns
         -------
@@ -212,10 +216,12 @@ class CMTRetriever(MemoryForest):
             If an argument or a parameter cannot be used; nothing has changed then.
         """
         if not hasattr(self, "forest_"):
-            return self._begin_anew(lambda anew: anew._fit(X, y))
+            return self._begin_anew(lambda anew: anew._fit(X, y, sample_weight))
         rows, first = self._checked(X), self._memories.next_id
+        weights = check_sample_weight(sample_weight, rows.n_rows)
         values = self._memories.values.accept(np.arange(first, first + rows.n_rows) if y is None else y, rows.n_rows)
-        self._store(rows, values, afresh=False)
+        rows, values, weights = present_values(rows, values, weights, numbered=y is None)
+        self._store(rows, values, weights, afresh=False)
         return self
 
     @changes_at_once

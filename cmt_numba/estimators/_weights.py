@@ -54,6 +54,16 @@ def present(batch: Batch) -> Batch:
     return Batch(batch.rows.take(kept), batch.y[kept], None if batch.ids is None else batch.ids[kept], weights[kept])
 
 
+def present_values(
+    rows: Rows, values: Any, weights: np.ndarray | None, *, numbered: bool
+) -> tuple[Rows, Any, np.ndarray | None]:
+    """Return the rows whose weight is not 0, their values and weights; values that number rows number those kept."""
+    if weights is None or weights.all():
+        return rows, values, weights
+    kept = np.flatnonzero(weights)
+    return rows.take(kept), values[: kept.size] if numbered else values[kept], weights[kept]
+
+
 def weighted(rows: Rows, weights: np.ndarray | None) -> Rows:
     """Return rows times their weights."""
     if weights is None:
@@ -65,7 +75,7 @@ def joined(weights: np.ndarray | None, n: int, more: np.ndarray | None, n_more: 
     """Return the weights of ``n`` examples, and of ``n_more`` others behind them."""
     if weights is None and more is None:
         return None
-    return np.concatenate([_all_of(weights, n), _all_of(more, n_more)])
+    return np.concatenate([filled(weights, n), filled(more, n_more)])
 
 
 def taken(weights: np.ndarray | None, which: np.ndarray) -> np.ndarray | None:
@@ -78,5 +88,6 @@ def totals(labels: np.ndarray, weights: np.ndarray | None, n_labels: int) -> np.
     return np.bincount(labels, weights, n_labels).astype(np.float64)
 
 
-def _all_of(weights: np.ndarray | None, n: int) -> np.ndarray:
+def filled(weights: np.ndarray | None, n: int) -> np.ndarray:
+    """Return the weights of ``n`` examples, as numbers: float32."""
     return np.ones(n, np.float32) if weights is None else weights[:n]
