@@ -12,9 +12,10 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -29,9 +30,22 @@ _TOLD = struct.Struct("<q")
 _OPTIONS: dict[str, Any] = {"n_trees": 2, "n_head_passes": 2, "n_router_passes": 1, "random_state": 7}
 
 
-def open_folder(path: Path, **options: Any) -> CMTClassifier:
-    """Return the classifier in a folder, with as many snapshots as it will take."""
-    return CMTClassifier.open(path, snapshot_bytes=0, snapshot_seconds=0.0, **_OPTIONS, **options)
+class Killed(NamedTuple):
+    """An estimator whose processes are killed."""
+
+    new: partial[Any]  # the class, with its options
+    change: Callable[[Any, int], None]  # makes the change of a number
+    assert_equal: Callable[[Any, Any], None]
+
+    def opened(self, path: Path) -> Any:
+        """Return the estimator in a folder, with as many snapshots as it will take."""
+        return self.new.func.open(path, snapshot_bytes=0, snapshot_seconds=0.0, **self.new.keywords)
+
+
+def killed_classifier(*, sparse: bool, **options: Any) -> Killed:
+    """Return a classifier of dense or sparse rows."""
+    new = partial(CMTClassifier, **_OPTIONS, **options)
+    return Killed(new, partial(change, sparse=sparse), partial(assert_equal, sparse=sparse))
 
 
 def rows(n: int, seed: int, *, sparse: bool) -> tuple[Any, np.ndarray]:
@@ -78,44 +92,49 @@ def assert_equal(one: CMTClassifier, other: CMTClassifier, *, sparse: bool) -> N
     np.testing.assert_array_equal(one.kneighbors(X, 3, return_distance=False), other.kneighbors(X, 3, False))
 
 
-def kill_while_changing(path: Path, number: int, seconds: float, sparse: bool, options: dict[str, Any]) -> int:
+def kill_while_changing(path: Path, number: int, seconds: float, kind: Killed) -> int:
     """Have a process make changes from a number on, and kill it; return how many it has acknowledged."""
 
     def work(tell: Callable[..., None]) -> None:
-        with open_folder(path, **options) as classifier:
+        with kind.opened(path) as estimator:
             for following in count(number):
-                change(classifier, following, sparse=sparse)
+                kind.change(estimator, following)
                 tell(following + 1)
 
     told = told_until_killed(work, _TOLD, seconds)
     return told[0] if told else number
 
 
-def n_entries(classifier: CMTClassifier) -> int:
-    """Return how many changes the folder of a classifier has seen, but for those of its certainty."""
-    journal = journal_of(classifier)
+def n_entries(estimator: Any) -> int:
+    """Return how many changes the folder of an estimator has seen, but for what is noted between them."""
+    journal = journal_of(estimator)
     assert isinstance(journal, EstimatorJournal)
     return journal.sequence
 
 
 def kill_changes(n: int, seed: int, *, sparse: bool = False, **options: Any) -> int:
     """Kill ``n`` processes and check the classifier after each; return how many changes there were."""
+    return kill_changes_of(n, seed, killed_classifier(sparse=sparse, **options))
+
+
+def kill_changes_of(n: int, seed: int, kind: Killed) -> int:
+    """Kill ``n`` processes and check the estimator after each; return how many changes there were."""
     random = np.random.default_rng(seed)
-    compiling = CMTClassifier(**_OPTIONS, **options)
+    compiling = kind.new()
     for number in range(12):
-        change(compiling, number, sparse=sparse)
+        kind.change(compiling, number)
     number = 0
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "classifier"
-        reference = open_folder(Path(folder) / "reference", **options)
+        path = Path(folder) / "estimator"
+        reference = kind.opened(Path(folder) / "reference")
         for _ in range(n):
-            acknowledged = kill_while_changing(path, number, random.random() * _LONGEST_LIFE, sparse, options)
-            with open_folder(path, **options) as classifier:
-                while n_entries(reference) < n_entries(classifier):
-                    change(reference, number, sparse=sparse)
+            acknowledged = kill_while_changing(path, number, random.random() * _LONGEST_LIFE, kind)
+            with kind.opened(path) as estimator:
+                while n_entries(reference) < n_entries(estimator):
+                    kind.change(reference, number)
                     number += 1
                 assert number >= acknowledged, f"{acknowledged} changes were acknowledged, but {number} are there"
-                assert_equal(classifier, reference, sparse=sparse)
+                kind.assert_equal(estimator, reference)
         reference.close()
     return number
 

@@ -1,10 +1,10 @@
-"""Classifiers in folders: every change is in a journal on disk before the call returns.
+"""Estimators in folders: every change is in a journal on disk before the call returns.
 
 A folder is like that of a :class:`~cmt_numba.DurableTree` (:mod:`cmt_numba.journal`): it holds the last snapshot, which
 is a file as ``save`` writes it, and a journal of the changes since. An entry holds the name and the version of an
-operation, its arguments, and the parameters that the classifier had. What the classifier learns about its certainty
-when it is first asked for probabilities is an operation too, so that replaying the journal gives the same classifier
-bit for bit.
+operation, its arguments, and the parameters that the estimator had. What a classifier learns about its certainty when
+it is first asked for probabilities is an operation too, and so are the random numbers that queries of a retriever have
+drawn, so that replaying the journal gives the same estimator bit for bit.
 
 ``OPERATIONS`` is part of the format: names and arguments of entries never change their meaning. An operation with a new
 meaning gets a new version, and the old version stays.
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse
 
-from .._validation import check_integer
+from .._validation import check_integer, unmasked
 from ..journal._entries import Entry, count_argument_bytes, plain_arguments
 from ..journal._fingerprint import fingerprint
 from ..journal._in_folder import READ_ONLY, InFolder
@@ -33,12 +33,13 @@ from ..persistence._container import Contents
 from ._files import _plain, estimator_of
 from ._indicators import lists_of_names
 from ._labels import check_unmixed
+from ._values import as_values
 
 JOURNAL = "_own_journal"
 """The attribute of an estimator in a folder."""
 
-_CALIBRATION = "calibrate"
-_NAMES, _PARAMETERS, _VALUE = "feature_names", "parameters", "logits"
+_CALIBRATION, _DRAW = "calibrate", "draw"
+_NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
 _ANY = frozenset({"n_jobs"})  # options that take effect at the next fit, and may differ from those stored
 
 
@@ -52,6 +53,7 @@ class Operation(NamedTuple):
 _WEIGHTS, _CLASSES = {"weights": "sample_weight"}, {"classes": "classes"}
 _FIT = {"keys": "X", "labels": "y", "ids": "example_ids"} | _WEIGHTS
 _FIT_MANY = {"keys": "X", "labels": "Y"}
+_STORE = {"keys": "X", "values": "y"} | _WEIGHTS
 OPERATIONS: dict[tuple[str, str, int], Operation] = {
     ("CMTClassifier", "fit", 2): Operation("fit", _FIT),
     ("CMTClassifier", "partial_fit", 2): Operation("partial_fit", _FIT | _CLASSES),
@@ -61,6 +63,12 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
     ("CMTMultilabelClassifier", "fit", 3): Operation("fit", _FIT_MANY | _WEIGHTS),
     ("CMTMultilabelClassifier", "partial_fit", 2): Operation("partial_fit", _FIT_MANY | _CLASSES),
     ("CMTMultilabelClassifier", "partial_fit", 3): Operation("partial_fit", _FIT_MANY | _CLASSES | _WEIGHTS),
+    ("CMTRetriever", "fit", 2): Operation("fit", _STORE),
+    ("CMTRetriever", "partial_fit", 2): Operation("partial_fit", _STORE),
+    ("CMTRetriever", "feedback", 2): Operation("feedback", {"keys": "X", "ids": "ids", "rewards": "rewards"}),
+    ("CMTRetriever", "remove", 2): Operation("remove", {"ids": "ids"}),
+    ("CMTRetriever", "replace", 2): Operation("replace", {"ids": "ids", "keys": "X"}),
+    ("CMTRetriever", "set_values", 2): Operation("set_values", {"ids": "ids", "values": "y"}),
 }
 _VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # of the entries that are written
 
@@ -97,7 +105,7 @@ class EstimatorJournal(InFolder):
                     "example because of another processor or another version of a library; all examples are present"
                 )
                 warnings.warn(message, RuntimeWarning, stacklevel=3)
-            self._calibration = self._calibration_now()
+            self._calibration, self._drawn = self._calibration_now(), self._drawn_now()
             if how["read_only"]:
                 self._refusal = READ_ONLY
                 self._folder.close()
@@ -122,7 +130,10 @@ class EstimatorJournal(InFolder):
         bound.apply_defaults()  # defaults may change in later versions
         given = bound.arguments
         with self._alone():
-            journaled = {stored: _plain_argument(name, given[name]) for stored, name in operation.parameters.items()}
+            journaled = {
+                stored: _plain_argument(estimator, name, given[name], operation)
+                for stored, name in operation.parameters.items()
+            }
             called = {name: journaled[stored] for stored, name in operation.parameters.items()}
             if hasattr(given.get("X"), "columns"):
                 called["X"] = given["X"]  # with the names of its features
@@ -131,13 +142,14 @@ class EstimatorJournal(InFolder):
             count_argument_bytes(journaled)  # raises if an argument cannot be stored
             self._refusal = f"{name} was interrupted, and what is in memory may differ from the journal"
             before, names, started = self._fingerprint(), _names_of(estimator), perf_counter()
-            noted, after = np.nan, before
+            noted, after, drawn = np.nan, before, (self._drawn, self._drawn)
 
             def work() -> None:
-                nonlocal noted, after
+                nonlocal noted, after, drawn
+                first = self._drawn_now()
                 noted = self._calibration_now()  # no reader learns it from here on
                 method(estimator, **called)
-                after = self._fingerprint()
+                after, drawn = self._fingerprint(), (first, self._drawn_now())
 
             try:
                 make(work)
@@ -149,9 +161,11 @@ class EstimatorJournal(InFolder):
             self._enter_calibration(noted, before)
             if _names_of(estimator) != names:
                 journaled[_NAMES] = np.asarray(_names_of(estimator), object)
+            if drawn[0] is not None:
+                journaled[_DRAWN] = drawn[0]
             entry = Entry(name, journaled, after, journal=self._folder.identity, version=version)
             self._enter(entry, seconds, True)
-            self._calibration = np.nan if after.get("calibrated") == 0 else noted
+            self._calibration, self._drawn = np.nan if after.get("calibrated") == 0 else noted, drawn[1]
             self._refusal = None
             self._take_snapshot_if_due()
         return estimator
@@ -168,10 +182,14 @@ class EstimatorJournal(InFolder):
             self._sync()
 
     def _enter_notes(self) -> None:
-        def look() -> tuple[float, dict[str, int]]:
-            return self._calibration_now(), self._fingerprint()
+        def look() -> tuple[float, int | None, dict[str, int]]:
+            return self._calibration_now(), self._drawn_now(), self._fingerprint()
 
-        self._enter_calibration(*self._lock.read(look))
+        noted, drawn, after = self._lock.read(look)
+        self._enter_calibration(noted, after)
+        if drawn != self._drawn:
+            self._enter(Entry(_DRAW, {_DRAWN: drawn}, after, journal=self._folder.identity), 0.0, False)
+            self._drawn = drawn
 
     def _enter_calibration(self, value: float, after: dict[str, int]) -> None:
         if not np.isnan(value) and value != self._calibration:
@@ -182,6 +200,12 @@ class EstimatorJournal(InFolder):
     def _calibration_now(self) -> float:
         kept = vars(self.estimator).get("_calibration")
         return np.nan if kept is None else float(kept[0])
+
+    def _drawn_now(self) -> int | None:
+        """Return the state of the random numbers for queries, which learning goes on from, if queries can explore."""
+        if self.estimator._kind != "CMTRetriever" or not hasattr(self.estimator, "forest_"):
+            return None
+        return int(_streams_of(self.estimator.forest_)[-1])
 
     # Opening
 
@@ -210,6 +234,13 @@ class EstimatorJournal(InFolder):
                 raise ValueError("it has no valid value")
             estimator._calibrated()[0] = value
             return
+        drawn = arguments.pop(_DRAWN, None)
+        if drawn is not None and not (type(drawn) is int and 0 <= drawn < 2**64):
+            raise ValueError("it has no valid random number")
+        if drawn is not None or entry.name == _DRAW:
+            self._restore_draws(drawn)
+        if entry.name == _DRAW:
+            return
         operation = OPERATIONS.get((estimator._kind, entry.name, entry.version))
         if operation is None:
             raise ValueError(f"its operation {entry.name!r:.50} of version {entry.version} is unknown")
@@ -225,21 +256,32 @@ class EstimatorJournal(InFolder):
         if names is not None or (kept is not None and operation.method != "fit"):
             estimator.feature_names_in_ = kept if names is None else names
 
+    def _restore_draws(self, drawn: int | None) -> None:
+        if drawn is None or self._drawn_now() is None:
+            raise ValueError("it has no random numbers for queries")
+        _streams_of(self.estimator.forest_)[-1] = drawn
+
     # What it is
 
     def _fingerprint(self) -> dict[str, int]:
         estimator = self.estimator
         if not hasattr(estimator, "forest_"):
             return {}
+        orders = json.dumps(estimator._orders.bit_generator.state, default=int, sort_keys=True)
+        found = {"generator": zlib.crc32(orders.encode())}
+        if estimator._kind == "CMTRetriever":
+            return fingerprint(estimator.forest_, with_draws=False) | found | _told_by_memories(estimator)
         n_labels = int(estimator.forest_.n_memories)
-        drawn = json.dumps(estimator._orders.bit_generator.state, default=int, sort_keys=True)
-        return fingerprint(estimator.forest_) | {
-            "n_examples": int(estimator._n_of_label.sum()),
-            "biases": zlib.crc32(np.ascontiguousarray(estimator.head_.nodes[0, :n_labels]["bias"]).tobytes()),
-            "gaps": zlib.crc32(estimator.head_.gaps.tobytes()),
-            "generator": zlib.crc32(drawn.encode()),
-            "calibrated": int(not np.isnan(self._calibration_now())),
-        }
+        return (
+            fingerprint(estimator.forest_)
+            | {
+                "n_examples": int(estimator._n_of_label.sum()),
+                "biases": zlib.crc32(np.ascontiguousarray(estimator.head_.nodes[0, :n_labels]["bias"]).tobytes()),
+                "gaps": zlib.crc32(estimator.head_.gaps.tobytes()),
+                "calibrated": int(not np.isnan(self._calibration_now())),
+            }
+            | found
+        )
 
     def _has_fingerprint(self, after: dict[str, int]) -> bool:
         return self._fingerprint() == after
@@ -266,17 +308,20 @@ class KeptInFolder:
         read_only: bool = False,
         **options: Any,
     ) -> Self:
-        """Return the classifier in a folder, whose changes survive a crash.
+        """Return the estimator in a folder, whose changes survive a crash.
 
-        Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes`` and
-        ``calibrate``, as far as the class has them. A change that fails half-way leaves a classifier that answers, but
-        refuses further changes until it has been closed and opened again, which restores it before that change. It can
-        be used in a ``with`` statement, and its copies are in memory.
+        Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes``,
+        ``calibrate``, ``feedback``, ``replace`` and ``set_values``, as far as the class has them. A change that fails
+        half-way leaves an estimator that answers, but refuses further changes until it has been closed and opened
+        again, which restores it before that change. It can be used in a ``with`` statement, and its copies are in
+        memory. Values of a retriever must be such as ``save`` can write; others are refused, and nothing has changed
+        then. Random numbers that its queries draw are on disk with the next change, and at the latest when it is
+        closed.
 
         Parameters
         ----------
         path : path-like
-            The folder: empty, or that of such a classifier. If it does not exist, it is created with access for its
+            The folder: empty, or that of such an estimator. If it does not exist, it is created with access for its
             owner only; its parent must exist.
         sync_every : int, default 1
             The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
@@ -287,7 +332,7 @@ class KeptInFolder:
             The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
             times the time of the last one. Opening the folder takes about this long.
         read_only : bool, default False
-            Open an existing classifier for answers and write nothing, for example if the disk is full or cannot be
+            Open an existing estimator for answers and write nothing, for example if the disk is full or cannot be
             written. Changes are not possible. The folder is not locked: other processes may open it afterwards, and
             their changes are not seen. A folder that is open for changes cannot be opened.
         **options
@@ -298,14 +343,14 @@ class KeptInFolder:
         Returns
         -------
         estimator
-            The classifier.
+            The estimator.
 
         Raises
         ------
         cmt_numba.journal.AlreadyOpenError
             If the folder is already open in this or another process.
         cmt_numba.persistence.FileFormatError
-            If the folder is damaged, of a later version, or not that of such a classifier.
+            If the folder is damaged, of a later version, or not that of such an estimator.
         OSError
             If the folder cannot be read or written.
         TypeError, ValueError
@@ -384,10 +429,38 @@ def _parameters_of(estimator: Any) -> str:
     return json.dumps({name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()})
 
 
-def _plain_argument(name: str, value: Any) -> Any:
+def _streams_of(tree: Any) -> np.ndarray:
+    streams: np.ndarray = tree._streams if tree._state is None else tree._state.streams
+    return streams
+
+
+def _told_by_memories(retriever: Any) -> dict[str, int]:
+    """Return what tells a retriever from others, beside its forest."""
+    memories, learned = retriever._memories, [retriever._worth.means]
+    if retriever.search_ == "value":
+        learned.append(retriever.expectation_.bias)
+    return {
+        "n_values": int(memories.ids.size),
+        "next_value": int(memories.next_id),
+        "learned": zlib.crc32(b"".join(part.tobytes() for part in learned)),
+    }
+
+
+def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
+    """Return values in the form in which they are both journaled and stored; objects in an array of one axis."""
+    n = y.shape[0] if getattr(y, "shape", ()) else len(y)
+    if operation.method == "fit" or not hasattr(retriever, "forest_"):
+        return as_values(y, n)
+    return retriever._memories.values.accept(y, n)
+
+
+def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation) -> Any:
     """Return an argument in the form in which it is both journaled and used."""
     if value is None:
         return None
+    unmasked(name, value)
+    if name == "y" and estimator._kind == "CMTRetriever":
+        return _plain_values(estimator, value, operation)
     if scipy.sparse.issparse(value):
         return scipy.sparse.csr_array(value)
     lists = lists_of_names(value, expected=True) if name == "Y" else None

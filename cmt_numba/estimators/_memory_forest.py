@@ -28,6 +28,7 @@ from .._validation import (
 )
 from ..tree import ContextualMemoryTree
 from ._base import SavableEstimator
+from ._durable import KeptInFolder
 from ._further_keys import FURTHER, OWN, Worth
 from ._memories import Memories
 from ._values import (
@@ -46,7 +47,7 @@ _SPARE_ANSWERS = 8  # asked for beyond those wanted, because several keys may le
 _ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # that rewards are learned for at once
 
 
-class MemoryForest(SavableEstimator, BaseEstimator):
+class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
     """Memories with values, and a forest that finds them by their keys or by their values.
 
     Searching by key, the forest holds the keys of memories. Searching by value, it holds distinct values, and an
