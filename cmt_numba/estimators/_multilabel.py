@@ -9,7 +9,7 @@ import scipy.sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import validate_data
 
-from .._concurrency.workers import map_threads, spans
+from .._concurrency.workers import map_threads, spans, with_progress
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.binary_svm import learn_memberships, new_duties
@@ -36,8 +36,7 @@ _LISTED_FOR_A_LABEL = 4  # if that is more, for each label that a row has on ave
 _WIDER_IN_TRAINING = 8  # of them, so that labels meet the rows that they could be taken for
 _NEGLIGIBLE_IN_COMMON = 0.001  # of the largest weight of the label
 _EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
-_PAIRS_AT_ONCE = 1 << 22
-_LABELS_LISTED = 1 << 16
+_PAIRS_AT_ONCE, _LABELS_LISTED = 1 << 22, 1 << 16
 
 
 class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
@@ -53,13 +52,12 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     ----------
     n_candidates : int, optional
         Maximum number of labels that are scored for a row, beside the common ones. By default see the notes.
-    n_trees, n_probes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
+    n_trees, n_probes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state, verbose
         As for :class:`CMTClassifier`.
     n_router_passes : int, default 1
         Passes over the examples in which the routers learn.
     n_head_passes : int, default 3
-        Passes over the examples in which the scorers of labels that are not common learn, each after another search
-        for hard negatives.
+        Passes in which the scorers of labels that are not common learn, each after another search for hard negatives.
     store_examples : bool, default True
         Whether to keep all examples, in trees of their own, which only ``kneighbors`` needs. Without them memory does
         not grow with the number of examples. What counts is the value at ``fit`` or the first ``partial_fit``.
@@ -117,6 +115,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         threshold: float | str = 0.0,
         n_jobs: int | None = None,
         random_state: Any = None,
+        verbose: bool = False,
     ) -> None:
         self.n_trees = n_trees
         self.n_probes = n_probes
@@ -130,6 +129,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self.store_examples = store_examples
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
         self.threshold = threshold
 
     # Learning
@@ -219,7 +219,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         n_known, of_rows = self.forest_.n_memories, np.repeat(np.arange(rows.n_rows), np.diff(answers.indptr))
         labels = self._make_known(rows, answers, of_rows, names)
         if self.examples_ is not None:
-            self.examples_._insert_rows(rescaled(rows))
+            self.examples_._insert_rows(rescaled(rows), self.verbose)
         if self.forest_.n_memories == 0:
             return  # no example has a label yet
         self._choose_common()
@@ -292,13 +292,14 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         order, place = self._orders.permutation(n_rows), np.empty(n_rows, np.int64)
         place[order] = np.arange(n_rows)
         rows, answers = questions.rows.take(order), pair_with_answers(place[of_rows], labels, n_labels)
-        for first, stop in spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))):
+        blocks = list(spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))))
+        for first, stop in with_progress(blocks, "block of common labels", self.verbose):
             train(rows, pair_with_all(answers, common[first:stop], n_rows), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
         if n_labels == common.size:
             return
         others = ~np.isin(labels, common)
         pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
-        for n_pass in range(self.n_head_passes):
+        for n_pass in with_progress(range(self.n_head_passes), "pass", self.verbose):
             if n_pass > 0 and self._worth_listing(n_rows):
                 self.head_ = with_index(self.head_, self._lightest_listed)  # it finds what the last pass got wrong
             pairs = pair_with_hard_negatives(pairs, self._hard_negatives(questions), self._orders.permutation(n_rows))
