@@ -279,12 +279,16 @@ def test_test_data_may_be_wider(folder: Path, tmp_path: Path):
 
 
 @needs_jit
-def test_progress_bar(folder: Path):
+def test_progress_bar(folder: Path, tmp_path: Path):
     result = run("evaluate", folder / "train.svm", "--progressive", "--progress", "--json", "-")
     size = f"{(folder / 'train.svm').stat().st_size / 1000:.2f}k"
     assert f"{size}/{size}" in result.stderr
     assert "rows=240" in result.stderr
     assert "asking" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
+    fitted = run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt", "--progress").stderr
+    assert all(part in fitted for part in ("looking through", "reading", "insert", "pass"))
+    assert load_model(tmp_path / "my.cmt").estimator.verbose is False
+    assert "pass" not in run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt").stderr
 
 
 def test_describe_data(folder: Path):

@@ -122,6 +122,15 @@ def test_numbers_that_are_all_missing(tmp_path: Path):
     assert restored.transform(pandas.DataFrame({"a": [2.0], "b": [7.0]})).tolist() == [[0, 0]]
 
 
+@pytest.mark.parametrize("command", ["info", "evaluate", "fit"])
+def test_labels_of_mixed_types_are_refused(command: str, tmp_path: Path):
+    path, model = tmp_path / "mixed.jsonl", tmp_path / "my.cmt"
+    path.write_text("".join(json.dumps({"size": i, "label": "a" if i == 7 else i % 3}) + "\n" for i in range(9)))
+    printed = fail(command, path, *(("-m", model) if command == "fit" else ()))
+    assert "mixes text such as 'a' with labels such as 0 in 'label': write all labels as text" in printed
+    assert not model.exists()
+
+
 @needs_jit
 def test_mixed_tables(tables: Path, tmp_path: Path):
     model = tmp_path / "my.cmt"

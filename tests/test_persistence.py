@@ -68,7 +68,7 @@ def _tree_goes_on(tree: ContextualMemoryTree) -> list[Any]:
     tree.update(rows, hits, np.random.default_rng(6).random(hits.ids.shape))
     tree.check_invariants()
     after = tree.query(rows, 4, 6, epsilon=0.2)
-    return [*said, hits.ids, *after[:2], *after.exploration]
+    return [*said, hits.ids, after.ids, after.scores, *after.exploration]
 
 
 def same(one: Any, other: Any) -> bool:

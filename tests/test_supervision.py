@@ -26,7 +26,7 @@ from cmt_numba._heads.label_scorers import (
 )
 from cmt_numba._heads.multiclass_svm import Lesson, learn_labels, margin_wanted, measure_gaps, new_duals
 from cmt_numba._heads.shortlists import new_shortlists
-from cmt_numba._jit import inner, kernel
+from cmt_numba._jit import empty, inner, kernel, release
 from cmt_numba._validation import check_rows
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -377,7 +377,10 @@ def _met_by(index, priorities, rows, sums, labels, n_found):
 @kernel
 def met_by(index, rows, sums, labels, n_found):
     """Call what is only ever inlined into kernels."""
-    return _met_by(index, np.empty(rows.values.size, np.float32), rows, sums, labels, n_found)
+    priorities = empty(rows.values.size, np.float32)
+    n_met = _met_by(index, priorities, rows, sums, labels, n_found)
+    release(priorities)
+    return n_met
 
 
 @kernel

@@ -107,6 +107,14 @@ def progress_bar(n: int | None, unit: str, shown: bool) -> AbstractContextManage
     return _bar(n, unit) if shown else _NO_BAR
 
 
+def with_progress(steps: Sequence[T], unit: str, shown: bool) -> Iterator[T]:
+    """Yield some steps one after the other, and show a bar of those completed, if ``shown``."""
+    with progress_bar(len(steps), unit, shown) as report:
+        for step in steps:
+            yield step
+            report(1)
+
+
 @contextmanager
 def _bar(n: int | None, unit: str) -> Iterator[Callable[[int], Any]]:
     from tqdm.auto import tqdm  # imported only if a bar is shown

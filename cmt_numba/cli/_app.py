@@ -27,7 +27,7 @@ from ._printing import printable
 
 if TYPE_CHECKING:
     from .. import evaluation
-    from ..formats import Batch, ReadOptions
+    from ..formats import Batch, ReadOptions, Source
 
 _WORDS = "cmt_numba.words"
 
@@ -135,7 +135,7 @@ def fit(
     from ._columns import keys_of_rows
     from ._model_files import Model, save_model
     from ._show import show_kinds, show_pairs
-    from ._streams import look_through, stream
+    from ._streams import look_through, read_all, stream
 
     file_to_write(model)
     if keys is not None and streaming:
@@ -162,13 +162,15 @@ def fit(
             for X, y in batches.pairs():
                 estimator.partial_fit(X, y)
     else:
-        rows = source.read()
+        rows = read_all(source, progress)
         if keys is not None:
             vectorizer = new_vectorizer(keys, task=options.task, jobs=jobs, seed=seed)
             X = vectorizer.fit_transform(rows.X, rows.y)
         else:
             X, vectorizer = keys_of_rows(rows.X, options)
-        estimator.fit(X, rows.y)
+        verbose = estimator.verbose  # what is saved does not depend on the terminal
+        shown = sys.stderr.isatty() if progress is None else progress
+        estimator.set_params(verbose=verbose or shown).fit(X, rows.y).set_params(verbose=verbose)
     save_model(model, Model(estimator, options, vectorizer=vectorizer))
     pairs: list[tuple[str, Any]] = [("classes", int(estimator.classes_.size))]
     if estimator.forest_.n_memories > 0:
@@ -272,7 +274,7 @@ def evaluate(
             result = evaluation.progressive_validation(estimator, batches.pairs(), callback=batches.note)
         profile = evaluation.profile(estimator) if estimator.forest_.n_memories > 0 else None
     else:
-        train, asked = _train_and_test(source.read, options, known, test, test_labels, data)
+        train, asked = _train_and_test(source, options, test, test_labels, progress)
         X, columns = keys_of_rows(train.X, known)
         texts, texts_test = (None if rows is None else texts_of_rows(rows.X, known) for rows in (train, asked))
         result = evaluation.batch_evaluation(
@@ -444,20 +446,20 @@ def _shortened(value: Any) -> Any:
 
 
 def _train_and_test(
-    read: Any, options: ReadOptions, known: ReadOptions, test: Path | None, test_labels: Path | None, data: Path
+    source: Source, options: ReadOptions, test: Path | None, test_labels: Path | None, progress: bool | None
 ) -> tuple[Batch, Batch | None]:
     """Return the rows of both files with the same number of features."""
     from ..formats import open_data
+    from ._streams import read_all
 
     if test is None:
-        return read(), None
-    beside = None if test_labels is None else str(test_labels)
+        return read_all(source, progress), None
+    known, beside = source.resolved(), None if test_labels is None else str(test_labels)
     alike = replace(known, format=options.format, n_features=options.n_features, labels_file=beside)
     asked = open_data(test, alike)
     width = asked.resolved().n_features
-    if width is None or known.n_features is None:
-        return read(), asked.read()
-    width = max(width, known.n_features)
-    return open_data(data, replace(known, n_features=width)).read(), open_data(
-        test, replace(alike, n_features=width)
-    ).read()
+    if width is not None and known.n_features is not None:
+        width = max(width, known.n_features)
+        source = open_data(source.path, replace(known, n_features=width))
+        asked = open_data(test, replace(alike, n_features=width))
+    return read_all(source, progress), read_all(asked, progress)

@@ -65,6 +65,12 @@ def look_through(source: Source, progress: bool | None) -> ReadOptions:
         return source.resolved(lambda position: bar.update(position - bar.n))
 
 
+def read_all(source: Source, progress: bool | None) -> Batch:
+    """Return all rows of a source, with a progress bar."""
+    with _bar(source, "reading", progress, leave=False) as bar:
+        return source.read(lambda position: bar.update(position - bar.n))
+
+
 def _bar(source: Source, name: str, progress: bool | None, *, leave: bool = True) -> Any:
     hidden = None if progress is None else not progress  # None: shown only on a terminal
     options = {"unit": source.unit, "unit_scale": True, "disable": hidden, "leave": leave, "file": sys.stderr}

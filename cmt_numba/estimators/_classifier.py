@@ -107,6 +107,8 @@ class CMTClassifier(Forgetting):
         many threads as NumPy's linear algebra library is set to.
     random_state : int, numpy.random.RandomState or None
         Seed.
+    verbose : bool, default False
+        Show progress bars while it learns.
 
     Attributes
     ----------
@@ -154,6 +156,7 @@ class CMTClassifier(Forgetting):
         max_examples: int | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
+        verbose: bool = False,
     ) -> None:
         self.n_trees = n_trees
         self.n_probes = n_probes
@@ -167,6 +170,7 @@ class CMTClassifier(Forgetting):
         self.store_examples = store_examples
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
         self.loss = loss
         self.learning_rate = learning_rate
         self.method = method

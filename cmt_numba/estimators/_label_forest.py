@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._concurrency.workers import share_rows
+from .._concurrency.workers import share_rows, with_progress
 from .._forest.allocation import most_cells_in_use, with_tables
 from .._forest.rows import Rows, keep_heaviest, rescaled
 from .._forest.state import DONE, NONE, TABLES_END
@@ -108,6 +108,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
     store_examples: bool
     n_jobs: int | None
     random_state: Any
+    verbose: bool
 
     def _new_forest(self, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
         return ContextualMemoryTree(
@@ -155,7 +156,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         """
         means, lengths = means_of(rows, of_labels, of_rows, n_new, weights)
         head = with_labels(without_digest(self.head_), means, lengths)
-        return head, self.forest_._insert_rows(rescaled(routed(means)), n_reroutes=n_reroutes)
+        return head, self.forest_._insert_rows(rescaled(routed(means)), self.verbose, n_reroutes)
 
     def _recover_labels(self, n_labels: int) -> None:
         """Let there be no labels but the first ones, after a change that was broken off."""
@@ -166,13 +167,13 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     def _teach_routers(self, routed_rows: Rows, labels: np.ndarray, *, afresh: bool) -> None:
         if self.n_router_passes > 0:
-            self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh)
+            self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh, self.verbose)
 
     def _train_in_passes(
         self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray, np.ndarray], int]
     ) -> None:
         """Have ``learn`` train the head on rows in random order; it is told the number of the pass."""
-        for n_pass in range(n_passes):
+        for n_pass in with_progress(range(n_passes), "pass", self.verbose):
             # Rows that changed nothing the last time are looked at only every other time.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
             self._orders.shuffle(order)

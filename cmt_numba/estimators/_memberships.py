@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._concurrency.workers import spans
+from .._concurrency.workers import spans, with_progress
 from .._forest.rows import Rows
 from .._heads.binary_svm import learn_memberships, new_duties
 from .._heads.candidates import Questions, list_hard_negatives
@@ -66,14 +66,15 @@ def train_memberships(
     order, place = orders.permutation(n_rows), np.empty(n_rows, np.int64)
     place[order] = np.arange(n_rows)
     rows, answers = questions.rows.take(order), pair_with_answers(place[of_rows], labels, n_labels)
-    for first, stop in spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))):
+    blocks = list(spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))))
+    for first, stop in with_progress(blocks, "block of common labels", classifier.verbose):
         pairs = pair_with_all(answers, common[first:stop], n_rows)
         train(rows, of_each[order], pairs, _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
     if n_labels == common.size:
         return
     others = ~np.isin(labels, common)
     pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
-    for n_pass in range(classifier.n_head_passes):
+    for n_pass in with_progress(range(classifier.n_head_passes), "pass", classifier.verbose):
         if n_pass > 0 and classifier._worth_listing(n_rows):
             # It finds what the last pass got wrong.
             classifier.head_ = with_index(classifier.head_, classifier._lightest_listed)

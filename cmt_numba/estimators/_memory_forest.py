@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._concurrency.workers import share_rows
+from .._concurrency.workers import share_rows, with_progress
 from .._forest.hits import WORTH_KEEPING, Hits, no_hits
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
@@ -90,7 +90,7 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
             self._memories = self._memories.with_more(values, entries)
             self._learn_values(rows, vectors, entries, weights, afresh=afresh)
         else:
-            self._memories = self._memories.with_more(values, self.forest_._insert_rows(rescaled(rows)))
+            self._memories = self._memories.with_more(values, self.forest_._insert_rows(rescaled(rows), self.verbose))
 
     def _forest_rows(self, vectors: np.ndarray) -> Rows:
         """Return values, or expectations of them, as rows for the forest."""
@@ -106,7 +106,7 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
         new, of_rows = np.unique(entries, return_index=True)
         of_rows = of_rows[new >= first]
         if of_rows.size > 0:
-            self.forest_._insert_rows(keys.take(of_rows))
+            self.forest_._insert_rows(keys.take(of_rows), self.verbose)
         return entries
 
     def _recover(self) -> None:
@@ -133,12 +133,12 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
         targets = np.ascontiguousarray(vectors[:, :-1])
         duals = np.zeros_like(targets)
         softnesses = np.float32(self.regularization) / filled(weights, rows.n_rows)
-        for _ in range(self.n_value_passes):
+        for _ in with_progress(range(self.n_value_passes), "pass", self.verbose):
             order = self._orders.permutation(rows.n_rows)
             learn_expectations(self.expectation_, rows, order, targets, duals, softnesses)
         if self.n_router_passes > 0:
             expected = self._forest_rows(self._expected(rows))
-            self.forest_._teach_rows(expected, entries, self.n_router_passes, afresh)
+            self.forest_._teach_rows(expected, entries, self.n_router_passes, afresh, self.verbose)
 
     def _learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
         pairs, rank = np.nonzero(ids != NONE)

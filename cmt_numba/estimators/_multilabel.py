@@ -49,13 +49,12 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     ----------
     n_candidates : int, optional
         Maximum number of labels that are scored for a row, beside the common ones. By default see the notes.
-    n_trees, n_probes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state
+    n_trees, n_probes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state, verbose
         As for :class:`CMTClassifier`.
     n_router_passes : int, default 1
         Passes over the examples in which the routers learn.
     n_head_passes : int, default 3
-        Passes over the examples in which the scorers of labels that are not common learn, each after another search
-        for hard negatives.
+        Passes in which the scorers of labels that are not common learn, each after another search for hard negatives.
     store_examples : bool, default True
         Whether to keep all examples, in trees of their own, which only ``kneighbors`` needs. Without them memory does
         not grow with the number of examples. What counts is the value at ``fit`` or the first ``partial_fit``.
@@ -115,6 +114,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         threshold: float | str = 0.0,
         n_jobs: int | None = None,
         random_state: Any = None,
+        verbose: bool = False,
     ) -> None:
         self.n_trees = n_trees
         self.n_probes = n_probes
@@ -128,6 +128,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self.store_examples = store_examples
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
         self.threshold = threshold
 
     # Learning
@@ -233,7 +234,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         rows, n_known, of_rows = labelled.rows, self.forest_.n_memories, labelled.of_answers()
         labels = self._make_known(labelled, of_rows, names)
         if self.examples_ is not None:
-            self.examples_._insert_rows(rescaled(rows))
+            self.examples_._insert_rows(rescaled(rows), self.verbose)
         if self.forest_.n_memories == 0:
             return  # no example has a label yet
         self._choose_common()

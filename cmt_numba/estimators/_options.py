@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sklearn.utils import check_random_state
 
-from .._validation import MOST_PASSES, Checked, Constraint, Integer, Optional, check_jobs
+from .._validation import MOST_PASSES, Checked, Constraint, Flag, Integer, Optional, check_jobs
 from ..tree import OPTIONS
 
 PASSES = Integer(0, MOST_PASSES)
@@ -20,6 +20,7 @@ OF_ALL: dict[str, Constraint] = {
     "n_reroutes": OPTIONS["n_reroutes"],
     "n_jobs": Checked(check_jobs, "int"),
     "random_state": Checked(check_random_state, "int, numpy.random.RandomState or None"),
+    "verbose": Flag(),
 }
 """The options of every estimator."""
 

@@ -84,6 +84,8 @@ class CMTRetriever(MemoryForest):
         Threads; by default one, with -1 as many as numba uses. Answers do not depend on it.
     random_state : int, numpy.random.RandomState or None
         Seed.
+    verbose : bool, default False
+        Show progress bars while it learns.
 
     Attributes
     ----------
@@ -133,6 +135,7 @@ class CMTRetriever(MemoryForest):
         n_reroutes: int = 5,
         n_jobs: int | None = None,
         random_state: Any = None,
+        verbose: bool = False,
     ) -> None:
         self.search = search
         self.n_trees = n_trees
@@ -147,6 +150,7 @@ class CMTRetriever(MemoryForest):
         self.n_reroutes = n_reroutes
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     # Learning
 
@@ -191,7 +195,8 @@ class CMTRetriever(MemoryForest):
         if self.search_ == "key" and values.ndim == 2 and self.n_reward_passes > 0:
             ids = np.arange(rows.n_rows)
             reward, n_leaves = ValueCosine(values, values), self.forest_._options["n_trees"]
-            self.forest_.learn(as_matrix(rows), reward, own_ids=ids, n_probes=n_leaves, n_passes=self.n_reward_passes)
+            bounds = {"n_probes": n_leaves, "n_passes": self.n_reward_passes, "progress": self.verbose}
+            self.forest_.learn(as_matrix(rows), reward, own_ids=ids, **bounds)
 
     @changes_at_once
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CMTRetriever:

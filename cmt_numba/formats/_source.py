@@ -194,15 +194,25 @@ class Source(ABC):
         if seen == 0:
             raise FormatError(self.path, "has no rows")
 
-    def read(self) -> Batch:
+    def read(self, watch: Callable[[int], Any] | None = None) -> Batch:
         """Return all rows.
+
+        Parameters
+        ----------
+        watch : callable, optional
+            Called repeatedly with the position in the file, in the units of ``extent``.
 
         Raises
         ------
         FormatError
             If the file cannot be read.
         """
-        chunks = [chunk for chunk in self._chunks(self.resolved()) if chunk.X.shape[0] > 0]
+        chunks = []
+        for chunk in self._chunks(self.resolved()):
+            if chunk.X.shape[0] > 0:
+                chunks.append(chunk)
+            if watch is not None:
+                watch(chunk.position)
         if not chunks:
             raise FormatError(self.path, "has no rows")
         return joined(chunks)

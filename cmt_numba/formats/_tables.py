@@ -44,6 +44,7 @@ class TableSource(Source):
         if not wanted:
             return options
         several, named = options.task == "multilabel", False
+        by_type: dict[bool, Any] = {}  # the first label that is text, and the first that is not
         for frame, position in self._frames(wanted, max(1000, _CELLS_IN_A_SCAN // len(wanted)), {label}):
             self._watch(position)
             if kinds is not None:
@@ -54,11 +55,15 @@ class TableSource(Source):
                 elif not _is_missing(value):
                     several = several or ("," in str(value) and label_list(str(value)) is not None)
                     named = named or is_name(str(value))
+                    by_type.setdefault(isinstance(value, str), value)
         if kinds is not None:
             options = replace(options, kinds=kinds.found())
         if not scans_labels:
             return options
         task = options.task or ("multilabel" if several else "multiclass")
+        if named and task == "multiclass" and len(by_type) == 2:
+            mixed = f"text such as {by_type[True]!r:.50} with labels such as {by_type[False]!r:.50}"
+            raise FormatError(self.path, f"mixes {mixed} in {label!r}: write all labels as text, or all as numbers")
         return replace(options, task=task, named_labels=named and task == "multiclass")
 
     @abstractmethod

@@ -22,6 +22,20 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
     header: Sequence[str] = ()
 
+    @property
+    def wordy(self) -> list[bool]:
+        """Whether each column has cells that are not numbers."""
+        return [not all(map(_is_number, column)) for column in zip(*self.rows, strict=True)]
+
+
+def _is_number(cell: str) -> bool:
+    """Return whether a cell is a number, or empty."""
+    try:
+        float(cell.replace(",", "") or 0)
+    except ValueError:
+        return False
+    return True
+
 
 def require_libraries() -> None:
     """Raise ImportError if a library that pages need is missing."""

@@ -1,0 +1,36 @@
+"""Estimators show what they are doing for long, if they are asked to, and nothing else depends on it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
+
+X, Y = np.eye(6, dtype=np.float32), np.eye(6, dtype=int)
+FEW = {"n_trees": 1, "n_reroutes": 0, "random_state": 0}
+
+
+@pytest.mark.parametrize(
+    ("make", "y", "shown"),
+    [
+        (lambda **options: CMTClassifier(**FEW, **options), list("abcabc"), ["insert", "teach", "pass"]),
+        (lambda **options: CMTMultilabelClassifier(**FEW, **options), Y, ["insert", "teach", "block of common labels"]),
+        (lambda **options: CMTRetriever("value", **FEW, **options), X, ["insert", "teach", "pass"]),
+        (lambda **options: CMTRetriever("key", n_reward_passes=1, **FEW, **options), X, ["insert", "learn"]),
+    ],
+    ids=["classifier", "multilabel", "by value", "by key"],
+)
+def test_bars_of_each_part(make, y, shown: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    silent = make().fit(X, y)
+    assert capsys.readouterr().err == ""
+    verbose = make(verbose=True).fit(X, y)
+    printed = capsys.readouterr().err
+    assert "100%" in printed
+    for unit in shown:
+        assert f"{unit}/s" in printed or f"s/{unit}" in printed
+    np.testing.assert_array_equal(verbose.predict(X), silent.predict(X))
+    verbose.save(tmp_path / "estimator")
+    assert type(verbose).load(tmp_path / "estimator").verbose is True
+    with pytest.raises(TypeError, match="verbose must be True or False"):
+        verbose.set_params(verbose=2).partial_fit(X, y)
