@@ -18,8 +18,6 @@ from sklearn.linear_model import SGDClassifier
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, ContextualMemoryTree, metrics
 from cmt_numba._forest.state import COUNT, ROOT
 from cmt_numba.evaluation import (
-    RIVALS,
-    _rivals,
     batch_evaluation,
     growing_batches,
     profile,
@@ -27,7 +25,6 @@ from cmt_numba.evaluation import (
     recall_against_exact,
     self_consistency,
 )
-from cmt_numba.evaluation._answers import calibration_error
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2}
 
@@ -312,110 +309,6 @@ def test_labels_held_out():
 def test_rewards_of_a_batch():
     X = np.ones((10, 1))
     assert batch_evaluation(Retriever(), X, X, X, X, seeds=(0,)).metrics == {"reward": (1.0, 0.0)}
-
-
-def topics(n: int, seed: int) -> tuple[np.ndarray, list[str], list[str]]:
-    """Return counts of words, the texts that have them, and their classes: three words tell each of four topics."""
-    words = [f"word{i}" for i in range(30)]
-    rng = np.random.default_rng(seed)
-    of_row = rng.integers(4, size=n)
-    chosen = np.concatenate([3 * of_row[:, None] + rng.integers(3, size=(n, 2)), rng.integers(12, 30, (n, 2))], axis=1)
-    X = np.array([np.bincount(row, minlength=30) for row in chosen], np.float32)
-    return X, [" ".join(words[i] for i in row) for row in chosen], [f"topic {i}" for i in of_row]
-
-
-class Majority(ClassifierMixin, BaseEstimator):
-    """Says the most frequent class, and is as sure of it as it should be."""
-
-    def fit(self, X: Any, y: Any) -> Any:
-        self.classes_, counts = np.unique(y, return_counts=True)
-        self.shares_ = counts / counts.sum()
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        return np.tile(self.shares_, (X.shape[0], 1))
-
-
-class NoLabels(BaseEstimator):
-    """Says that no row has a label."""
-
-    def fit(self, X: Any, Y: Any) -> Any:
-        self.width_ = Y.shape[1]
-        return self
-
-    def predict(self, X: Any) -> Any:
-        return scipy.sparse.csr_array((X.shape[0], self.width_), dtype=np.int64)
-
-
-def with_long_indices(X: np.ndarray) -> Any:
-    rows = scipy.sparse.csr_array(X)
-    rows.indices, rows.indptr = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
-    return rows
-
-
-@pytest.mark.parametrize("form", [np.asarray, with_long_indices, pd.DataFrame])
-def test_rivals_of_classes(form: Any):
-    (X, texts, y), (asked, texts_asked, wanted) = topics(300, 0), topics(100, 1)
-    beside = {"rivals": RIVALS, "texts": texts, "texts_test": texts_asked, "details": True}
-    result = batch_evaluation(Majority(), form(X), y, form(asked), wanted, seeds=(0,), **beside)
-    found = {one.name: one for one in result.rivals}
-    assert list(found) == ["estimator", *RIVALS]
-    assert found["estimator"].value == found["majority"].value == result.metrics["error"][0] > 0.6
-    assert all(found[name].value < 0.3 for name in ("exact", "means", "linear", "bm25"))
-    assert found["linear"].value == 0.0
-    assert all(one.us_per_query > 0 and one.note == "" for one in result.rivals)
-    # The other classes are all taken for the most frequent one.
-    assert [one.predicted for one in result.confused] == [result.confused[0].predicted] * 3
-    assert sum(one.n for one in result.confused) == round(100 * result.metrics["error"][0])
-    assert all(set(one.examples) <= set(texts_asked) for one in result.confused)
-    (probability,), (accuracy,) = result.calibration["probability"], result.calibration["accuracy"]
-    assert abs(probability - accuracy) == pytest.approx(calibration_error(result.calibration))
-    assert accuracy == pytest.approx(result.metrics["accuracy"][0])
-    json.dumps(result.as_dict())
-
-
-def test_rivals_of_many_examples(monkeypatch: pytest.MonkeyPatch):
-    X, _, y = topics(400, 0)
-    monkeypatch.setattr(_rivals, "_MOST_PRODUCTS", 1)
-    monkeypatch.setattr(_rivals, "_MOST_LINEAR_WORK", 1)
-    result = batch_evaluation(Majority(), X, y, holdout=0.5, seeds=(0, 1), rivals=["exact", "linear"], details=True)
-    _, exact, linear = result.rivals
-    assert exact.value < 0.3
-    assert exact.note == "on 100 of the held-out examples"
-    assert linear.value is None
-    assert linear.note == "skipped: 6,000 values and 4 labels would take minutes"
-    assert all(y[row] == one.label for one in result.confused for row in one.examples)
-
-
-def test_rivals_of_labels():
-    X, _, y = topics(200, 0)
-    Y = scipy.sparse.csr_array(np.array(y)[:, None] == np.array([*np.unique(y), "never"])).astype(np.int64)
-    names = ["majority", "exact", "means", "linear"]
-    result = batch_evaluation(NoLabels(), X, Y, seeds=(0,), rivals=names, details=True)
-    found = {one.name: one for one in result.rivals}
-    assert found["majority"].value == found["estimator"].value == result.metrics["hamming"][0]
-    assert max(found["linear"].value, found["exact"].value) < 0.1 * found["majority"].value
-    assert "one class for each" in found["means"].note
-    assert result.confused == []
-
-
-def test_rivals_that_cannot_be():
-    X, texts, y = topics(20, 0)
-    for options, message in (
-        ({"rivals": ["oracle"]}, "majority, exact, means, linear, bm25, not 'oracle'"),
-        ({"rivals": ["bm25"]}, "needs texts"),
-        ({"texts": texts[:3]}, "a text for each of 20 rows, not 3"),
-        ({"texts_test": texts}, "texts_test must be"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            batch_evaluation(Majority(), X, y, seeds=(0,), **options)
-    with pytest.raises(TypeError, match="sequence of names"):
-        batch_evaluation(Majority(), X, y, rivals="exact")
-    with pytest.raises(ValueError, match="none for retrieval"):
-        batch_evaluation(Retriever(), X, X, rivals=["exact"])
 
 
 def test_what_cannot_be_evaluated():

@@ -18,10 +18,26 @@ from ._tasks import MAIN_METRIC, alike
 RIVALS = ("majority", "exact", "means", "linear", "bm25")
 """The names of the rivals."""
 
-_MOST_PRODUCTS = 2**30  # of a row that is asked and a row that is stored
 _LEAST_ASKED = 100
-_MOST_LINEAR_WORK = 5 * 10**8  # values of the rows times labels: half a minute
 _CELLS = 2**20  # of a block of scores
+
+
+class Limits(NamedTuple):
+    """How much work rivals are given.
+
+    Attributes
+    ----------
+    products : int
+        Of a row that is asked and a row that is stored. Beyond, fewer rows are asked, though not fewer than 100.
+    linear_work : int
+        Values of the rows times labels, which take the linear model half a minute. Beyond, it is skipped.
+    """
+
+    products: int = 2**30
+    linear_work: int = 5 * 10**8
+
+
+LIMITS = Limits()
 
 
 class Rival(NamedTuple):
@@ -74,7 +90,7 @@ def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def measure_rival(name: str, task: str, split: Split, seed: int) -> Rival:
+def measure_rival(name: str, task: str, split: Split, seed: int, limits: Limits = LIMITS) -> Rival:
     """Let a rival learn and answer."""
     split = split._replace(X=_matrix(split.X), X_test=_matrix(split.X_test))
     if task == "multilabel":
@@ -89,11 +105,11 @@ def measure_rival(name: str, task: str, split: Split, seed: int) -> Rival:
         if n_labels < 2:
             return Rival(name, None, note="skipped: there is one class")
         values = split.X.nnz if scipy.sparse.issparse(split.X) else split.X.size
-        if values * n_labels > _MOST_LINEAR_WORK:
+        if values * n_labels > limits.linear_work:
             return Rival(name, None, note=f"skipped: {values:,} values and {n_labels:,} labels would take minutes")
     n, n_all = split.X_test.shape[0], split.X_test.shape[0]
     if name in ("exact", "bm25"):
-        n = min(n, max(_LEAST_ASKED, _MOST_PRODUCTS // split.X.shape[0]))
+        n = min(n, max(_LEAST_ASKED, limits.products // split.X.shape[0]))
     if n < n_all:
         split = _asked(split, np.sort(np.random.default_rng(seed).permutation(n_all)[:n]))
     start = time.perf_counter()
