@@ -1,7 +1,6 @@
 """The command line: learning, asking, evaluating and describing, on small files of made-up data."""
 
 import csv
-import gzip
 import io
 import json
 import os
@@ -471,26 +470,6 @@ def test_second_files_of_labels(folder: Path, tmp_path: Path):
     assert "contain their labels" in fail("info", folder / "train.svm", "--labels", tmp_path / "y.npy")
     options = ("--test", folder / "test.svm", "--test-labels", tmp_path / "y.npy")
     assert "contain their labels" in fail("evaluate", folder / "train.svm", *options)
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_byte_order_marks(tmp_path: Path, compressed: bool):
-    texts = {
-        "a.svm": "3 0:1\n4 1:1\n",
-        "a.xc": "2 2 2\n0 0:1\n1 1:1\n",
-        "a.vw": "3 | a\n4 | b\n",
-        "a.csv": "label,x\n3,1\n4,2\n",
-    }
-    for name, text in texts.items():
-        path, plain = tmp_path / name, tmp_path / f"plain.{name}"
-        content = b"\xef\xbb\xbf" + text.encode()
-        path.write_bytes(gzip.compress(content) if compressed else content)
-        plain.write_text(text)
-        marked, unmarked = open_data(path).read(), open_data(plain).read()
-        assert np.array_equal(*(scipy.sparse.csr_array(each.X).toarray() for each in (marked, unmarked)))
-        assert np.array_equal(*(scipy.sparse.csr_array(each.y).toarray() for each in (marked, unmarked)))
-    (tmp_path / "nameless").write_bytes(b"\xef\xbb\xbf3 0:1\n")
-    assert open_data(tmp_path / "nameless").format == "svmlight"
 
 
 @needs_jit

@@ -223,3 +223,14 @@ def test_labels_whose_mean_is_zero():
     row = Row(np.ones(2, np.float32), np.arange(2, dtype=np.int32), 0, 2)
     assert sorted(tables > 0) == [False, True]
     assert margin_in_kernel(head.models, 0, int(np.argmin(tables)), probe, row) == 0.0
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_zero_rows(form: Any):
+    tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
+    tree.insert(form(np.zeros((30, 4))))
+    tree.insert(form(np.full((1, 4), 1e-320)))  # nothing is left of these in float32
+    tree.check_invariants()
+    hits = tree.query(form(np.zeros((2, 4))), k=3, n_probes=100)
+    assert hits.ids.min() >= 0
+    assert not hits.scores.any()

@@ -1,5 +1,6 @@
 """The readers of data files: what they read, in batches or as a whole, and what they say of broken files."""
 
+import gzip
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -311,3 +312,23 @@ def test_sparse_matrices_with_labels_beside_them(tmp_path: Path):
     assert open_data(tmp_path / "X.npz", with_labels=False, n_features=30).read().X.shape == (57, 30)
     with pytest.raises(FormatError, match="has no array of labels"):
         open_data(tmp_path / "X.npz").read()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_byte_order_marks(tmp_path: Path, compressed: bool):
+    texts = {
+        "a.svm": "3 0:1\n4 1:1\n",
+        "a.xc": "2 2 2\n0 0:1\n1 1:1\n",
+        "a.vw": "3 | a\n4 | b\n",
+        "a.csv": "label,x\n3,1\n4,2\n",
+    }
+    for name, text in texts.items():
+        path, plain = tmp_path / name, tmp_path / f"plain.{name}"
+        content = b"\xef\xbb\xbf" + text.encode()
+        path.write_bytes(gzip.compress(content) if compressed else content)
+        plain.write_text(text)
+        marked, unmarked = open_data(path).read(), open_data(plain).read()
+        assert np.array_equal(*(scipy.sparse.csr_array(each.X).toarray() for each in (marked, unmarked)))
+        assert np.array_equal(*(scipy.sparse.csr_array(each.y).toarray() for each in (marked, unmarked)))
+    (tmp_path / "nameless").write_bytes(b"\xef\xbb\xbf3 0:1\n")
+    assert open_data(tmp_path / "nameless").format == "svmlight"

@@ -12,7 +12,8 @@ from cmt_numba._forest.state import NONE
 from cmt_numba._heads.candidates import Answers, all_of
 from cmt_numba._heads.index_search import rank_listed
 from cmt_numba._heads.inference_weights import Digest
-from cmt_numba._heads.inverted_index import list_by_feature
+from cmt_numba._heads.inverted_index import keep_best_labels, list_by_feature
+from cmt_numba._jit import kernel
 from cmt_numba._validation import check_rows
 
 
@@ -138,3 +139,20 @@ def test_trees_of_single_sparse_examples_are_only_inserted_into(texts: tuple[Any
     for other in trees[1:]:
         np.testing.assert_array_equal(other.leaves["size"], trees[0].leaves["size"])
         np.testing.assert_array_equal(other.nodes, trees[0].nodes)
+
+
+@kernel
+def kept_of(labels, sums, n_kept):
+    """Call what is only ever inlined into kernels."""
+    return keep_best_labels(labels, sums, n_kept)
+
+
+@pytest.mark.parametrize("n_kept", [1, 2, 7, 50, 80])
+def test_the_heaviest_labels_are_kept(n_kept: int, rng: np.random.Generator):
+    sums = rng.random(100).astype(np.float32)
+    labels = rng.permutation(100)[:50]
+    expected = set(labels[np.argsort(-sums[labels])][:n_kept])
+    kept = labels.copy()
+    assert kept_of(kept, sums, n_kept) == min(n_kept, 50)
+    assert set(kept[:n_kept]) == expected
+    assert sorted(kept) == sorted(labels)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import JournalError
 from cmt_numba.store import DuplicateKeyError
-from cmt_numba.store._key_table import KeyTable
 from cmt_numba.store._metrics import METRICS
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
@@ -145,30 +144,6 @@ def test_payloads_are_those_of_the_query_whenever_they_are_read():
     store.close()
     assert later[0][0].payload is None
     assert unread_at_close.payloads == read
-
-
-@given(st.lists(st.tuples(st.sampled_from(["append", "mark", "delete"]), st.integers(0, 2**16)), max_size=25))
-def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
-    table, expected, next_id = KeyTable(np.empty(0, np.int64), [], np.empty(0, np.bool_)), {}, 0
-    for kind, seed in changes:
-        random = np.random.default_rng(seed)
-        some = random.permutation(np.array(list(expected), np.int64))[: random.integers(12)]
-        given = random.random(some.size) < 0.5
-        if kind == "append":
-            new = next_id + np.cumsum(random.integers(1, 3, random.integers(1, 9)))
-            given, next_id = random.random(new.size) < 0.5, int(new[-1]) + 1
-            table.append(new, [f"k{i}" for i in new], given)
-            expected |= {int(i): (f"k{i}", bool(has)) for i, has in zip(new, given, strict=True)}
-        elif kind == "mark":
-            table.mark(some, given)
-            expected |= {int(i): (f"k{i}", bool(has)) for i, has in zip(some, given, strict=True)}
-        else:
-            table.delete(some)
-            expected = {i: record for i, record in expected.items() if i not in some}
-        named = table.find(np.arange(-1, next_id + 2))
-        found = zip(range(-1, next_id + 2), *(column.tolist() for column in named), strict=True)
-        assert {i: (key, has) for i, key, there, has in found if there} == expected
-        assert table.kind is (str if expected else None)
 
 
 # Filters

@@ -12,7 +12,7 @@ from cmt_numba._forest.rows import row_of
 from cmt_numba._forest.state import DONE, NODES_END, NONE, RIGHT, ROOT, State
 from cmt_numba._heads.candidates import Answers, Effort, Questions, all_of, score_labels
 from cmt_numba._heads.examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
-from cmt_numba._heads.inverted_index import Postings, keep_best_labels, list_by_feature, meet_labels
+from cmt_numba._heads.inverted_index import Postings, list_by_feature, meet_labels
 from cmt_numba._heads.label_scorers import (
     HEAD_LOSSES,
     Head,
@@ -381,23 +381,6 @@ def met_by(index, rows, sums, labels, n_found):
     n_met = _met_by(index, priorities, rows, sums, labels, n_found)
     release(priorities)
     return n_met
-
-
-@kernel
-def kept_of(labels, sums, n_kept):
-    """Call what is only ever inlined into kernels."""
-    return keep_best_labels(labels, sums, n_kept)
-
-
-@pytest.mark.parametrize("n_kept", [1, 2, 7, 50, 80])
-def test_the_heaviest_labels_are_kept(n_kept: int, rng: np.random.Generator):
-    sums = rng.random(100).astype(np.float32)
-    labels = rng.permutation(100)[:50]
-    expected = set(labels[np.argsort(-sums[labels])][:n_kept])
-    kept = labels.copy()
-    assert kept_of(kept, sums, n_kept) == min(n_kept, 50)
-    assert set(kept[:n_kept]) == expected
-    assert sorted(kept) == sorted(labels)
 
 
 def test_a_digest_says_what_the_head_says(rng: np.random.Generator):

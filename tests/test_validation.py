@@ -490,14 +490,3 @@ def test_extreme_values(form: Callable[[Any], Any], scale: float):
     assert hits.ids[:, 0].tolist() == [0, 1, 2, 3]
     np.testing.assert_allclose(hits.scores, 1.0, rtol=1e-6)
     tree.check_invariants()
-
-
-@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
-def test_zero_rows(form: Callable[[Any], Any]):
-    tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
-    tree.insert(form(np.zeros((30, 4))))
-    tree.insert(form(np.full((1, 4), 1e-320)))  # nothing is left of these in float32
-    tree.check_invariants()
-    hits = tree.query(form(np.zeros((2, 4))), k=3, n_probes=100)
-    assert hits.ids.min() >= 0
-    assert not hits.scores.any()
