@@ -1,0 +1,31 @@
+"""The table of a store's keys against a dict."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmt_numba.store._key_table import KeyTable
+
+
+@given(st.lists(st.tuples(st.sampled_from(["append", "mark", "delete"]), st.integers(0, 2**16)), max_size=25))
+def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
+    table, expected, next_id = KeyTable(np.empty(0, np.int64), [], np.empty(0, np.bool_)), {}, 0
+    for kind, seed in changes:
+        random = np.random.default_rng(seed)
+        some = random.permutation(np.array(list(expected), np.int64))[: random.integers(12)]
+        given = random.random(some.size) < 0.5
+        if kind == "append":
+            new = next_id + np.cumsum(random.integers(1, 3, random.integers(1, 9)))
+            given, next_id = random.random(new.size) < 0.5, int(new[-1]) + 1
+            table.append(new, [f"k{i}" for i in new], given)
+            expected |= {int(i): (f"k{i}", bool(has)) for i, has in zip(new, given, strict=True)}
+        elif kind == "mark":
+            table.mark(some, given)
+            expected |= {int(i): (f"k{i}", bool(has)) for i, has in zip(some, given, strict=True)}
+        else:
+            table.delete(some)
+            expected = {i: record for i, record in expected.items() if i not in some}
+        named = table.find(np.arange(-1, next_id + 2))
+        found = zip(range(-1, next_id + 2), *(column.tolist() for column in named), strict=True)
+        assert {i: (key, has) for i, key, there, has in found if there} == expected
+        assert table.kind is (str if expected else None)
