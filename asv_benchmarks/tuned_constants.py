@@ -30,7 +30,7 @@ TREES = ("tree, dense", "tree, sparse")
 FAR = (0.125, 8.0)
 
 _FOREST, _SVM, _SCORERS = "estimators._label_forest", "_heads.multiclass_svm", "_heads.label_scorers"
-_MULTILABEL, _BINARY = "estimators._multilabel", "_heads.binary_svm"
+_MULTILABEL, _MEMBERSHIPS, _BINARY = "estimators._multilabel", "estimators._memberships", "_heads.binary_svm"
 _COMMON = "estimators._common_labels"
 _RETRIEVER, _RANKING = "estimators._memory_forest", "_forest.ranking"
 
@@ -94,15 +94,15 @@ MULTILABEL = (
     Constant(_MULTILABEL, "_FEWEST_LISTED", "labels of the index scored in full: error against time", RARE_LABELS),
     Constant(_MULTILABEL, "_LISTED_FOR_A_LABEL", "the same, where rows have five labels or more", RARE_LABELS),
     Constant(_MULTILABEL, "_WIDER_IN_TRAINING", "rows that a rare label learns from: error against time", RARE_LABELS),
-    Constant(_MULTILABEL, "_SWEEPS", "sweeps over the rows of a rare label in a pass", RARE_LABELS),
-    Constant(_MULTILABEL, "_SWEEPS_AT_ONCE", "most sweeps over the rows of a common label", COMMON_LABELS),
+    Constant(_MEMBERSHIPS, "_SWEEPS", "sweeps over the rows of a rare label in a pass", RARE_LABELS),
+    Constant(_MEMBERSHIPS, "_SWEEPS_AT_ONCE", "most sweeps over the rows of a common label", COMMON_LABELS),
     Constant(_BINARY, "_SOFTNESS", "1 / 2C: fit to examples against error on others", COMMON_LABELS + RARE_LABELS),
     Constant(_BINARY, "_FARTHEST", "step at which sweeps end: exactness against time", COMMON_LABELS),
     Constant(_BINARY, "_CLOSE_ENOUGH", "smallest step taken: exactness against time", COMMON_LABELS, FAR),
     Constant(
         _BINARY, "_SWEEPS_TO_CHECK", "how often all rows are looked at: exactness against time", COMMON_LABELS, (8.0,)
     ),
-    Constant(_MULTILABEL, "_NEGLIGIBLE_IN_COMMON", "weights forgotten: memory against error", COMMON_LABELS, FAR),
+    Constant(_MEMBERSHIPS, "_NEGLIGIBLE_IN_COMMON", "weights forgotten: memory against error", COMMON_LABELS, FAR),
 )
 
 RETRIEVER = (
