@@ -17,7 +17,7 @@ from cmt_numba.distributed._hashing import Ring, hashes
 from cmt_numba.distributed._results import merged, stacked
 from cmt_numba.distributed._shard import Plan, Shard
 from cmt_numba.journal import JournalError
-from cmt_numba.store import Results, _requests
+from cmt_numba.store import Results
 from cmt_numba.store._requests import Requests
 
 X = np.eye(4, dtype=np.float32)
@@ -33,10 +33,9 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("in_folder", [False, True])
-def test_a_request_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_folder: bool):
-    monkeypatch.setattr(_requests, "MOST_KEPT", 2)
+def test_a_request_is_made_once(tmp_path: Path, in_folder: bool):
     store = MemoryStore(tmp_path / "store" if in_folder else None, "euclidean", random_state=0)
-    requests = Requests(store)
+    requests = Requests(store, least_kept=2)
     assert requests.make("a", lambda: store.add(["k"], X[:1]))
     assert not requests.make("a", lambda: store.add(["k"], X[:1]))
     with pytest.raises(KeyError):
@@ -45,7 +44,7 @@ def test_a_request_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     if in_folder:
         store.close()
         store = MemoryStore(tmp_path / "store")
-        requests = Requests(store)
+        requests = Requests(store, least_kept=2)
     assert not requests.make("b", lambda: store.delete(["k"]))
     for name in "cdef":  # so many that the first are forgotten
         assert requests.make(name, lambda: store.upsert(["k"], X[:1]))

@@ -7,9 +7,6 @@ from typing import Any
 
 from ._memory_store import MemoryStore
 
-MOST_KEPT = 4096
-"""The number of requests that a store remembers."""
-
 _FACT = "request "  # what the names of their facts begin with; the name of the request follows
 
 
@@ -23,10 +20,12 @@ class Requests:
     ----------
     store : MemoryStore
         The store.
+    least_kept : int, default 4096
+        The number of requests that are remembered at least; at most twice as many are.
     """
 
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+    def __init__(self, store: MemoryStore, least_kept: int = 4096) -> None:
+        self._store, self._least_kept = store, least_kept
         found = store._records().facts()
         numbers = {name: number for name, number in found.items() if name.startswith(_FACT)}
         self._known = dict.fromkeys(sorted(numbers, key=lambda name: numbers[name]))  # the oldest first
@@ -45,7 +44,7 @@ class Requests:
         with keeper.writing:
             if name in self._known:
                 return False
-            if len(self._known) >= 2 * MOST_KEPT:
+            if len(self._known) >= 2 * self._least_kept:
                 self._forget()
             with keeper.noting({name: self._last + 1}):
                 change()
@@ -55,7 +54,7 @@ class Requests:
 
     def _forget(self) -> None:
         """Forget all but the last requests."""
-        old = list(self._known)[:-MOST_KEPT]
+        old = list(self._known)[: -self._least_kept]
         self._store._keeper.change(lambda kept, commit: kept.records.delete_facts(old))
         for name in old:
             del self._known[name]
