@@ -119,17 +119,27 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert all(outcome["query_microseconds"] > 0 for outcome in outcomes)
 
 
-def test_multilabel_comparison(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
-):
-    (tmp_path / "few").mkdir()
+def write_labels(folder: Path, rng: np.random.Generator) -> None:
+    """Write a set of six labels, several of which a row may have, that its first features tell."""
+    folder.mkdir()
     Y = rng.random((300, 6)) < 0.3
     X = scipy.sparse.csr_array(Y @ np.eye(6, 20) + 0.05 * rng.random((300, 20)))
     for part, rows in (("train", slice(0, 250)), ("test", slice(250, 300))):
-        scipy.sparse.save_npz(tmp_path / f"few/X_{part}.npz", X[rows])
-        scipy.sparse.save_npz(tmp_path / f"few/Y_{part}.npz", scipy.sparse.csr_array(Y[rows].astype(float)))
+        scipy.sparse.save_npz(folder / f"X_{part}.npz", X[rows])
+        scipy.sparse.save_npz(folder / f"Y_{part}.npz", scipy.sparse.csr_array(Y[rows].astype(float)))
+
+
+def use_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set variables that scripts set for good, so that they are as they were afterwards."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        monkeypatch.setenv(variable, "1")  # as the script does for good
+        monkeypatch.setenv(variable, "1")
+
+
+def test_multilabel_comparison(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
+):
+    write_labels(tmp_path / "few", rng)
+    use_one_thread(monkeypatch)
     arguments = ["--data", str(tmp_path), "--sets", "few", "--learners", "ours", "one_against_all"]
     printed = run(monkeypatch, capsys, "compare_multilabel", *arguments)
     lines = [line.split() for line in printed.splitlines() if line.startswith(("CMT", "LinearSVC"))]
@@ -148,14 +158,8 @@ def test_multilabel_comparison(
 def test_candidates_comparison(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
 ):
-    (tmp_path / "bibtex").mkdir()
-    Y = rng.random((300, 6)) < 0.3
-    X = scipy.sparse.csr_array(Y @ np.eye(6, 20) + 0.05 * rng.random((300, 20)))
-    for part, rows in (("train", slice(0, 250)), ("test", slice(250, 300))):
-        scipy.sparse.save_npz(tmp_path / f"bibtex/X_{part}.npz", X[rows])
-        scipy.sparse.save_npz(tmp_path / f"bibtex/Y_{part}.npz", scipy.sparse.csr_array(Y[rows].astype(float)))
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        monkeypatch.setenv(variable, "1")  # as the script does for good
+    write_labels(tmp_path / "bibtex", rng)
+    use_one_thread(monkeypatch)
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     printed = run(monkeypatch, capsys, "compare_candidates", "--data", str(tmp_path), "--sets", "bibtex")
     lines = {line[:12].strip(): line[12:].split() for line in printed.splitlines()}
