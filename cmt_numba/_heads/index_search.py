@@ -92,7 +92,7 @@ def _add_to_met(postings, entry, end, value, sums):
     """Add a list's entries to the sums of the labels that have been met."""
     for i in range(entry, end):
         label = np.int64(postings.labels[i])
-        met = np.float32(sums[label] != 0.0)  # no branch, which would be mispredicted often
+        met = np.float32(sums[label] != 0.0)  # no branch, which would be mispredicted half of the time
         sums[label] += met * value * postings.weights[i]
 
 
