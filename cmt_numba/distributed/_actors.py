@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ._cluster import ray, running
+from ._cluster import actor_of, name_of_actor, ray, running
 from ._errors import ClusterError
 from ._shard import Plan, Shard
 
@@ -23,30 +23,40 @@ def new_actor(plan: Plan, options: dict[str, Any]) -> Any:
     times = 0 if plan.path is None else -1
     how: dict[str, Any] = {"max_restarts": times, "max_task_retries": times, "max_concurrency": _CALLS_AT_A_TIME}
     how["scheduling_strategy"] = "SPREAD"
+    how |= name_of_actor(plan.cluster, plan.name)
     return running().remote(Shard).options(**(how | options)).remote(plan)
 
 
 class Sent(NamedTuple):
     """Calls that were sent."""
 
-    refs: dict[int, Any]  # Ray's references to answers, by the positions of the shards
-    full: list[int]  # shards to which nothing could be sent in time
+    refs: dict[str, Any]  # Ray's references to answers, by the names of the shards
+    full: list[str]  # shards to which nothing could be sent in time
     deadline: float
     kind: tuple[Any, ...]  # of the calls
 
 
 class Answers(NamedTuple):
-    """What shards have answered, by their positions."""
+    """What shards have answered, by their names."""
 
-    values: dict[int, Any]
-    errors: dict[int, Exception]
-    missing: list[int]  # shards that did not answer in time
+    values: dict[str, Any]
+    errors: dict[str, Exception]
+    missing: list[str]  # shards that did not answer in time
 
-    def all_values(self) -> dict[int, Any]:
+    def all_values(self) -> dict[str, Any]:
         """Return the values; raise the first error, if there is one."""
         for error in self.errors.values():
             raise error
         return self.values
+
+
+class _Peer:
+    """A shard, and the calls that are under way there."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.pending: list[Any] = []
+        self.changing = threading.Lock()  # who may change this list
 
 
 class Actors:
@@ -54,30 +64,43 @@ class Actors:
 
     Parameters
     ----------
-    names : sequence of str
-        The names of the shards.
-    handles : sequence of ray.actor.ActorHandle
-        Their actors.
+    cluster : str
+        What distinguishes the actors of this store from those of others.
+    handles : dict of str to ray.actor.ActorHandle
+        Actors by the names of their shards; others are found by their names.
     timeout : float
         Seconds to wait for answers.
     max_pending : int
         The most calls of this client that are under way at each shard.
     """
 
-    def __init__(self, names: Sequence[str], handles: Sequence[Any], timeout: float, max_pending: int) -> None:
-        self.names, self.handles, self._timeout, self._max_pending = tuple(names), list(handles), timeout, max_pending
-        self._pending: list[list[Any]] = [[] for _ in names]  # calls under way at each shard
-        self._changing = [threading.Lock() for _ in names]  # who may change these lists
+    def __init__(self, cluster: str, handles: Mapping[str, Any], timeout: float, max_pending: int) -> None:
+        self.cluster, self._timeout, self._max_pending = cluster, timeout, max_pending
+        self._peers = {name: _Peer(handle) for name, handle in handles.items()}
+        self._adding = threading.Lock()
         self._compiled: set[Any] = set()  # kinds of calls that have been answered once
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Actors, (self.names, self.handles, self._timeout, self._max_pending)
+        handles = {name: peer.handle for name, peer in self._peers.items()}
+        return Actors, (self.cluster, handles, self._timeout, self._max_pending)
 
-    def ask(self, method: str, calls: Mapping[int, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Answers:
+    def add(self, name: str, handle: Any) -> None:
+        """Take the actor of a new shard."""
+        with self._adding:
+            self._peers = self._peers | {name: _Peer(handle)}
+
+    def _peer(self, name: str) -> _Peer:
+        if name not in self._peers:
+            handle = actor_of(self.cluster, name)
+            with self._adding:
+                self._peers = {name: _Peer(handle)} | self._peers
+        return self._peers[name]
+
+    def ask(self, method: str, calls: Mapping[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Answers:
         """Call a method of some shards, each with arguments of its own, and wait for the answers."""
         return self.gather(self.send(method, calls, kind))
 
-    def send(self, method: str, calls: Mapping[int, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Sent:
+    def send(self, method: str, calls: Mapping[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Sent:
         """Call a method of some shards, each with arguments of its own.
 
         Waits where as many calls are under way as there may be. The first call of a kind has more time than others: it
@@ -88,30 +111,29 @@ class Actors:
         seconds = self._timeout if kind in self._compiled else max(self._timeout, _SECONDS_TO_COMPILE)
         now, refs, left = time.monotonic(), {}, list(calls)
         for until in (now, now + seconds):  # first to the shards that have room, so that none waits for another
-            for position in left:
-                ref = self._send(position, method, calls[position], until)
+            for name in left:
+                ref = self._send(self._peer(name), method, calls[name], until)
                 if ref is not None:
-                    refs[position] = ref
-            left = [position for position in left if position not in refs]
+                    refs[name] = ref
+            left = [name for name in left if name not in refs]
         return Sent(refs, left, now + seconds, kind)
 
-    def _send(self, position: int, method: str, arguments: tuple[Any, ...], deadline: float) -> Any:
+    def _send(self, peer: _Peer, method: str, arguments: tuple[Any, ...], deadline: float) -> Any:
         """Return the reference to the answer; None if too many calls are under way until the deadline."""
-        pending, module = self._pending[position], ray()
-        if not self._changing[position].acquire(timeout=max(0.0, deadline - time.monotonic())):
+        if not peer.changing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return None
         try:
-            if len(pending) >= self._max_pending:
+            if len(peer.pending) >= self._max_pending:
                 left = max(0.0, deadline - time.monotonic())
-                done, waiting = module.wait(pending, num_returns=1, timeout=left, fetch_local=False)
-                pending[:] = waiting
+                done, waiting = ray().wait(peer.pending, num_returns=1, timeout=left, fetch_local=False)
+                peer.pending[:] = waiting
                 if not done:
                     return None
-            ref = getattr(self.handles[position], method).remote(*arguments)
-            pending.append(ref)
+            ref = getattr(peer.handle, method).remote(*arguments)
+            peer.pending.append(ref)
             return ref
         finally:
-            self._changing[position].release()
+            peer.changing.release()
 
     def gather(self, sent: Sent) -> Answers:
         """Wait for answers until the deadline.
@@ -124,32 +146,34 @@ class Actors:
         module, waiting = running(), list(sent.refs.values())
         left = max(0.0, sent.deadline - time.monotonic())
         done = set(module.wait(waiting, num_returns=len(waiting), timeout=left)[0]) if waiting else set()
-        values: dict[int, Any] = {}
-        errors: dict[int, Exception] = {}
+        values: dict[str, Any] = {}
+        errors: dict[str, Exception] = {}
         missing = list(sent.full)
-        for position, ref in sent.refs.items():
+        for name, ref in sent.refs.items():
             if ref not in done:
-                missing.append(position)
+                missing.append(name)
                 continue
             try:
-                values[position] = module.get(ref)
+                values[name] = module.get(ref)
             except module.exceptions.RayTaskError as error:
-                errors[position] = error.cause if isinstance(error.cause, Exception) else error
+                errors[name] = error.cause if isinstance(error.cause, Exception) else error
             except module.exceptions.RayActorError as error:
-                errors[position] = ClusterError(f"{self.names[position]} has died and is not restarted: {error}")
-            with self._changing[position]:
-                self._pending[position][:] = [other for other in self._pending[position] if other != ref]
+                errors[name] = ClusterError(f"{name} has died and is not restarted: {error}")
+            peer = self._peers.get(name)
+            if peer is not None:
+                with peer.changing:
+                    peer.pending[:] = [other for other in peer.pending if other != ref]
         if not errors and not missing:
             self._compiled.add(sent.kind)
         return Answers(values, errors, sorted(missing))
 
-    def named(self, positions: Sequence[int]) -> tuple[str, ...]:
-        """Return the names of shards."""
-        return tuple(self.names[position] for position in positions)
-
-    def stop(self) -> None:
-        """End the processes of all shards."""
+    def stop(self, names: Sequence[str] | None = None) -> None:
+        """End the processes of shards, by default of all."""
         module = ray()
         if module.is_initialized():
-            for handle in self.handles:
-                module.kill(handle, no_restart=True)
+            for name, peer in self._peers.items():
+                if names is None or name in names:
+                    module.kill(peer.handle, no_restart=True)
+        if names is not None:
+            with self._adding:
+                self._peers = {name: peer for name, peer in self._peers.items() if name not in names}

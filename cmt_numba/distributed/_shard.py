@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +16,13 @@ from ..persistence import FileFormatError
 from ..store import Effort, Items, MemoryStore, Results
 from ..store._checks import Key
 from ..store._requests import Requests
+from ._cluster import actor_of, running
+from ._errors import ClusterError
+from ._moves import Moves
+from ._topology import Moved, Topology
 
 _SECONDS_TO_OPEN = 10.0  # while the process before still holds the lock of the folder
+_READS = ("facts", "are_stored", "query", "get", "keys_after", "recall", "sync", "process")
 _CHANGES = ("add", "upsert", "delete", "feedback", "create_index", "compact")
 
 
@@ -27,6 +33,8 @@ class Plan(NamedTuple):
     ----------
     name : str
         The name of the shard.
+    cluster : str
+        What distinguishes the actors of this store from those of others.
     path : str or None
         Its folder; None for a store in memory.
     is_new : bool
@@ -38,6 +46,7 @@ class Plan(NamedTuple):
     """
 
     name: str
+    cluster: str
     path: str | None
     is_new: bool
     file: str | None
@@ -65,6 +74,27 @@ class Facts(NamedTuple):
     n_memories: int
 
 
+class Read(NamedTuple):
+    """What a shard answers."""
+
+    value: Any
+    moved: Moved  # received, before the answer was found; given, afterwards
+
+
+class Refused(NamedTuple):
+    """What a shard answers if the client and the shard know different topologies."""
+
+    topology: Topology  # that the shard knows
+
+
+class Opened(NamedTuple):
+    """A shard that is open."""
+
+    store: MemoryStore
+    requests: Requests
+    moves: Moves
+
+
 class Shard:
     """The store of a shard, and the requests that it has met. An actor of this class answers several calls at a time.
 
@@ -74,13 +104,13 @@ class Shard:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._opening = threading.Lock()
-        self._opened: tuple[MemoryStore, Requests] | None = None
+        self._opened: Opened | None = None
 
-    def _open(self) -> tuple[MemoryStore, Requests]:
+    def _open(self) -> Opened:
         with self._opening:
             if self._opened is None:
                 store = self._open_store()
-                self._opened = store, Requests(store)
+                self._opened = Opened(store, Requests(store), Moves(self._plan.name, store, self._send))
             return self._opened
 
     def _open_store(self) -> MemoryStore:
@@ -100,14 +130,74 @@ class Shard:
     def _store(self) -> MemoryStore:
         return self._open()[0]
 
-    # Changes
+    # Calls of clients
 
-    def change(self, request: str, name: str, *arguments: Any) -> None:
+    def change(self, version: int, request: str, name: str, *arguments: Any) -> Refused | None:
         """Make a change of the store, once for each name of a request."""
         if name not in _CHANGES:
             raise ValueError(f"{name!r} is not a change")
-        store, requests = self._open()
-        requests.make(request, lambda: getattr(store, name)(*arguments))
+        store, requests, moves = self._open()
+        with store._keeper.writing:
+            if not requests.is_known(request):
+                if moves.topology.version != version:
+                    return Refused(moves.topology)
+                requests.make(request, lambda: getattr(store, name)(*arguments))
+        return None
+
+    def read(self, version: int, name: str, *arguments: Any) -> Read | Refused:
+        """Return the answer of one of the methods below."""
+        if name not in _READS:
+            raise ValueError(f"{name!r} is not a question")
+        store, _, moves = self._open()
+        with store._keeper.writing if name == "facts" else nullcontext():
+            received = moves.moved.received
+            if moves.topology.version == version:
+                value = getattr(self, name)(*arguments)
+                if moves.topology.version == version:  # otherwise memories may have been given away meanwhile
+                    return Read(value, Moved(moves.moved.given, received))
+        return Refused(moves.topology)
+
+    # Moves of memories
+
+    def topology(self) -> Topology:
+        """Return the topology that this shard knows."""
+        return self._open().moves.topology
+
+    def adopt(self, topology: Topology) -> Topology:
+        """Go over to a topology, unless the shard knows a later one; return that which it knows then."""
+        moves = self._open().moves
+        moves.adopt(topology)
+        return moves.topology
+
+    def give(self, version: int, keys: list[Key] | None) -> bool | Refused:
+        """Give memories to the shards to which they belong; see :meth:`Moves.give`."""
+        moves = self._open().moves
+        is_done = moves.give(version, keys)
+        return Refused(moves.topology) if is_done is None else is_done
+
+    def receive(self, version: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
+        """Take a batch of memories over; see :meth:`Moves.receive`."""
+        return self._open().moves.receive(version, giver, number, keys, X, payloads)
+
+    def _send(
+        self, topology: Topology, to: str, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]
+    ) -> None:
+        """Give a batch to another shard, and wait until that one has it."""
+        module, other = running(), actor_of(self._plan.cluster, to)
+        while not module.get(other.receive.remote(topology.version, giver, number, keys, X, payloads)):
+            known = module.get(other.adopt.remote(topology))
+            if known.version != topology.version:
+                raise ClusterError(f"{to} knows a later topology than {giver}: {known}")
+
+    def options(self) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
+        """Return options by which a shard like this one is made, and the fields of payloads that have an index."""
+        store = self._store()
+        tree = store._keeper.kept.tree._named_options()
+        names = {"max_memories": "max_items", "scorer_learning_rate": "learning_rate"}
+        kept = ("max_memories", "eviction", "n_trees", "n_links", "scorer_learning_rate")
+        options = {names.get(name, name): tree[name] for name in kept if tree.get(name) is not None}
+        fields = [tuple(path[3:-1].split('"."')) for path in store._records().fields()]  # of $."name"."name"
+        return options | {"metric": store.metric}, fields
 
     # Reading
 
