@@ -174,6 +174,8 @@ def probed_dot(probe, x):
     """Return the dot product of the probe's row with row ``x``."""
     if x.indices.size == 0:
         return dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
+    if probe.features.size == 0:
+        return gathered_dot(probe.values, x.indices[x.a : x.b], x.values[x.a : x.b])
     total = np.float32(0.0)
     for i in range(x.a, x.b):
         total += value_of(probe, np.int64(x.indices[i])) * x.values[i]
