@@ -191,7 +191,7 @@ class Forest(Queried):
         def insert(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
             append_keys(state.key_store, rows.between(start, stop))
-            if not rows.sparse:
+            if not (rows.sparse or state.parameters.coded):
                 encode_keys(state.key_store, state.code_store, slot + start, slot + stop)
             self._on_each_tree(insert_rows, slot + stop, run, slot + rows.n_rows)
             self._eviction.inserted(self._allocated(), slot + start)
