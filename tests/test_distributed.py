@@ -15,8 +15,9 @@ from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedStor
 from cmt_numba.distributed._folder import Listed, next_name, read_list, write_list
 from cmt_numba.distributed._hashing import Ring, hashes
 from cmt_numba.distributed._moves import Moves
+from cmt_numba.distributed._reading import Plan
 from cmt_numba.distributed._results import merged, stacked
-from cmt_numba.distributed._shard import Plan, Shard
+from cmt_numba.distributed._shard import Shard
 from cmt_numba.distributed._topology import Moved, Topology, late, n_twice
 from cmt_numba.journal import JournalError
 from cmt_numba.store import Results
@@ -131,7 +132,7 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     belong = {keys[i] for i in after.divided(keys)["shard-001"]}
 
     def opened(name: str) -> Moves:
-        return Moves(name, stores[name], send)
+        return Moves(name, stores[name], send, lambda *_: None)
 
     def send(topology: Topology, to: str, *batch: Any) -> None:
         fail()  # before the other shard has the batch

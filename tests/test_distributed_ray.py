@@ -19,6 +19,7 @@ from kill_shards import kill_shards
 from cmt_numba import MemoryStore
 from cmt_numba.distributed import ClusterError, NoAnswerError, PartialChangeError, ShardedStore, start
 from cmt_numba.distributed._cluster import ray
+from cmt_numba.distributed._reading import Read
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.store import DuplicateKeyError
 
@@ -265,10 +266,10 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
                 assert {key for key in found.keys[0].tolist() if key is not None} == {
                     i for i in range(19) if owners[i] == 1
                 }
-            assert len(store._actors._peers["shard-000"].pending) == 3  # and no more
+            assert len(store._actors._peers["shard-000"][0].pending) == 3  # and no more
             with pytest.raises(NoAnswerError, match="shard-000"):
                 len(store)
-            store._actors._peers["shard-000"].pending.clear()  # which makes room for a change
+            store._actors._peers["shard-000"][0].pending.clear()  # which makes room for a change
             with pytest.raises(PartialChangeError) as caught:
                 store.upsert(range(20, 40), X[20:])
             assert caught.value.made == [i for i in range(20, 40) if owners[i] == 1]
@@ -290,6 +291,50 @@ def test_a_shard_in_memory_dies_with_what_it_holds():
         os.kill(processes(store)[1], signal.SIGKILL)
         with pytest.raises(ClusterError, match="shard-001 has died"):
             store.query(vectors(2))
+
+
+def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
+    X, options = vectors(100), {"n_trees": 2, "random_state": 0}
+    with ShardedStore(1, tmp_path / "store", n_replicas=1, **options) as store:
+        store.add(range(50), X[:50])
+        shard, replica = (peer.handle for peer in store._actors._peers["shard-000"])
+        get = ray().get
+        get(replica.wait.remote())
+
+        def of_replica(rows: slice) -> list[int]:
+            """Return what the replica answers by itself."""
+            while not isinstance(
+                read := get(replica.read.remote(1, (0, 0), "query", X[rows], 1, None, 1.0, None)), Read
+            ):
+                get(replica.wait.remote())
+            return read.value.keys[:, 0].tolist()
+
+        store.upsert(range(50, 60), X[50:60])
+        store.delete([0])
+        assert of_replica(slice(1, 60)) == store.query(X[1:60], 1).keys[:, 0].tolist() == list(range(1, 60))
+        process = get(shard.process.remote())
+        os.kill(process, signal.SIGSTOP)
+        try:
+            for _ in range(3):
+                assert store.query(X[1:60], 1).keys[:, 0].tolist() == list(range(1, 60))
+        finally:
+            os.kill(process, signal.SIGCONT)
+        os.kill(process, signal.SIGKILL)
+        assert store.query(X[1:60], 1).keys[:, 0].tolist() == list(range(1, 60))
+        store.upsert(range(60, 70), X[60:70])  # by the new process, which the replica did not follow
+        assert store.query(X[1:70], 1).keys[:, 0].tolist() == list(range(1, 70))
+        assert of_replica(slice(1, 70)) == list(range(1, 70))
+        os.kill(get(replica.process.remote()), signal.SIGKILL)
+        store.upsert(range(70, 80), X[70:80])
+        assert store.query(X[1:80], 1).keys[:, 0].tolist() == list(range(1, 80))
+        while True:  # it is made anew
+            try:
+                assert of_replica(slice(1, 80)) == list(range(1, 80))
+                break
+            except ray().exceptions.RayActorError:
+                time.sleep(0.1)
+    with pytest.raises(ValueError, match="eviction='oldest'"):
+        ShardedStore(1, n_replicas=1, max_items=10)
 
 
 def test_killed_shards_lose_and_double_nothing():

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ._actors import Actors, new_actor
+from ._actors import Actors, new_actors
 from ._arguments import options_of_shard
 from ._client import Client
 from ._errors import ClusterError, NoAnswerError
 from ._folder import Listed, next_name, write_list
-from ._shard import Plan
+from ._reading import Plan
 from ._topology import Topology
 
 _GO_ON = "the move of memories is not complete: finish_move goes on with it, and so does opening the folder again"
@@ -64,8 +64,8 @@ class Resizable(Client):
             path = None if self._folder is None else str(self._folder / name)
             self._list(topology)
             try:
-                plan = Plan(name, self._actors.cluster, path, True, None, own)
-                self._actors.add(name, new_actor(plan, self._actor_options))
+                plan = Plan(name, self._actors.cluster, path, True, None, own, self._actors.n_replicas)
+                self._actors.add(name, new_actors(plan, self._actor_options))
                 self._ask_one(name, "adopt", topology)
             except BaseException:
                 self._list(before, [name])
