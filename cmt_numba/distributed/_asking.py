@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -14,12 +15,14 @@ from ..journal import JournalError
 from ..store._checks import Key
 from ._actors import Actors, Answers, Sent
 from ._arguments import picked
+from ._cluster import running
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
+from ._learned import combined
 from ._reading import Position, Refused
 from ._topology import Topology, late, n_twice
 
 BLOCKS_AHEAD = 2  # that are under way beside the one that is waited for
-_OWN = ("recall", "sync", "process")  # questions for shards, but not for replicas
+_OWN = ("learned", "recall", "sync", "process")  # questions for shards, but not for replicas
 _KEYS_AT_ONCE = 1 << 14  # whose memories are moved because they are asked for
 
 Arguments = Callable[[np.ndarray], Iterator[tuple[np.ndarray, tuple[Any, ...]]]]
@@ -69,6 +72,8 @@ class Asking:
     def _connect(self, actors: Actors, topology: Topology, path: Path | None) -> None:
         self._actors, self._topology, self._folder = actors, topology, path
         self._positions: dict[str, Position] = {}  # that shards had after the last changes of this client
+        self._exchange_every: int | None = None
+        self._n_rewards = 0  # that this client has given since the last exchange
         self._is_closed = False
         self._metric = "cosine"
         self._width: int | None = None
@@ -268,6 +273,25 @@ class Asking:
             if not self._is_renewed(topology, answers):
                 self._complete(answers)
                 return
+
+    def _exchange(self) -> None:
+        """Have shards exchange what they have learned; nothing happens if some of them do not answer."""
+        with suppress(NoAnswerError, ClusterError):
+            found = self._ask(Question("learned", lambda topology: dict.fromkeys(topology.names, ())))
+            known = {name: own for name, own in found.items() if own is not None}
+            topology = self._topology
+            if not known or not known.keys() <= set(topology.names):
+                return
+            number, base = combined(known.values())
+            shared = running().put(base)
+            calls = {
+                name: (topology.version, uuid4().hex, "exchange", number, shared, own.gain)
+                for name, own in known.items()
+            }
+            answers = self._actors.ask("change", calls, ("exchange",))
+            if not self._is_renewed(topology, answers):
+                self._complete(answers)
+                self._n_rewards = 0
 
 
 class _Outcome:

@@ -10,10 +10,13 @@ import numpy as np
 
 from ..store import Effort, Items, MemoryStore, Results
 from ..store._checks import Key
+from ._learned import Learned, exchange, learned
 from ._moves import Moves
 from ._topology import Moved, Topology
 
-_METHODS = ("facts", "are_stored", "query", "get", "keys_after", "recall", "sync", "process")
+_METHODS = ("facts", "are_stored", "query", "get", "keys_after", "recall", "learned", "sync", "process")
+
+_CHANGES = ("add", "upsert", "delete", "feedback", "create_index", "compact")
 
 Position = tuple[int, int]
 """How many changes a shard or a replica has made: how often the shard was opened, and its changes since then."""
@@ -87,6 +90,16 @@ class Behind(NamedTuple):
     """What a replica answers that is not up to date."""
 
 
+def make_change(store: MemoryStore, name: str, arguments: tuple[Any, ...]) -> None:
+    """Make a change of the store of a shard or of a replica."""
+    if name == "exchange":
+        exchange(store, *arguments)
+    elif name in _CHANGES:
+        getattr(store, name)(*arguments)
+    else:
+        raise ValueError(f"{name!r} is not a change")
+
+
 class Reading:
     """What can be asked of a store."""
 
@@ -132,6 +145,10 @@ class Reading:
     def recall(self) -> tuple[Effort, ...]:
         """Return the recall that was measured."""
         return self._stored()[0].recall
+
+    def learned(self) -> Learned | None:
+        """Return what was learned from rewards; None without memories."""
+        return learned(self._stored()[0])
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it."""

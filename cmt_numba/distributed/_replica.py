@@ -10,7 +10,7 @@ from typing import Any
 from ..store import MemoryStore
 from ._cluster import actor_of, running
 from ._moves import Moves
-from ._reading import Behind, Plan, Position, Read, Reading, Refused
+from ._reading import Behind, Plan, Position, Read, Reading, Refused, make_change
 
 _Applied = tuple[Position, str, tuple[Any, ...]]
 
@@ -88,7 +88,7 @@ class Replica(Reading):
         assert self._made is not None
         store, moves = self._made
         if name == "change":
-            getattr(store, arguments[0])(*arguments[1:])
+            make_change(store, arguments[0], arguments[1:])
             return
         make: dict[str, Callable[..., Any]] = {"adopt": moves.adopt, "receive": moves.receive, "forget": moves.forget}
         if name != "nothing":

@@ -27,7 +27,7 @@ class Resizable(Client):
         self._connect(actors, topology, path)
         self._is_owner = True
         self._resizing = threading.Lock()
-        self._n_parts = how["n_parts"]
+        self._n_parts, self._exchange_every = how["n_parts"], how["exchange_every"]
         self._options: dict[str, Any] = how["options"]
         self._actor_options: dict[str, Any] = how["actor_options"]
 
@@ -137,13 +137,16 @@ class Resizable(Client):
         self._tell(topology, topology.names)
         for field in fields:
             self._change_all("create_index", field)
-        giving = list(topology.before)
+        giving, is_exchanged = list(topology.before), False
         while giving:
             answers = self._actors.ask("give", dict.fromkeys(giving, (topology.version, None)))
             values = answers.all_values()
             if answers.missing:
                 raise NoAnswerError(answers.missing, _GO_ON)
             giving = [name for name in giving if not values[name]]
+            if not is_exchanged and self._exchange_every is not None:  # a new shard has memories now, but not learned
+                self._exchange()
+                is_exchanged = True
         done = topology.next(topology.after)
         left = [name for name in topology.before if name not in topology.after]
         self._list(done, left)

@@ -16,11 +16,10 @@ from ._cluster import actor_of, running
 from ._errors import ClusterError
 from ._followers import Followers
 from ._moves import Moves
-from ._reading import Plan, Position, Read, Reading, Refused
+from ._reading import Plan, Position, Read, Reading, Refused, make_change
 from ._topology import Topology
 
-_SECONDS_TO_OPEN = 10.0  # while the process before still holds the lock of the folder
-_CHANGES = ("add", "upsert", "delete", "feedback", "create_index", "compact")
+_SECONDS_TO_OPEN = 5.0  # while the process before still holds the lock of the folder
 
 
 class Opened(NamedTuple):
@@ -80,8 +79,6 @@ class Shard(Reading):
 
     def change(self, version: int, request: str, name: str, *arguments: Any) -> Made | Refused:
         """Make a change of the store and of its replicas, once for each name of a request."""
-        if name not in _CHANGES:
-            raise ValueError(f"{name!r} is not a change")
         store, requests, moves, followers = self._open()
         with store._keeper.writing:
             if requests.is_known(request):
@@ -89,7 +86,7 @@ class Shard(Reading):
             elif moves.topology.version != version:
                 return Refused(moves.topology)
             else:
-                requests.make(request, lambda: getattr(store, name)(*arguments))
+                requests.make(request, lambda: make_change(store, name, arguments))
                 followers.publish("change", name, *arguments)
             return Made(followers.position)
 

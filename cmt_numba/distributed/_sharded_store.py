@@ -60,6 +60,9 @@ class ShardedStore(Resizable):
     n_replicas : int, default 0
         Number of copies of each shard, in memory, in processes of their own. They answer queries too, and alone while
         the process of a shard is restarted.
+    exchange_every : int or None, default 1000
+        The number of rewards that a client gives, after which shards exchange what their scorers have learned. None for
+        never.
     address : str, optional
         The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
     timeout : float, default 60.0
@@ -101,6 +104,7 @@ class ShardedStore(Resizable):
         metric: str | None = None,
         *,
         n_replicas: int = 0,
+        exchange_every: int | None = 1000,
         address: str | None = None,
         timeout: float = 60.0,
         max_pending: int = 8,
@@ -108,7 +112,9 @@ class ShardedStore(Resizable):
         **options: Any,
     ) -> None:
         check_options(options, metric)
-        _check_limits(n_replicas, timeout, max_pending)
+        _check_limits(n_replicas, exchange_every, timeout, max_pending)
+        if n_replicas > 0:
+            _check_eviction(options)
         folder = None if path is None else Path(path).absolute()
         listed = None if folder is None else read_list(folder)
         if listed is None:
@@ -127,7 +133,8 @@ class ShardedStore(Resizable):
             own_folder = None if folder is None else str(folder / name)
             plans.append(Plan(name, cluster, own_folder, may_be_new, None, own, n_replicas))
         how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
-        self._begin(plans, topology, folder, address, how | {"n_parts": listed.n_parts})
+        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts}
+        self._begin(plans, topology, folder, address, how)
         try:
             self._end(listed.left)
             if not listed.complete or listed.left:
@@ -156,11 +163,8 @@ class ShardedStore(Resizable):
 
     def _check_replicas(self) -> None:
         """Raise ValueError if replicas would forget other memories than their shards."""
-        options, _ = self._ask_one(self._topology.after[0], "options")
-        if self._actors.n_replicas > 0 and options.get("max_items") is not None and options["eviction"] != "oldest":
-            raise ValueError(
-                "n_replicas with max_items needs eviction='oldest': replicas do not know what others return"
-            )
+        if self._actors.n_replicas > 0:
+            _check_eviction(self._ask_one(self._topology.after[0], "options")[0])
 
     # Changes
 
@@ -269,7 +273,7 @@ class ShardedStore(Resizable):
         """Learn from rewards of what was returned, or of what was right.
 
         A shard learns from the rewards of its own memories: it compares those of a row that it holds, but not with
-        those of other shards.
+        those of other shards. After ``exchange_every`` rewards, shards exchange what their scorers have learned.
 
         Parameters
         ----------
@@ -302,6 +306,9 @@ class ShardedStore(Resizable):
             yield part, (X[rows], own, worth[rows])
 
         self._change("feedback", checked, arguments, (hasattr(X, "indptr"),))
+        self._n_rewards += len(checked)
+        if self._exchange_every is not None and self._n_rewards >= self._exchange_every:
+            self._exchange()
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
         """Learn from queries whose right answers are known, in blocks and in a random order.
@@ -373,6 +380,7 @@ class ShardedStore(Resizable):
         *,
         target_recall: float = 0.95,
         n_replicas: int = 0,
+        exchange_every: int | None = 1000,
         address: str | None = None,
         timeout: float = 60.0,
         max_pending: int = 8,
@@ -384,7 +392,7 @@ class ShardedStore(Resizable):
         ----------
         path : path-like
             The folder.
-        target_recall, n_replicas, address, timeout, max_pending, actor_options
+        target_recall, n_replicas, exchange_every, address, timeout, max_pending, actor_options
             As for the constructor.
 
         Raises
@@ -394,7 +402,7 @@ class ShardedStore(Resizable):
         OSError
             If a file cannot be read.
         """
-        _check_limits(n_replicas, timeout, max_pending)
+        _check_limits(n_replicas, exchange_every, timeout, max_pending)
         folder = Path(path).absolute()
         listed = read_list(folder)
         if listed is None or not listed.complete:
@@ -406,7 +414,8 @@ class ShardedStore(Resizable):
             for name in topology.names
         ]
         how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
-        store._begin(plans, topology, None, address, how | {"n_parts": listed.n_parts})
+        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts}
+        store._begin(plans, topology, None, address, how)
         return store
 
     def close(self) -> None:
@@ -436,10 +445,18 @@ class ShardedStore(Resizable):
         return f"ShardedStore({place}, metric={self._metric!r}) of {len(self.shards)} shards"
 
 
-def _check_limits(n_replicas: int, timeout: float, max_pending: int) -> None:
+def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, max_pending: int) -> None:
     check_integer("n_replicas", n_replicas, 0, 100)
+    if exchange_every is not None:
+        check_integer("exchange_every", exchange_every, 1)
     check_real("timeout", timeout, 0.0, 1e6, above=True)
     check_integer("max_pending", max_pending, 1)
+
+
+def _check_eviction(options: dict[str, Any]) -> None:
+    """Raise ValueError if replicas with these options would forget other memories than their shards."""
+    if options.get("max_items") is not None and options.get("eviction") != "oldest":
+        raise ValueError("n_replicas with max_items needs eviction='oldest': replicas do not know what was returned")
 
 
 def _new_names(n_shards: int | None) -> tuple[str, ...]:
