@@ -81,13 +81,13 @@ def work(store: ShardedStore, client: int, seed: int, stop: str) -> Told:
 
 
 def shard_processes() -> list[int]:
-    """Return the processes of shards that this one has started by way of Ray."""
+    """Return the processes of shards and replicas that this one has started by way of Ray."""
     parents: dict[int, int] = {}
     shards: list[int] = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if (path / "cmdline").read_bytes().startswith(b"ray::Shard"):
+            if (path / "cmdline").read_bytes().startswith((b"ray::Shard", b"ray::Replica")):
                 shards.append(int(path.name))
         except OSError:  # it has ended
             continue
@@ -128,7 +128,14 @@ def resize(store: ShardedStore, n_shards: int, stop: Path, numbers: list[int]) -
 
 
 def kill_shards(
-    n: int, seed: int, n_clients: int = 4, n_shards: int = 3, mean_seconds: float = 1.0, *, resizing: bool = False
+    n: int,
+    seed: int,
+    n_clients: int = 4,
+    n_shards: int = 3,
+    mean_seconds: float = 1.0,
+    *,
+    n_replicas: int = 0,
+    resizing: bool = False,
 ) -> tuple[list[Told], int]:
     """Kill ``n`` processes of shards and check what is left.
 
@@ -138,7 +145,8 @@ def kill_shards(
     random = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:
         path, stop = Path(folder) / "store", Path(folder) / "stop"
-        with ShardedStore(n_shards, path, timeout=300.0, snapshot_seconds=0.2, **_OPTIONS) as store:
+        how: dict[str, Any] = {"n_replicas": n_replicas, "timeout": 300.0, "snapshot_seconds": 0.2}
+        with ShardedStore(n_shards, path, **how, **_OPTIONS) as store:
             if __name__ != "__main__":  # Ray's processes cannot import this script by its name
                 ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
             task = ray().remote(work).options(num_cpus=0, max_retries=0)
@@ -175,11 +183,18 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of work between two kills, in the mean")
+    parser.add_argument("--replicas", type=int, default=0, help="of each shard; they are killed too")
     parser.add_argument("--resize", action="store_true", help="add and remove shards meanwhile")
     given = parser.parse_args()
     start(num_cpus=2)
     done, n_moves = kill_shards(
-        given.number, given.seed, given.clients, given.shards, given.seconds, resizing=given.resize
+        given.number,
+        given.seed,
+        given.clients,
+        given.shards,
+        given.seconds,
+        n_replicas=given.replicas,
+        resizing=given.resize,
     )
     n_changes, n_queries = sum(one.n_changes for one in done), sum(one.n_queries for one in done)
     longest = max(one.longest_query for one in done), max(one.longest_change for one in done)

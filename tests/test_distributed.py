@@ -14,9 +14,11 @@ from cmt_numba import FileFormatError, MemoryStore
 from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedStore
 from cmt_numba.distributed._folder import Listed, next_name, read_list, write_list
 from cmt_numba.distributed._hashing import Ring, hashes
+from cmt_numba.distributed._learned import Learned, combined, exchange, learned
 from cmt_numba.distributed._moves import Moves
+from cmt_numba.distributed._reading import Plan
 from cmt_numba.distributed._results import merged, stacked
-from cmt_numba.distributed._shard import Plan, Shard
+from cmt_numba.distributed._shard import Shard
 from cmt_numba.distributed._topology import Moved, Topology, late, n_twice
 from cmt_numba.journal import JournalError
 from cmt_numba.store import Results
@@ -131,7 +133,7 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     belong = {keys[i] for i in after.divided(keys)["shard-001"]}
 
     def opened(name: str) -> Moves:
-        return Moves(name, stores[name], send)
+        return Moves(name, stores[name], send, lambda *_: None)
 
     def send(topology: Topology, to: str, *batch: Any) -> None:
         fail()  # before the other shard has the batch
@@ -176,6 +178,58 @@ def test_answers_that_miss_what_has_moved_are_found():
     assert late({"a": giver}) == []  # b was not asked
     assert n_twice({"a": Moved({}, {}), "b": receiver}) == 10
     assert n_twice({"a": giver, "b": receiver}) == 0
+
+
+# What is learned
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool):
+    paths = [tmp_path / name if in_folder else None for name in "ab"]
+    stores = [MemoryStore(path, random_state=0, n_trees=1) for path in paths]
+    empty = MemoryStore()
+    assert learned(empty) is None
+    rows = np.random.default_rng(0).normal(size=(2, 20, 4)).astype(np.float32)
+
+    def weights(number: int) -> np.ndarray:
+        return np.stack(stores[number]._keeper.kept.tree._state.scorer)
+
+    def teach(number: int) -> None:
+        noise = np.random.default_rng(number).normal(size=(20, 4)).astype(np.float32)
+        stores[number].feedback(rows[number] + noise, range(20), np.ones(20))
+
+    def told() -> list[Learned]:
+        return [own for own in map(learned, stores) if own is not None]
+
+    for number, store in enumerate(stores):
+        store.add(range(20), rows[number])
+        teach(number)
+    before = [weights(0), weights(1)]
+    found = told()
+    number, base = combined(found)
+    assert number == 1
+    np.testing.assert_allclose(base, before[0] + before[1], rtol=1e-6)
+    assert np.abs(base).min() > 0.0
+    teach(0)  # before the exchange reaches it: this is kept
+    meanwhile = weights(0) - before[0]
+    for _ in range(2):  # the second does nothing
+        exchange(stores[0], number, base, found[0].gain)
+    np.testing.assert_allclose(weights(0), base + meanwhile, rtol=1e-4, atol=1e-7)
+    number, base = combined(told())  # the other shard has missed it, and catches up
+    np.testing.assert_allclose(base, before[0] + before[1] + meanwhile, rtol=1e-4, atol=1e-7)
+    for store, own in zip(stores, told(), strict=True):
+        exchange(store, number, base, own.gain)
+    if in_folder:
+        for store in stores:
+            store.close()
+        stores = [MemoryStore(path) for path in paths]
+    np.testing.assert_array_equal(weights(0), base)
+    np.testing.assert_array_equal(weights(1), base)
+    assert [own.number for own in told()] == [2, 2]
+    with pytest.raises(ValueError, match="as many finite numbers"):
+        stores[0]._keeper.kept.tree._set_scorer(np.ones(3), np.ones(3))
+    for store in stores:
+        store.close()
 
 
 # Folders and errors
@@ -225,6 +279,9 @@ def test_a_shard_whose_folder_is_gone_is_not_opened_empty(tmp_path: Path):
         ({"n_shards": 2, "sync_every": 0}, ValueError, "sync_every"),
         ({"n_shards": 2, "timeout": 0}, ValueError, "timeout"),
         ({"n_shards": 2, "max_pending": 0}, ValueError, "max_pending"),
+        ({"n_shards": 2, "exchange_every": 0}, ValueError, "exchange_every"),
+        ({"n_shards": 2, "n_replicas": -1}, ValueError, "n_replicas"),
+        ({"n_shards": 2, "n_replicas": 1, "max_items": 10}, ValueError, "eviction='oldest'"),
     ],
 )
 def test_bad_options_are_refused_before_anything_starts(

@@ -37,6 +37,7 @@ from .._forest.state import (
     N_MEMORIES,
     NEXT_ID,
     NONE,
+    Scorer,
     State,
     count_bytes,
 )
@@ -249,6 +250,24 @@ class Forest(Queried):
             "or query with an epsilon above 0"
         )
         warnings.warn(message, UserWarning, stacklevel=5)
+
+    @changes
+    def _set_scorer(self, weights: np.ndarray, squares: np.ndarray) -> None:
+        """Replace the weights that the scorer has learned, and the sums of squares of their gradients.
+
+        Raises
+        ------
+        ValueError
+            If these are not finite numbers, one for each feature, or there are no memories; nothing has changed then.
+        """
+        state = self._state
+        if state is None:
+            raise ValueError("a scorer needs memories, which say how many features there are")
+        scorer = Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
+        for array in scorer:
+            if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
+                raise ValueError(f"a scorer of {state.parameters.n_features} features needs as many finite numbers")
+        self._lock.step(lambda: setattr(self, "_state", state._replace(scorer=scorer)))
 
     def _learn_rewards(self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool) -> None:
         state = self._allocated()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -9,28 +10,41 @@ from typing import Any, NamedTuple
 
 from ._cluster import actor_of, name_of_actor, ray, running
 from ._errors import ClusterError
-from ._shard import Plan, Shard
+from ._followers import replica_name, replica_names
+from ._reading import Behind, Plan
+from ._replica import Replica
+from ._shard import Shard
 
 _CALLS_AT_A_TIME = 4  # of an actor: queries while a change is made
 _SECONDS_TO_COMPILE = 600.0
+_SECONDS_TO_ASK_ELSEWHERE = 0.5
 
 
-def new_actor(plan: Plan, options: dict[str, Any]) -> Any:
-    """Return the handle of a new actor.
+def new_actors(plan: Plan, options: dict[str, Any]) -> list[Any]:
+    """Return the handles of the new actors of a shard and of its replicas.
 
-    A shard with a folder is restarted as often as it dies, and calls that were under way are made again.
+    A shard with a folder is restarted as often as it dies, and calls that were under way are made again. A replica is
+    restarted too, but its calls fail at once, so that they can be made elsewhere.
     """
     times = 0 if plan.path is None else -1
-    how: dict[str, Any] = {"max_restarts": times, "max_task_retries": times, "max_concurrency": _CALLS_AT_A_TIME}
-    how["scheduling_strategy"] = "SPREAD"
-    how |= name_of_actor(plan.cluster, plan.name)
-    return running().remote(Shard).options(**(how | options)).remote(plan)
+    how: dict[str, Any] = {"max_concurrency": _CALLS_AT_A_TIME, "scheduling_strategy": "SPREAD"} | options
+
+    def started(kind: type, actor: str, *arguments: Any, **restarts: int) -> Any:
+        own = how | restarts | name_of_actor(plan.cluster, actor)
+        return running().remote(kind).options(**own).remote(*arguments)
+
+    shard = started(Shard, plan.name, plan, max_restarts=times, max_task_retries=times)
+    names = replica_names(plan)
+    return [shard, *(started(Replica, name, plan, name, max_restarts=-1, max_task_retries=0) for name in names)]
 
 
 class Sent(NamedTuple):
     """Calls that were sent."""
 
-    refs: dict[str, Any]  # Ray's references to answers, by the names of the shards
+    method: str
+    calls: Mapping[str, tuple[Any, ...]]
+    peers: dict[str, list[_Peer]]  # that can answer, and have not been asked
+    refs: dict[Any, tuple[str, _Peer]]  # the shard, and who was asked, by Ray's references to answers
     full: list[str]  # shards to which nothing could be sent in time
     deadline: float
     kind: tuple[Any, ...]  # of the calls
@@ -51,12 +65,26 @@ class Answers(NamedTuple):
 
 
 class _Peer:
-    """A shard, and the calls that are under way there."""
+    """An actor, and the calls that are under way there."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.pending: list[Any] = []
         self.changing = threading.Lock()  # who may change this list
+
+    def n_pending(self) -> int:
+        """Return how many calls are under way."""
+        if self.pending and self.changing.acquire(blocking=False):
+            try:
+                self.pending[:] = ray().wait(self.pending, num_returns=len(self.pending), timeout=0)[1]
+            finally:
+                self.changing.release()
+        return len(self.pending)
+
+    def forget(self, ref: Any) -> None:
+        """Take note that a call has been answered."""
+        with self.changing:
+            self.pending[:] = [other for other in self.pending if other != ref]
 
 
 class Actors:
@@ -66,42 +94,59 @@ class Actors:
     ----------
     cluster : str
         What distinguishes the actors of this store from those of others.
-    handles : dict of str to ray.actor.ActorHandle
-        Actors by the names of their shards; others are found by their names.
+    handles : dict of str to list of ray.actor.ActorHandle
+        The actors of shards, by the names of these: of the shard and of its replicas. Others are found by their names.
+    n_replicas : int
+        The number of replicas of each shard.
     timeout : float
         Seconds to wait for answers.
     max_pending : int
-        The most calls of this client that are under way at each shard.
+        The most calls of this client that are under way at each actor.
     """
 
-    def __init__(self, cluster: str, handles: Mapping[str, Any], timeout: float, max_pending: int) -> None:
-        self.cluster, self._timeout, self._max_pending = cluster, timeout, max_pending
-        self._peers = {name: _Peer(handle) for name, handle in handles.items()}
-        self._adding = threading.Lock()
+    def __init__(
+        self, cluster: str, handles: Mapping[str, list[Any]], n_replicas: int, timeout: float, max_pending: int
+    ) -> None:
+        self.cluster, self.n_replicas, self._timeout, self._max_pending = cluster, n_replicas, timeout, max_pending
+        self._peers = {name: [_Peer(handle) for handle in own] for name, own in handles.items()}
+        self._adding, self._turns = threading.Lock(), itertools.count()
         self._compiled: set[Any] = set()  # kinds of calls that have been answered once
 
     def __reduce__(self) -> tuple[Any, ...]:
-        handles = {name: peer.handle for name, peer in self._peers.items()}
-        return Actors, (self.cluster, handles, self._timeout, self._max_pending)
+        handles = {name: [peer.handle for peer in peers] for name, peers in self._peers.items()}
+        return Actors, (self.cluster, handles, self.n_replicas, self._timeout, self._max_pending)
 
-    def add(self, name: str, handle: Any) -> None:
-        """Take the actor of a new shard."""
+    def add(self, name: str, handles: list[Any]) -> None:
+        """Take the actors of a new shard."""
         with self._adding:
-            self._peers = self._peers | {name: _Peer(handle)}
+            self._peers = self._peers | {name: [_Peer(handle) for handle in handles]}
 
-    def _peer(self, name: str) -> _Peer:
+    def _peers_of(self, name: str) -> list[_Peer]:
         if name not in self._peers:
-            handle = actor_of(self.cluster, name)
-            with self._adding:
-                self._peers = {name: _Peer(handle)} | self._peers
+            replicas = [replica_name(name, number) for number in range(1, self.n_replicas + 1)]
+            self.add(name, [actor_of(self.cluster, actor) for actor in (name, *replicas)])
         return self._peers[name]
 
-    def ask(self, method: str, calls: Mapping[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Answers:
+    def ask(
+        self,
+        method: str,
+        calls: Mapping[str, tuple[Any, ...]],
+        kind: tuple[Any, ...] = (),
+        *,
+        also_replicas: bool = False,
+    ) -> Answers:
         """Call a method of some shards, each with arguments of its own, and wait for the answers."""
-        return self.gather(self.send(method, calls, kind))
+        return self.gather(self.send(method, calls, kind, also_replicas=also_replicas))
 
-    def send(self, method: str, calls: Mapping[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Sent:
-        """Call a method of some shards, each with arguments of its own.
+    def send(
+        self,
+        method: str,
+        calls: Mapping[str, tuple[Any, ...]],
+        kind: tuple[Any, ...] = (),
+        *,
+        also_replicas: bool = False,
+    ) -> Sent:
+        """Call a method of some shards, each with arguments of its own, or of replicas that are less busy.
 
         Waits where as many calls are under way as there may be. The first call of a kind has more time than others: it
         may have to compile.
@@ -109,71 +154,97 @@ class Actors:
         running()
         kind = (method, *kind)
         seconds = self._timeout if kind in self._compiled else max(self._timeout, _SECONDS_TO_COMPILE)
-        now, refs, left = time.monotonic(), {}, list(calls)
+        now, left = time.monotonic(), list(calls)
+        peers = {}
+        for name in calls:
+            peers[name] = self._peers_of(name)[: None if also_replicas else 1]
+            if len(peers[name]) > 1:
+                turn = next(self._turns) % len(peers[name])  # those that have as much to do are asked in turn
+                peers[name] = sorted(peers[name][turn:] + peers[name][:turn], key=_Peer.n_pending)
+        sent = Sent(method, calls, peers, {}, [], now + seconds, kind)
         for until in (now, now + seconds):  # first to the shards that have room, so that none waits for another
-            for name in left:
-                ref = self._send(self._peer(name), method, calls[name], until)
-                if ref is not None:
-                    refs[name] = ref
-            left = [name for name in left if name not in refs]
-        return Sent(refs, left, now + seconds, kind)
+            left = [name for name in left if not self._send(sent, name, until)]
+        sent.full.extend(left)
+        return sent
 
-    def _send(self, peer: _Peer, method: str, arguments: tuple[Any, ...], deadline: float) -> Any:
-        """Return the reference to the answer; None if too many calls are under way until the deadline."""
-        if not peer.changing.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            return None
+    def _send(self, sent: Sent, name: str, until: float) -> bool:
+        """Call the next actor of a shard; return False if too many calls are under way there for some time."""
+        peer = sent.peers[name][0]
+        if not peer.changing.acquire(timeout=max(0.0, until - time.monotonic())):
+            return False
         try:
             if len(peer.pending) >= self._max_pending:
-                left = max(0.0, deadline - time.monotonic())
+                left = max(0.0, until - time.monotonic())
                 done, waiting = ray().wait(peer.pending, num_returns=1, timeout=left, fetch_local=False)
                 peer.pending[:] = waiting
                 if not done:
-                    return None
-            ref = getattr(peer.handle, method).remote(*arguments)
+                    return False
+            ref = getattr(peer.handle, sent.method).remote(*sent.calls[name])
             peer.pending.append(ref)
-            return ref
         finally:
             peer.changing.release()
+        sent.peers[name] = sent.peers[name][1:]
+        sent.refs[ref] = name, peer
+        return True
 
     def gather(self, sent: Sent) -> Answers:
-        """Wait for answers until the deadline.
+        """Wait for answers until the deadline. Who does not answer for a while, or cannot, is asked elsewhere.
 
         Raises
         ------
         ClusterError
             If this process has lost its connection to the cluster.
         """
-        module, waiting = running(), list(sent.refs.values())
-        left = max(0.0, sent.deadline - time.monotonic())
-        done = set(module.wait(waiting, num_returns=len(waiting), timeout=left)[0]) if waiting else set()
-        values: dict[str, Any] = {}
-        errors: dict[str, Exception] = {}
-        missing = list(sent.full)
-        for name, ref in sent.refs.items():
-            if ref not in done:
-                missing.append(name)
-                continue
-            try:
-                values[name] = module.get(ref)
-            except module.exceptions.RayTaskError as error:
-                errors[name] = error.cause if isinstance(error.cause, Exception) else error
-            except module.exceptions.RayActorError as error:
-                errors[name] = ClusterError(f"{name} has died and is not restarted: {error}")
-            peer = self._peers.get(name)
-            if peer is not None:
-                with peer.changing:
-                    peer.pending[:] = [other for other in peer.pending if other != ref]
-        if not errors and not missing:
+        module, found = running(), Answers({}, {}, [])
+        later, now = time.monotonic() + _SECONDS_TO_ASK_ELSEWHERE, time.monotonic()
+        while waiting := {name for name, _ in sent.refs.values()}:
+            with_others = [name for name in waiting if sent.peers[name]]
+            seconds = max(0.0, min(sent.deadline, later if with_others else sent.deadline) - now)
+            n = len(sent.refs) if len(sent.refs) == len(waiting) else 1
+            for ref in module.wait(list(sent.refs), num_returns=n, timeout=seconds)[0]:
+                if ref in sent.refs:
+                    self._take(sent, ref, found)
+            now = time.monotonic()
+            if now >= sent.deadline:
+                break
+            if now >= later:
+                later = now + _SECONDS_TO_ASK_ELSEWHERE
+                for name in with_others:
+                    if any(name == other for other, _ in sent.refs.values()):
+                        self._send(sent, name, now)
+        missing = [name for name in sent.calls if name not in found.values and name not in found.errors]
+        if not found.errors and not missing:
             self._compiled.add(sent.kind)
-        return Answers(values, errors, sorted(missing))
+        return Answers(found.values, found.errors, sorted(missing))
+
+    def _take(self, sent: Sent, ref: Any, found: Answers) -> None:
+        """Take the answer to a call, or call another actor of the shard if this one cannot answer."""
+        module = ray()
+        name, peer = sent.refs.pop(ref)
+        peer.forget(ref)
+        try:
+            value = module.get(ref)
+            if not isinstance(value, Behind):
+                found.values[name] = value
+        except module.exceptions.RayTaskError as error:
+            found.errors[name] = error.cause if isinstance(error.cause, Exception) else error
+        except module.exceptions.RayActorError as error:
+            if not sent.peers[name] and all(name != other for other, _ in sent.refs.values()):
+                found.errors[name] = ClusterError(f"{name} has died and is not restarted: {error}")
+        if name in found.values or name in found.errors:
+            for other in [other for other in sent.refs if sent.refs[other][0] == name]:
+                del sent.refs[other]
+        elif sent.peers[name] and not self._send(sent, name, sent.deadline):
+            sent.full.append(name)
 
     def stop(self, names: Sequence[str] | None = None) -> None:
         """End the processes of shards, by default of all."""
         module = ray()
         if module.is_initialized():
-            for name, peer in self._peers.items():
-                if names is None or name in names:
-                    module.kill(peer.handle, no_restart=True)
+            for name, peers in self._peers.items():
+                for peer in reversed(peers):  # first the replicas
+                    if names is None or name in names:
+                        module.kill(peer.handle, no_restart=True)
         if names is not None:
             with self._adding:
-                self._peers = {name: peer for name, peer in self._peers.items() if name not in names}
+                self._peers = {name: peers for name, peers in self._peers.items() if name not in names}

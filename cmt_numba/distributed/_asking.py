@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -14,11 +15,14 @@ from ..journal import JournalError
 from ..store._checks import Key
 from ._actors import Actors, Answers, Sent
 from ._arguments import picked
+from ._cluster import running
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
-from ._shard import Refused
+from ._learned import combined
+from ._reading import Position, Refused
 from ._topology import Topology, late, n_twice
 
 BLOCKS_AHEAD = 2  # that are under way beside the one that is waited for
+_OWN = ("learned", "recall", "sync", "process")  # questions for shards, but not for replicas
 _KEYS_AT_ONCE = 1 << 14  # whose memories are moved because they are asked for
 
 Arguments = Callable[[np.ndarray], Iterator[tuple[np.ndarray, tuple[Any, ...]]]]
@@ -67,6 +71,9 @@ class Asking:
 
     def _connect(self, actors: Actors, topology: Topology, path: Path | None) -> None:
         self._actors, self._topology, self._folder = actors, topology, path
+        self._positions: dict[str, Position] = {}  # that shards had after the last changes of this client
+        self._exchange_every: int | None = None
+        self._n_rewards = 0  # that this client has given since the last exchange
         self._is_closed = False
         self._metric = "cosine"
         self._width: int | None = None
@@ -119,8 +126,18 @@ class Asking:
 
     def _send(self, question: Question) -> Asked:
         topology = self._settled(question.keys)
-        calls = {name: (topology.version, question.name, *own) for name, own in question.calls(topology).items()}
-        return Asked(question, topology, self._actors.send("read", calls, (question.name, *question.kind)))
+        calls = self._reads(question, topology)
+        sent = self._actors.send(
+            "read", calls, (question.name, *question.kind), also_replicas=question.name not in _OWN
+        )
+        return Asked(question, topology, sent)
+
+    def _reads(self, question: Question, topology: Topology) -> dict[str, tuple[Any, ...]]:
+        """Return the arguments of the calls that ask a question. A replica must have made this client's changes."""
+        return {
+            name: (topology.version, self._positions.get(name, (0, 0)), question.name, *arguments)
+            for name, arguments in question.calls(topology).items()
+        }
 
     def _gather(self, asked: Asked) -> tuple[Topology, Answers]:
         """Wait for answers; ask again where memories have moved meanwhile. The values are of :class:`Read`."""
@@ -129,8 +146,8 @@ class Asking:
             answers = self._actors.gather(sent)
             is_renewed = self._is_renewed(topology, answers)
             while not is_renewed and (names := late({name: read.moved for name, read in answers.values.items()})):
-                calls = question.calls(topology)
-                again = {name: (topology.version, question.name, *calls[name]) for name in names}
+                calls = self._reads(question, topology)
+                again = {name: calls[name] for name in names}  # of the shards themselves, which know what they have
                 later = self._actors.ask("read", again, (question.name, *question.kind))
                 is_renewed = self._is_renewed(topology, later)
                 values = {name: read for name, read in answers.values.items() if name not in names} | later.values
@@ -220,8 +237,12 @@ class Asking:
             answers = actors.gather(sent)
             is_renewed = self._is_renewed(topology, answers)
             for shard, positions, _ in together:
-                if shard in answers.values:
-                    found = refused if isinstance(answers.values[shard], Refused) else outcome.made
+                value = answers.values.get(shard)
+                if isinstance(value, Refused):
+                    found = refused
+                elif value is not None:
+                    found = outcome.made
+                    self._positions[shard] = max(self._positions.get(shard, (0, 0)), value.position)
                 elif is_renewed and isinstance(answers.errors.get(shard), ClusterError):  # it has left
                     found = refused
                 else:
@@ -252,6 +273,25 @@ class Asking:
             if not self._is_renewed(topology, answers):
                 self._complete(answers)
                 return
+
+    def _exchange(self) -> None:
+        """Have shards exchange what they have learned; nothing happens if some of them do not answer."""
+        with suppress(NoAnswerError, ClusterError):
+            found = self._ask(Question("learned", lambda topology: dict.fromkeys(topology.names, ())))
+            known = {name: own for name, own in found.items() if own is not None}
+            topology = self._topology
+            if not known or not known.keys() <= set(topology.names):
+                return
+            number, base = combined(known.values())
+            shared = running().put(base)
+            calls = {
+                name: (topology.version, uuid4().hex, "exchange", number, shared, own.gain)
+                for name, own in known.items()
+            }
+            answers = self._actors.ask("change", calls, ("exchange",))
+            if not self._is_renewed(topology, answers):
+                self._complete(answers)
+                self._n_rewards = 0
 
 
 class _Outcome:

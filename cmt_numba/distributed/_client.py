@@ -28,11 +28,13 @@ class Client(Asking):
     """The part of a :class:`ShardedStore` that asks shards. Copies in other processes ask the same shards."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"actors": self._actors, "topology": self._topology, "folder": self._folder, "metric": self._metric}
+        names = ("_actors", "_topology", "_folder", "_metric", "_positions", "_exchange_every")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._connect(state["actors"], state["topology"], state["folder"])
-        self._metric = state["metric"]
+        self._connect(state["_actors"], state["_topology"], state["_folder"])
+        self._metric, self._positions = state["_metric"], dict(state["_positions"])
+        self._exchange_every = state["_exchange_every"]
         self._is_owner = False
 
     # Checks of arguments

@@ -27,6 +27,9 @@ _AT_ONCE = 2048  # memories in a batch
 Send = Callable[[Topology, str, str, int, list[Key], Any, list[Any]], None]
 """Gives a batch to a shard: topology, the shard, who gives, number, keys, vectors, payloads."""
 
+Publish = Callable[..., None]
+"""Tells the replicas of the shard of a call of a method, whose name and arguments are given."""
+
 
 class Batch(NamedTuple):
     """A batch that is under way."""
@@ -47,10 +50,12 @@ class Moves:
         Its store, in which the topology and the state of the moves are kept as facts.
     send : function
         What gives a batch to another shard, and returns when that one holds it.
+    publish : function
+        What tells replicas of a change.
     """
 
-    def __init__(self, name: str, store: MemoryStore, send: Send) -> None:
-        self._name, self._store, self._send = name, store, send
+    def __init__(self, name: str, store: MemoryStore, send: Send, publish: Publish) -> None:
+        self._name, self._store, self._send, self._publish = name, store, send, publish
         facts = store._records().facts()
         self.topology = Topology.from_json(facts[_TOPOLOGY]) if _TOPOLOGY in facts else Topology(0, (), ())
         self._given: dict[str, int] = json.loads(facts.get(_GIVEN, "{}"))
@@ -74,6 +79,7 @@ class Moves:
                 self._write(facts)
                 self.topology, self._given, self._received, self._under_way = topology, {}, {}, None
                 self._last = -1
+                self._publish("adopt", topology)
 
     def _write(self, facts: dict[str, Any]) -> None:
         self._store._keeper.change(lambda kept, commit: kept.records.set_facts(facts))
@@ -130,16 +136,22 @@ class Moves:
 
     def _complete(self) -> None:
         """Give the batch that is under way, if there is one."""
-        batch, keeper = self._under_way, self._store._keeper
+        batch = self._under_way
         if batch is None:
             return
         items = self._store.get(batch.keys)
         self._send(self.topology, batch.to, self._name, batch.number, items.keys, items.vectors, items.payloads)
+        self.forget(batch)
+        self._under_way = None
+
+    def forget(self, batch: Batch) -> None:
+        """Delete a batch that another shard has."""
+        keeper = self._store._keeper
         with keeper.writing:
             self._given[batch.to] = batch.number  # before anything is deleted, for queries that go on meanwhile
             with keeper.noting({_GIVEN: json.dumps(self._given), _BATCH: "null"}):
                 self._store.delete(batch.keys)
-        self._under_way = None
+            self._publish("forget", batch)
 
     # Receiving
 
@@ -154,4 +166,5 @@ class Moves:
                 with keeper.noting({_RECEIVED: json.dumps(received)}):
                     self._store.add(keys, X, payloads)
                 self._received = received
+                self._publish("receive", version, giver, number, keys, X, payloads)
             return True

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ._actors import Actors, new_actor
+from ._actors import Actors, new_actors
 from ._arguments import options_of_shard
 from ._client import Client
 from ._errors import ClusterError, NoAnswerError
 from ._folder import Listed, next_name, write_list
-from ._shard import Plan
+from ._reading import Plan
 from ._topology import Topology
 
 _GO_ON = "the move of memories is not complete: finish_move goes on with it, and so does opening the folder again"
@@ -27,7 +27,7 @@ class Resizable(Client):
         self._connect(actors, topology, path)
         self._is_owner = True
         self._resizing = threading.Lock()
-        self._n_parts = how["n_parts"]
+        self._n_parts, self._exchange_every = how["n_parts"], how["exchange_every"]
         self._options: dict[str, Any] = how["options"]
         self._actor_options: dict[str, Any] = how["actor_options"]
 
@@ -64,8 +64,8 @@ class Resizable(Client):
             path = None if self._folder is None else str(self._folder / name)
             self._list(topology)
             try:
-                plan = Plan(name, self._actors.cluster, path, True, None, own)
-                self._actors.add(name, new_actor(plan, self._actor_options))
+                plan = Plan(name, self._actors.cluster, path, True, None, own, self._actors.n_replicas)
+                self._actors.add(name, new_actors(plan, self._actor_options))
                 self._ask_one(name, "adopt", topology)
             except BaseException:
                 self._list(before, [name])
@@ -137,13 +137,16 @@ class Resizable(Client):
         self._tell(topology, topology.names)
         for field in fields:
             self._change_all("create_index", field)
-        giving = list(topology.before)
+        giving, is_exchanged = list(topology.before), False
         while giving:
             answers = self._actors.ask("give", dict.fromkeys(giving, (topology.version, None)))
             values = answers.all_values()
             if answers.missing:
                 raise NoAnswerError(answers.missing, _GO_ON)
             giving = [name for name in giving if not values[name]]
+            if not is_exchanged and self._exchange_every is not None:  # a new shard has memories now, but not learned
+                self._exchange()
+                is_exchanged = True
         done = topology.next(topology.after)
         left = [name for name in topology.before if name not in topology.after]
         self._list(done, left)

@@ -23,13 +23,13 @@ from ..store._checks import (
 )
 from ..store._learning import learn_in_blocks
 from ..store._where import field_path
-from ._actors import Actors, new_actor
+from ._actors import Actors, new_actors
 from ._arguments import blocks_of_rows, check_options, options_of_shard, picked
 from ._cluster import start
 from ._errors import ClusterError, NoAnswerError
 from ._folder import Listed, read_list, shard_names, write_list
+from ._reading import Plan
 from ._resizing import Resizable
-from ._shard import Plan
 from ._topology import Topology
 
 
@@ -57,6 +57,12 @@ class ShardedStore(Resizable):
         created. Every machine on which a shard may run must find it under this path. By default the store is in memory.
     metric : {"cosine", "inner_product", "euclidean"}, optional
         As for :class:`~cmt_numba.MemoryStore`.
+    n_replicas : int, default 0
+        Number of copies of each shard, in memory, in processes of their own. They answer queries too, and alone while
+        the process of a shard is restarted.
+    exchange_every : int or None, default 1000
+        The number of rewards that a client gives, after which shards exchange what their scorers have learned. None for
+        never.
     address : str, optional
         The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
     timeout : float, default 60.0
@@ -97,6 +103,8 @@ class ShardedStore(Resizable):
         path: str | os.PathLike[str] | None = None,
         metric: str | None = None,
         *,
+        n_replicas: int = 0,
+        exchange_every: int | None = 1000,
         address: str | None = None,
         timeout: float = 60.0,
         max_pending: int = 8,
@@ -104,7 +112,9 @@ class ShardedStore(Resizable):
         **options: Any,
     ) -> None:
         check_options(options, metric)
-        _check_limits(timeout, max_pending)
+        _check_limits(n_replicas, exchange_every, timeout, max_pending)
+        if n_replicas > 0:
+            _check_eviction(options)
         folder = None if path is None else Path(path).absolute()
         listed = None if folder is None else read_list(folder)
         if listed is None:
@@ -120,9 +130,11 @@ class ShardedStore(Resizable):
         for name in topology.names:
             own = options_of_shard(options, int(name.split("-")[1]), listed.n_parts) | {"metric": metric}
             may_be_new = not listed.complete or name not in topology.before
-            plans.append(Plan(name, cluster, None if folder is None else str(folder / name), may_be_new, None, own))
+            own_folder = None if folder is None else str(folder / name)
+            plans.append(Plan(name, cluster, own_folder, may_be_new, None, own, n_replicas))
         how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
-        self._begin(plans, topology, folder, address, how | {"n_parts": listed.n_parts})
+        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts}
+        self._begin(plans, topology, folder, address, how)
         try:
             self._end(listed.left)
             if not listed.complete or listed.left:
@@ -138,15 +150,21 @@ class ShardedStore(Resizable):
         """Start the actors, and wait until they have opened their stores."""
         start(address)
         how["actor_options"] = how["actor_options"] or {}
-        handles = {plan.name: new_actor(plan, how["actor_options"]) for plan in plans}
-        actors = Actors(plans[0].cluster, handles, how["timeout"], how["max_pending"])
+        handles = {plan.name: new_actors(plan, how["actor_options"]) for plan in plans}
+        actors = Actors(plans[0].cluster, handles, plans[0].n_replicas, how["timeout"], how["max_pending"])
         self._prepare(actors, topology, folder, how)
         try:
             self._tell(topology, topology.names)
+            self._check_replicas()
             self._learn_facts()
         except BaseException:
             self._actors.stop()
             raise
+
+    def _check_replicas(self) -> None:
+        """Raise ValueError if replicas would forget other memories than their shards."""
+        if self._actors.n_replicas > 0:
+            _check_eviction(self._ask_one(self._topology.after[0], "options")[0])
 
     # Changes
 
@@ -255,7 +273,7 @@ class ShardedStore(Resizable):
         """Learn from rewards of what was returned, or of what was right.
 
         A shard learns from the rewards of its own memories: it compares those of a row that it holds, but not with
-        those of other shards.
+        those of other shards. After ``exchange_every`` rewards, shards exchange what their scorers have learned.
 
         Parameters
         ----------
@@ -288,6 +306,9 @@ class ShardedStore(Resizable):
             yield part, (X[rows], own, worth[rows])
 
         self._change("feedback", checked, arguments, (hasattr(X, "indptr"),))
+        self._n_rewards += len(checked)
+        if self._exchange_every is not None and self._n_rewards >= self._exchange_every:
+            self._exchange()
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
         """Learn from queries whose right answers are known, in blocks and in a random order.
@@ -358,6 +379,8 @@ class ShardedStore(Resizable):
         path: str | os.PathLike[str],
         *,
         target_recall: float = 0.95,
+        n_replicas: int = 0,
+        exchange_every: int | None = 1000,
         address: str | None = None,
         timeout: float = 60.0,
         max_pending: int = 8,
@@ -369,7 +392,7 @@ class ShardedStore(Resizable):
         ----------
         path : path-like
             The folder.
-        target_recall, address, timeout, max_pending, actor_options
+        target_recall, n_replicas, exchange_every, address, timeout, max_pending, actor_options
             As for the constructor.
 
         Raises
@@ -379,16 +402,20 @@ class ShardedStore(Resizable):
         OSError
             If a file cannot be read.
         """
-        _check_limits(timeout, max_pending)
+        _check_limits(n_replicas, exchange_every, timeout, max_pending)
         folder = Path(path).absolute()
         listed = read_list(folder)
         if listed is None or not listed.complete:
             raise FileFormatError(folder, "holds no sharded store that was saved completely")
         options = {"target_recall": check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
         store, cluster, topology = cls.__new__(cls), uuid4().hex, listed.topology
-        plans = [Plan(name, cluster, None, False, str(folder / f"{name}.cmt"), options) for name in topology.names]
+        plans = [
+            Plan(name, cluster, None, False, str(folder / f"{name}.cmt"), options, n_replicas)
+            for name in topology.names
+        ]
         how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
-        store._begin(plans, topology, None, address, how | {"n_parts": listed.n_parts})
+        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts}
+        store._begin(plans, topology, None, address, how)
         return store
 
     def close(self) -> None:
@@ -418,9 +445,18 @@ class ShardedStore(Resizable):
         return f"ShardedStore({place}, metric={self._metric!r}) of {len(self.shards)} shards"
 
 
-def _check_limits(timeout: float, max_pending: int) -> None:
+def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, max_pending: int) -> None:
+    check_integer("n_replicas", n_replicas, 0, 100)
+    if exchange_every is not None:
+        check_integer("exchange_every", exchange_every, 1)
     check_real("timeout", timeout, 0.0, 1e6, above=True)
     check_integer("max_pending", max_pending, 1)
+
+
+def _check_eviction(options: dict[str, Any]) -> None:
+    """Raise ValueError if replicas with these options would forget other memories than their shards."""
+    if options.get("max_items") is not None and options.get("eviction") != "oldest":
+        raise ValueError("n_replicas with max_items needs eviction='oldest': replicas do not know what was returned")
 
 
 def _new_names(n_shards: int | None) -> tuple[str, ...]:
