@@ -1,5 +1,6 @@
-"""Classifiers in shards on Ray: they answer as one does, refuse what it refuses, and survive their processes."""
+"""On Ray: classifiers in shards answer as one does, and survive their processes; evaluation gives the same numbers."""
 
+import json
 import os
 import re
 import signal
@@ -15,8 +16,9 @@ from conftest import ROOT
 from sklearn.exceptions import NotFittedError
 
 from cmt_numba import CMTClassifier
-from cmt_numba.distributed import ClusterError, NoAnswerError, ShardedClassifier, start
+from cmt_numba.distributed import ClusterError, NoAnswerError, ShardedClassifier, evaluate, start
 from cmt_numba.distributed._cluster import ray
+from cmt_numba.evaluation import batch_evaluation
 from cmt_numba.journal import JournalError
 
 pytestmark = [
@@ -144,6 +146,51 @@ def test_a_shard_in_memory_dies_with_its_classes():
             classifier.predict(X)
         with pytest.raises(ClusterError, match="shard-000 has died"):
             classifier.partial_fit(X, Y)
+
+
+def test_evaluation_gives_the_numbers_of_one_process():
+    estimators = {str(c): CMTClassifier(aggressiveness=c) for c in (0.3, 3.0)}
+    how: dict[str, Any] = {"folds": 2, "seeds": (0, 5), "probes": (1, 2), "rivals": ("means",), "details": True}
+    results = evaluate(estimators, X, Y, **how)
+    assert list(results) == list(estimators)
+    for name, estimator in estimators.items():
+        expected, found = batch_evaluation(estimator, X, Y, **how), results[name]
+        assert found.per_seed == expected.per_seed
+        assert len(found.per_seed) == 4
+        assert found.by_probes["error"] == expected.by_probes["error"]
+        assert (found.confused, found.calibration) == (expected.confused, expected.calibration)
+    assert results["0.3"].metrics != results["3.0"].metrics
+
+
+def test_the_command_evaluates_on_ray(tmp_path: Path):
+    from typer.testing import CliRunner
+
+    from cmt_numba.cli._app import app
+
+    np.savetxt(
+        tmp_path / "data.csv",
+        np.column_stack([X, Y]),
+        "%.6g",
+        ",",
+        header=f"{','.join(map(str, range(D)))},label",
+        comments="",
+    )
+    words = ["evaluate", str(tmp_path / "data.csv"), "--seeds", "2", "--without", "linear", "--json", "-"]
+    found, expected = (CliRunner().invoke(app, [*words, *more]) for more in (["--ray", "local"], []))
+    assert json.loads(found.stdout)["result"]["per_seed"] == json.loads(expected.stdout)["result"]["per_seed"]
+
+
+@pytest.mark.parametrize(
+    ("estimators", "options", "words"),
+    [
+        ({}, {}, "at least one estimator"),
+        ({"a": CMTClassifier()}, {"folds": 1}, "folds"),
+        ({"a": CMTClassifier(), "b": CMTClassifier(alpha=-1.0)}, {}, "alpha must be"),
+    ],
+)
+def test_evaluation_says_what_is_wrong(estimators: dict[str, Any], options: dict[str, Any], words: str):
+    with pytest.raises(ValueError, match=words):
+        evaluate(estimators, X, Y, seeds=(0,), probes=(1,), **options)
 
 
 def test_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
