@@ -27,11 +27,11 @@ _CHECKED = 200  # queries
 _N_CLUSTERS = 100
 
 
-def clustered(n: int, n_features: int, draws: np.random.Generator) -> np.ndarray:
+def clustered(n: int, n_features: int, draws: np.random.Generator, noise: float = 0.7) -> np.ndarray:
     """Return vectors around the same centres."""
     centres = np.random.default_rng(0).normal(size=(_N_CLUSTERS, n_features))
-    noise = 0.7 * draws.normal(size=(n, n_features))
-    return (centres[draws.integers(0, _N_CLUSTERS, n)] + noise).astype(np.float32)
+    around = noise * draws.normal(size=(n, n_features))
+    return (centres[draws.integers(0, _N_CLUSTERS, n)] + around).astype(np.float32)
 
 
 def megabytes(process: int) -> float:

@@ -325,6 +325,9 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     assert "--test cannot be used with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--test", broken
     )
+    assert "--ray cannot be used with --progressive" in fail(
+        "evaluate", folder / "train.svm", "--progressive", "--ray", "local"
+    )
     assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
     assert "choose the task multilabel" in fail("info", folder / "several.xc", "--task", "multiclass")
     assert run("--traceback", "info", broken).exception.__class__.__name__ == "FormatError"

@@ -250,6 +250,22 @@ def test_seeds_hold_out_other_examples():
     assert result.profile is None
 
 
+def test_folds_hold_out_every_example_once_for_each_seed():
+    X, y = np.arange(40)[:, None], np.arange(40) % 4
+    asked: list[int] = []
+
+    class Spy(Rote):
+        def predict(self, X: Any) -> np.ndarray:
+            assert not {tuple(row) for row in X} & set(self.known_)
+            asked.extend(int(row[0]) for row in X if len(X) > 1)
+            return super().predict(X)
+
+    result = batch_evaluation(Spy(), X, y, folds=4, seeds=(3, 4))
+    assert (result.n_train, result.n_test, len(result.per_seed)) == (30, 10, 8)
+    assert sorted(asked) == sorted([*range(40), *range(40)])
+    assert set(asked[:10]) not in [set(asked[first : first + 10]) for first in range(40, 80, 10)]
+
+
 def test_batch_evaluation_gives_the_same_again():
     X, y = objects(160)
     learner = CMTClassifier(random_state=9, **FEW)
@@ -319,6 +335,9 @@ def test_what_cannot_be_evaluated():
         ({"probes": (0,)}, "probes must be between"),
         ({"n_passes": 0}, "n_passes must be between"),
         ({"X_test": X}, "X_test and y_test must be given together"),
+        ({"folds": 1}, "folds must be"),
+        ({"folds": 11}, "at most the number of examples, 10"),
+        ({"folds": 2, "X_test": X, "y_test": y}, "folds divide X"),
     ):
         with pytest.raises(ValueError, match=message):
             batch_evaluation(Rote(), X, y, **options)

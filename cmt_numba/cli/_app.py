@@ -198,6 +198,12 @@ def evaluate(
         ),
     ] = False,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of --batch.")] = 3,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray", metavar="ADDRESS|local", help="Run the seeds of --batch as tasks of a Ray cluster, or here: local."
+        ),
+    ] = None,
     holdout: Annotated[
         float, typer.Option("--holdout", metavar="SHARE", help="Fraction of rows to test on, without --test.")
     ] = 0.2,
@@ -267,6 +273,8 @@ def evaluate(
         raise ValueError("--test-labels needs --test")
     result: evaluation.ProgressiveResult | evaluation.BatchResult
     if progressive:
+        if ray is not None:
+            raise ValueError("--ray cannot be used with --progressive, which learns row after row; leave it out")
         if test is not None:
             raise ValueError("--test cannot be used with --progressive, which tests on the rows of DATA; leave it out")
         sizes = partial(evaluation.next_batch_size, most=batch_size)
@@ -277,7 +285,8 @@ def evaluate(
         train, asked = _train_and_test(source, options, test, test_labels, progress)
         X, columns = keys_of_rows(train.X, known)
         texts, texts_test = (None if rows is None else texts_of_rows(rows.X, known) for rows in (train, asked))
-        result = evaluation.batch_evaluation(
+        evaluated = evaluation.batch_evaluation if ray is None else partial(_evaluated_on_ray, ray)
+        result = evaluated(
             estimator,
             X,
             train.y,
@@ -443,6 +452,12 @@ def _shortened(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return ", ".join(f"{place}: {format_value(n)}" for place, n in enumerate(value) if n)
+
+
+def _evaluated_on_ray(address: str, estimator: Any, *examples: Any, **options: Any) -> evaluation.BatchResult:
+    from ..distributed import evaluate as evaluate_on_ray
+
+    return evaluate_on_ray({"": estimator}, *examples, address=address, **options)[""]
 
 
 def _train_and_test(

@@ -1,4 +1,4 @@
-"""Stores past one machine, on Ray (the extra ``ray``).
+"""Stores and classifiers past one machine, on Ray (the extra ``ray``).
 
 A :class:`ShardedStore` has the interface of a :class:`~cmt_numba.MemoryStore`. Its memories are divided among *shards*:
 each is a Ray actor, a process that owns a :class:`~cmt_numba.MemoryStore`, in a folder of its own if the store has a
@@ -8,12 +8,28 @@ Keys belong to shards by consistent hashing. Changes go to the owners of their k
 best of their answers are merged. Every change has the name of its request, which is written in the same transaction, so
 that a change is made once even if a shard is killed before it could answer.
 
+A :class:`ShardedClassifier` divides its classes in the same way among actors that own a
+:class:`~cmt_numba.CMTClassifier` each.
+
+:func:`evaluate` measures estimators in tasks.
+
 :func:`start` starts Ray on this machine, reachable from this machine only, or connects to a cluster.
 """
 
 from ._cluster import start
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
+from ._evaluating import evaluate
 from ._results import ShardedResults
+from ._sharded_classifier import ShardedClassifier
 from ._sharded_store import ShardedStore
 
-__all__ = ["ClusterError", "NoAnswerError", "PartialChangeError", "ShardedResults", "ShardedStore", "start"]
+__all__ = [
+    "ClusterError",
+    "NoAnswerError",
+    "PartialChangeError",
+    "ShardedClassifier",
+    "ShardedResults",
+    "ShardedStore",
+    "evaluate",
+    "start",
+]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.model_selection import train_test_split
-from sklearn.utils import shuffle
+from sklearn.model_selection import KFold, train_test_split
+from sklearn.utils import _safe_indexing, indexable, shuffle
 
 from .._concurrency.workers import progress_bar
 from .._validation import check_integer, check_real
@@ -32,25 +32,25 @@ class BatchResult(NamedTuple):
     n_train, n_test : int
         Number of training and of test examples.
     metrics : dict of str to (float, float)
-        Mean and standard deviation of each measure over the seeds.
+        Mean and standard deviation of each measure over the runs: one for each seed, and fold if there are folds.
     per_seed : list of dict of str to float
-        The measures for each seed.
+        The measures of each run.
     seconds_fit : float
-        Training time, the median over the seeds.
+        Training time, the median over the runs.
     us_per_query : float
-        Microseconds per prediction, the median over the seeds.
+        Microseconds per prediction, the median over the runs.
     by_probes : dict of str to list
         Quality and time for different numbers of leaves: ``"n_probes"``; the main measure of the task (``"error"``,
-        ``"hamming"`` or ``"reward"``), its mean over the seeds; and ``"us_per_query"``, the median. Empty for
+        ``"hamming"`` or ``"reward"``), its mean over the runs; and ``"us_per_query"``, the median. Empty for
         estimators without ``n_probes``.
     profile : TreeProfile or None
-        The shape of the trees of the last seed, if there are any.
+        The shape of the trees of the last run, if there are any.
     rivals : list of Rival
-        The estimator of the last seed and its rivals, if some were asked for.
+        The estimator of the last run and its rivals, if some were asked for.
     confused : list of Confusion
-        With ``details``, the classes that the last seed confused most often, with examples.
+        With ``details``, the classes that the last run confused most often, with examples.
     calibration : dict of str to list
-        With ``details``, how often the last seed is right by tenths of its probability: ``"probability"`` (mean),
+        With ``details``, how often the last run is right by tenths of its probability: ``"probability"`` (mean),
         ``"accuracy"`` and ``"n_examples"``. Empty for estimators without ``predict_proba``.
     """
 
@@ -81,6 +81,7 @@ def batch_evaluation(
     y_test: Any = None,
     *,
     holdout: float = 0.2,
+    folds: int | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     n_passes: int | None = None,
     probes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
@@ -104,6 +105,8 @@ def batch_evaluation(
         Test examples. By default a random part of ``X`` and ``y`` is held out, a different one for each seed.
     holdout : float in (0, 1), default 0.2
         The fraction of examples to hold out.
+    folds : int, optional
+        Divide the examples into so many parts instead, and hold out each of them once for each seed.
     seeds : sequence of int, default (0, 1, 2)
         Values of ``random_state`` for the split and, if it has this parameter, for the estimator.
     n_passes : int, optional
@@ -113,7 +116,7 @@ def batch_evaluation(
     probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
         Numbers of leaves for which quality and time are measured.
     rivals : sequence of {"majority", "exact", "means", "linear", "bm25"}, default ()
-        Simple models to measure on the examples of the last seed, as :class:`Rival` describes. Exact search and BM25
+        Simple models to measure on the examples of the last run, as :class:`Rival` describes. Exact search and BM25
         are asked about fewer examples where there are many, and a linear model that would take minutes is skipped.
     texts : sequence of str, optional
         The texts that the rows of ``X`` were made of, for the rival ``"bm25"`` and as examples of confused classes.
@@ -137,78 +140,145 @@ def batch_evaluation(
     TypeError, ValueError
         If an argument is invalid.
     """
-    holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
-    seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
-    probes = [check_integer("probes", n_probes, 1) for n_probes in probes]
-    if not seeds:
-        raise ValueError("seeds must hold at least one seed")
-    if (X_test is None) != (y_test is None):
-        raise ValueError("X_test and y_test must be given together, or both be omitted")
-    if n_passes is not None:
-        check_integer("n_passes", n_passes, 1)
-        if not _own_passes(estimator) and not hasattr(estimator, "partial_fit"):
-            name = type(estimator).__name__
-            raise TypeError(f"estimator must have partial_fit for n_passes; {name} has none: omit n_passes")
-    if (texts_test is None) != (texts is None or X_test is None):
-        raise ValueError("texts_test must be given if there are both texts and X_test, and omitted otherwise")
-    for name, of_texts, rows in (("texts", texts, X), ("texts_test", texts_test, X_test)):
-        if of_texts is not None and len(of_texts) != n_rows_of(rows):
-            raise ValueError(f"{name} must hold a text for each of {n_rows_of(rows):,} rows, not {len(of_texts):,}")
-    task = task_of(estimator, y)
-    rivals = check_rivals(rivals, task, texts)
-    examined = details and task == "multiclass"
-    runs = []
-    with progress_bar(len(seeds), "seed", progress) as report:
-        for seed in seeds:
-            held_out = X_test is None
-            if held_out:
-                split, positions = _held_out(X, y, texts, holdout, seed)
-            else:
-                split, positions = Split(X, X_test, y, y_test, texts, texts_test), np.arange(n_rows_of(X_test))
-            last = examined and seed == seeds[-1]
-            runs.append(_run_seed(task, _seeded(estimator, seed), split, n_passes, seed, probes, last))
-            report(1)
-    per_seed, found = [run.metrics for run in runs], runs[-1]
-    beside = []
-    if rivals:
-        beside.append(own_row(task, found.metrics, found.seconds_fit, found.us_per_query))
-        with progress_bar(len(rivals), "rival", progress) as report:
-            for name in rivals:
-                beside.append(measure_rival(name, task, split, seeds[-1]))
-                report(1)
-    return BatchResult(
-        task=task,
-        n_train=n_rows_of(split.X),
-        n_test=n_rows_of(split.X_test),
-        metrics={name: _mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
-        per_seed=per_seed,
-        seconds_fit=float(np.median([run.seconds_fit for run in runs])),
-        us_per_query=float(np.median([run.us_per_query for run in runs])),
-        by_probes=_over_seeds(task, probes, [run.by_probes for run in runs]),
-        profile=found.profile,
-        rivals=beside,
-        confused=most_confused(split.y_test, found.answers, positions, split.texts_test) if examined else [],
-        calibration=found.calibration,
+    plan = plan_of(
+        estimator, y, holdout=holdout, folds=folds, seeds=seeds, n_passes=n_passes, probes=probes, details=details
     )
+    data = checked_data(Split(X, X_test, y, y_test, texts, texts_test), plan)
+    rivals = check_rivals(rivals, plan.task, texts)
+    runs = []
+    with progress_bar(len(plan.splits), "run", progress) as report:
+        for number in range(len(plan.splits)):
+            runs.append(run_of(plan, data, number))
+            report(1)
+    return result_of(plan, data, runs, rivals, progress=progress)
 
 
-def _held_out(X: Any, y: Any, texts: Sequence[str] | None, holdout: float, seed: int) -> tuple[Split, np.ndarray]:
-    """Return a random split, and the positions of the examples that are held out."""
-    given = (X, y, np.arange(n_rows_of(X))) if texts is None else (X, y, np.arange(n_rows_of(X)), list(texts))
-    X, X_test, y, y_test, _, positions, *of_texts = train_test_split(*given, test_size=holdout, random_state=seed)
-    return Split(X, X_test, y, y_test, *of_texts), positions
+class Plan(NamedTuple):
+    """What is measured of an estimator."""
+
+    estimator: Any
+    task: str
+    holdout: float
+    folds: int | None
+    splits: list[tuple[int, int]]  # the seed of each run, and the fold that it holds out
+    n_passes: int | None
+    probes: list[int]
+    details: bool
 
 
-class _SeedRun(NamedTuple):
-    """The result for one seed."""
+class Run(NamedTuple):
+    """The result of one run."""
 
     metrics: dict[str, float]
     seconds_fit: float
     us_per_query: float
     by_probes: list[tuple[float, float]]  # the main measure and the microseconds per query for each number of leaves
     profile: TreeProfile | None
-    answers: Any
+    answers: Any  # of the last run, if its details are wanted
     calibration: dict[str, list[float]]
+
+
+def plan_of(
+    estimator: Any,
+    y: Any,
+    *,
+    holdout: float,
+    folds: int | None,
+    seeds: Sequence[int],
+    n_passes: int | None,
+    probes: Sequence[int],
+    details: bool,
+) -> Plan:
+    """Return what is measured of an estimator.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
+    seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
+    probes = [check_integer("probes", n_probes, 1) for n_probes in probes]
+    if not seeds:
+        raise ValueError("seeds must hold at least one seed")
+    if folds is not None:
+        check_integer("folds", folds, 2)
+    if n_passes is not None:
+        check_integer("n_passes", n_passes, 1)
+        if not _own_passes(estimator) and not hasattr(estimator, "partial_fit"):
+            name = type(estimator).__name__
+            raise TypeError(f"estimator must have partial_fit for n_passes; {name} has none: omit n_passes")
+    task = task_of(estimator, y)
+    splits = [(seed, fold) for seed in seeds for fold in range(folds or 1)]
+    return Plan(estimator, task, holdout, folds, splits, n_passes, probes, details and task == "multiclass")
+
+
+def checked_data(data: Split, plan: Plan) -> Split:
+    """Return the examples, of which some may be yet to be held out; raise ValueError if they do not match."""
+    X, X_test, y, y_test, texts, texts_test = data
+    if (X_test is None) != (y_test is None):
+        raise ValueError("X_test and y_test must be given together, or both be omitted")
+    if plan.folds is not None and X_test is not None:
+        raise ValueError("folds divide X: leave out folds, or X_test and y_test")
+    if plan.folds is not None and plan.folds > n_rows_of(X):
+        raise ValueError(f"folds must be at most the number of examples, {n_rows_of(X)}, not {plan.folds}")
+    if (texts_test is None) != (texts is None or X_test is None):
+        raise ValueError("texts_test must be given if there are both texts and X_test, and omitted otherwise")
+    for name, of_texts, rows in (("texts", texts, X), ("texts_test", texts_test, X_test)):
+        if of_texts is not None and len(of_texts) != n_rows_of(rows):
+            raise ValueError(f"{name} must hold a text for each of {n_rows_of(rows):,} rows, not {len(of_texts):,}")
+    X, y = indexable(X, y)
+    return data._replace(X=X, y=y)
+
+
+def run_of(plan: Plan, data: Split, number: int) -> Run:
+    """Fit and test an estimator on one of the splits of a plan. It depends on nothing else, so runs can be anywhere."""
+    (seed, _), (split, _) = plan.splits[number], _split(plan, data, number)
+    examined = plan.details and number == len(plan.splits) - 1
+    run = _run(plan.task, _seeded(plan.estimator, seed), split, plan.n_passes, seed, plan.probes, examined)
+    return run if examined else run._replace(answers=None)
+
+
+def result_of(plan: Plan, data: Split, runs: list[Run], rivals: Sequence[str], *, progress: bool) -> BatchResult:
+    """Return what all runs of a plan say together; the rivals learn the examples of the last one."""
+    per_seed, found = [run.metrics for run in runs], runs[-1]
+    split, positions = _split(plan, data, len(runs) - 1)
+    beside = []
+    if rivals:
+        beside.append(own_row(plan.task, found.metrics, found.seconds_fit, found.us_per_query))
+        with progress_bar(len(rivals), "rival", progress) as report:
+            for name in rivals:
+                beside.append(measure_rival(name, plan.task, split, plan.splits[-1][0]))
+                report(1)
+    return BatchResult(
+        task=plan.task,
+        n_train=n_rows_of(split.X),
+        n_test=n_rows_of(split.X_test),
+        metrics={name: _mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
+        per_seed=per_seed,
+        seconds_fit=float(np.median([run.seconds_fit for run in runs])),
+        us_per_query=float(np.median([run.us_per_query for run in runs])),
+        by_probes=_over_seeds(plan.task, plan.probes, [run.by_probes for run in runs]),
+        profile=found.profile,
+        rivals=beside,
+        confused=most_confused(split.y_test, found.answers, positions, split.texts_test) if plan.details else [],
+        calibration=found.calibration,
+    )
+
+
+def _split(plan: Plan, data: Split, number: int) -> tuple[Split, np.ndarray]:
+    """Return the examples of a run, and the positions of those that are held out."""
+    X, X_test, y, _, texts, _ = data
+    if X_test is not None:
+        return data, np.arange(n_rows_of(X_test))
+    (seed, fold), n = plan.splits[number], n_rows_of(X)
+    if plan.folds is None:
+        kept, positions = train_test_split(np.arange(n), test_size=plan.holdout, random_state=seed)
+    else:
+        kept, positions = list(KFold(plan.folds, shuffle=True, random_state=seed).split(np.arange(n)))[fold]
+    parts = [_safe_indexing(part, rows) for part in (X, y) for rows in (kept, positions)]
+    of_texts = [None if texts is None else _safe_indexing(list(texts), rows) for rows in (kept, positions)]
+    return Split(*parts, *of_texts), positions
 
 
 def _seeded(estimator: Any, seed: int) -> Any:
@@ -216,9 +286,9 @@ def _seeded(estimator: Any, seed: int) -> Any:
     return estimator.set_params(random_state=seed) if "random_state" in estimator.get_params() else estimator
 
 
-def _run_seed(
+def _run(
     task: str, estimator: Any, split: Split, n_passes: int | None, seed: int, probes: Sequence[int], examined: bool
-) -> _SeedRun:
+) -> Run:
     X, X_test, y, y_test, *_ = split
     start = time.perf_counter()
     _fit_in_passes(estimator, X, y, n_passes, seed)
@@ -233,7 +303,7 @@ def _run_seed(
         estimator.set_params(n_probes=usual)
     shape = profile(estimator) if hasattr(estimator, "forest_") else None
     calibration = calibration_of(estimator, X_test, y_test, answers) if examined else {}
-    return _SeedRun(measured, seconds_fit, us_per_query, by_probes, shape, answers, calibration)
+    return Run(measured, seconds_fit, us_per_query, by_probes, shape, answers, calibration)
 
 
 def _own_passes(estimator: Any) -> list[str]:

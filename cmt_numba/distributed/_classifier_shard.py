@@ -1,0 +1,218 @@
+"""One shard of a classifier: what runs in the process of an actor."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._forest.rows import as_matrix
+from .._forest.state import NEXT_ID, NONE
+from .._heads.examples import all_examples
+from ..estimators import CMTClassifier
+from ..estimators._relearning import means_of
+from ..journal import AlreadyOpenError
+from ..persistence import FileFormatError
+
+_SECONDS_TO_OPEN = 10.0  # while the process before still holds the lock of the folder
+
+RANKED = 15
+"""Classes of other shards that may rank above a shard's own: a class that more of them outrank is no answer."""
+
+
+class ClassPlan(NamedTuple):
+    """How to open the classifier of a shard.
+
+    Attributes
+    ----------
+    name : str
+        The name of the shard.
+    path : str or None
+        Its folder; None for a classifier in memory.
+    is_new : bool
+        Whether the folder may be created.
+    options : dict
+        Parameters of :class:`~cmt_numba.CMTClassifier`.
+    """
+
+    name: str
+    path: str | None
+    is_new: bool
+    options: dict[str, Any]
+
+
+class ClassFacts(NamedTuple):
+    """What a client must know of a shard.
+
+    Attributes
+    ----------
+    classes : ndarray or None
+        The classes that belong to the shard; None before the first.
+    centre : ndarray of float32, shape (n_features,), or None
+        The sum of their means.
+    next_number : int
+        More than the number of any example that the shard has learned.
+    """
+
+    classes: np.ndarray | None
+    centre: np.ndarray | None
+    next_number: int
+
+
+class Examples(NamedTuple):
+    """Examples that a shard is to learn, among those of a call.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (n,)
+        Their positions.
+    are_own : ndarray of bool, shape (n,)
+        Whether their classes belong to the shard.
+    """
+
+    rows: np.ndarray
+    are_own: np.ndarray
+
+
+class ClassifierShard:
+    """The classifier of a shard. An actor of this class answers several calls at a time.
+
+    The classifier knows the shard's own classes, and classes of other shards from the examples that are hard to tell
+    from its own. Number ``n`` among all examples has the id ``2 * n``, and ``2 * n + 1`` where its class belongs to
+    another shard: so what is stored says which classes are whose, and which examples have been learned.
+    """
+
+    def __init__(self, plan: ClassPlan) -> None:
+        self._plan = plan
+        self._opening = threading.Lock()
+        self._opened: CMTClassifier | None = None
+        self._own: tuple[int, np.ndarray] | None = None  # and the step at which they were
+
+    def _model(self) -> CMTClassifier:
+        with self._opening:
+            if self._opened is None:
+                self._opened = self._open_model()
+            return self._opened
+
+    def _open_model(self) -> CMTClassifier:
+        path, deadline = self._plan.path, time.monotonic() + _SECONDS_TO_OPEN
+        if path is None:
+            return CMTClassifier(**self._plan.options)
+        if not self._plan.is_new and not Path(path).is_dir():
+            raise FileFormatError(path, "is missing; restore it from a copy")
+        while True:
+            try:
+                return CMTClassifier.open(path, **self._plan.options)
+            except AlreadyOpenError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    # Learning
+
+    def fit(self, X: Any, y: np.ndarray, given: Examples) -> None:
+        """Learn from these examples, forgetting all others. To be asked twice changes nothing."""
+        self._model().fit(X[given.rows], y[given.rows], example_ids=_ids(given, 0))
+
+    def learn(self, X: Any, y: np.ndarray, given: Examples, first_number: int) -> None:
+        """Learn from further examples, unless that has been done: the call before may have died after it."""
+        model, ids = self._model(), _ids(given, first_number)
+        if not hasattr(model, "forest_") or _next_id(model) <= ids.max():
+            model.partial_fit(X[given.rows], y[given.rows], example_ids=ids)
+
+    def rivals_of_means(self, X: Any, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return how like each example is to the best other class, going by the means of the examples at ``rows``.
+
+        Float32, shape (n,); minus infinity where there is no other class.
+        """
+        options = self._plan.options | {"n_head_passes": 0, "n_router_passes": 0, "max_examples": None}
+        model = CMTClassifier(**options).fit(X[rows], y[rows])
+        every = np.ones(model.classes_.size, np.bool_)
+        return _best_other(*_own_answers(model, every, X, 2), y)
+
+    def rivals(self, X: Any, y: np.ndarray) -> np.ndarray:
+        """Return how like each example is to the best other class of the shard: float32, shape (n,)."""
+        model = self._model()
+        if not hasattr(model, "forest_"):
+            return np.full(X.shape[0], -np.inf, np.float32)
+        return _best_other(*model._lock.read(lambda: _own_answers(model, self._are_own(model), X, 2)), y)
+
+    # Reading
+
+    def best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the shard's ``k`` best classes for each row, and their scores; None before the first example."""
+        model = self._model()
+        if not hasattr(model, "forest_"):
+            return None
+        return model._lock.read(lambda: _own_answers(model, self._are_own(model), X, k))
+
+    def facts(self) -> ClassFacts:
+        """Return what a client must know."""
+        model = self._model()
+        if not hasattr(model, "forest_"):
+            return ClassFacts(None, None, 0)
+        return model._lock.read(lambda: self._facts(model))
+
+    def _facts(self, model: Any) -> ClassFacts:
+        are_own, (rows, labels) = self._are_own(model), all_examples(model.examples_)
+        means = as_matrix(means_of(rows, labels, np.arange(labels.size), model._class_of_label.size)[0])
+        own = np.flatnonzero(are_own[model._class_of_label])
+        centre = np.asarray(means[own].sum(axis=0), np.float32).reshape(-1)
+        return ClassFacts(model.classes_[are_own], centre, _next_id(model) // 2 + 1)
+
+    def n_examples(self) -> int:
+        """Return how many examples the shard has learned, those of other shards' classes included."""
+        model = self._model()
+        return int(all_examples(model.examples_)[1].size) if hasattr(model, "forest_") else 0  # type: ignore[arg-type]
+
+    def _are_own(self, model: Any) -> np.ndarray:
+        """Return which classes of the classifier belong to the shard: bool, shape (n_classes,)."""
+        step = model._lock.n_steps
+        if self._own is None or self._own[0] != step:
+            labels = all_examples(model.examples_)[1]
+            are_own = np.zeros(model.classes_.size, np.bool_)
+            are_own[model._class_of_label[labels[model.examples_.keys.ids[: labels.size] % 2 == 0]]] = True
+            self._own = step, are_own
+        return self._own[1]
+
+    def close(self) -> None:
+        """Close the classifier."""
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+
+    def process(self) -> int:
+        """Return the number of the process."""
+        return os.getpid()
+
+
+def _ids(given: Examples, first_number: int) -> np.ndarray:
+    ids: np.ndarray = 2 * (first_number + given.rows) + ~given.are_own
+    return ids
+
+
+def _next_id(model: Any) -> int:
+    return int(model.examples_.keys.totals[NEXT_ID])
+
+
+def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best of the shard's own classes for each row, and their scores; of those found, the best first.
+
+    Where fewer than ``k`` are found the scores are minus infinity, and the classes are any of the shard's.
+    """
+    positions, scores = model.top_classes(X, k + RANKED)
+    found = (positions != NONE) & are_own[positions]
+    order = np.argsort(~found, axis=1, kind="stable")[:, :k]
+    found, positions, scores = (np.take_along_axis(part, order, axis=1) for part in (found, positions, scores))
+    positions = np.where(found, positions, are_own.argmax())
+    return model.classes_[positions], np.where(found, scores, np.float32(-np.inf))
+
+
+def _best_other(classes: np.ndarray, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the best score of a class that is not that of the row, of two."""
+    best: np.ndarray = np.where(classes == y[:, None], np.float32(-np.inf), scores).max(axis=1)
+    return best

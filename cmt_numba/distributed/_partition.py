@@ -1,0 +1,87 @@
+"""Which shard learns a class: that of the classes most like it, as long as it has room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_LARGEST = 1.1
+"""A shard has at most this times its equal share of the classes."""
+
+_ROUNDS = 10  # of k-means
+
+
+def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.ndarray:
+    """Return the shard of each class by spherical k-means with shards of bounded size.
+
+    Parameters
+    ----------
+    means : ndarray or sparse array, shape (n_classes, n_features)
+        The mean example of each class, of unit length.
+    n_shards : int
+        Number of shards. Each gets a class if there are enough.
+    generator : numpy.random.Generator
+        Draws the classes that the shards begin with.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_classes,)
+        Positions of shards.
+    """
+    n = means.shape[0]
+    first = generator.permutation(n)[:n_shards]
+    owners = np.full(n, -1)
+    owners[first] = np.arange(first.size)
+    before = owners
+    for _ in range(_ROUNDS):
+        centres = sums_of(means, owners, n_shards)
+        owners = assigned(means, centres, np.zeros(n_shards, np.int64))
+        if np.array_equal(owners, before):
+            break
+        before = owners
+    for shard in np.flatnonzero(np.bincount(owners, minlength=n_shards) == 0)[: max(0, n - n_shards + 1)]:
+        largest = np.flatnonzero(owners == np.bincount(owners).argmax())
+        if largest.size > 1:
+            owners[largest[-1]] = shard
+    return owners
+
+
+def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the shard with room whose centre is nearest to each new class: int64, shape (n_classes,).
+
+    Parameters
+    ----------
+    means : ndarray or sparse array, shape (n_classes, n_features)
+        The mean example of each new class, of unit length.
+    centres : ndarray of float32, shape (n_shards, n_features)
+        The sum of the means of each shard's classes.
+    sizes : ndarray of int64, shape (n_shards,)
+        How many classes each shard has already.
+    """
+    n, n_shards = means.shape[0], sizes.size
+    room = np.maximum(int(np.ceil(_LARGEST * (n + sizes.sum()) / n_shards)) - sizes, 0)
+    lengths = np.sqrt(np.einsum("ij,ij->i", centres, centres))
+    likeness = np.asarray(means @ (centres / np.maximum(lengths, 1e-12)[:, None]).T)
+    owners, waiting = np.full(n, -1), np.arange(n)
+    while waiting.size > 0:  # each time all are placed, or a shard is full
+        open_shards = np.flatnonzero(room > 0)
+        of_waiting = likeness[np.ix_(waiting, open_shards)]
+        wanted = open_shards[of_waiting.argmax(axis=1)]
+        # Those first that lose most by any other shard.
+        two_best = np.sort(of_waiting, axis=1)[:, -2:]
+        order = np.argsort(two_best[:, 0] - two_best[:, -1], kind="stable")
+        for shard in open_shards:
+            accepted = waiting[order[wanted[order] == shard][: room[shard]]]
+            owners[accepted] = shard
+            room[shard] -= accepted.size
+        waiting = waiting[owners[waiting] < 0]
+    return owners
+
+
+def sums_of(means: Any, owners: np.ndarray, n_shards: int) -> np.ndarray:
+    """Return the sum of the rows of each shard, but for shard -1: float32, shape (n_shards, n_features)."""
+    centres = np.zeros((n_shards, means.shape[1]), np.float32)
+    for shard in range(n_shards):
+        centres[shard] = np.asarray(means[np.flatnonzero(owners == shard)].sum(axis=0)).reshape(-1)
+    return centres

@@ -1,0 +1,466 @@
+"""A classifier whose classes are divided among shards, each of which is a Ray actor."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from .._forest.rows import as_matrix
+from .._validation import check_matrix, check_real, check_rows, check_wanted, unmasked
+from ..estimators._input import warn_of_scales
+from ..estimators._labels import check_classes, check_targets, in_one_type
+from ..estimators._relearning import means_of
+from ..journal import JournalError
+from ._calls import LONGEST, waited_for
+from ._classifier_folder import check_classifier_options, number_of_shards, options_of_shard, read_list, write_list
+from ._classifier_shard import ClassFacts, ClassifierShard, ClassPlan, Examples
+from ._cluster import ray, running, start
+from ._errors import ClusterError, NoAnswerError, PartialChangeError
+from ._partition import assigned, divided
+
+_CALLS_AT_A_TIME = 4  # of an actor
+_SECONDS_TO_COMPILE = 600.0
+
+
+class ShardedClassifier:
+    """A :class:`~cmt_numba.CMTClassifier` past one machine, whose classes are divided among Ray actors.
+
+    A class belongs to one shard, which learns it and answers for it. Classes that are like each other are put into the
+    same shard as far as there is room. A shard also learns the examples of other shards' classes whose hardest
+    competitor is a class of its own, so that it learns to tell these apart, and scores of all shards can be compared.
+
+    With a ``path``, every shard is in a folder, and what has been learned is on disk before a call returns. A shard
+    that dies is restarted and opens its folder. Calls that were under way are made again; examples are learned once. In
+    memory, a shard that dies takes its classes with it; calls then raise :class:`ClusterError`.
+
+    Several threads may use a classifier. So may tasks and actors of Ray to which it is given as an argument: they ask
+    the same shards, but cannot teach them. The shards end with :meth:`close`, or with the process that has opened the
+    classifier.
+
+    Parameters
+    ----------
+    n_shards : int, optional
+        Number of shards. An existing folder keeps its number.
+    path : path-like, optional
+        The folder, which holds a folder for each shard: empty, or that of a sharded classifier. If it does not exist,
+        it is created. Every machine on which a shard may run must find it under this path.
+    address : str, optional
+        The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
+    timeout : float, default 60.0
+        Seconds to wait for answers. The first call of each kind may take longer: it may have to compile. Learning is
+        waited for as long as it takes.
+    actor_options : dict, optional
+        Options of Ray for the actors, such as ``{"num_cpus": 2}``.
+    **options
+        Parameters of the :class:`~cmt_numba.CMTClassifier` of each shard. ``max_examples`` is divided by the number of
+        shards. ``method`` must be "head", and examples must be stored.
+
+    Raises
+    ------
+    ImportError
+        If Ray is not installed.
+    cmt_numba.journal.AlreadyOpenError
+        If the folder is already open.
+    cmt_numba.persistence.FileFormatError
+        If the folder is damaged or not that of a sharded classifier.
+    OSError
+        If the folder cannot be read or written.
+    TypeError, ValueError
+        If an option is not valid or differs from that of the classifier in the folder.
+
+    Examples
+    --------
+    >>> classifier = ShardedClassifier(2, random_state=0)  # doctest: +SKIP
+    >>> classifier.fit([[1.0, 0.0], [0.0, 1.0]], ["a", "b"]).predict([[0.9, 0.1]])  # doctest: +SKIP
+    array(['a'], dtype='<U1')
+    >>> classifier.close()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_shards: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        address: str | None = None,
+        timeout: float = 60.0,
+        actor_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        check_classifier_options(options)
+        check_real("timeout", timeout, 0.0, LONGEST, above=True)
+        folder = None if path is None else Path(path).absolute()
+        listed = None if folder is None else read_list(folder)
+        n_shards = number_of_shards(n_shards, None if listed is None else listed[0])
+        is_complete = listed is not None and listed[1]
+        if folder is not None and listed is None:
+            write_list(folder, n_shards, complete=False)
+        names = [f"shard-{number:03d}" for number in range(n_shards)]
+        places = [None if folder is None else str(folder / name) for name in names]
+        plans = [
+            ClassPlan(name, place, not is_complete, options_of_shard(options, number, n_shards))
+            for number, (name, place) in enumerate(zip(names, places, strict=True))
+        ]
+        start(address)
+        times = 0 if folder is None else -1
+        how: dict[str, Any] = {"max_restarts": times, "max_task_retries": times, "max_concurrency": _CALLS_AT_A_TIME}
+        how |= {"scheduling_strategy": "SPREAD"} | (actor_options or {})
+        handles = [running().remote(ClassifierShard).options(**how).remote(plan) for plan in plans]
+        self._seed = options.get("random_state")
+        self._connect(dict(zip(names, handles, strict=True)), timeout, folder)
+        self._is_owner = True
+        try:
+            self._learn_facts()
+            if folder is not None and not is_complete:
+                write_list(folder, n_shards, complete=True)
+        except BaseException:
+            self._stop()
+            raise
+
+    def _connect(self, handles: dict[str, Any], timeout: float, folder: Path | None) -> None:
+        self._handles, self._timeout, self._folder = handles, timeout, folder
+        self._compiled: set[Any] = set()  # kinds of calls that have been answered once
+        self._is_closed = False
+        self._learning = threading.Lock()
+        self._known: list[ClassFacts] | None = None  # of the shards; None if something may have changed
+        self._classes: np.ndarray | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"handles": self._handles, "timeout": self._timeout, "folder": self._folder}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._connect(**state)
+        self._is_owner, self._seed = False, None
+
+    # Asking shards
+
+    def _ask(
+        self, method: str, calls: dict[str, tuple[Any, ...]], kind: tuple[Any, ...] = (), *, patient: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Exception], list[str]]:
+        """Call a method of some shards, each with its own arguments; return answers, errors, and who did not answer.
+
+        The first call of a kind has more time than others.
+        """
+        if self._is_closed:
+            raise JournalError("the classifier is closed; open it again")
+        running()
+        seconds = self._timeout if (method, *kind) in self._compiled else max(self._timeout, _SECONDS_TO_COMPILE)
+        refs = {name: getattr(self._handles[name], method).remote(*arguments) for name, arguments in calls.items()}
+        values, errors, missing = waited_for(refs, LONGEST if patient else seconds)
+        if not errors and not missing:
+            self._compiled.add((method, *kind))
+        return values, errors, missing
+
+    def _ask_all(self, method: str, *arguments: Any, kind: tuple[Any, ...] = (), patient: bool = False) -> list[Any]:
+        """Return the answers of all shards; raise what one has raised, or the names of those that do not answer."""
+        calls = dict.fromkeys(self._handles, arguments)
+        values, errors, missing = self._ask(method, calls, kind, patient=patient)
+        for error in errors.values():
+            raise error
+        if missing:
+            raise NoAnswerError(missing, "ask again, or give the classifier a larger timeout")
+        return [values[name] for name in self._handles]
+
+    def _learn_facts(self) -> list[ClassFacts]:
+        facts = self._ask_all("facts")
+        known = [fact.classes for fact in facts if fact.classes is not None and fact.classes.size > 0]
+        self._classes = np.sort(np.concatenate(in_one_type("classes", *known))) if known else None
+        self._known = facts
+        return facts
+
+    def _all_classes(self) -> np.ndarray:
+        if self._known is None:
+            self._learn_facts()
+        if self._classes is None:
+            raise NotFittedError("this ShardedClassifier has learned nothing yet; call fit or partial_fit first")
+        return self._classes
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes known, sorted; for a copy in another process those that were known when it last looked."""
+        return self._all_classes()
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The names of the shards."""
+        return tuple(self._handles)
+
+    @property
+    def path(self) -> Path | None:
+        """The folder; None for a classifier in memory."""
+        return self._folder
+
+    # Learning
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from examples, forgetting earlier ones.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples. They are put into Ray's object store once, for all shards.
+        y : array-like, shape (n,)
+            Their classes: at least one for each shard.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        NoAnswerError, ClusterError
+            If shards do not answer, or are gone.
+        PartialChangeError
+            If some shards have learned and others not. It lists classes as its keys. Call ``fit`` again.
+        """
+        return self._teach(X, y, afresh=True)
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Learn from further examples, of known classes or new ones.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Examples.
+        y : array-like, shape (n,)
+            Their classes, of a type that goes with those before.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError, NoAnswerError, ClusterError, PartialChangeError
+            As for :meth:`fit`. After the last, examples of the classes in ``made`` have been learned.
+        """
+        return self._teach(X, y, afresh=False)
+
+    def _teach(self, X: Any, y: Any, *, afresh: bool) -> Self:
+        if not self._is_owner:
+            raise ClusterError("only the process that has opened the classifier can teach it")
+        X, y = _checked_examples(X, y)
+        with self._learning:
+            facts = self._known or self._learn_facts()
+            known = np.empty(0, y.dtype) if afresh or self._classes is None else self._classes
+            if known.size > 0:
+                known, y = in_one_type("y", known, y)
+            classes, codes = np.unique(y, return_inverse=True)
+            if afresh and classes.size < len(facts):
+                raise ValueError(f"y must hold a class for each of the {len(facts)} shards, not {classes.size}")
+            owners = self._owners(X, classes, codes, [] if known.size == 0 else facts)
+            home = owners[codes]
+            shared = running().put(X), running().put(y)
+            rivals = self._rivals(shared, home, from_means=known.size == 0)
+            of_home = rivals[np.arange(codes.size), home].copy()
+            rivals[np.arange(codes.size), home] = -np.inf
+            second = np.where(rivals.max(axis=1) > of_home, rivals.argmax(axis=1), -1)
+            numbers = () if afresh else (max(fact.next_number for fact in facts),)
+            calls: dict[str, tuple[Any, ...]] = {}
+            for shard, name in enumerate(self._handles):
+                rows = np.flatnonzero((home == shard) | (second == shard))
+                if rows.size > 0:
+                    calls[name] = (*shared, Examples(rows, home[rows] == shard), *numbers)
+            self._known = None  # whatever comes of it
+            values, errors, _ = self._ask("fit" if afresh else "learn", calls, patient=True)
+            self._check_taught(classes, owners, values, errors)
+            self._learn_facts()
+        return self
+
+    def _owners(self, X: Any, classes: np.ndarray, codes: np.ndarray, facts: list[ClassFacts]) -> np.ndarray:
+        """Return the shard of each class: those that are known keep theirs."""
+        means = as_matrix(means_of(check_rows(X), codes, np.arange(codes.size), classes.size)[0])
+        if not facts:
+            return divided(means, len(self._handles), np.random.default_rng(0 if self._seed is None else self._seed))
+        owners, sizes = np.full(classes.size, -1), np.zeros(len(facts), np.int64)
+        centres = np.zeros((len(facts), X.shape[1]), np.float32)
+        for shard, fact in enumerate(facts):
+            if fact.classes is not None and fact.centre is not None:
+                if fact.centre.size != X.shape[1]:
+                    raise ValueError(f"X must have {fact.centre.size} features like the examples before")
+                owners[np.isin(classes, fact.classes)] = shard
+                sizes[shard], centres[shard] = fact.classes.size, fact.centre
+        new = np.flatnonzero(owners < 0)
+        if new.size > 0:
+            owners[new] = assigned(means[new], centres, sizes)
+        return owners
+
+    def _rivals(self, shared: tuple[Any, Any], home: np.ndarray, *, from_means: bool) -> np.ndarray:
+        """Return how like each example is to the best other class of each shard: float32, shape (n, n_shards)."""
+        if not from_means:
+            return np.stack(self._ask_all("rivals", *shared, patient=True), axis=1)
+        rivals = np.full((home.size, len(self._handles)), -np.inf, np.float32)
+        parts = {name: np.flatnonzero(home == shard) for shard, name in enumerate(self._handles)}
+        calls = {name: (*shared, rows) for name, rows in parts.items() if rows.size > 0}
+        values, errors, _ = self._ask("rivals_of_means", calls, patient=True)
+        for error in errors.values():
+            raise error
+        for shard, name in enumerate(self._handles):
+            if name in values:
+                rivals[:, shard] = values[name]
+        return rivals
+
+    def _check_taught(
+        self, classes: np.ndarray, owners: np.ndarray, values: dict[str, Any], errors: dict[str, Exception]
+    ) -> None:
+        if not errors:
+            return
+        if not values:
+            raise next(iter(errors.values()))
+        lists: tuple[list[Any], list[Any]] = ([], [])
+        for shard, name in enumerate(self._handles):
+            lists[name in errors].extend(classes[owners == shard].tolist())
+        raise PartialChangeError(*lists, [], errors)
+
+    # Answers
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class of each row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            One of ``classes_`` for each row.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If ``X`` cannot be used.
+        NoAnswerError
+            If shards have not answered in time; it names them. An answer without them could be any other class.
+        ClusterError
+            If a shard has died with its classes, or the cluster is gone.
+        """
+        classes, scores = self._best(X, 1)
+        answers: np.ndarray = classes[np.arange(scores.shape[0]), scores.argmax(axis=1)]
+        return answers
+
+    def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ``k`` classes that fit each row best.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        k : int, default 5
+            Classes wanted.
+
+        Returns
+        -------
+        classes : ndarray of int64, shape (n, k)
+            Positions in ``classes_``, the best first; -1 where there were fewer candidates.
+        scores : ndarray of float32, shape (n, k)
+            Their scores; minus infinity for none.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, TypeError, ValueError, NoAnswerError, ClusterError
+            As for :meth:`predict`.
+        """
+        k = check_wanted("k", k, self._all_classes().size)
+        classes, scores = self._best(X, k)
+        if not np.isin(classes, self._all_classes()).all():
+            self._learn_facts()  # this copy has not heard of some
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        scores = np.take_along_axis(scores, order, axis=1)
+        positions = np.searchsorted(self._all_classes(), np.take_along_axis(classes, order, axis=1))
+        missing = ((0, 0), (0, k - order.shape[1]))
+        positions = np.pad(np.where(np.isfinite(scores), positions, -1), missing, constant_values=-1)
+        return positions, np.pad(scores, missing, constant_values=-np.inf)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the share of the rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        y : array-like, shape (n,)
+            Their classes.
+
+        Returns
+        -------
+        float
+            From 0 to 1.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, TypeError, ValueError, NoAnswerError, ClusterError
+            As for :meth:`predict`.
+        """
+        answers, y = self.predict(X), np.ravel(np.asarray(y))
+        if y.size != answers.size:
+            raise ValueError(f"y must be one class for each of the {answers.size} rows of X, not {y.size}")
+        return float(np.mean(answers == y))
+
+    def _best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best classes of all shards, and their scores, side by side."""
+        self._all_classes()
+        centres = [fact.centre for fact in self._known or () if fact.centre is not None]
+        X = check_matrix(X, n_features=centres[0].size if centres else None)
+        answers = self._ask_all("best", running().put(X), k, kind=(hasattr(X, "indptr"),))
+        there = [answer for answer in answers if answer is not None]
+        shape = X.shape[0], -1
+        classes = in_one_type("classes", *(part.reshape(-1) for part, _ in there))
+        return (
+            np.concatenate([part.reshape(shape) for part in classes], axis=1),
+            np.concatenate([scores for _, scores in there], axis=1),
+        )
+
+    # Its end
+
+    def _stop(self) -> None:
+        module = ray()
+        if module.is_initialized():
+            for handle in self._handles.values():
+                module.kill(handle, no_restart=True)
+
+    def close(self) -> None:
+        """Close the folders of the shards and end their processes. A copy in another process only stops using them."""
+        if self._is_closed:
+            return
+        try:
+            if self._is_owner:
+                with suppress(NoAnswerError, ClusterError):  # a shard that is gone has what it learned on disk
+                    self._ask_all("close")
+        finally:
+            self._is_closed = True
+            if self._is_owner:
+                self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        place = "in memory" if self._folder is None else f"in {self._folder}"
+        return f"ShardedClassifier({place}) of {len(self._handles)} shards"
+
+
+def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """Return examples in float32, and their classes."""
+    y, _ = check_classes(y, None)
+    unmasked("y", y)
+    check_targets(y)
+    y, X = np.asarray(y), check_matrix(X)
+    if y.shape != (X.shape[0],):
+        raise ValueError(f"y must be one class for each of the {X.shape[0]} rows of X, not of shape {y.shape}")
+    check_rows(X)  # numbers that are not finite
+    warn_of_scales(X)
+    return X, y

@@ -1,0 +1,203 @@
+"""On Ray: classifiers in shards answer as one does, and survive their processes; evaluation gives the same numbers."""
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from sklearn.exceptions import NotFittedError
+
+from cmt_numba import CMTClassifier
+from cmt_numba.distributed import ClusterError, NoAnswerError, ShardedClassifier, evaluate, start
+from cmt_numba.distributed._cluster import ray
+from cmt_numba.evaluation import batch_evaluation
+from cmt_numba.journal import JournalError
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),  # imported by start, not before
+    pytest.mark.skipif(sys.platform != "linux", reason="needs signals"),
+]
+
+D, N_CLASSES = 24, 80
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    start(num_cpus=2)
+    yield
+    ray().shutdown()
+
+
+def examples(n_each: int, seed: int, noise: float = 0.25) -> tuple[np.ndarray, np.ndarray]:
+    """Return noisy examples of classes, each of which is like some others."""
+    centres = np.repeat(np.random.default_rng(0).normal(size=(N_CLASSES // 4, D)), 4, axis=0)
+    centres += 0.4 * np.random.default_rng(1).normal(size=(N_CLASSES, D))
+    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(N_CLASSES), n_each))
+    return (centres[y] + noise * np.random.default_rng(seed).normal(size=(y.size, D))).astype(np.float32), y
+
+
+X, Y = examples(6, 2)
+QUERIES, ANSWERS = examples(10, 3)
+
+
+@pytest.fixture(scope="module")
+def sharded(cluster: None) -> Iterator[ShardedClassifier]:
+    """Return a classifier of two shards. Tests leave it as it is."""
+    with ShardedClassifier(2, random_state=0) as classifier:
+        with pytest.raises(NotFittedError, match="learned nothing"):
+            classifier.predict(X)
+        yield classifier.fit(X, Y)
+
+
+def test_shards_err_like_one_classifier(sharded: ShardedClassifier):
+    one = CMTClassifier(random_state=0).fit(X, Y)
+    predicted = sharded.predict(QUERIES)
+    assert predicted.dtype == Y.dtype
+    assert sharded.score(QUERIES, ANSWERS) == np.mean(predicted == ANSWERS) > 0.5
+    assert sharded.score(QUERIES, ANSWERS) >= one.score(QUERIES, ANSWERS) - 0.02
+    assert sharded.classes_.tolist() == list(range(N_CLASSES))
+    positions, scores = sharded.top_classes(QUERIES, 30)
+    np.testing.assert_array_equal(sharded.classes_[positions[:, 0]], predicted)
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert all(len(set(row)) == row.size for row in (positions[i][np.isfinite(scores[i])] for i in range(50)))
+    assert (sharded.shards, sharded.path) == (("shard-000", "shard-001"), None)
+
+
+def test_each_example_is_learned_by_its_shard_and_some_by_a_second(sharded: ShardedClassifier):
+    owned = [set(facts.classes.tolist()) for facts in sharded._ask_all("facts")]
+    assert sum(map(len, owned)) == N_CLASSES
+    assert len(set.union(*owned)) == N_CLASSES
+    assert Y.size < sum(sharded._ask_all("n_examples")) < 2 * Y.size
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda c: c.fit(X[:1], ["a"]), ValueError, "a class for each of the 2 shards"),
+        (lambda c: c.partial_fit(X, Y[1:]), ValueError, "480 rows"),
+        (lambda c: c.partial_fit(X * np.nan, Y), ValueError, "NaN"),
+        (lambda c: c.partial_fit(X[:, :3], Y), ValueError, "24 features"),
+        (lambda c: c.partial_fit(X[:2], ["a", "b"]), TypeError, "labels like those known"),
+        (lambda c: c.predict(X[:, :3]), ValueError, "24 features"),
+        (lambda c: c.top_classes(X, 0), ValueError, "k must be"),
+        (lambda c: c.score(X, Y[1:]), ValueError, "480 rows"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_changes(
+    sharded: ShardedClassifier, call: Callable[[ShardedClassifier], Any], error: type[Exception], words: str
+):
+    before = sharded._ask_all("n_examples")
+    with pytest.raises(error, match=words):
+        call(sharded)
+    assert sharded._ask_all("n_examples") == before
+
+
+def test_a_copy_in_another_process_asks_the_same_shards(sharded: ShardedClassifier):
+    def ask(copy: ShardedClassifier) -> tuple[np.ndarray, str]:
+        with pytest.raises(ClusterError, match="only the process") as caught:
+            copy.partial_fit(X, Y)
+        return copy.predict(QUERIES[:20]), str(caught.value)
+
+    answers, _ = ray().get(ray().remote(ask).remote(sharded))
+    np.testing.assert_array_equal(answers, sharded.predict(QUERIES[:20]))
+
+
+def test_it_learns_online_in_a_folder_and_survives_its_processes(tmp_path: Path):
+    path, names = tmp_path / "classifier", np.array([f"class {i}" for i in range(2 * N_CLASSES)])
+    half = Y < N_CLASSES // 2
+    with ShardedClassifier(2, path, random_state=0) as classifier:
+        classifier.partial_fit(X[half], names[Y[half]])
+        os.kill(classifier._ask_all("process")[0], signal.SIGKILL)
+        for rows in np.array_split(np.flatnonzero(~half), 3):
+            classifier.partial_fit(X[rows], names[Y[rows]])
+        assert classifier.score(QUERIES, names[ANSWERS]) > 0.5
+        assert classifier.classes_.tolist() == sorted(names[:N_CLASSES])
+        held, answers = classifier._ask_all("n_examples"), classifier.top_classes(QUERIES, 3)
+        assert sum(facts.classes.size for facts in classifier._ask_all("facts")) == N_CLASSES
+    with pytest.raises(JournalError, match="closed"):
+        classifier.predict(X)
+    with ShardedClassifier(path=path, random_state=0) as again:
+        assert again._ask_all("n_examples") == held
+        for part, before in zip(again.top_classes(QUERIES, 3), answers, strict=True):
+            np.testing.assert_array_equal(part, before)
+        again._timeout = 0.5
+        stopped = again._ask_all("process")[1]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with pytest.raises(NoAnswerError, match="shard-001"):
+                again.top_classes(QUERIES, 3)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+
+
+def test_a_shard_in_memory_dies_with_its_classes():
+    with ShardedClassifier(1, random_state=0) as classifier:
+        classifier.fit(X[:40], Y[:40])
+        os.kill(classifier._ask_all("process")[0], signal.SIGKILL)
+        with pytest.raises(ClusterError, match="shard-000 has died"):
+            classifier.predict(X)
+        with pytest.raises(ClusterError, match="shard-000 has died"):
+            classifier.partial_fit(X, Y)
+
+
+def test_evaluation_gives_the_numbers_of_one_process():
+    estimators = {str(c): CMTClassifier(aggressiveness=c) for c in (0.3, 3.0)}
+    how: dict[str, Any] = {"folds": 2, "seeds": (0, 5), "probes": (1, 2), "rivals": ("means",), "details": True}
+    results = evaluate(estimators, X, Y, **how)
+    assert list(results) == list(estimators)
+    for name, estimator in estimators.items():
+        expected, found = batch_evaluation(estimator, X, Y, **how), results[name]
+        assert found.per_seed == expected.per_seed
+        assert len(found.per_seed) == 4
+        assert found.by_probes["error"] == expected.by_probes["error"]
+        assert (found.confused, found.calibration) == (expected.confused, expected.calibration)
+    assert results["0.3"].metrics != results["3.0"].metrics
+
+
+def test_the_command_evaluates_on_ray(tmp_path: Path):
+    from typer.testing import CliRunner
+
+    from cmt_numba.cli._app import app
+
+    np.savetxt(
+        tmp_path / "data.csv",
+        np.column_stack([X, Y]),
+        "%.6g",
+        ",",
+        header=f"{','.join(map(str, range(D)))},label",
+        comments="",
+    )
+    words = ["evaluate", str(tmp_path / "data.csv"), "--seeds", "2", "--without", "linear", "--json", "-"]
+    found, expected = (CliRunner().invoke(app, [*words, *more]) for more in (["--ray", "local"], []))
+    assert json.loads(found.stdout)["result"]["per_seed"] == json.loads(expected.stdout)["result"]["per_seed"]
+
+
+@pytest.mark.parametrize(
+    ("estimators", "options", "words"),
+    [
+        ({}, {}, "at least one estimator"),
+        ({"a": CMTClassifier()}, {"folds": 1}, "folds"),
+        ({"a": CMTClassifier(), "b": CMTClassifier(alpha=-1.0)}, {}, "alpha must be"),
+    ],
+)
+def test_evaluation_says_what_is_wrong(estimators: dict[str, Any], options: dict[str, Any], words: str):
+    with pytest.raises(ValueError, match=words):
+        evaluate(estimators, X, Y, seeds=(0,), probes=(1,), **options)
+
+
+def test_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)  # it writes files
+    text = (ROOT / "docs/distributed.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```py\n(.*?)^```", text, re.M | re.S)
+    assert len(blocks) >= 2
+    names: dict[str, Any] = {}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"distributed.md, block {number}", "exec"), names)

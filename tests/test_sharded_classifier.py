@@ -1,0 +1,159 @@
+"""Classifiers in shards, without Ray: the division of classes, what a shard learns and answers, and what is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import FileFormatError
+from cmt_numba.distributed import PartialChangeError, ShardedClassifier
+from cmt_numba.distributed._classifier_folder import read_list, write_list
+from cmt_numba.distributed._classifier_shard import ClassifierShard, ClassPlan, Examples
+from cmt_numba.distributed._partition import assigned, divided, sums_of
+
+
+def unit_rows(n: int, d: int = 8, seed: int = 0) -> np.ndarray:
+    rows = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+# The division of classes
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+def test_similar_classes_are_in_one_shard(form: Callable[[Any], Any]):
+    centres = np.eye(8, dtype=np.float32)[np.arange(60) % 3]
+    owners = divided(form(centres + 0.05 * unit_rows(60)), 3, np.random.default_rng(0))
+    assert [len(set(owners[np.arange(60) % 3 == kind])) for kind in range(3)] == [1, 1, 1]
+    assert np.bincount(owners).tolist() == [20, 20, 20]
+
+
+@pytest.mark.parametrize(("n", "n_shards"), [(1, 3), (3, 3), (4, 3), (50, 4), (500, 7)])
+@pytest.mark.parametrize("alike", [False, True])
+def test_shares_are_bounded_and_none_is_empty(n: int, n_shards: int, alike: bool):
+    means = np.tile(unit_rows(1), (n, 1)) if alike else unit_rows(n)
+    sizes = np.bincount(divided(means, n_shards, np.random.default_rng(0)), minlength=n_shards)
+    assert sizes.max() <= np.ceil(1.1 * n / n_shards)
+    assert (sizes > 0).sum() == min(n, n_shards)
+
+
+def test_new_classes_go_where_similar_ones_are_if_there_is_room():
+    centres = 10 * np.eye(2, 8, dtype=np.float32)
+    like_first = np.eye(2, 8, dtype=np.float32)[np.zeros(4, np.int64)]
+    assert assigned(like_first, centres, np.array([10, 12])).tolist() == [0, 0, 0, 0]
+    assert sorted(assigned(like_first, centres, np.array([15, 10])).tolist()) == [0, 1, 1, 1]
+    np.testing.assert_array_equal(sums_of(centres, np.array([-1, 1]), 2), [np.zeros(8), centres[1]])
+
+
+# A shard
+
+
+def plan(path: Path | None = None, *, is_new: bool = True) -> ClassPlan:
+    return ClassPlan("shard-000", None if path is None else str(path), is_new, {"random_state": 0})
+
+
+X = unit_rows(12)
+Y = np.array(["a", "b", "c", "d"] * 3)
+OWN = Examples(np.arange(12), np.isin(Y, ["a", "c"]))
+
+
+def test_a_shard_answers_for_its_own_classes_and_learns_a_call_once(tmp_path: Path):
+    shard = ClassifierShard(plan(tmp_path / "shard"))
+    assert shard.best(X, 1) is None
+    assert shard.facts().classes is None
+    assert np.isneginf(shard.rivals(X, Y)).all()
+    shard.fit(X, Y, OWN)
+    for _ in range(2):  # as after the death of a process that could not answer any more
+        shard.learn(X[:3], np.array(["a", "e", "b"]), Examples(np.array([0, 1]), np.array([True, True])), 12)
+        assert shard.n_examples() == 14
+    classes, scores = shard.best(X, 5)
+    assert classes.shape == scores.shape == (12, 5)
+    assert set(classes[np.isfinite(scores)]) == {"a", "c", "e"}
+    assert np.isneginf(scores[:, 3:]).all()
+    assert (np.diff(scores[:, :3], axis=1) <= 0).all()
+    shard.close()
+    again = ClassifierShard(plan(tmp_path / "shard", is_new=False))
+    facts = again.facts()
+    assert facts.classes is not None
+    assert facts.classes.tolist() == ["a", "c", "e"]
+    assert facts.next_number == 14
+    for part, before in zip(again.best(X, 5) or (), (classes, scores), strict=True):
+        np.testing.assert_array_equal(part, before)
+    again.close()
+    with pytest.raises(FileFormatError, match="missing"):
+        ClassifierShard(plan(tmp_path / "other", is_new=False)).facts()
+
+
+def test_rivals_are_the_best_other_classes():
+    shard = ClassifierShard(plan())
+    of_means = shard.rivals_of_means(X, Y, np.arange(12))
+    means = np.stack([X[i::4].sum(axis=0) for i in range(4)])
+    likeness = X @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T
+    likeness[Y[:, None] == np.array(list("abcd"))] = -np.inf
+    np.testing.assert_allclose(of_means, likeness.max(axis=1), atol=1e-6)
+    shard.fit(X, Y, OWN)
+    rivals, (classes, scores) = shard.rivals(X, Y), shard.best(X, 2) or (Y, X)
+    expected = np.where(classes[:, 0] == Y, scores[:, 1], scores[:, 0])
+    np.testing.assert_array_equal(rivals, expected)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({}, ValueError, "n_shards must be given"),
+        ({"n_shards": 0}, ValueError, "n_shards"),
+        ({"n_shards": 2, "n_tree": 3}, TypeError, "n_tree"),
+        ({"n_shards": 2, "alpha": 2.0}, ValueError, "alpha"),
+        ({"n_shards": 2, "method": "neighbors"}, ValueError, "method must be 'head'"),
+        ({"n_shards": 2, "store_examples": False}, ValueError, "store_examples must be True"),
+        ({"n_shards": 2, "random_state": -1}, ValueError, "random_state"),
+        ({"n_shards": 2, "timeout": 0}, ValueError, "timeout"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_starts(
+    tmp_path: Path, options: dict[str, Any], error: type[Exception], words: str
+):
+    with pytest.raises(error, match=words):
+        ShardedClassifier(path=tmp_path / "classifier", **options)
+    assert not (tmp_path / "classifier").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "has no classifier.json"),
+        ("{", "damaged"),
+        ('{"kind": "ShardedClassifier", "version": 1, "n_shards": 0, "complete": true}', "damaged"),
+        ('{"kind": "ShardedStore", "version": 1}', "version 1"),
+    ],
+)
+def test_folders_of_something_else_are_refused(tmp_path: Path, text: str | None, words: str):
+    assert read_list(tmp_path) is None
+    write_list(tmp_path, 2, complete=True)
+    assert read_list(tmp_path) == (2, True)
+    with pytest.raises(ValueError, match="n_shards must be 2"):
+        ShardedClassifier(3, tmp_path)
+    (tmp_path / "other").touch()
+    (tmp_path / "classifier.json").unlink()
+    if text is not None:
+        (tmp_path / "classifier.json").write_text(text)
+    with pytest.raises(FileFormatError, match=words):
+        ShardedClassifier(path=tmp_path)
+
+
+def test_what_some_shards_have_not_learned_is_named():
+    classifier = ShardedClassifier.__new__(ShardedClassifier)
+    classifier._handles = {"shard-000": None, "shard-001": None}
+    classes, owners = np.array(["a", "b", "c"]), np.array([0, 1, 0])
+    classifier._check_taught(classes, owners, {"shard-000": None, "shard-001": None}, {})
+    with pytest.raises(PartialChangeError) as caught:
+        classifier._check_taught(classes, owners, {"shard-000": None}, {"shard-001": OSError("no room")})
+    assert (caught.value.made, caught.value.not_made, caught.value.unknown) == (["a", "c"], ["b"], [])
+    with pytest.raises(OSError, match="no room"):
+        classifier._check_taught(classes, owners, {}, {"shard-001": OSError("no room")})
