@@ -11,8 +11,9 @@ for a query, and microseconds for it: processor time on one thread. "all edits" 
 exchanges of neighbours, and by the symbol before (``--kinds``). Kernels are compiled before. Needs tabulate, and
 rapidfuzz, symspellpy and biopython for their rows, which are left out otherwise.
 
-``--kernels`` prints alignments a second instead: of each query with 1,000 words, with uniform costs and with costs of
-each pair of letters. Distances of ``--pairs`` random pairs are first compared with those of plain Python.
+``--kernels`` prints how many pairs a second are compared instead: of each query with 1,000 words, or with all of them
+for the nearest, and of sequences of 300 letters; with equal costs and with costs of each pair of letters. Distances of
+``--pairs`` random pairs are first compared with those of plain Python. Takes parasail, too.
 """
 
 import os
@@ -118,84 +119,169 @@ def libraries(task: Task) -> Iterator[tuple[str, Search]]:
         yield "symspellpy", look_up
 
 
-def plain_distance(x: str, y: str, costs: np.ndarray, codes: dict[str, int]) -> float:
-    """Return an edit distance as it is defined."""
-    row = [0.0]
-    for b in y:
-        row.append(row[-1] + costs[-1, codes[b]])
-    for a in x:
-        above, row = row, [row[0] + costs[codes[a], -1]]
-        for j, b in enumerate(y):
-            substituted = above[j] + costs[codes[a], codes[b]]
-            row.append(min(substituted, above[j + 1] + costs[codes[a], -1], row[j] + costs[-1, codes[b]]))
-    return row[-1]
-
-
-def random_costs(n: int) -> np.ndarray:
-    """Return costs of 3, 3.5 and 4, and 2 for gaps: float32 (n + 1, n + 1). No detour is cheaper."""
-    costs = np.triu(np.random.default_rng(0).integers(6, 9, (n + 1, n + 1)) / 2.0, 1)
-    costs += costs.T
-    costs[-1], costs[:, -1] = 2.0, 2.0
-    np.fill_diagonal(costs, 0.0)
-    return costs.astype(np.float32)
+def plain_distance(x: list[int], y: list[int], costs: np.ndarray, opening: float, end: float | None) -> float:
+    """Return an edit distance as it is defined, with a cost of opening gaps, and one of leaving out symbols at ends."""
+    skips = [0.0 if end is None else end * i for i in range(len(x) + 1)]
+    ends_of = [np.inf] * (len(y) + 1)  # the least costs that end with a deletion
+    answer, row = skips[-1], [0.0]
+    for i in range(len(x) + 1):
+        above, row, inserted = row, [], np.inf
+        for j in range(len(y) + 1):
+            ways = [skips[i]] if end is not None or i + j == 0 else []
+            if i > 0:
+                deletion = costs[x[i - 1], -1]
+                ends_of[j] = min(above[j] + opening, ends_of[j]) + deletion
+                ways.append(ends_of[j])
+            if j > 0:
+                inserted = min(row[j - 1] + opening, inserted) + costs[-1, y[j - 1]]
+                ways.append(inserted)
+            if i > 0 and j > 0:
+                ways.append(above[j - 1] + costs[x[i - 1], y[j - 1]])
+            row.append(min(ways))
+        answer = min(answer, min(row) + skips[len(x) - i])
+    return row[-1] if end is None else answer
 
 
 def check_kernels(alphabet: list[str], n_pairs: int) -> float:
     """Return the greatest difference of distances from those of plain Python, for random words and costs."""
     rng = np.random.default_rng(0)
-    words = ["".join(rng.choice(alphabet, size)) for size in rng.integers(0, 12, 2 * n_pairs)]
-    costs = rng.uniform(0.5, 1.0, (len(alphabet) + 1,) * 2)
+    codes, worst = {letter: code for code, letter in enumerate(alphabet)}, 0.0
+    for opening, end in ((0.0, None), (0.7, None), (0.0, 0.6), (0.7, 0.6)):
+        n = n_pairs // 4
+        words = ["".join(rng.choice(alphabet, size)) for size in rng.integers(0, 12, 2 * n)]
+        costs = rng.uniform(0.5, 1.0, (len(alphabet) + 1,) * 2)
+        np.fill_diagonal(costs, 0.0)
+        distance = EditDistance(alphabet, gap_opening=opening or None, local=end, symmetric=False)
+        distance.pairwise(["a"], ["b"])
+        distance.costs_ = costs
+        found, of_words = distance.paired(words[:n], words[n:]), [[codes[letter] for letter in word] for word in words]
+        pairs = zip(of_words[:n], of_words[n:], strict=True)
+        expected = [plain_distance(x, y, costs, opening, end) for x, y in pairs]
+        worst = max(worst, float(np.abs(found - expected).max()))
+    return worst
+
+
+def random_costs(n: int, local: float) -> np.ndarray:
+    """Return costs of 3, 3.5 and 4, and 2 for gaps; deletions cost ``local`` more. No detour is cheaper.
+
+    float32 (n + 1, n + 1).
+    """
+    costs = np.triu(np.random.default_rng(0).integers(6, 9, (n + 1, n + 1)) / 2.0, 1)
+    costs += costs.T
+    costs[-1], costs[:, -1] = 2.0, 2.0 + local
     np.fill_diagonal(costs, 0.0)
-    distance = EditDistance(alphabet, symmetric=False)
-    distance.pairwise(["a"], ["b"])
-    distance.costs_ = costs
-    found = distance.paired(words[:n_pairs], words[n_pairs:])
-    codes = {letter: code for code, letter in enumerate(alphabet)}
-    expected = [plain_distance(x, y, costs, codes) for x, y in zip(words[:n_pairs], words[n_pairs:], strict=True)]
-    return float(np.abs(found - expected).max())
+    return costs.astype(np.float32)
 
 
-def kernels(alphabet: list[str]) -> Iterator[tuple[str, Callable[[list[str], list[str]], Any]]]:
-    """Yield ways to compute the distance of each of some words from each of others."""
-    plain, weighted = EditDistance(alphabet), EditDistance(alphabet)
-    weighted.pairwise(["a"], ["b"])
-    weighted.costs_ = costs = random_costs(len(alphabet))
-    yield "uniform costs, ours", plain.pairwise
+Pairwise = Callable[[list[str], list[str]], Any]
+OPENING, LOCAL = 1.5, 2.0
+
+
+def uniform_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
+    """Yield ways to compute the distance of each of some words from each of others, where all edits cost the same."""
+    plain = EditDistance(alphabet)
+    yield "ours, all pairs", plain.pairwise
+    yield "ours, pairs of a list", lambda asked, words: plain.paired(*paired(asked, words)).reshape(len(asked), -1)
     if find_spec("rapidfuzz"):
         from rapidfuzz.distance import Levenshtein
         from rapidfuzz.process import cdist
 
-        yield "uniform costs, rapidfuzz", lambda asked, words: cdist(asked, words, scorer=Levenshtein.distance)
-    yield "costs of pairs, ours", weighted.pairwise
+        scorer = Levenshtein.distance
+        yield "rapidfuzz, cdist", lambda asked, words: cdist(asked, words, scorer=scorer)
+        yield "rapidfuzz, one by one", lambda asked, words: np.array([[scorer(x, y) for y in words] for x in asked])
+
+
+def paired(asked: list[str], words: list[str]) -> tuple[list[str], list[str]]:
+    """Return all pairs as two lists."""
+    return [x for x in asked for _ in words], words * len(asked)
+
+
+def nearest_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
+    """Yield ways to find the least distance of each of some words from others."""
+    plain = EditDistance(alphabet)
+    yield "ours, nearest", lambda asked, words: plain.nearest(asked, words)[1][:, 0]
+    if find_spec("rapidfuzz"):
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import extractOne
+
+        scorer = Levenshtein.distance
+        yield (
+            "rapidfuzz, extractOne",
+            lambda asked, words: np.array([extractOne(word, words, scorer=scorer)[1] for word in asked]),
+        )
+
+
+def weighted_kernels(alphabet: list[str], opening: float, local: float) -> Iterator[tuple[str, Pairwise]]:
+    """Yield ways to compute distances with a cost for each pair of letters."""
+    options = {"gap_opening": opening or None, "local": local or None, "symmetric": not local}
+    ours = EditDistance(alphabet, deletion=1.0, **options)
+    ours.pairwise(["a"], ["b"])
+    ours.costs_ = costs = random_costs(len(alphabet), local)
+    yield "ours", ours.pairwise
+    scores = local - costs[:-1, :-1].astype(float)
+
+    def as_distances(scores: Any, asked: list[str]) -> np.ndarray:
+        return local * np.array([len(word) for word in asked])[:, None] - np.array(scores)
+
+    if find_spec("parasail"):
+        import parasail
+
+        matrix = parasail.matrix_create("".join(alphabet), 1, 0, case_sensitive=True)
+        for i, j in np.ndindex(scores.shape):
+            matrix[i, j] = int(2 * scores[i, j])
+        of_profile = parasail.sw_scan_profile_sat if local else parasail.nw_scan_profile_sat
+        first, further = int(2 * (opening + 2.0)), 4
+
+        def compare(asked: list[str], words: list[str]) -> np.ndarray:
+            profiles = (parasail.profile_create_sat(word, matrix) for word in asked)
+            found = [[of_profile(it, word, first, further).score / 2 for word in words] for it in profiles]
+            return as_distances(found, asked)
+
+        yield "parasail", compare
     if find_spec("Bio"):
         from Bio.Align import PairwiseAligner, substitution_matrices
 
-        aligner = PairwiseAligner(mode="global", open_gap_score=-2.0, extend_gap_score=-2.0)
-        scores = -costs[:-1, :-1].astype(float)
+        mode = "local" if local else "global"
+        aligner = PairwiseAligner(mode=mode, open_gap_score=-2.0 - opening, extend_gap_score=-2.0)
         aligner.substitution_matrix = substitution_matrices.Array("".join(alphabet), 2, scores)
         yield (
-            "costs of pairs, Biopython",
-            lambda asked, words: np.array([[-aligner.score(x, y) for y in words] for x in asked]),
+            "Biopython",
+            lambda asked, words: as_distances([[aligner.score(x, y) for y in words] for x in asked], asked),
         )
 
 
 def compare_kernels(task: Task, n_pairs: int) -> None:
-    """Print alignments a second."""
+    """Print pairs a second, of words and of longer sequences."""
     alphabet = list(ascii_lowercase)
-    known, asked = ([word for word in words if set(word) <= set(alphabet)] for words in (task.words, task.queries))
     print(f"{n_pairs} random pairs: greatest difference {check_kernels(alphabet, n_pairs):.1e}", flush=True)
-    words, rows, expected = known[:: len(known) // 1000][:1000], [], {}
-    for name, pairwise in kernels(alphabet):
-        pairwise(asked[:2], words)
-        times = []
-        for _ in range(3):
-            began = process_time()
-            distances = pairwise(asked, words)
-            times.append(process_time() - began)
-        costs = name.split(",")[0]
-        np.testing.assert_array_equal(distances, expected.setdefault(costs, distances))
-        rows.append((name, len(words) * len(asked) / np.median(times) / 1e6))
-    print(tabulate(rows, ("kernel", "millions a second"), floatfmt=".2f"))
+    known, asked = ([word for word in words if set(word) <= set(alphabet)] for words in (task.words, task.queries))
+    words, rows = known[:: len(known) // 1000][:1000], []
+    rng = np.random.default_rng(0)
+    long = ["".join(rng.choice(alphabet, size)) for size in rng.integers(250, 350, 70)]
+    kinds: dict[str, Callable[[], Iterator[tuple[str, Pairwise]]]] = {
+        "all 1": lambda: uniform_kernels(alphabet),
+        "all 1, the nearest": lambda: nearest_kernels(alphabet),
+        "of pairs": lambda: weighted_kernels(alphabet, 0.0, 0.0),
+        "of pairs, affine gaps": lambda: weighted_kernels(alphabet, OPENING, 0.0),
+        "of pairs, affine gaps, local": lambda: weighted_kernels(alphabet, OPENING, LOCAL),
+    }
+    expected: dict[tuple[str, int], np.ndarray] = {}
+    for kind, kernels in kinds.items():
+        for name, pairwise in kernels():
+            rates = []
+            others = known if "nearest" in kind else words
+            for first, second in ((asked, others), (long[:20], long[20:])):
+                pairwise(first[:2], second[:2])
+                times = []
+                for _ in range(3):
+                    began = process_time()
+                    distances = pairwise(first, second)
+                    times.append(process_time() - began)
+                np.testing.assert_array_equal(distances, expected.setdefault((kind, len(first)), distances))
+                rates.append(len(first) * len(second) / np.median(times) / 1e6)
+            rows.append((kind, name, *rates))
+            print(kind, name, flush=True)
+    print(tabulate(rows, ("costs", "kernel", "millions a second", "of 300 letters"), floatfmt=("", "", ".2f", ".4f")))
 
 
 def main() -> None:

@@ -58,8 +58,11 @@ def check_sequences(name: str, sequences: Any) -> list[Symbols]:
         raise TypeError(
             f"{name} must be a list of sequences, not {type(sequences).__name__}; put a single one in a list"
         )
+    given: list[Any] = list(sequences)
     listed: list[Symbols] = []
-    for i, sequence in enumerate(sequences):
+    if given and _all_strings(given):
+        return given
+    for i, sequence in enumerate(given):
         if isinstance(sequence, str):
             listed.append(sequence)
         elif isinstance(sequence, np.ndarray) and sequence.ndim == 1:
@@ -71,6 +74,11 @@ def check_sequences(name: str, sequences: Any) -> list[Symbols]:
     if not listed:
         raise ValueError(f"{name} must hold at least one sequence")
     return listed
+
+
+def _all_strings(sequences: list[Any]) -> bool:
+    """Return whether all sequences are strings."""
+    return set(map(type, sequences)) == {str}
 
 
 class Alphabet:
@@ -113,7 +121,7 @@ class Alphabet:
         ValueError
             If a sequence has a symbol that is not in the alphabet.
         """
-        if all(type(sequence) is str for sequence in sequences):
+        if _all_strings(sequences):
             encoded = self._encode_strings("".join(sequences))  # type: ignore[arg-type]
             if encoded is not None:
                 offsets = np.fromiter(map(len, sequences), np.int64, len(sequences))
