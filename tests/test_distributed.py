@@ -171,6 +171,30 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     assert not opened("shard-001").receive(before.version, "shard-000", 9, ["x"], vectors[:1], [None])
 
 
+def test_a_move_goes_on_without_memories_that_were_evicted():
+    after = topologies()[1]
+    stores = [MemoryStore(max_items=4, random_state=0), MemoryStore(random_state=0)]
+    keys = [key for key in range(100) if 0 in after.divided([key]).get("shard-001", [])][:4]
+
+    def send(topology: Topology, to: str, *batch: Any) -> None:
+        stores[0].upsert([1000, 1001], X[:2])  # evicts two of the batch
+        stores[1].add(*batch[2:])
+        raise ConnectionError
+
+    stores[0].add(keys, X)
+    moves = Moves("shard-000", stores[0], send, lambda *_: None)
+    moves.adopt(after)
+    with pytest.raises(ConnectionError):
+        moves.give(after.version, keys)
+    received: list[Any] = []
+    moves = Moves("shard-000", stores[0], lambda *given: received.append(given), lambda *_: None)
+    assert moves.give(after.version, keys)
+    assert [given[3] for given in received] == [1]  # the number of the same batch
+    assert set(received[0][4]) < set(keys)
+    assert set(stores[0]) == {1000, 1001}
+    assert set(stores[1]) == set(keys)
+
+
 def test_answers_that_miss_what_has_moved_are_found():
     giver, receiver = Moved({"b": 2}, {}), Moved({}, {"a": (1, 10)})
     assert late({"a": giver, "b": receiver}) == ["b"]

@@ -6,7 +6,8 @@ path. Ray starts the processes, restarts those that die and moves the arrays bet
 
 Keys belong to shards by consistent hashing. Changes go to the owners of their keys; a query goes to all shards, and the
 best of their answers are merged. Every change has the name of its request, which is written in the same transaction, so
-that a change is made once even if a shard is killed before it could answer.
+that a change is made once even if a shard is killed before it could answer. Shards can be added and removed while the
+store is used, and can have replicas that answer queries.
 
 A :class:`ShardedClassifier` divides its classes in the same way among actors that own a
 :class:`~cmt_numba.CMTClassifier` each.

@@ -125,7 +125,7 @@ class Moves:
 
     def _give(self, keys: list[Key]) -> None:
         """Give those of the memories with some keys that are here to the other shards to which they belong."""
-        keys = picked(keys, np.flatnonzero(self._store._records().find(keys) >= 0)) if keys else []
+        keys = self._stored(keys)
         for to, part in self.topology.divided(keys).items() if keys else ():
             if to != self._name:
                 for first in range(0, part.size, _AT_ONCE):
@@ -139,18 +139,29 @@ class Moves:
         batch = self._under_way
         if batch is None:
             return
-        items = self._store.get(batch.keys)
-        self._send(self.topology, batch.to, self._name, batch.number, items.keys, items.vectors, items.payloads)
+        with self._store._keeper.writing:
+            keys = self._stored(batch.keys)
+            items = self._store.get(keys) if keys else None
+        if items is not None:
+            self._send(self.topology, batch.to, self._name, batch.number, items.keys, items.vectors, items.payloads)
         self.forget(batch)
         self._under_way = None
+
+    def _stored(self, keys: list[Key]) -> list[Key]:
+        """Return the keys that are stored. A bounded store may have evicted others since a batch was made."""
+        return picked(keys, np.flatnonzero(self._store._records().find(keys) >= 0)) if keys else []
 
     def forget(self, batch: Batch) -> None:
         """Delete a batch that another shard has."""
         keeper = self._store._keeper
         with keeper.writing:
             self._given[batch.to] = batch.number  # before anything is deleted, for queries that go on meanwhile
-            with keeper.noting({_GIVEN: json.dumps(self._given), _BATCH: "null"}):
-                self._store.delete(batch.keys)
+            facts, keys = {_GIVEN: json.dumps(self._given), _BATCH: "null"}, self._stored(batch.keys)
+            if keys:
+                with keeper.noting(facts):
+                    self._store.delete(keys)
+            else:
+                self._write(facts)
             self._publish("forget", batch)
 
     # Receiving

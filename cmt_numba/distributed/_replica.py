@@ -48,8 +48,8 @@ class Replica(Reading):
                 threading.Thread(target=self._make, daemon=True).start()
 
     def _make(self) -> None:
-        module, owner = running(), actor_of(self._plan.cluster, self._plan.name)
         try:
+            module, owner = running(), actor_of(self._plan.cluster, self._plan.name)
             position, contents = module.get(owner.follow.remote(self._actor))
             store = pickle.loads(contents)
         except BaseException:

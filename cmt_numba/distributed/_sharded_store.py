@@ -43,7 +43,7 @@ class ShardedStore(Resizable):
 
     With a path, a shard that dies is restarted, on another machine if that can read the folder, and opens its folder.
     Calls that were under way are made again, and changes among them are made once. In memory, a shard that dies takes
-    its memories with it; calls then raise :class:`ClusterError`.
+    its memories with it; calls then raise :class:`ClusterError`, but for queries if there are replicas.
 
     Several threads may use a store, and so may tasks and actors of Ray to which it is given as an argument. The shards
     end with :meth:`close`, or with the process that has opened the store.
