@@ -39,7 +39,7 @@ from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer,
 
 PARTS = "mr", "subj", "cr", "mpqa", "sst1", "sst2", "trec"
 MOST_SOFTMAX = 10_000  # classes that it is measured with
-LOSSES = {"softmax": "softmax", "hierarchical": "hs", "negative": "ns"}
+LOSSES = {"softmax": "softmax", "forest": None, "hierarchical": "hs", "negative": "ns"}  # and those of fastText
 
 
 class Texts(NamedTuple):
@@ -139,7 +139,7 @@ def engines(arguments: argparse.Namespace, vectors: SubwordVectors | None) -> di
     found: dict[str, Callable[[Texts], Result]] = {}
     for loss, theirs in LOSSES.items():
         found[f"FastTextClassifier, {loss}"] = twice(partial(FastTextClassifier, loss=loss, random_state=0))
-        if arguments.fasttext:
+        if arguments.fasttext and theirs is not None:
             found[f"fastText, {theirs}"] = partial(by_fasttext, interpreter=arguments.fasttext, loss=theirs, **given)
     classifier = partial(CMTClassifier, random_state=0)
     found["linear, tf-idf"] = twice(lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True), LinearSVC()))

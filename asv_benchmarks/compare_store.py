@@ -5,8 +5,9 @@
 
 Expects ``omniglot_background/hog.npz`` and ``packages/summaries.jsonl.gz`` as ``compare_peers.py`` and
 ``compare_text.py`` do. Recall and filters: clustered vectors, and features of Omniglot's characters of which every
-tenth is asked. Changes: recall after every vector has been replaced and half of them have been deleted. Rewards:
-vectors of package summaries; 2,000 queries are rewarded, and others are asked, which an index answers as before.
+tenth is asked. Codes: clustered vectors that are kept in full, and as 8-bit codes alone. Changes: recall after every
+vector has been replaced and half of them have been deleted. Rewards: vectors of package summaries; 2,000 queries are
+rewarded, and others are asked, which an index answers as before.
 Threads: single queries from 1 to 32 threads at once, alone, beside a thread that replaces vectors, and beside one that
 adds to a store in a folder, which grows and takes snapshots. Opening: how long it takes to open a store, and to answer
 the first query. Times are of the processor, on one thread, in microseconds for each query of a batch; those of threads
@@ -36,7 +37,7 @@ K, N_ASKED, N_REWARDED = 10, 1000, 2000
 TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
 PROBED = 4, 16, 64  # lists of faiss's inverted file
 SHARES = (0.5, 0.01, 0.0001)
-PARTS = "recall", "filters", "changes", "omniglot", "rewards", "threads", "opening"
+PARTS = "recall", "filters", "codes", "changes", "omniglot", "rewards", "threads", "opening"
 N_THREADS, SECONDS = (1, 2, 8, 32), 3.0
 
 
@@ -93,13 +94,14 @@ def graph_of(X: np.ndarray) -> tuple[Any, float]:
     return graph, timed(lambda: graph.add_items(X, np.arange(len(X)), num_threads=1))[1]
 
 
-def file_of(X: np.ndarray) -> tuple[Any, float]:
-    """Return faiss's inverted file of some rows, and the seconds to build it."""
+def file_of(X: np.ndarray, kind: str = "Flat", *, lists: bool = True) -> tuple[Any, float]:
+    """Return faiss's inverted file of some rows, or one list of all, and the seconds to build it."""
     import faiss  # type: ignore[import-not-found]
 
     faiss.omp_set_num_threads(1)
-    lists = faiss.index_factory(X.shape[1], f"IVF{int(4 * np.sqrt(len(X)))},Flat", faiss.METRIC_INNER_PRODUCT)
-    return lists, timed(lambda: (lists.train(X), lists.add(X)))[1]
+    what = f"IVF{int(4 * np.sqrt(len(X)))},{kind}" if lists else kind
+    index = faiss.index_factory(X.shape[1], what, faiss.METRIC_INNER_PRODUCT)
+    return index, timed(lambda: (index.train(X), index.add(X)))[1]
 
 
 def bytes_of(graph: Any, n: int) -> float:
@@ -159,6 +161,45 @@ def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Itera
         found, seconds = timed(lambda: lists.search(data.asked, K)[1])
         _, single = timed(lambda: [lists.search(row[None], K) for row in some])
         yield f"faiss IVF, {n_probes} lists", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+
+
+def compare_codes(n: int, n_features: int) -> None:
+    """Print recall, bytes and times of vectors that are kept in full and as 8-bit codes."""
+    data = clustered(n, n_features)
+    true = np.argsort(-(data.asked @ data.stored.T), axis=1)[:, :K]
+    rows: list[list[Any]] = []
+
+    def note(name: str, size: float, built: float, search: Callable[[], Any]) -> None:
+        search()  # measures what it takes
+        found, seconds = timed(search)
+        rows.append([name, recall(found, true), size, 1e6 * seconds / len(true), built])
+
+    for keep in ("all", "codes"):
+        warm, store = (MemoryStore(random_state=0, keep=keep) for _ in range(2))
+        warm.add(range(300), data.stored[:300])  # has kernels compiled
+        warm.compact()
+        _, seconds = timed(lambda: (store.add(range(n), data.stored), store.compact()))  # noqa: B023
+        size = store._keeper.kept.tree.nbytes / n
+        for target in (0.95, 0.995, 1.0):
+            search = lambda: store.query(data.asked, K, target_recall=target).keys  # noqa: B023, E731
+            note(f'store, keep="{keep}", {target}', size, seconds, search)
+    if find_spec("hnswlib"):
+        graph, seconds = graph_of(data.stored)
+        for ef in (20, 50):
+            graph.set_ef(ef)
+            search = lambda: graph.knn_query(data.asked, K, num_threads=1)[0]  # noqa: E731
+            note(f"hnswlib, ef {ef}", bytes_of(graph, n), seconds, search)
+    for kind, n_probes in (("Flat", 4), ("SQ8", 4), ("SQ8", 0)) if find_spec("faiss") else ():
+        import faiss
+
+        index, seconds = file_of(data.stored, kind, lists=n_probes > 0)
+        if n_probes > 0:
+            index.nprobe = n_probes
+        name = f"faiss IVF {kind}, {n_probes} lists" if n_probes > 0 else f"faiss {kind}"
+        search = lambda: index.search(data.asked, K)[1]  # noqa: B023, E731
+        note(name, faiss.serialize_index(index).size / n, seconds, search)
+    print(f"\nwhat is kept of vectors, {n} x {n_features}\n")
+    print(tabulate(rows, ["", "recall", "bytes a vector", "us a query", "built in s"], floatfmt=".3f"))
 
 
 def compare_changes(n: int, n_features: int) -> None:
@@ -350,6 +391,8 @@ def main() -> None:
     parts = given.parts or list(PARTS)
     if "recall" in parts or "filters" in parts:
         compare_searches("clustered", clustered(given.n, given.features), parts)
+    if "codes" in parts:
+        compare_codes(given.n, given.features)
     if "changes" in parts:
         compare_changes(given.n, given.features)
     if "omniglot" in parts:

@@ -80,8 +80,8 @@ CLASSIFIER = (
         "classes whose examples may be neighbours: quality of neighbours against time",
         ("coil100, neighbours", "wikipara1k, neighbours"),
     ),
-    Constant(_SVM, "_STEEPNESS", "softmax: logits of a margin", SOFTMAX),
-    Constant(_SVM, "_NEGLIGIBLE", "softmax: slopes not learned from, memory against error", SOFTMAX),
+    Constant("_heads.softmax", "_STEEPNESS", "softmax: logits of a margin", SOFTMAX),
+    Constant("_heads.softmax", "_NEGLIGIBLE", "softmax: slopes not learned from, memory against error", SOFTMAX),
     Constant(
         _SCORERS, "_CELLS_IN_A_LOOKUP", "time only: when a label's table is looked up in place of gone through", SPARSE
     ),

@@ -11,8 +11,8 @@ from ._concurrency.rwlock import changes
 from ._concurrency.workers import progress_bar, spans
 from ._engine.files import StoredForest
 from ._engine.filters import Filter
+from ._engine.options import KEEP, ROUTER_LOSSES, SCORER_LOSSES
 from ._engine.options import OPTIONS as OPTIONS
-from ._engine.options import ROUTER_LOSSES, SCORER_LOSSES
 from ._forest.hits import Hits, ShownHits, rewarded_memories, without_own
 from ._forest.rows import Rows, as_matrix
 from ._forest.state import NONE
@@ -71,8 +71,7 @@ class ContextualMemoryTree(StoredForest):
         (``C``): the largest factor by which a row is added to a router.
     sure_margin : float, default 0.75
         Margin from which on searches follow a router without looking at the other side. Routers learn to answer -1 or
-        1 for keys, and less for queries that share only some of a key's features. Small values are faster: searches
-        seldom leave the path of the routers. Large values find more: searches try more paths.
+        1 for keys, and less for queries that share only some of a key's features. Large ones find more, more slowly.
     scorer_loss : {"ranking", "mira", "regression", "contrast"}, default "contrast"
         What the scorer learns from rewards. All but "regression" compare two memories of a row: the one with the
         highest reward, and of those with a lower reward the one with the highest score.
@@ -96,10 +95,12 @@ class ContextualMemoryTree(StoredForest):
           insert or a replacement counts as a return. This policy takes 8 bytes for each memory.
         - "oldest": those inserted first; "random": any.
     n_links : int, default 0
-        Link each dense memory with up to so many near ones, at most 512: queries with a ``breadth`` follow the links
-        (a navigable graph; Malkov and Yashunin, 2018) and find nearly all of the nearest memories in little time. 24 is
-        enough for most. An insert or a replacement takes some 50 to 200 microseconds more for each memory, and links
-        take ``4 * n_links`` bytes for each. Sparse keys are not linked.
+        Link each dense memory with up to so many near ones, at most 512: queries with a ``breadth`` follow the links (a
+        navigable graph; Malkov and Yashunin, 2018) and soon find nearly all of the nearest memories. 24 is enough for
+        most. Links take ``4 * n_links`` bytes, and 50 to 200 microseconds for each insert. Sparse keys have none.
+    keep : {"all", "codes"}, default "all"
+        "codes" keeps dense keys as 8-bit codes alone, in a fifth of the room. Codes stand for keys that differ a little
+        from those inserted; trees, scores and learning go by them. Sparse keys are kept in full.
     n_threads : int, optional
         Number of threads for batches; by default as many as numba uses (``NUMBA_NUM_THREADS``, or one for each
         processor). Answers and trees do not depend on it.
@@ -138,12 +139,14 @@ class ContextualMemoryTree(StoredForest):
         max_memories: int | None = None,
         eviction: str = "least_recently_returned",
         n_links: int = 0,
+        keep: str = "all",
         n_threads: int | None = None,
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
         given = locals()
         checked = {name: constraint.check(name, given[name]) for name, constraint in OPTIONS.items()}
         apart = {name: checked.pop(name) for name in _APART}
+        checked["coded"] = checked.pop("keep") == "codes"
         losses = {"router_loss": ROUTER_LOSSES.index(router_loss), "scorer_loss": SCORER_LOSSES.index(scorer_loss)}
         super().__init__(checked | losses, seed=check_seed(apart.pop("random_state")), **apart)
 
@@ -482,12 +485,9 @@ class ContextualMemoryTree(StoredForest):
     def _named_options(self) -> dict[str, Any]:
         """Return the options as the constructor takes them."""
         names = {"router_loss": ROUTER_LOSSES, "scorer_loss": SCORER_LOSSES}
-        return (
-            self._options
-            | {loss: of[self._options[loss]] for loss, of in names.items()}
-            | self._bound
-            | {"n_links": self._n_links}
-        )
+        options = self._options | {loss: of[self._options[loss]] for loss, of in names.items()}
+        options["keep"] = KEEP[options.pop("coded")]
+        return options | self._bound | {"n_links": self._n_links}
 
     def _check_rows(self, X: Any) -> Rows:
         """Return rows of the form and the width of the keys stored, if there are any."""

@@ -12,10 +12,14 @@ import pytest
 
 from cmt_numba import FileFormatError, MemoryStore
 from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedStore
-from cmt_numba.distributed._folder import read_list, write_list
+from cmt_numba.distributed._folder import Listed, next_name, read_list, write_list
 from cmt_numba.distributed._hashing import Ring, hashes
+from cmt_numba.distributed._learned import Learned, combined, exchange, learned
+from cmt_numba.distributed._moves import Moves
+from cmt_numba.distributed._reading import Plan
 from cmt_numba.distributed._results import merged, stacked
-from cmt_numba.distributed._shard import Plan, Shard
+from cmt_numba.distributed._shard import Shard
+from cmt_numba.distributed._topology import Moved, Topology, late, n_twice
 from cmt_numba.journal import JournalError
 from cmt_numba.store import Results
 from cmt_numba.store._requests import Requests
@@ -94,6 +98,9 @@ def test_merged_answers_are_the_best_of_all():
     both = merged([answer([1, 2], [0.9, 0.1]), answer([3], [0.5])], 2)
     assert both.keys.dtype == np.int64
     assert (both.keys.tolist(), both.payloads) == ([[1, 3]], [[1, 3]])
+    again = merged([answer([2], [0.2]), answer([1, 2], [0.9, 0.3])], 2, are_distinct=False)
+    assert (again.keys.tolist(), again.payloads) == ([[1, 2]], [[1, 2]])
+    assert again.scores.tolist() == [[np.float32(0.9), np.float32(0.2)]]
     few = merged([answer(["a"], [0.5]), answer(["b"], [0.7])], 4)
     assert few.keys.tolist() == [["b", "a", None, None]]
     assert np.isneginf(few.scores[0, 2:]).all()
@@ -105,7 +112,131 @@ def test_merged_answers_are_the_best_of_all():
     assert "without shard-001" in repr(rows)
 
 
+# Moves
+
+
+def topologies() -> tuple[Topology, Topology]:
+    """Return one shard, and the same with a second one to which memories move."""
+    one = Topology(1, ("shard-000",), ("shard-000",))
+    return one, one.next(("shard-000", "shard-001"))
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 2, 3])
+def test_a_move_goes_on_after_a_failure(fails_at: int):
+    """Whichever step fails, with what was written down until then."""
+    stores = {name: MemoryStore(random_state=0) for name in ("shard-000", "shard-001")}
+    steps = iter(range(100))
+    keys = [f"k{i}" for i in range(60)]
+    vectors = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    stores["shard-000"].add(keys, vectors, [{"n": i} for i in range(60)])
+    before, after = topologies()
+    belong = {keys[i] for i in after.divided(keys)["shard-001"]}
+
+    def opened(name: str) -> Moves:
+        return Moves(name, stores[name], send, lambda *_: None)
+
+    def send(topology: Topology, to: str, *batch: Any) -> None:
+        fail()  # before the other shard has the batch
+        assert opened(to).receive(topology.version, *batch)
+        fail()  # before this one deletes it
+
+    def fail() -> None:
+        if next(steps) == fails_at:
+            raise ConnectionError
+
+    assert not belong >= set(keys[:10])
+    opened("shard-001").adopt(after)
+    opened("shard-000").adopt(before)
+    assert opened("shard-000").give(after.version, None) is None  # it does not know of the move
+    opened("shard-000").adopt(after)
+    is_done = False
+    while not is_done:
+        giving = opened("shard-000")  # as after a restart
+        try:
+            giving.give(after.version, keys[:10])  # because somebody asks for them
+            while not is_done:
+                is_done = bool(giving.give(after.version, None))
+        except ConnectionError:
+            held = sum(map(len, stores.values()))
+            twice = n_twice({name: opened(name).moved for name in stores})
+            assert held - twice == 60
+    assert set(stores["shard-001"]) == belong
+    assert set(stores["shard-000"]) == set(keys) - belong
+    there = sorted(belong)
+    items = stores["shard-001"].get(there)
+    np.testing.assert_allclose(items.vectors, vectors[[keys.index(key) for key in there]], rtol=1e-5, atol=1e-6)
+    assert items.payloads == [{"n": keys.index(key)} for key in there]
+    assert opened("shard-001").receive(after.version, "shard-000", 1, [there[0]], vectors[:1], [None])  # has come late
+    assert stores["shard-001"].get(there[0]).payloads == items.payloads[:1]
+    assert not opened("shard-001").receive(before.version, "shard-000", 9, ["x"], vectors[:1], [None])
+
+
+def test_answers_that_miss_what_has_moved_are_found():
+    giver, receiver = Moved({"b": 2}, {}), Moved({}, {"a": (1, 10)})
+    assert late({"a": giver, "b": receiver}) == ["b"]
+    assert late({"a": giver, "b": Moved({}, {"a": (2, 10)})}) == []
+    assert late({"a": giver}) == []  # b was not asked
+    assert n_twice({"a": Moved({}, {}), "b": receiver}) == 10
+    assert n_twice({"a": giver, "b": receiver}) == 0
+
+
+# What is learned
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool):
+    paths = [tmp_path / name if in_folder else None for name in "ab"]
+    stores = [MemoryStore(path, random_state=0, n_trees=1) for path in paths]
+    empty = MemoryStore()
+    assert learned(empty) is None
+    rows = np.random.default_rng(0).normal(size=(2, 20, 4)).astype(np.float32)
+
+    def weights(number: int) -> np.ndarray:
+        return np.stack(stores[number]._keeper.kept.tree._state.scorer)
+
+    def teach(number: int) -> None:
+        noise = np.random.default_rng(number).normal(size=(20, 4)).astype(np.float32)
+        stores[number].feedback(rows[number] + noise, range(20), np.ones(20))
+
+    def told() -> list[Learned]:
+        return [own for own in map(learned, stores) if own is not None]
+
+    for number, store in enumerate(stores):
+        store.add(range(20), rows[number])
+        teach(number)
+    before = [weights(0), weights(1)]
+    found = told()
+    number, base = combined(found)
+    assert number == 1
+    np.testing.assert_allclose(base, before[0] + before[1], rtol=1e-6)
+    assert np.abs(base).min() > 0.0
+    teach(0)  # before the exchange reaches it: this is kept
+    meanwhile = weights(0) - before[0]
+    for _ in range(2):  # the second does nothing
+        exchange(stores[0], number, base, found[0].gain)
+    np.testing.assert_allclose(weights(0), base + meanwhile, rtol=1e-4, atol=1e-7)
+    number, base = combined(told())  # the other shard has missed it, and catches up
+    np.testing.assert_allclose(base, before[0] + before[1] + meanwhile, rtol=1e-4, atol=1e-7)
+    for store, own in zip(stores, told(), strict=True):
+        exchange(store, number, base, own.gain)
+    if in_folder:
+        for store in stores:
+            store.close()
+        stores = [MemoryStore(path) for path in paths]
+    np.testing.assert_array_equal(weights(0), base)
+    np.testing.assert_array_equal(weights(1), base)
+    assert [own.number for own in told()] == [2, 2]
+    with pytest.raises(ValueError, match="as many finite numbers"):
+        stores[0]._keeper.kept.tree._set_scorer(np.ones(3), np.ones(3))
+    for store in stores:
+        store.close()
+
+
 # Folders and errors
+
+
+def listed(*names: str) -> Listed:
+    return Listed(Topology(1, names, names), len(names))
 
 
 @pytest.mark.parametrize(
@@ -113,16 +244,19 @@ def test_merged_answers_are_the_best_of_all():
     [
         (lambda path: (path / "shards.json").write_text("{"), "damaged"),
         (lambda path: (path / "shards.json").write_bytes(b"\xff"), "damaged"),
-        (lambda path: write_list(path, [".."], complete=True), "damaged"),
-        (lambda path: write_list(path, [], complete=True), "damaged"),
+        (lambda path: write_list(path, listed("..")), "damaged"),
+        (lambda path: write_list(path, listed()), "damaged"),
         (lambda path: (path / "shards.json").unlink(), "has no shards.json"),
-        (lambda path: (path / "shards.json").write_text('{"kind": "x", "version": 1, "shards": []}'), "version 1"),
+        (lambda path: (path / "shards.json").write_text('{"kind": "x", "version": 1, "shards": []}'), "version 2"),
     ],
 )
 def test_folders_of_something_else_are_refused(tmp_path: Path, spoil: Callable[[Path], Any], words: str):
     assert read_list(tmp_path) is None
-    write_list(tmp_path, ["shard-000"], complete=True)
-    assert read_list(tmp_path) == (["shard-000"], True)
+    write_list(tmp_path, listed("shard-000"))
+    assert read_list(tmp_path) == listed("shard-000")
+    assert next_name(listed("shard-000").topology, tmp_path) == "shard-001"
+    (tmp_path / "shard-007").mkdir()
+    assert next_name(listed("shard-000").topology, tmp_path) == "shard-008"
     (tmp_path / "other").touch()
     spoil(tmp_path)
     with pytest.raises(FileFormatError, match=words):
@@ -131,7 +265,7 @@ def test_folders_of_something_else_are_refused(tmp_path: Path, spoil: Callable[[
 
 def test_a_shard_whose_folder_is_gone_is_not_opened_empty(tmp_path: Path):
     with pytest.raises(FileFormatError, match="missing"):
-        Shard(Plan("shard-000", str(tmp_path / "shard-000"), False, None, {})).facts()
+        Shard(Plan("shard-000", "", str(tmp_path / "shard-000"), False, None, {})).facts()
 
 
 @pytest.mark.parametrize(
@@ -145,6 +279,9 @@ def test_a_shard_whose_folder_is_gone_is_not_opened_empty(tmp_path: Path):
         ({"n_shards": 2, "sync_every": 0}, ValueError, "sync_every"),
         ({"n_shards": 2, "timeout": 0}, ValueError, "timeout"),
         ({"n_shards": 2, "max_pending": 0}, ValueError, "max_pending"),
+        ({"n_shards": 2, "exchange_every": 0}, ValueError, "exchange_every"),
+        ({"n_shards": 2, "n_replicas": -1}, ValueError, "n_replicas"),
+        ({"n_shards": 2, "n_replicas": 1, "max_items": 10}, ValueError, "eviction='oldest'"),
     ],
 )
 def test_bad_options_are_refused_before_anything_starts(

@@ -1,10 +1,12 @@
 """Stores in shards on Ray: they answer as one store does, refuse what it refuses, and lose nothing when shards die."""
 
 import os
+import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from kill_shards import kill_shards
 from cmt_numba import MemoryStore
 from cmt_numba.distributed import ClusterError, NoAnswerError, PartialChangeError, ShardedStore, start
 from cmt_numba.distributed._cluster import ray
+from cmt_numba.distributed._reading import Read
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.store import DuplicateKeyError
 
@@ -60,6 +63,13 @@ def fill(store: Any) -> Any:
 
 def processes(store: ShardedStore) -> list[int]:
     return store._ask_all("process")
+
+
+def owners_of(store: ShardedStore, keys: Iterable[Any]) -> list[int]:
+    """Return the positions of the shards to which keys belong."""
+    divided = store._topology.divided(list(keys))
+    owners = np.concatenate([np.full(part.size, store.shards.index(name)) for name, part in divided.items()])
+    return owners[np.argsort(np.concatenate(list(divided.values())))].tolist()
 
 
 # Answers
@@ -147,7 +157,7 @@ def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path, X = tmp_path / "store", scipy.sparse.csr_array(np.maximum(vectors(300), 0))
     options: dict[str, Any] = {"n_trees": 2, "random_state": 0}
     with (
-        ShardedStore(2, path, "inner_product", **options) as store,
+        ShardedStore(2, path, "inner_product", exchange_every=40, **options) as store,
         MemoryStore(None, "inner_product", **options) as one,
     ):
         assert store.query(X[:2], 2).keys.tolist() == [[None, None]] * 2
@@ -159,6 +169,10 @@ def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             each.compact()
             each.feedback(X[100:103], [[100, 101], [None, 102], [103, None]], np.ones((3, 2)))
             assert 0.0 <= each.learn(X[60:100], np.arange(60, 100)) <= 1.0
+        learned = store._ask_all("learned")
+        assert [own.number for own in learned] == [1, 1]
+        np.testing.assert_array_equal(learned[0].base, learned[1].base)
+        assert np.abs(learned[0].base[0]).max() > 0.0
         assert sorted(store) == sorted(one)
         expected, found = one.get(range(30, 250)), store.get(range(30, 250))
         np.testing.assert_allclose(found.vectors.toarray(), expected.vectors.toarray(), rtol=1e-4, atol=1e-5)
@@ -182,6 +196,62 @@ def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             np.testing.assert_array_equal(same.scores, answers.scores)
 
 
+def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    keys, X, Q = [f"k{i}" for i in range(400)], vectors(400), vectors(5, 1)
+    store = ShardedStore(1, tmp_path / "store", n_trees=2, random_state=0)
+    store.add(keys, X, [{"n": i} for i in range(400)])
+    store.create_index("n")
+    expected = store.query(Q, 400, target_recall=1.0)
+    copy = pickle.loads(pickle.dumps(store))  # which is not told of the new topologies
+
+    def resize() -> None:
+        assert store.add_shard() == "shard-001"
+        assert store.remove_shard("shard-000") == "shard-000"
+
+    with ThreadPoolExecutor(1) as executor:
+        resized, n = executor.submit(resize), 0
+        while not resized.done() or n < 5:
+            for each in (store, copy):
+                found = each.query(Q, 400, target_recall=1.0)
+                np.testing.assert_array_equal(found.keys, expected.keys)
+                np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-6)
+                assert each.query(Q, 1, where=keys[n : n + 3]).payloads[0][0]["n"] in range(n, n + 3)
+                each.upsert(keys[n : n + 20], X[n : n + 20], [{"n": i} for i in range(n, n + 20)])
+                assert each.get(keys[n]).payloads == [{"n": n}]
+                assert len(each) == 400
+            n += 1
+        resized.result()
+    assert copy.shards == store.shards == ("shard-001",)
+    assert sorted(store) == sorted(keys)
+    assert not (tmp_path / "store" / "shard-000").exists()
+    with pytest.raises(RuntimeError, match="has opened"):
+        copy.add_shard()
+    with pytest.raises(ValueError, match="must be one of shard-001, not"):
+        store.remove_shard("shard-000")
+    with pytest.raises(ValueError, match="only shard"):
+        store.remove_shard()
+
+    ask = store._actors.ask
+
+    def fail(method: str, *arguments: Any) -> Any:
+        if method == "give":
+            raise ClusterError("ended")  # when the folder and the shards know of the move
+        return ask(method, *arguments)
+
+    monkeypatch.setattr(store._actors, "ask", fail)
+    with pytest.raises(ClusterError, match="ended"):
+        store.add_shard()
+    store.close()
+    with ShardedStore(path=tmp_path / "store") as store:
+        assert store.shards == ("shard-001", "shard-002")
+        assert sorted(store) == sorted(keys)
+        made_alike = store._actors.ask("options", dict.fromkeys(store.shards, ())).values
+        assert made_alike["shard-001"] == made_alike["shard-002"]
+        assert made_alike["shard-002"][1] == [("n",)]
+        np.testing.assert_array_equal(store.query(Q, 400, target_recall=1.0).keys, expected.keys)
+        assert min(facts.n_memories for facts in store._ask_all("facts")) > 50
+
+
 # Faults
 
 
@@ -192,7 +262,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
         store.delete([19])
         store.query(X, 5)
         store._actors._timeout = 0.5
-        names, owners = store.shards, store._ring.owners(range(40)).tolist()
+        names, owners = store.shards, owners_of(store, range(40))
         stopped = processes(store)[0]
         os.kill(stopped, signal.SIGSTOP)
         try:
@@ -202,10 +272,10 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
                 assert {key for key in found.keys[0].tolist() if key is not None} == {
                     i for i in range(19) if owners[i] == 1
                 }
-            assert len(store._actors._pending[0]) == 3  # and no more
+            assert len(store._actors._peers["shard-000"][0].pending) == 3  # and no more
             with pytest.raises(NoAnswerError, match="shard-000"):
                 len(store)
-            store._actors._pending[0].clear()  # which makes room for a change
+            store._actors._peers["shard-000"][0].pending.clear()  # which makes room for a change
             with pytest.raises(PartialChangeError) as caught:
                 store.upsert(range(20, 40), X[20:])
             assert caught.value.made == [i for i in range(20, 40) if owners[i] == 1]
@@ -222,14 +292,57 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
 
 
 def test_a_shard_in_memory_dies_with_what_it_holds():
-    with ShardedStore(2, random_state=0) as store:
+    with ShardedStore(1, random_state=0) as store:
         store.add(range(20), vectors(20))
-        os.kill(processes(store)[1], signal.SIGKILL)
-        with pytest.raises(ClusterError, match="shard-001 has died"):
+        os.kill(processes(store)[0], signal.SIGKILL)
+        with pytest.raises(ClusterError, match="shard-000 has died"):
             store.query(vectors(2))
+
+
+def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
+    X, options = vectors(100), {"n_trees": 2, "random_state": 0}
+    with ShardedStore(1, tmp_path / "store", n_replicas=1, **options) as store:
+        store.add(range(50), X[:50])
+        shard, replica = (peer.handle for peer in store._actors._peers["shard-000"])
+        get = ray().get
+        get(replica.wait.remote())
+
+        def of_replica(rows: slice) -> list[int]:
+            """Return what the replica answers by itself."""
+            while not isinstance(
+                read := get(replica.read.remote(1, (0, 0), "query", X[rows], 1, None, 1.0, None)), Read
+            ):
+                get(replica.wait.remote())
+            return read.value.keys[:, 0].tolist()
+
+        store.upsert(range(50, 60), X[50:60])
+        store.delete([0])
+        assert of_replica(slice(1, 60)) == store.query(X[1:60], 1).keys[:, 0].tolist() == list(range(1, 60))
+        process = get(shard.process.remote())
+        os.kill(process, signal.SIGSTOP)
+        try:
+            for _ in range(3):
+                assert store.query(X[1:60], 1).keys[:, 0].tolist() == list(range(1, 60))
+        finally:
+            os.kill(process, signal.SIGCONT)
+        os.kill(process, signal.SIGKILL)
+        assert store.query(X[1:60], 1).keys[:, 0].tolist() == list(range(1, 60))
+        store.upsert(range(60, 70), X[60:70])  # by the new process, which the replica did not follow
+        assert store.query(X[1:70], 1).keys[:, 0].tolist() == list(range(1, 70))
+        assert of_replica(slice(1, 70)) == list(range(1, 70))
+        os.kill(get(replica.process.remote()), signal.SIGKILL)
+        store.upsert(range(70, 80), X[70:80])
+        assert store.query(X[1:80], 1).keys[:, 0].tolist() == list(range(1, 80))
+        while True:  # it is made anew
+            try:
+                assert of_replica(slice(1, 80)) == list(range(1, 80))
+                break
+            except ray().exceptions.RayActorError:
+                time.sleep(0.1)
 
 
 def test_killed_shards_lose_and_double_nothing():
     """See the script for more of it."""
-    told = kill_shards(3, seed=0, n_clients=2, n_shards=2, mean_seconds=0.3)
+    told, n_moves = kill_shards(3, seed=0, n_clients=2, n_shards=2, mean_seconds=0.3, resizing=True)
     assert all(client.n_changes > 0 for client in told)
+    assert n_moves > 0

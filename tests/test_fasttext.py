@@ -19,6 +19,7 @@ from cmt_numba import CMTClassifier
 from cmt_numba._forest.invariants.errors import InvariantError
 from cmt_numba.persistence import FileFormatError
 from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors
+from cmt_numba.text._class_forest import ClassForest
 from cmt_numba.text._class_model import LOSSES
 from cmt_numba.text._features import TextFeatures
 from cmt_numba.text._huffman import huffman_tree, levels
@@ -41,7 +42,7 @@ def requests(n: int = 60, seed: int = 0) -> tuple[list[str], np.ndarray]:
     return [" ".join(["tell", "me", "of", *rng.choice(TOPICS[topic].split(), 3)]) for topic in y], y
 
 
-@pytest.fixture(scope="module", params=LOSSES)
+@pytest.fixture(scope="module", params=[*LOSSES[:3], pytest.param("forest", marks=needs_jit)])
 def learned(request: pytest.FixtureRequest) -> FastTextClassifier:
     return FastTextClassifier(loss=request.param, **OPTIONS).fit(*requests())
 
@@ -55,6 +56,22 @@ def sigmoid(x: Any) -> Any:
 
 def plain_softmax(inputs: np.ndarray, outputs: np.ndarray, label: int, hidden: np.ndarray, rate: float) -> np.ndarray:
     odds = np.exp(outputs @ hidden)
+    errors = rate * ((np.arange(len(outputs)) == label) - odds / odds.sum())
+    gradient: np.ndarray = errors @ outputs
+    outputs += np.outer(errors, hidden)
+    return gradient
+
+
+def plain_forest(
+    inputs: np.ndarray, outputs: np.ndarray, label: int, hidden: np.ndarray, rate: float, candidates: np.ndarray
+) -> np.ndarray:
+    """Take a step where the last two candidates were drawn, and stand for half of the classes each."""
+    odds = np.exp(outputs @ hidden)
+    factors = np.zeros(len(outputs))
+    for c, factor in zip(candidates, [1.0] * (candidates.size - 2) + [len(outputs) / 2] * 2, strict=True):
+        factors[c] += factor * (c >= 0)
+    factors[label] = 1.0
+    odds *= factors
     errors = rate * ((np.arange(len(outputs)) == label) - odds / odds.sum())
     gradient: np.ndarray = errors @ outputs
     outputs += np.outer(errors, hidden)
@@ -82,12 +99,15 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
     inputs, outputs = (rng.normal(size=(n, 5)).astype(np.float32) for n in (6, n_outputs))
     texts, labels, order = [[0, 2], [1, 3, 4], [], [5], [2, 5]], [0, 2, 1, 3, 1], [3, 0, 2, 4, 1]
     weights = [rng.random(len(text)).astype(np.float32) for text in texts]
+    candidates = np.array([[2, 0, 3, 3], [1, 2, 0, -1], [1, -1, 2, 3], [3, 2, -1, -1], [0, -1, 2, 1]])  # with own ones
     expected = inputs.astype(np.float64), outputs.astype(np.float64)
     for place, text in enumerate(order):
         if texts[text]:
             hidden, rate = weights[text] @ expected[0][texts[text]], 0.5 - 0.05 * place
             if loss == "softmax":
                 gradient = plain_softmax(*expected, labels[text], hidden, rate)
+            elif loss == "forest":
+                gradient = plain_forest(*expected, labels[text], hidden, rate, candidates[place])
             elif loss == "hierarchical":
                 gradient = plain_hierarchical(expected[1], classes, labels[text], hidden, rate)
             else:
@@ -100,7 +120,8 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
     learn_labelled(
         Vectors(inputs, outputs),
         Labelled(starts, features, np.concatenate(weights), np.array(labels)),
-        *(np.array(order), classes, Lesson(LOSSES.index(loss), 0, 0.5, 0.05), np.zeros(1, np.uint64), 0),
+        *(np.array(order), classes, candidates, Lesson(LOSSES.index(loss), 2 * (loss == "forest"), 0.5, 0.05)),
+        *(np.zeros(1, np.uint64), 0),
     )
     np.testing.assert_allclose(inputs, expected[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(outputs, expected[1], rtol=1e-4, atol=1e-5)
@@ -110,14 +131,29 @@ def test_drawn_classes_are_learned_to_be_wrong():
     classes = Classes(*huffman_tree(np.array([1, 1])), *alias_table(np.array([1.0, 1.0])))
     vectors = Vectors(np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32))
     labelled = Labelled(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), np.array([1]))
-    learn_labelled(
-        vectors, labelled, np.zeros(1, np.int64), classes, Lesson(2, 20, 0.1, 0.0), np.zeros(1, np.uint64), 0
-    )
+    candidates, lesson = np.zeros((0, 0), np.int64), Lesson(2, 20, 0.1, 0.0)
+    learn_labelled(vectors, labelled, np.zeros(1, np.int64), classes, candidates, lesson, np.zeros(1, np.uint64), 0)
     assert (vectors.outputs[1] > 0.0).all()
     assert (vectors.outputs[0] < 0.0).all()
 
 
 # Trees of classes
+
+
+def test_a_forest_finds_the_classes_near_a_text(rng: np.random.Generator):
+    labels, weighted = np.arange(48) % 24, scipy.sparse.eye_array(48, format="csr", dtype=np.float32)
+    inputs = np.eye(24, dtype=np.float32)[labels]
+    forest = ClassForest(weighted, labels, rng, 1)
+    forest.grow(inputs)
+    found = forest.candidates(np.arange(24), inputs, 5)
+    assert found.shape == (24, 10)
+    near, drawn = found[:, :5], found[:, 5:]
+    np.testing.assert_array_equal(near[:, 0], np.arange(24))
+    assert set(drawn.ravel()) == {-1, *range(24)}
+    assert not ((drawn[:, :, None] == near[:, None, :]) & (drawn[:, :, None] >= 0)).any()
+    many = forest.candidates(np.arange(3), inputs, 30)  # more than there are classes
+    assert many.shape == (3, 60)
+    assert ((many >= -1) & (many < 24)).all()
 
 
 @pytest.mark.parametrize("counts", [[3], [1, 1], [5, 1, 1, 1], [1, 2, 4, 8, 16, 32], [7] * 9, [1, 100, 3, 3, 2, 50]])
@@ -273,8 +309,9 @@ def test_keys_serve_classes_that_come_later():
 @needs_jit
 def test_the_same_seed_gives_the_same_vectors():
     texts, y = requests()
-    fits = [FastTextClassifier(loss="negative", **OPTIONS).fit(texts, y).transform(texts) for _ in range(2)]
-    np.testing.assert_array_equal(*fits)
+    for loss in ("forest", "negative"):
+        fits = [FastTextClassifier(loss=loss, **OPTIONS).fit(texts, y).transform(texts) for _ in range(2)]
+        np.testing.assert_array_equal(*fits)
     other = FastTextClassifier(loss="negative", **OPTIONS | {"random_state": 1}).fit(texts, y)
     assert (other.transform(texts) != fits[0]).any()
     several = FastTextClassifier(n_jobs=2, **OPTIONS).fit(texts, y)
@@ -401,6 +438,7 @@ def test_files_that_do_not_fit_together_are_refused(learned: FastTextClassifier,
         ({"n_components": 0}, ValueError, "n_components"),
         ({"loss": "hinge"}, ValueError, "loss"),
         ({"weighting": "bm25"}, ValueError, "weighting"),
+        ({"n_candidates": 0}, ValueError, "n_candidates"),
         ({"word_ngrams": 0}, ValueError, "word_ngrams"),
         ({"min_n": 6}, ValueError, "max_n must be 0 or at least min_n=6"),
         ({"tokenizer": "words"}, TypeError, "tokenizer must be a function"),

@@ -396,6 +396,7 @@ def test_names_of_operations_are_kept():
         ("compact", 2): {"copies"},
         ("draw", 2): set(),
         ("return", 2): {"ids"},
+        ("scorer", 2): {"weights", "squares"},
         ("insert", 1): {"X"},
         ("update", 1): {"X", "hits", "rewards"},
         ("teach", 1): {"X", "ids", "n_passes", "afresh"},

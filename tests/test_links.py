@@ -124,9 +124,9 @@ def changes() -> list[Callable[[ContextualMemoryTree], Any]]:
     return [kinds[i] for i in random.choice(len(kinds), 40, p=[0.35, 0.1, 0.2, 0.2, 0.1, 0.05])]
 
 
-@pytest.mark.parametrize("n_links", [1, 6])
-def test_links_hold_whatever_changes(n_links: int):
-    tree = linked(5, n_links=n_links, max_memories=40)
+@pytest.mark.parametrize(("n_links", "keep"), [(1, "all"), (6, "codes")])
+def test_links_hold_whatever_changes(n_links: int, keep: str):
+    tree = linked(5, n_links=n_links, keep=keep, max_memories=40)
     for change in changes():
         change(tree)
         tree.check_invariants()

@@ -28,7 +28,11 @@ def same(mine: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"transposition": 0.5}, {"contextual": True, "symmetric": False, "insertion": np.float64(2.0)}]
+    "options",
+    [
+        {"transposition": 0.5, "gap_opening": 0.5},
+        {"contextual": True, "symmetric": False, "insertion": np.float64(2.0), "local": 0.5},
+    ],
 )
 def test_distances(options: dict[str, Any], tmp_path: Path, rng: np.random.Generator):
     distance, words = learned(rng, **options), words_of(rng, 20)
@@ -108,6 +112,9 @@ def test_contents_that_cannot_be(tmp_path: Path, rng: np.random.Generator):
         (distance, "swaps", lambda swaps: swaps[:2, :2]),
         (distance, "swaps", lambda swaps: -swaps),
         (distance, "factors", lambda factors: factors[:1]),
+        (distance, "openings", lambda openings: np.full(1, 1.0, np.float32)),
+        (distance, "openings", lambda openings: np.array([1.0, 2.0], np.float32)),
+        (distance, "ends", lambda ends: np.array([-1.0], np.float32)),
         (distance, "alphabet", lambda alphabet: alphabet[:-1]),
         (tree, "ids", lambda ids: ids[::-1].copy()),
         (tree, "ids", lambda ids: ids + 1),

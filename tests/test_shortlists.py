@@ -14,40 +14,44 @@ def found_for(rows: np.ndarray, lists: list[np.ndarray], scores: list[np.ndarray
     return Found(rows, ends, ends, labels, values, 0, max(labels.size for labels in lists))
 
 
-def test_the_best_candidates_of_each_row_are_kept(rng: np.random.Generator):
+def test_the_best_candidates_of_each_row_are_kept_behind_the_right_label(rng: np.random.Generator):
     rows = np.array([3, 0, 4, 1])
     lists = [rng.permutation(200)[:n] for n in (50, 0, 5, 16)]
     scores = [rng.permutation(labels.size) / 7 for labels in lists]
-    shortlists = new_shortlists(5)
-    length = shortlists.shape[1]
-    shorten(found_for(rows, lists, scores), shortlists)
-    for row, labels, values in zip(rows, lists, scores, strict=True):
-        kept = shortlists[row][shortlists[row] != NONE]
-        assert set(kept) == set(labels[np.argsort(-values)[:length]])
-        assert (shortlists[row][kept.size :] == NONE).all()
-    assert (shortlists[2] == NONE).all()
+    right = np.array([300, int(lists[3][2]), 300, int(lists[0][7]), 300])
+    shortlists = new_shortlists(right)
+    length = shortlists.shape[1] - 1
+    found_scores = shorten(found_for(rows, lists, scores), shortlists)
+    for row, labels, values, kept_scores in zip(rows, lists, scores, found_scores, strict=True):
+        wrong = labels != right[row]
+        kept = shortlists[row, 1:][shortlists[row, 1:] != NONE]
+        assert set(kept) == set(labels[wrong][np.argsort(-values[wrong])[:length]])
+        assert (shortlists[row, 1 + kept.size :] == NONE).all()
+        score_of = dict(zip(labels, values.astype(np.float32), strict=True))
+        np.testing.assert_array_equal(kept_scores[1 : 1 + kept.size], [score_of[label] for label in kept])
+        np.testing.assert_equal(kept_scores[0], score_of.get(right[row], np.float32(np.nan)))
+    np.testing.assert_array_equal(shortlists[:, 0], right)
+    assert (shortlists[2, 1:] == NONE).all()
 
 
 def test_shortlists_come_back_in_any_order(rng: np.random.Generator):
-    shortlists = new_shortlists(3000)
-    n_each = rng.integers(0, shortlists.shape[1] + 1, 3000)
+    shortlists = new_shortlists(np.arange(300))
+    n_each = rng.integers(0, shortlists.shape[1], 300)
     for row, n in enumerate(n_each):
-        shortlists[row, :n] = row + np.arange(n)
-    order = rng.permutation(3000)[:2500]
-    came = []
-    for found in shortlisted(shortlists, order):
-        first = 0
-        for row, end in zip(found.rows, found.ends, strict=True):
-            came.append(row)
-            np.testing.assert_array_equal(found.labels[first:end], row + np.arange(n_each[row]))
-            first = end
-        assert found.scores.size == found.labels.size
-    np.testing.assert_array_equal(came, order)
+        shortlists[row, 1 : 1 + n] = row + 1 + np.arange(n)
+    order = rng.permutation(300)[:250]
+    scores = rng.random((250, shortlists.shape[1]), np.float32)
+    found, first = shortlisted(shortlists, order, scores), 0
+    np.testing.assert_array_equal(found.rows, order)
+    for i, row in enumerate(order):
+        np.testing.assert_array_equal(found.labels[first : found.ends[i]], row + np.arange(1 + n_each[row]))
+        np.testing.assert_array_equal(found.scores[first : found.ends[i]], scores[i, : 1 + n_each[row]])
+        first = found.ends[i]
 
 
-def test_rows_of_no_candidates_have_empty_shortlists():
-    shortlists = new_shortlists(2)
+def test_rows_of_no_candidates_have_only_their_right_label():
+    shortlists = new_shortlists(np.array([7, 8]))
     shorten(found_for(np.array([1]), [np.empty(0, np.int64)], [np.empty(0)]), shortlists)
-    (found,) = shortlisted(shortlists, np.array([1, 0]))
-    assert found.labels.size == 0
-    np.testing.assert_array_equal(found.ends, [0, 0])
+    found = shortlisted(shortlists, np.array([1, 0]))
+    np.testing.assert_array_equal(found.labels, [8, 7])
+    np.testing.assert_array_equal(found.ends, [1, 2])

@@ -1,5 +1,6 @@
 """Teaching routers and training the head: the kernels against plain Python, and what they are for."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from conftest import needs_jit, text_like
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.rows import row_of
-from cmt_numba._forest.state import DONE, NODES_END, NONE, RIGHT, ROOT, State
+from cmt_numba._forest.state import NODES_END, NONE, RIGHT, ROOT, State
 from cmt_numba._heads.candidates import Answers, Effort, Questions, all_of, score_labels
 from cmt_numba._heads.examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
 from cmt_numba._heads.inverted_index import Postings, list_by_feature, meet_labels
@@ -21,10 +22,16 @@ from cmt_numba._heads.label_scorers import (
     new_head,
     with_digest,
     with_labels,
-    with_more_cells,
     without_digest,
 )
-from cmt_numba._heads.multiclass_svm import Lesson, learn_labels, margin_wanted, measure_gaps, new_duals
+from cmt_numba._heads.lessons import Lesson, Search
+from cmt_numba._heads.multiclass_svm import (
+    ascend_in_blocks,
+    learn_labels,
+    margin_wanted,
+    measure_gaps,
+    new_duals,
+)
 from cmt_numba._heads.shortlists import new_shortlists
 from cmt_numba._jit import empty, inner, kernel, release
 from cmt_numba._validation import check_rows
@@ -188,7 +195,16 @@ def test_the_same_row_may_be_taught_twice(rng: np.random.Generator):
 # Head
 
 
-def trained(form: Any, loss: str, rows: Any, labels: Any, n_passes: int, n: int = 0) -> tuple[Head, State, Questions]:
+def trained(
+    form: Any,
+    loss: str,
+    rows: Any,
+    labels: Any,
+    n_passes: int,
+    n: int = 0,
+    n_threads: int = 1,
+    learn: Any = learn_labels,
+) -> tuple[Head, State, Questions]:
     """Return a head over one leaf with as many labels as features, whose keys are the unit vectors."""
     d = rows.shape[1]
     tree = ContextualMemoryTree(leaf_multiplier=100.0, random_state=0)
@@ -197,13 +213,12 @@ def trained(form: Any, loss: str, rows: Any, labels: Any, n_passes: int, n: int 
     head = new_head(HeadParameters(1, d, checked.sparse, HEAD_LOSSES[loss], 1.0))
     head = with_labels(head, check_rows(form(np.eye(d))))
     questions, order = all_of(checked, checked), np.arange(len(rows))
-    duals, shortlists = new_duals(1.0, np.bincount(labels, minlength=d)[labels]), new_shortlists(len(rows))
+    duals, shortlists = new_duals(1.0, np.bincount(labels, minlength=d)[labels]), new_shortlists(labels)
+    search = Search(state.trees, state.models, ALL_LABELS, n_threads)
     lesson = Lesson(questions, order, labels, shortlists, True)
-    measure_gaps(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, n)
+    measure_gaps(search, head, lesson, duals, n)
     for n_pass in range(n_passes):
-        lesson, at = Lesson(questions, order, labels, shortlists, n_pass == 0), np.zeros(1, np.int64)
-        while learn_labels(state.trees, state.models, head.scorers, lesson, ALL_LABELS, duals, at) != DONE:
-            head = with_more_cells(head)
+        head = learn(search, head, lesson._replace(searching=n_pass == 0), duals)
     return head, state, questions
 
 
@@ -213,10 +228,14 @@ def examples_of(rng: np.random.Generator, n: int = 30, d: int = 5) -> tuple[np.n
     return rows.astype(np.float32), rng.integers(0, d, n)
 
 
+in_blocks = partial(ascend_in_blocks, rows_at_once=7)
+
+
 @FORMS
-def test_mira_matches_plain_python(form: Any, rng: np.random.Generator):
+@pytest.mark.parametrize("learn", [learn_labels, in_blocks], ids=["in turn", "in blocks"])
+def test_mira_matches_plain_python(form: Any, learn: Any, rng: np.random.Generator):
     rows, labels = examples_of(rng)
-    head, *_ = trained(form, "mira", rows, labels, n_passes=3)
+    head, *_ = trained(form, "mira", rows, labels, n_passes=3, learn=learn)
     W, n_of_label = np.eye(5), np.bincount(labels)
     gaps = []
     for x, right in zip(rows, labels, strict=True):
@@ -252,6 +271,17 @@ def test_mira_matches_plain_python(form: Any, rng: np.random.Generator):
                     break
     for label in range(5):
         np.testing.assert_allclose(weights_of(head, 0, label), W[label], atol=2e-3)
+
+
+@FORMS
+def test_blocks_teach_the_same_on_any_number_of_threads(form: Any, rng: np.random.Generator):
+    rows, labels = examples_of(rng, n=60, d=20)
+    one, two, three = (trained(form, "mira", rows, labels, 2, 0, n, in_blocks)[0] for n in (1, 2, 3))
+    for other in (two, three):
+        for label in range(20):
+            np.testing.assert_array_equal(weights_of(other, 0, label), weights_of(one, 0, label))
+        np.testing.assert_array_equal(other.counters, one.counters)
+        np.testing.assert_array_equal(other.nodes, one.nodes)
 
 
 @pytest.mark.parametrize(("loss", "factor"), [("mira", 10.0), ("softmax", 1.0)])

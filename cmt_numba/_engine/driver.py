@@ -81,7 +81,8 @@ class Driver:
 
     def _new_state(self, rows: Rows) -> State:
         """Return an empty state for keys of the form and width of these rows."""
-        return new_state(Parameters(n_features=rows.n_features, sparse=rows.sparse, **self._options), self._streams)
+        options = self._options | {"coded": self._options["coded"] and not rows.sparse}
+        return new_state(Parameters(n_features=rows.n_features, sparse=rows.sparse, **options), self._streams)
 
     def _new_eviction(self) -> Eviction:
         return new_eviction(self._bound["eviction"], bounded=self._bound["max_memories"] is not None)

@@ -13,6 +13,9 @@ from ..persistence._container import Contents
 from ..persistence._trees import check_state, read_object, refusing, state_of, take, tree_contents, write_object
 from .forest import Forest
 
+_FORMER = {"n_links": 0, "keep": "all"}
+"""Options that files leave out, so that without them they are as those of versions that did not know them."""
+
 KIND = "ContextualMemoryTree"
 """The kind of object that files hold."""
 
@@ -103,8 +106,9 @@ class StoredForest(Forest):
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         state, options = self._state, self._named_options()
-        if self._n_links == 0:  # so files of trees without links are as those of versions that knew no links
-            del options["n_links"]
+        for name, former in _FORMER.items():
+            if options[name] == former:
+                del options[name]
         if state is None:
             return tree_contents(options, self._n_threads, self._streams, None)
         with self._lock.instant:  # queries that explore or are noted by the policy go on while the tree is saved

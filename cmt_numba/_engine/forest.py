@@ -37,6 +37,7 @@ from .._forest.state import (
     N_MEMORIES,
     NEXT_ID,
     NONE,
+    Scorer,
     State,
     count_bytes,
 )
@@ -191,7 +192,7 @@ class Forest(Queried):
         def insert(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
             append_keys(state.key_store, rows.between(start, stop))
-            if not rows.sparse:
+            if not (rows.sparse or state.parameters.coded):
                 encode_keys(state.key_store, state.code_store, slot + start, slot + stop)
             self._on_each_tree(insert_rows, slot + stop, run, slot + rows.n_rows)
             self._eviction.inserted(self._allocated(), slot + start)
@@ -249,6 +250,24 @@ class Forest(Queried):
             "or query with an epsilon above 0"
         )
         warnings.warn(message, UserWarning, stacklevel=5)
+
+    @changes
+    def _set_scorer(self, weights: np.ndarray, squares: np.ndarray) -> None:
+        """Replace the weights that the scorer has learned, and the sums of squares of their gradients.
+
+        Raises
+        ------
+        ValueError
+            If these are not finite numbers, one for each feature, or there are no memories; nothing has changed then.
+        """
+        state = self._state
+        if state is None:
+            raise ValueError("a scorer needs memories, which say how many features there are")
+        scorer = Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
+        for array in scorer:
+            if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
+                raise ValueError(f"a scorer of {state.parameters.n_features} features needs as many finite numbers")
+        self._lock.step(lambda: setattr(self, "_state", state._replace(scorer=scorer)))
 
     def _learn_rewards(self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool) -> None:
         state = self._allocated()

@@ -12,6 +12,9 @@ from .._validation import MOST_REROUTES, Checked, Constraint, Integer, OneOf, Op
 ROUTER_LOSSES = tuple(loss.name.lower() for loss in RouterLoss)
 SCORER_LOSSES = tuple(loss.name.lower() for loss in ScorerLoss)
 
+KEEP = "all", "codes"
+"""What to keep of dense keys: all of them, or their codes alone."""
+
 OPTIONS: dict[str, Constraint] = {
     "n_trees": Integer(1, 2**15),
     "alpha": Real(0.0, 1.0, above=True),
@@ -25,6 +28,7 @@ OPTIONS: dict[str, Constraint] = {
     "max_memories": Optional(Integer(1, MOST_MEMORIES)),
     "eviction": OneOf(EVICTIONS),
     "n_links": Integer(0, MOST_LINKS),
+    "keep": OneOf(KEEP),
     "n_threads": Optional(Integer(1, 2**15)),
     "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
 }

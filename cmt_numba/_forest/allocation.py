@@ -87,7 +87,7 @@ def keys_with_room(parameters: Any, keys: Keys, n_rows: int, n_cells: int) -> Ke
         keys = keys._replace(ids=resized(keys.ids, capacity, 0))
         if parameters.sparse:
             keys = keys._replace(spans=resized(keys.spans, capacity, 0))
-        else:
+        elif not parameters.coded:
             keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features, 0))
     if 5 * needed > 4 * keys.slot_table.size:
         keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))

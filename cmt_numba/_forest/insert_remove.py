@@ -298,7 +298,7 @@ _addresses: dict[Any, Any] = {}
 
 def finisher_of(state: Any) -> Any:
     """Return the address of what finishes the steps of a forest, for kernels to hand to :func:`finish_step`."""
-    kinds = state.parameters.sparse, *map(type, state.parameters)
+    kinds = state.parameters.sparse, state.parameters.coded, *map(type, state.parameters)
     if kinds not in _addresses:
         work = Workspace(np.empty(0, np.int64), np.empty(0, np.float32))
         parts = state.parameters, state.trees, state.models, state.key_store

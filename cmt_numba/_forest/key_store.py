@@ -4,10 +4,12 @@ import numpy as np
 
 from .._jit import by_reference, inner, kernel, prefetch
 from .hash_table import belongs_before, enter_place, find_place, hash_number
-from .rows import Row, row_of
+from .quantization import write_code
+from .rows import UNSCALED, Row, row_of
 from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
 
 _CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
+_CODES_IN_A_LINE = 64
 
 
 @inner
@@ -15,9 +17,11 @@ def key_of(keys, slot):
     """Return the stored key of a memory."""
     keys = keys
     if keys.sparse:
-        return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1])
-    d = keys.n_features
-    return Row(keys.values, keys.indices, slot * d, (slot + 1) * d)
+        return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1], UNSCALED)
+    d, scale = keys.n_features, UNSCALED
+    if keys.coded:
+        scale = keys.marks[slot]["scale"]
+    return Row(keys.values, keys.indices, slot * d, (slot + 1) * d, scale)
 
 
 @inner
@@ -29,8 +33,9 @@ def prefetch_span(keys, slot):
 @inner
 def prefetch_key(keys, slot):
     """Ask for a stored key."""
-    z = key_of(keys, slot)
-    for i in range(z.a, z.b, _CELLS_IN_A_LINE):
+    keys = keys
+    z, step = key_of(keys, slot), _CODES_IN_A_LINE if keys.coded else _CELLS_IN_A_LINE
+    for i in range(z.a, z.b, step):
         prefetch(z.values, i)
         if keys.sparse:
             prefetch(z.indices, i)
@@ -101,8 +106,11 @@ def append_keys(keys, rows):
                 keys.indices[start + i] = rows.indices[a + i]
         else:
             start = slot * keys.n_features
-        for i in range(b - a):
-            keys.values[start + i] = rows.values[a + i]
+        if keys.coded:
+            write_code(keys, slot, rows.values[a:b])
+        else:
+            for i in range(b - a):
+                keys.values[start + i] = rows.values[a + i]
         keys.ids[slot] = memory_id
         enter_slot(keys.slot_table, memory_id, slot)
         keys.totals[N_MEMORIES] += 1
@@ -125,14 +133,17 @@ def overwrite_key(keys, slot, rows, row):
             keys.indices[start + i] = x.indices[x.a + i]
     else:
         start = slot * keys.n_features
-    for i in range(n):
-        keys.values[start + i] = x.values[x.a + i]
+    if keys.coded:
+        write_code(keys, slot, x.values[x.a : x.b])
+    else:
+        for i in range(n):
+            keys.values[start + i] = x.values[x.a + i]
     keys.totals[LONGEST] = max(keys.totals[LONGEST], n)
 
 
 @inner
 def drop_key(keys, slot):
-    """Forget the key of ``slot`` and move the last memory's key there."""
+    """Forget the key of ``slot`` and move the last memory's key there. Codes are moved by others."""
     keys = keys
     last = keys.totals[N_MEMORIES] - 1
     _erase_id(keys, keys.ids[slot])
@@ -143,7 +154,7 @@ def drop_key(keys, slot):
         if keys.sparse:
             keys.spans[slot, 0] = keys.spans[last, 0]
             keys.spans[slot, 1] = keys.spans[last, 1]
-        else:
+        elif not keys.coded:
             d = keys.n_features
             for i in range(d):
                 keys.values[slot * d + i] = keys.values[last * d + i]

@@ -94,7 +94,9 @@ def margin_of(models, t, node, x):
     """Return g(x) for row ``x``: right if positive, left if not."""
     if not models.sparse:
         d = models.n_features
-        return models.nodes[t, node]["bias"] + dot(models.weights[t], dense_start(models, node), x.values, x.a, d)
+        return models.nodes[t, node]["bias"] + x.scale * dot(
+            models.weights[t], dense_start(models, node), x.values, x.a, d
+        )
     margin = models.nodes[t, node]["bias"]
     if models.nodes[t, node]["table_bits"] > 0:
         for first in range(x.a, x.b, 64):
@@ -160,7 +162,9 @@ def located_margin(models, t, node, x, work):
     """Return g(x) like :func:`margin_of`, for a row that :func:`locate_or_insert` has located."""
     if not models.sparse:
         d = models.n_features
-        return models.nodes[t, node]["bias"] + dot(models.weights[t], dense_start(models, node), x.values, x.a, d)
+        return models.nodes[t, node]["bias"] + x.scale * dot(
+            models.weights[t], dense_start(models, node), x.values, x.a, d
+        )
     margin = models.nodes[t, node]["bias"]
     for i in range(x.b - x.a):
         margin += models.table[t, work.cells[i]]["weight"] * x.values[x.a + i]
@@ -173,8 +177,8 @@ def _norm_1(x):
     values = x.values[x.a : x.b]
     total = np.float32(0.0)
     for i in range(values.size):
-        total += np.abs(values[i])
-    return total
+        total += np.abs(np.float32(values[i]))
+    return x.scale * total
 
 
 @inner_fastmath
@@ -182,12 +186,12 @@ def _adagrad_dense(squares, row, slope, rate, steps):
     """Add the squared gradients and write the AdaGrad steps; return how far they move the margin."""
     move = np.float32(0.0)
     for i in range(row.size):
-        gradient = slope * row[i]
+        gradient = slope * np.float32(row[i])
         square = squares[i] + gradient * gradient
         squares[i] = square
         step = descend(square, gradient, rate)
         steps[i] = step
-        move += step * row[i]
+        move += step * np.float32(row[i])
     return move
 
 
@@ -206,9 +210,9 @@ def add_row(models, t, node, x, work, amount):
         for i in range(x.b - x.a):
             table[work.cells[i]]["weight"] += amount * x.values[x.a + i]
     else:
-        start = dense_start(models, node)
+        start, amount = dense_start(models, node), amount * x.scale
         for i in range(models.n_features):
-            models.weights[t, start + i] += amount * x.values[x.a + i]
+            models.weights[t, start + i] += amount * np.float32(x.values[x.a + i])
 
 
 @inner
@@ -222,7 +226,7 @@ def add_to_sum(models, t, node, x, work, amount):
     else:
         start, d = dense_start(models, node), models.n_features
         for i in range(d):
-            models.weights[t, start + d + i] += amount * x.values[x.a + i]
+            models.weights[t, start + d + i] += amount * x.scale * np.float32(x.values[x.a + i])
 
 
 @inner
@@ -230,7 +234,7 @@ def located_sum(models, t, node, x, work):
     """Return the dot product of the sum in the place of a model's accumulators with row ``x``, which it has located."""
     if not models.sparse:
         d = models.n_features
-        return dot(models.weights[t], dense_start(models, node) + d, x.values, x.a, d)
+        return x.scale * dot(models.weights[t], dense_start(models, node) + d, x.values, x.a, d)
     total = np.float32(0.0)
     for i in range(x.b - x.a):
         total += models.table[t, work.cells[i]]["square"] * x.values[x.a + i]
@@ -291,7 +295,7 @@ def adagrad_step(models, t, node, x, work, slope, rate, farthest):
     else:
         start, d = dense_start(models, node), models.n_features
         squares = models.weights[t, start + d : start + 2 * d]
-        move += _adagrad_dense(squares, x.values[x.a : x.b], slope, rate, work.steps)
+        move += x.scale * _adagrad_dense(squares, x.values[x.a : x.b], slope * x.scale, rate, work.steps)
     shrink = np.float32(1.0)
     if np.abs(move) > farthest:
         shrink = np.float32(farthest / np.abs(move))

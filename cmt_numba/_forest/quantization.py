@@ -4,6 +4,8 @@ What a search waits for is memory. So each dense key is stored once more as 8-bi
 its own, is the key up to an *error*, the length of the difference. The inequality of Cauchy and Schwarz then bounds a
 key's score from what its code scores, and only keys whose bound reaches the best scores found so far are read in full.
 Answers are the same as without codes.
+
+Where keys are kept as codes alone, what a code stands for is the key, scaled to unit length again.
 """
 
 import numpy as np
@@ -64,6 +66,25 @@ def encode_key(keys, codes, slot):
     squared = _encode(keys.values[a:b], codes.values[a:b], scale)
     codes.marks[slot]["scale"] = scale
     codes.marks[slot]["error"] = np.sqrt(squared) * np.float32(1.001) + _rounding(d)
+
+
+@inner_fastmath
+def _squared_length_of(codes):
+    total = np.float32(0.0)
+    for i in range(codes.size):
+        total += np.float32(codes[i]) * np.float32(codes[i])
+    return total
+
+
+@inner
+def write_code(keys, slot, values):
+    """Store a key of unit length as its code alone, in a store that keeps codes. What it stands for has that length."""
+    d = keys.n_features
+    a, b = slot * d, (slot + 1) * d
+    _encode(values, keys.values[a:b], scale_for(values))
+    squared = _squared_length_of(keys.values[a:b])
+    keys.marks[slot]["scale"] = np.float32(1.0) / np.sqrt(squared) if squared > 0.0 else np.float32(1.0)
+    keys.marks[slot]["error"] = _rounding(d)
 
 
 @kernel

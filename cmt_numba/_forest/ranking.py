@@ -97,7 +97,8 @@ def _find_gradient(keys, probe, right, wrong, comparison):
             n = _enter(comparison, n, feature, value_of(probe, feature) * difference)
     else:
         for i in range(z.b - z.a):
-            n = _enter(comparison, n, i, probe.values[i] * (z.values[z.a + i] - other.values[other.a + i]))
+            difference = z.scale * np.float32(z.values[z.a + i]) - other.scale * np.float32(other.values[other.a + i])
+            n = _enter(comparison, n, i, probe.values[i] * difference)
     return n
 
 

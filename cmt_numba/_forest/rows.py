@@ -7,6 +7,9 @@ import scipy.sparse
 
 from .._jit import empty, inner, inner_fastmath, kernel, release
 
+UNSCALED = np.float32(1.0)
+"""The scale of rows that are not codes."""
+
 
 class Rows(NamedTuple):
     """Unit-length rows as kernels take them: row ``i`` is the span ``offsets[i] .. offsets[i + 1]``."""
@@ -47,21 +50,22 @@ def as_matrix(rows: Rows) -> Any:
 
 
 class Row(NamedTuple):
-    """A key or a query, called ``x`` in kernels: the cells ``a .. b`` of flat arrays.
+    """A key or a query, called ``x`` in kernels: the cells ``a .. b`` of flat arrays, times ``scale``.
 
     A span and not a slice, which would cost a reference count for each row.
     """
 
-    values: np.ndarray  # float32
+    values: np.ndarray  # float32, or int8 where keys are kept as codes
     indices: np.ndarray  # int32, empty if the row is dense
     a: int
     b: int
+    scale: np.float32  # 1 but for codes, which only dense keys have
 
 
 @inner
 def row_of(rows, row):
     """Return one of the rows."""
-    return Row(rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1])
+    return Row(rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1], UNSCALED)
 
 
 @inner_fastmath
@@ -168,11 +172,11 @@ def dot(x, a, y, c, n):
     left, right = x[a : a + n], y[c : c + n]  # indexed from 0 on, which the compiler can turn into vectors
     total = np.float32(0.0)
     for i in range(n):
-        total += left[i] * right[i]
+        total += np.float32(left[i]) * np.float32(right[i])
     return total
 
 
 @inner
 def squared_length(x):
     """Return the squared Euclidean length of a row."""
-    return dot(x.values, x.a, x.values, x.a, x.b - x.a)
+    return x.scale * x.scale * dot(x.values, x.a, x.values, x.a, x.b - x.a)

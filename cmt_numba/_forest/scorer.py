@@ -173,7 +173,9 @@ def gathered_dot(by_feature, indices, values):
 def probed_dot(probe, x):
     """Return the dot product of the probe's row with row ``x``."""
     if x.indices.size == 0:
-        return dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
+        return x.scale * dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
+    if probe.features.size == 0:
+        return gathered_dot(probe.values, x.indices[x.a : x.b], x.values[x.a : x.b])
     total = np.float32(0.0)
     for i in range(x.a, x.b):
         total += value_of(probe, np.int64(x.indices[i])) * x.values[i]
@@ -185,7 +187,7 @@ def score(keys, probe, slot):
     """Return f(x, z) of the probe's query and the memory in ``slot``."""
     z = key_of(keys, slot)
     if not keys.sparse:
-        return dot(probe.values, np.int64(0), z.values, z.a, z.b - z.a)
+        return z.scale * dot(probe.values, np.int64(0), z.values, z.a, z.b - z.a)
     if probe.features.size == 0:
         return gathered_dot(probe.values, z.indices[z.a : z.b], z.values[z.a : z.b])
     total = np.float32(0.0)
@@ -202,10 +204,10 @@ def train_scorer(parameters, keys, scorer, probe, slot, reward):
     value = np.float32(0.0)
     for i in range(z.a, z.b):
         feature = np.int64(z.indices[i]) if sparse else i - z.a
-        value += value_of(probe, feature) * z.values[i] * (np.float32(1.0) + theta[feature])
+        value += value_of(probe, feature) * z.scale * np.float32(z.values[i]) * (np.float32(1.0) + theta[feature])
     slope = value - reward
     for i in range(z.a, z.b):
         feature = np.int64(z.indices[i]) if sparse else i - z.a
-        gradient = slope * value_of(probe, feature) * z.values[i]
+        gradient = slope * value_of(probe, feature) * z.scale * np.float32(z.values[i])
         squares[feature] += gradient * gradient
         theta[feature] -= descend(squares[feature], gradient, rate)

@@ -82,10 +82,13 @@ class Parameters(NamedTuple):
     sure_margin: float
     scorer_loss: int
     scorer_learning_rate: float
+    coded: bool = False  # whether dense keys are kept as codes alone
 
 
 class Keys(NamedTuple):
     """The key store: unit-length float32 keys by slot, and the map from ids to slots.
+
+    Where keys are kept as codes alone, ``values`` is empty.
 
     A dense key is ``values[slot * n_features : (slot + 1) * n_features]``; ``indices`` and ``spans`` are empty.
     A sparse key is the cells ``spans[slot, 0] .. spans[slot, 1]`` of ``values`` and ``indices``.
@@ -149,6 +152,9 @@ CODE_MARKS = np.dtype([("scale", np.float32), ("error", np.float32)])
 """What a code is to be multiplied by, and how far it then is from its key: see ``quantization.py``."""
 
 
+_NO_MARKS = np.empty(0, CODE_MARKS)
+
+
 class Codes(NamedTuple):
     """Dense keys once more, as 8-bit integers; both arrays are empty if keys are sparse."""
 
@@ -193,16 +199,21 @@ class LinearModels(NamedTuple):
 
 
 class KeyStore(NamedTuple):
-    """A key store with the form of its keys; the arrays are those of :class:`Keys`."""
+    """A key store with the form of its keys; the arrays are those of :class:`Keys`.
+
+    If keys are ``coded``, ``values`` and ``marks`` are those of :class:`Codes`.
+    """
 
     n_features: int
     sparse: Known
+    coded: Known
     values: np.ndarray
     indices: np.ndarray
     spans: np.ndarray
     ids: np.ndarray
     slot_table: np.ndarray
     totals: np.ndarray
+    marks: np.ndarray  # CODE_MARKS: empty unless keys are coded
 
 
 class CodeStore(NamedTuple):
@@ -256,7 +267,11 @@ class State(NamedTuple):
 
 def key_store(state: Any) -> KeyStore:
     """Return the keys of a forest or of a store of examples."""
-    return KeyStore(state.parameters.n_features, known(state.parameters.sparse), *state.keys)
+    parameters, keys, marks = state.parameters, state.keys, _NO_MARKS
+    if parameters.coded:
+        keys, marks = keys._replace(values=state.codes.values), state.codes.marks
+    form = parameters.n_features, known(parameters.sparse), known(parameters.coded)
+    return KeyStore._make((*form, *keys, marks))
 
 
 def linear_models(state: Any) -> LinearModels:

@@ -18,7 +18,7 @@ import numpy as np
 from .._concurrency.workers import map_threads, spans
 from .._forest.linear_model import dense_start, reset_weights
 from .._forest.rng import random_below
-from .._forest.rows import Row, Rows, dot, longest_row, row_of, squared_length
+from .._forest.rows import UNSCALED, Row, Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
 from .._forest.sparse_weights import find_cell, locate_or_insert_cells, request_cells, table_bits
 from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
@@ -364,7 +364,7 @@ def _store(models, label, solved, i, n_known, cells):
             return TABLES_FULL
         if label >= n_known:
             reset_weights(models, ONLY_TREE, label)
-        row = Row(solved.weights, solved.features, first, first + n)
+        row = Row(solved.weights, solved.features, first, first + n, UNSCALED)
         locate_or_insert_cells(models, ONLY_TREE, label, row, cells)
         for j in range(n):
             models.table[0, cells[j]]["weight"] = solved.weights[first + j]

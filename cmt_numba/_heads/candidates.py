@@ -12,6 +12,7 @@ from .label_scorers import score_common, score_label
 from .search import Effort, Questions, all_of, candidates_of
 
 __all__ = [
+    "NO_ANSWERS",
     "Answers",
     "Candidates",
     "Effort",
@@ -24,7 +25,9 @@ __all__ = [
     "list_labels",
     "new_candidates",
     "place_of",
+    "score_found",
     "score_labels",
+    "score_with_right",
     "scored_candidates",
     "take_candidates",
 ]
@@ -98,6 +101,21 @@ def place_of(candidates, label):
 
 
 @inner
+def score_with_right(head, candidates, found, i, x, label):
+    """Score the candidates of an entry and its right label; return where that stands among them.
+
+    Writes the scores of ``found``.
+    """
+    take_candidates(found, i, candidates)
+    n_found = candidates.n_found[0]
+    right = place_of(candidates, label)
+    score_candidates(head, candidates, found.n_common, x)
+    for j in range(n_found):
+        found.scores[found.ends[i] - n_found + j] = candidates.scores[j]
+    return right
+
+
+@inner
 def best_of(candidates, excluded):
     """Return where the candidate of the highest score stands, leaving out one; NONE if there is no other."""
     best = NONE
@@ -147,13 +165,13 @@ def score_found(head, rows, found, answers):
     release(room)
 
 
-_NO_ANSWERS = Answers(
+NO_ANSWERS = Answers(
     np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64)
 )
 
 
 def scored_candidates(
-    trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, answers: Answers = _NO_ANSWERS
+    trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, answers: Answers = NO_ANSWERS
 ) -> Any:
     """Yield the candidate labels of the rows ``first .. stop`` with their scores, some rows at a time.
 

@@ -24,6 +24,11 @@ class ExampleParameters(NamedTuple):
     n_features: int
     sparse: bool
 
+    @property
+    def coded(self) -> bool:
+        """Whether keys are kept as codes alone: examples never are."""
+        return False
+
 
 class ExampleLists(NamedTuple):
     """The arrays of :class:`Examples` that kernels use."""

@@ -165,6 +165,17 @@ def with_more_cells(head: Head) -> Head:
     return with_tables(head, max(2 * used, used + wanted))
 
 
+def without_room(models: LinearModels) -> LinearModels:
+    """Return models that learn as those given do, in the same arrays, except that they cannot be given larger tables.
+
+    So threads can train different labels at once.
+    """
+    counters = models.counters.copy()
+    counters[:, TABLES_END] = models.table.shape[1]
+    counters[:, FREE_TABLES:] = NONE
+    return models._replace(counters=counters)
+
+
 def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
     """Count rows, of these labels, among the examples of the means that scorers start from; return the head.
 

@@ -13,21 +13,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest.linear_model import adagrad_step, add_row, locate_or_insert, new_workspace
-from .._forest.rows import longest_row, row_of
-from .._forest.scorer import probed_dot
-from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
+from .._concurrency.workers import Workers, spans, workers
+from .._forest.linear_model import add_row, locate_or_insert, new_workspace
+from .._forest.rows import longest_row, row_of, squared_length
+from .._forest.scorer import aim_probe, new_probe, probed_dot
+from .._forest.state import DONE, NODES_END, NONE, ONLY_TREE, TABLES_FULL
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
-from .candidates import Effort, best_of, new_candidates, place_of, score_candidates, take_candidates
+from .by_label import PairsByLabel, scores_of, sorted_by_label, with_rows_added
+from .candidates import Candidates, best_of, new_candidates, score_with_right
 from .dual_ascent import dual_step
-from .label_scorers import HeadLoss
-from .search import Questions, candidates_of
-from .shortlists import shorten, shortlisted
+from .label_scorers import Head, HeadLoss
+from .lessons import Lesson, Search, find_shortlists, learn_in_turn
+from .search import Found
+from .shortlists import shortlisted
+from .softmax import descend
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
-_STEEPNESS = 12.0  # logits per margin
-_NEGLIGIBLE = 0.01  # a smaller slope teaches a label nothing that would be worth the memory of its features
 _PRIOR_EXAMPLES = 4.0  # are what a label's mean, where its scorer starts, is worth
 _HARDNESS = 3.0  # C, once a label has several examples
 _LEAST_HARDNESS = 1.0  # C for a label of very many examples
@@ -39,6 +41,10 @@ N_COMPETITORS = 8
 """So many competitors of an example can MIRA hold apart at once."""
 
 _MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # scorers by one look at a row
+_RIGHT = np.int64(0)  # where the right label stands in a shortlist
+_ROWS_AT_ONCE = 1024  # scored before the first of them is learned
+MOST_IN_TURN = 1024
+"""Labels of a head that learns each row before the next one is scored: the fewer, the more rows concern the same."""
 
 
 class Duals(NamedTuple):
@@ -65,14 +71,22 @@ class _Plan(NamedTuple):
     n_changed: np.ndarray  # int64 (1,)
 
 
-class Lesson(NamedTuple):
-    """Row ``order[i]`` has the label ``labels[order[i]]``."""
+class Steps(NamedTuple):
+    """What rows are to teach labels: step ``s`` adds ``amounts[s]`` times row number ``numbers[s]`` to a scorer."""
 
-    questions: Questions
-    order: np.ndarray  # int64
-    labels: np.ndarray  # int64 (rows,)
-    shortlists: np.ndarray  # int32 (rows, labels)
-    searching: bool  # for candidates, and not content with the shortlists
+    labels: np.ndarray  # int64: whose scorer
+    numbers: np.ndarray  # int64: of the row among those in hand
+    amounts: np.ndarray  # float32
+    earlier: np.ndarray  # int64: the step before of the same label, or NONE
+    last: np.ndarray  # int64 (labels,): the last step of each label, or NONE
+    n: np.ndarray  # int64 (1,)
+
+
+class _Products(NamedTuple):
+    """Dot products of rows in hand with one of them."""
+
+    of: np.ndarray  # int64: the number of the row that each product is with
+    values: np.ndarray  # float32
 
 
 def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray | None = None) -> Duals:
@@ -102,75 +116,6 @@ def margin_wanted(head: Any) -> float:
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
 
 
-_margin_wanted = inner(margin_wanted)
-
-
-@inner
-def _measure_gap(head, candidates, right, importance):
-    """Count the gap between a row's right label and its best competitor, if it has one."""
-    competitor = best_of(candidates, right)
-    if competitor != NONE:
-        head.gaps[0] += importance
-        head.gaps[1] += importance * np.abs(candidates.scores[right] - candidates.scores[competitor])
-
-
-def measure_gaps(
-    trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Effort, duals: Duals, n_per_label: float = 0.0
-) -> None:
-    """Measure the gaps of a lesson's rows, until enough are known for good. It learns nothing else.
-
-    ``n_per_label`` is the mean number of examples of a label. For MIRA, gaps are counted as wider if it is large.
-    """
-    at, before = np.zeros(1, np.int64), float(head.gaps[1])
-    for found in candidates_of(trees, routers, head, lesson.questions, lesson.order, effort):
-        if head.gaps[0] >= _GAPS_MEASURED:
-            break
-        ascend_on(head, lesson.questions.rows, lesson.labels, found, duals, at, True)
-    if head.loss == HeadLoss.MIRA:
-        head.gaps[1] = before + (head.gaps[1] - before) * max(1.0, n_per_label / _MANY_EXAMPLES)
-
-
-@inner
-def _find_slopes(head, candidates, right, slopes):
-    """Write the slope of the loss in each candidate's score."""
-    loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
-    steepness = np.float32(_STEEPNESS / _margin_wanted(head))
-    if loss == HeadLoss.SOFTMAX:
-        highest = scores[best_of(candidates, NONE)]
-        total = np.float32(0.0)
-        for i in range(n):
-            slopes[i] = np.exp(steepness * (scores[i] - highest))
-            total += slopes[i]
-        for i in range(n):
-            slopes[i] /= total
-    else:
-        for i in range(n):
-            slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
-    slopes[right] -= np.float32(1.0)
-
-
-@inner
-def _descend(head, candidates, x, right, importance, slopes, work):
-    """Take an AdaGrad step for every candidate whose slope counts.
-
-    Returns DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
-    """
-    _find_slopes(head, candidates, right, slopes)
-    for i in range(candidates.n_found[0]):
-        if (
-            np.abs(slopes[i]) >= _NEGLIGIBLE
-            and locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work) != DONE
-        ):
-            return TABLES_FULL
-    rate = head.learning_rate * _margin_wanted(head) / _STEEPNESS
-    for i in range(candidates.n_found[0]):
-        if np.abs(slopes[i]) >= _NEGLIGIBLE:
-            locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work)
-            slope = importance * slopes[i]
-            adagrad_step(head.models, ONLY_TREE, candidates.labels[i], x, work, slope, rate, np.inf)
-    return DONE
-
-
 @inner_allocating
 def _new_plan():
     return _Plan(
@@ -185,7 +130,6 @@ def _new_plan():
 @inner
 def _begin_plan(plan, candidates, duals, row, right):
     """Look up where the competitors that the row has a weight for stand among its candidates."""
-    plan.n_changed[0] = 0
     for j in range(N_COMPETITORS):
         plan.weights[j] = duals.weights[row, j]
         plan.places[j] = NONE
@@ -242,6 +186,14 @@ def _hold_apart(plan, candidates, right, competitor, entry, margin, softness, si
 
 
 @inner
+def _keep_weights(plan, candidates, row, duals):
+    for j in range(N_COMPETITORS):
+        duals.weights[row, j] = plan.weights[j]
+        if plan.places[j] != NONE:
+            duals.competitors[row, j] = candidates.labels[plan.places[j]]
+
+
+@inner
 def _carry_out(head, plan, candidates, x, row, duals, work):
     """Let the scorers of a plan learn what it says.
 
@@ -255,25 +207,80 @@ def _carry_out(head, plan, candidates, x, row, duals, work):
             return TABLES_FULL
         if step >= n_changed:
             add_row(head.models, ONLY_TREE, label, x, work, plan.changes[i])
-    for j in range(N_COMPETITORS):
-        duals.weights[row, j] = plan.weights[j]
-        if plan.places[j] != NONE:
-            duals.competitors[row, j] = candidates.labels[plan.places[j]]
+    if n_changed > 0:
+        _keep_weights(plan, candidates, row, duals)
     return DONE
 
 
 @inner
-def _ascend(head, candidates, x, right, row, duals, plan, work):
-    """Crammer and Singer's dual, one row at a time: hold the right label apart from competitors, no more than needed.
+def _ascend_at(head, rows, labels, found, i, candidates, duals, margin, plan, work):
+    row, x = found.rows[i], row_of(rows, found.rows[i])
+    right = score_with_right(head, candidates, found, i, x, labels[row])
+    _plan_row(candidates, x, right, row, duals, margin, plan)
+    return _carry_out(head, plan, candidates, x, row, duals, work)
 
-    Returns DONE, or TABLES_FULL if the head's tables must grow and there is no room; the row can then be learned again.
+
+@kernel
+def ascend_on(head, rows, labels, found, duals, margin, at):
+    """Train the head with MIRA on rows whose candidates have been found, moving ``at[0]`` on with each.
+
+    Writes the scores of ``found``, the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL, having
+    learned only the rows that ``at`` says.
     """
-    size = probed_dot(candidates.probe, x)
+    head = by_reference(head)
+    candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), DONE
+    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    for i in range(found.rows.size):
+        status = _ascend_at(head, rows, labels, found, i, candidates, duals, np.float32(margin), plan, work)
+        if status != DONE:
+            break
+        at[0] += 1
+    release((candidates, plan, work))
+    return status
+
+
+@inner
+def _note_steps(plan, candidates, i, row, duals, steps):
+    """Append what a plan for row number ``i`` says to the steps that are to be taken."""
+    for j in range(plan.n_changed[0]):
+        step, label = steps.n[0], candidates.labels[plan.changed[j]]
+        steps.labels[step] = label
+        steps.numbers[step] = i
+        steps.amounts[step] = plan.changes[j]
+        steps.earlier[step] = steps.last[label]
+        steps.last[label] = step
+        steps.n[0] += 1
+    _keep_weights(plan, candidates, row, duals)
+
+
+@inner
+def _add_steps_noted(rows, found, i, candidates, steps, products):
+    """Add to the scores of row number ``i`` what the steps noted for rows before it will change in them."""
+    aimed = False
+    for j in range(candidates.n_found[0]):
+        step = steps.last[candidates.labels[j]]
+        while step != NONE:
+            number = steps.numbers[step]
+            if products.of[number] != i:
+                if not aimed:
+                    aim_probe(candidates.probe, row_of(rows, found.rows[i]))
+                    aimed = True
+                products.of[number] = i
+                products.values[number] = probed_dot(candidates.probe, row_of(rows, found.rows[number]))
+            candidates.scores[j] += steps.amounts[step] * products.values[number]
+            step = steps.earlier[step]
+
+
+@inner
+def _plan_row(candidates, x, right, row, duals, margin, plan):
+    """Crammer and Singer's dual for one row: hold the right label apart from competitors, no more than needed."""
+    size = squared_length(x)
+    plan.n_changed[0] = 0
     duals.settled[row] = True
-    if size == 0.0 or best_of(candidates, right) == NONE:
-        return DONE
+    if size == 0.0 or candidates.n_found[0] < 2:
+        return
     _begin_plan(plan, candidates, duals, row, right)
-    margin, softness = np.float32(_margin_wanted(head)), duals.softness[row]
+    softness = duals.softness[row]
     for _ in range(_SWEEPS):
         farthest = np.float32(0.0)
         best = best_of(candidates, right)
@@ -290,110 +297,116 @@ def _ascend(head, candidates, x, right, row, duals, plan, work):
         if farthest == 0.0:
             break
         duals.settled[row] = False
-    return _carry_out(head, plan, candidates, x, row, duals, work)
-
-
-@inner
-def _score_with_right(head, candidates, found, i, x, label):
-    """Score the candidates of an entry and its right label; return where that stands among them.
-
-    Writes the scores of ``found``.
-    """
-    take_candidates(found, i, candidates)
-    n_found = candidates.n_found[0]
-    right = place_of(candidates, label)
-    score_candidates(head, candidates, found.n_common, x)
-    for j in range(n_found):
-        found.scores[found.ends[i] - n_found + j] = candidates.scores[j]
-    return right
-
-
-@inner
-def _ascend_at(head, rows, labels, found, i, candidates, duals, plan, work, measuring):
-    row, x = found.rows[i], row_of(rows, found.rows[i])
-    right = _score_with_right(head, candidates, found, i, x, labels[row])
-    if measuring:
-        _measure_gap(head, candidates, right, duals.importance[row])
-        return DONE
-    return _ascend(head, candidates, x, right, row, duals, plan, work)
 
 
 @kernel
-def ascend_on(head, rows, labels, found, duals, at, measuring):
-    """Train the head with MIRA on rows whose candidates have been found, moving ``at[0]`` on with each.
+def plan_steps(rows, found, duals, margin, steps):
+    """Decide for one row after the other what it teaches the scorers of its candidates, of which the first is right.
 
-    If it is ``measuring``, it learns only the gaps of the rows, until enough are known for good.
+    The scores of ``found`` do not know of the steps of rows before it, which are added. So it does not matter that
+    nothing is learned before all is planned.
 
-    Writes the scores of ``found``, and the models of ``head`` and the ``duals``, or the gaps of ``head``. Returns DONE,
-    or TABLES_FULL, having learned only the rows that ``at`` says.
+    Writes the scores of ``found``, the ``duals``, and ``steps``, which must have room.
     """
-    head = by_reference(head)
-    candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), DONE
-    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    probe, n_found, plan = new_probe(rows, 0, rows.offsets.size - 1), zeros(1, np.int64), _new_plan()
+    products = _Products(empty(found.rows.size, np.int64), empty(found.rows.size, np.float32))
+    products.of[:] = NONE
+    first = np.int64(0)
     for i in range(found.rows.size):
-        if measuring and head.gaps[0] >= _GAPS_MEASURED:
-            break
-        status = _ascend_at(head, rows, labels, found, i, candidates, duals, plan, work, measuring)
-        if status != DONE:
-            break
-        at[0] += 1
-    release((candidates, plan, work))
-    return status
+        row, stop = found.rows[i], found.ends[i]
+        n_found[0] = stop - first
+        candidates = Candidates(found.labels[first:stop], found.scores[first:stop], n_found, probe)
+        _add_steps_noted(rows, found, i, candidates, steps, products)
+        _plan_row(candidates, row_of(rows, row), _RIGHT, row, duals, np.float32(margin), plan)
+        if plan.n_changed[0] > 0:
+            _note_steps(plan, candidates, i, row, duals, steps)
+        first = stop
+    release((probe, n_found, plan, products))
 
 
-@inner
-def _descend_at(head, rows, labels, found, i, candidates, importance, slopes, work):
-    row, x = found.rows[i], row_of(rows, found.rows[i])
-    right = _score_with_right(head, candidates, found, i, x, labels[row])
-    return _descend(head, candidates, x, right, importance[row], slopes, work)
+def _scored(search: Search, head: Head, lesson: Lesson, block: np.ndarray, run: Workers) -> Found:
+    """Return the shortlists of some rows with scores. If the lesson says so they are searched for first."""
+    known = find_shortlists(search, head, lesson, block, run) if lesson.searching else None
+    found = shortlisted(lesson.shortlists, block, known)
+    unknown = np.arange(found.labels.size) if known is None else np.flatnonzero(np.isnan(found.scores))
+    of_rows = np.repeat(block, found.n_met)[unknown]
+    asked = found.labels[unknown]
+    found.scores[unknown] = scores_of(head, lesson.questions.rows, asked, of_rows, search.n_threads, run)
+    return found
 
 
-@kernel
-def descend_on(head, rows, labels, found, importance, at):
-    """Train the head with a loss other than MIRA's on rows whose candidates have been found, moving ``at[0]`` on.
+def measure_gaps(search: Search, head: Head, lesson: Lesson, duals: Duals, n_per_label: float = 0.0) -> None:
+    """Measure the gaps of a lesson's rows, until enough are known for good. It learns nothing else.
 
-    The slope of each row is multiplied by its ``importance``.
-
-    Writes the scores of ``found`` and the models of ``head``. Returns DONE, or TABLES_FULL, having learned only the
-    rows that ``at`` says.
+    ``n_per_label`` is the mean number of examples of a label. For MIRA, gaps are counted as wider if it is large.
     """
-    head = by_reference(head)
-    candidates = new_candidates(rows, found.most, 1)
-    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
-    slopes, status = empty(found.most + 1, np.float32), DONE
-    for i in range(found.rows.size):
-        status = _descend_at(head, rows, labels, found, i, candidates, importance, slopes, work)
-        if status != DONE:
-            break
-        at[0] += 1
-    release((candidates, work, slopes))
-    return status
+    wider = max(1.0, n_per_label / _MANY_EXAMPLES) if head.parameters.loss == HeadLoss.MIRA else 1.0
+    with workers(search.n_threads) as run:
+        for first, stop in spans(lesson.order.size, _ROWS_AT_ONCE):
+            block = lesson.order[first:stop]
+            if head.gaps[0] >= _GAPS_MEASURED:
+                break
+            found = _scored(search, head, lesson, block, run)
+            starts = np.concatenate([[0], found.ends[:-1]])
+            of_right = found.scores[starts]
+            found.scores[starts] = -np.inf
+            gaps = np.abs(of_right - np.maximum.reduceat(found.scores, starts))
+            competes = np.diff(found.ends, prepend=0) > 1
+            gaps, importance = gaps[competes], duals.importance[block[competes]].astype(np.float64)
+            n = np.searchsorted(head.gaps[0] + np.cumsum(importance) - importance, _GAPS_MEASURED)
+            head.gaps[0] += importance[:n].sum()
+            head.gaps[1] += wider * (importance[:n] @ gaps[:n])
 
 
-def learn_labels(
-    trees: Any, routers: Any, head: Any, lesson: Lesson, effort: Effort, duals: Duals, at: np.ndarray
-) -> int:
-    """Train the head on a lesson, from number ``at[0]`` on, which it moves on.
+def learn_labels(search: Search, head: Head, lesson: Lesson, duals: Duals) -> Head:
+    """Train a head on a lesson; return it, or another one if it grew.
 
-    Searches for the rows' candidates, unless the lesson has shortlists, which it writes.
+    Searches for the rows' candidates and writes the lesson's shortlists, or is content with these.
 
-    Writes the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL; it can then be called again.
+    Writes the models of the head and the ``duals``. What is learned does not depend on the number of threads, of which
+    more than one are used by heads of many labels with MIRA.
     """
-    rows, labels = lesson.questions.rows, lesson.labels
-    order = lesson.order[at[0] :]
-    if lesson.searching:
-        all_found = candidates_of(trees, routers, head, lesson.questions, order, effort)
-    else:
-        all_found = shortlisted(lesson.shortlists, order)
-    for found in all_found:
-        before = int(at[0])
-        if head.loss == HeadLoss.MIRA:
-            status = ascend_on(head, rows, labels, found, duals, at, False)
-        else:
-            status = descend_on(head, rows, labels, found, duals.importance, at)
-        if lesson.searching:
-            n = int(at[0]) - before
-            shorten(found._replace(rows=found.rows[:n], ends=found.ends[:n]), lesson.shortlists)
-        if status != DONE:
-            return int(status)
-    return int(DONE)
+    margin = margin_wanted(head)
+    if head.parameters.loss != HeadLoss.MIRA:
+        return descend(search, head, lesson, duals.importance, margin)
+    if head.counters[0, NODES_END] > MOST_IN_TURN:
+        return ascend_in_blocks(search, head, lesson, duals)
+
+    def learn(head: Head, found: Found, at: np.ndarray) -> int:
+        return int(ascend_on(head.scorers, lesson.questions.rows, lesson.labels, found, duals, margin, at))
+
+    return learn_in_turn(search, head, lesson, learn)
+
+
+def ascend_in_blocks(
+    search: Search, head: Head, lesson: Lesson, duals: Duals, *, rows_at_once: int = _ROWS_AT_ONCE
+) -> Head:
+    """Train a head with MIRA on blocks of rows: search and score a block, plan one row after the other, then learn.
+
+    The plans know what those before them will change. So, but for rounding, the head learns what it would if each row
+    were learned before the next one is scored. Only the plans, which take little time, are made in one thread.
+    """
+    rows, n_labels = lesson.questions.rows, int(head.counters[0, NODES_END])
+    margin, steps = margin_wanted(head), _new_steps(min(lesson.order.size, rows_at_once) * _MOST_CHANGED, n_labels)
+    with workers(search.n_threads) as run:
+        for first, stop in spans(lesson.order.size, rows_at_once):
+            block = lesson.order[first:stop]
+            found = _scored(search, head, lesson, block, run)
+            plan_steps(rows, found, duals, margin, steps)
+            head = with_rows_added(head, rows, _taken_out(steps, block), search.n_threads, run)
+    return head
+
+
+def _new_steps(most: int, n_labels: int) -> Steps:
+    numbers = np.empty((3, most), np.int64)
+    last = np.full(n_labels, NONE, np.int64)
+    return Steps(numbers[0], numbers[1], np.empty(most, np.float32), numbers[2], last, np.zeros(1, np.int64))
+
+
+def _taken_out(steps: Steps, block: np.ndarray) -> PairsByLabel:
+    """Return the steps that have been noted for the rows of a block, and forget them."""
+    n = int(steps.n[0])
+    labels = steps.labels[:n]
+    steps.last[labels] = NONE
+    steps.n[0] = 0
+    return sorted_by_label(labels, block[steps.numbers[:n]], steps.amounts[:n])[0]

@@ -59,6 +59,18 @@ class Found(NamedTuple):
     most: int  # labels of a row
 
 
+def entries_of(found: Found, first: int, stop: int) -> Found:
+    """Return the entries ``first .. stop``, which share their labels and scores with those given."""
+    a, b = (int(found.ends[i - 1]) if i > 0 else 0 for i in (first, stop))
+    return found._replace(
+        rows=found.rows[first:stop],
+        ends=found.ends[first:stop] - a,
+        n_met=found.n_met[first:stop],
+        labels=found.labels[a:b],
+        scores=found.scores[a:b],
+    )
+
+
 class _Room(NamedTuple):
     """Room for the search of one row after the other."""
 

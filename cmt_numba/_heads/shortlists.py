@@ -1,10 +1,8 @@
 """The hardest negatives of each row, found by one search and kept for further passes over the rows.
 
 What a search finds does not depend on what the head has learned, only on its index, and most of it scores far below
-the right label. So after the first look at a row only its best candidates are kept.
+the right label. So after the first look at a row only its best candidates are kept, behind its right label.
 """
-
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,35 +10,53 @@ from .._forest.state import NONE
 from .search import Found
 
 _LENGTH = 16  # candidates kept for a row: twice as many as it can be held apart from at once
-_ROWS_AT_ONCE = 1024
 
 
-def new_shortlists(n_rows: int) -> np.ndarray:
-    """Return shortlists of no labels: int32, shape (rows, labels), NONE after the last one."""
-    return np.full((n_rows, _LENGTH), NONE, np.int32)
+def new_shortlists(labels: np.ndarray) -> np.ndarray:
+    """Return shortlists of the right label of each row and no others: int32, shape (rows, 1 + others), then NONE."""
+    shortlists = np.full((labels.size, 1 + _LENGTH), NONE, np.int32)
+    shortlists[:, 0] = labels
+    return shortlists
 
 
-def shorten(found: Found, shortlists: np.ndarray) -> None:
-    """Write the candidates of the highest scores of each row of ``found`` to its shortlist."""
-    n_each = np.diff(found.ends, prepend=0)
+def shorten(found: Found, shortlists: np.ndarray) -> np.ndarray:
+    """Write the candidates of the highest scores of each row of ``found`` to its shortlist, behind the right label.
+
+    Returns their scores: float32, shape (rows of ``found``, 1 + others), NaN where there is no label, and for a right
+    label that is no candidate.
+    """
+    n_each, right = np.diff(found.ends, prepend=0), shortlists[found.rows, 0]
     row = np.repeat(np.arange(n_each.size), n_each)
-    place = np.arange(row.size) - np.repeat(found.ends - n_each, n_each)
-    longest = int(n_each.max(initial=0))
-    labels = np.full((n_each.size, max(longest, shortlists.shape[1])), NONE, np.int32)
-    labels[row, place] = found.labels[: row.size]
-    if longest > shortlists.shape[1]:
-        scores = np.full(labels.shape, -np.inf, np.float32)
-        scores[row, place] = found.scores[: row.size]
-        best = np.argpartition(-scores, shortlists.shape[1] - 1, axis=1)[:, : shortlists.shape[1]]
-        labels = np.take_along_axis(labels, best, axis=1)
-    shortlists[found.rows] = -np.sort(-labels, axis=1)  # NONE comes last, and the order does not depend on NumPy
+    every, all_scores = found.labels[: row.size], found.scores[: row.size]
+    is_right = every == right[row]
+    best_scores = np.full((n_each.size, shortlists.shape[1]), np.nan, np.float32)
+    best_scores[row[is_right], 0] = all_scores[is_right]
+    wrong = np.flatnonzero(~is_right)
+    row = row[wrong]
+    n_each = np.bincount(row, minlength=n_each.size)
+    place = np.arange(row.size) - np.repeat(np.cumsum(n_each) - n_each, n_each)
+    longest, length = int(n_each.max(initial=0)), shortlists.shape[1] - 1
+    labels = np.full((n_each.size, max(longest, length)), NONE, np.int32)
+    scores = np.full(labels.shape, -np.inf, np.float32)
+    labels[row, place] = every[wrong]
+    scores[row, place] = all_scores[wrong]
+    if longest > length:
+        best = np.argpartition(-scores, length - 1, axis=1)[:, :length]
+        labels, scores = np.take_along_axis(labels, best, axis=1), np.take_along_axis(scores, best, axis=1)
+    order = np.argsort(-labels, axis=1)  # NONE comes last, and the order does not depend on NumPy
+    shortlists[found.rows, 1:] = np.take_along_axis(labels, order, axis=1)
+    best_scores[:, 1:] = np.take_along_axis(scores, order, axis=1)
+    return best_scores
 
 
-def shortlisted(shortlists: np.ndarray, order: np.ndarray) -> Iterator[Found]:
-    """Yield the shortlists of the rows of ``order`` as candidates, some rows at a time."""
-    for first in range(0, order.size, _ROWS_AT_ONCE):
-        rows = order[first : first + _ROWS_AT_ONCE]
-        labels = shortlists[rows]
-        n_each = (labels != NONE).sum(axis=1)
-        kept = labels[labels != NONE].astype(np.int64)
-        yield Found(rows, np.cumsum(n_each), n_each, kept, np.empty(kept.size, np.float32), 0, shortlists.shape[1])
+def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | None = None) -> Found:
+    """Return the shortlists of some rows as candidates, the right label first, with their scores or room for them.
+
+    ``scores`` are of the shape of the shortlists of these rows.
+    """
+    labels = shortlists[rows]
+    kept = labels != NONE
+    n_each = kept.sum(axis=1)
+    found = labels[kept].astype(np.int64)
+    of_found = np.empty(found.size, np.float32) if scores is None else scores[kept]
+    return Found(rows, np.cumsum(n_each), n_each, found, of_found, 0, shortlists.shape[1])

@@ -2,51 +2,89 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ._cluster import ray, running
+from ._cluster import actor_of, name_of_actor, ray, running
 from ._errors import ClusterError
-from ._shard import Plan, Shard
+from ._followers import replica_name, replica_names
+from ._reading import Behind, Plan
+from ._replica import Replica
+from ._shard import Shard
 
 _CALLS_AT_A_TIME = 4  # of an actor: queries while a change is made
 _SECONDS_TO_COMPILE = 600.0
+_SECONDS_TO_ASK_ELSEWHERE = 0.5
 
 
-def new_actor(plan: Plan, options: dict[str, Any]) -> Any:
-    """Return the handle of a new actor.
+def new_actors(plan: Plan, options: dict[str, Any]) -> list[Any]:
+    """Return the handles of the new actors of a shard and of its replicas.
 
-    A shard with a folder is restarted as often as it dies, and calls that were under way are made again.
+    A shard with a folder is restarted as often as it dies, and calls that were under way are made again. A replica is
+    restarted too, but its calls fail at once, so that they can be made elsewhere.
     """
     times = 0 if plan.path is None else -1
-    how: dict[str, Any] = {"max_restarts": times, "max_task_retries": times, "max_concurrency": _CALLS_AT_A_TIME}
-    how["scheduling_strategy"] = "SPREAD"
-    return running().remote(Shard).options(**(how | options)).remote(plan)
+    how: dict[str, Any] = {"max_concurrency": _CALLS_AT_A_TIME, "scheduling_strategy": "SPREAD"} | options
+
+    def started(kind: type, actor: str, *arguments: Any, **restarts: int) -> Any:
+        own = how | restarts | name_of_actor(plan.cluster, actor)
+        return running().remote(kind).options(**own).remote(*arguments)
+
+    shard = started(Shard, plan.name, plan, max_restarts=times, max_task_retries=times)
+    names = replica_names(plan)
+    return [shard, *(started(Replica, name, plan, name, max_restarts=-1, max_task_retries=0) for name in names)]
 
 
 class Sent(NamedTuple):
     """Calls that were sent."""
 
-    refs: dict[int, Any]  # Ray's references to answers, by the positions of the shards
-    full: list[int]  # shards to which nothing could be sent in time
+    method: str
+    calls: Mapping[str, tuple[Any, ...]]
+    peers: dict[str, list[_Peer]]  # that can answer, and have not been asked
+    refs: dict[Any, tuple[str, _Peer]]  # the shard, and who was asked, by Ray's references to answers
+    full: list[str]  # shards to which nothing could be sent in time
     deadline: float
     kind: tuple[Any, ...]  # of the calls
 
 
 class Answers(NamedTuple):
-    """What shards have answered, by their positions."""
+    """What shards have answered, by their names."""
 
-    values: dict[int, Any]
-    errors: dict[int, Exception]
-    missing: list[int]  # shards that did not answer in time
+    values: dict[str, Any]
+    errors: dict[str, Exception]
+    missing: list[str]  # shards that did not answer in time
 
-    def all_values(self) -> dict[int, Any]:
+    def all_values(self) -> dict[str, Any]:
         """Return the values; raise the first error, if there is one."""
         for error in self.errors.values():
             raise error
         return self.values
+
+
+class _Peer:
+    """An actor, and the calls that are under way there."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.pending: list[Any] = []
+        self.changing = threading.Lock()  # who may change this list
+
+    def n_pending(self) -> int:
+        """Return how many calls are under way."""
+        if self.pending and self.changing.acquire(blocking=False):
+            try:
+                self.pending[:] = ray().wait(self.pending, num_returns=len(self.pending), timeout=0)[1]
+            finally:
+                self.changing.release()
+        return len(self.pending)
+
+    def forget(self, ref: Any) -> None:
+        """Take note that a call has been answered."""
+        with self.changing:
+            self.pending[:] = [other for other in self.pending if other != ref]
 
 
 class Actors:
@@ -54,31 +92,61 @@ class Actors:
 
     Parameters
     ----------
-    names : sequence of str
-        The names of the shards.
-    handles : sequence of ray.actor.ActorHandle
-        Their actors.
+    cluster : str
+        What distinguishes the actors of this store from those of others.
+    handles : dict of str to list of ray.actor.ActorHandle
+        The actors of shards, by the names of these: of the shard and of its replicas. Others are found by their names.
+    n_replicas : int
+        The number of replicas of each shard.
     timeout : float
         Seconds to wait for answers.
     max_pending : int
-        The most calls of this client that are under way at each shard.
+        The most calls of this client that are under way at each actor.
     """
 
-    def __init__(self, names: Sequence[str], handles: Sequence[Any], timeout: float, max_pending: int) -> None:
-        self.names, self.handles, self._timeout, self._max_pending = tuple(names), list(handles), timeout, max_pending
-        self._pending: list[list[Any]] = [[] for _ in names]  # calls under way at each shard
-        self._changing = [threading.Lock() for _ in names]  # who may change these lists
+    def __init__(
+        self, cluster: str, handles: Mapping[str, list[Any]], n_replicas: int, timeout: float, max_pending: int
+    ) -> None:
+        self.cluster, self.n_replicas, self._timeout, self._max_pending = cluster, n_replicas, timeout, max_pending
+        self._peers = {name: [_Peer(handle) for handle in own] for name, own in handles.items()}
+        self._adding, self._turns = threading.Lock(), itertools.count()
         self._compiled: set[Any] = set()  # kinds of calls that have been answered once
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Actors, (self.names, self.handles, self._timeout, self._max_pending)
+        handles = {name: [peer.handle for peer in peers] for name, peers in self._peers.items()}
+        return Actors, (self.cluster, handles, self.n_replicas, self._timeout, self._max_pending)
 
-    def ask(self, method: str, calls: Mapping[int, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Answers:
+    def add(self, name: str, handles: list[Any]) -> None:
+        """Take the actors of a new shard."""
+        with self._adding:
+            self._peers = self._peers | {name: [_Peer(handle) for handle in handles]}
+
+    def _peers_of(self, name: str) -> list[_Peer]:
+        if name not in self._peers:
+            replicas = [replica_name(name, number) for number in range(1, self.n_replicas + 1)]
+            self.add(name, [actor_of(self.cluster, actor) for actor in (name, *replicas)])
+        return self._peers[name]
+
+    def ask(
+        self,
+        method: str,
+        calls: Mapping[str, tuple[Any, ...]],
+        kind: tuple[Any, ...] = (),
+        *,
+        also_replicas: bool = False,
+    ) -> Answers:
         """Call a method of some shards, each with arguments of its own, and wait for the answers."""
-        return self.gather(self.send(method, calls, kind))
+        return self.gather(self.send(method, calls, kind, also_replicas=also_replicas))
 
-    def send(self, method: str, calls: Mapping[int, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Sent:
-        """Call a method of some shards, each with arguments of its own.
+    def send(
+        self,
+        method: str,
+        calls: Mapping[str, tuple[Any, ...]],
+        kind: tuple[Any, ...] = (),
+        *,
+        also_replicas: bool = False,
+    ) -> Sent:
+        """Call a method of some shards, each with arguments of its own, or of replicas that are less busy.
 
         Waits where as many calls are under way as there may be. The first call of a kind has more time than others: it
         may have to compile.
@@ -86,70 +154,97 @@ class Actors:
         running()
         kind = (method, *kind)
         seconds = self._timeout if kind in self._compiled else max(self._timeout, _SECONDS_TO_COMPILE)
-        now, refs, left = time.monotonic(), {}, list(calls)
+        now, left = time.monotonic(), list(calls)
+        peers = {}
+        for name in calls:
+            peers[name] = self._peers_of(name)[: None if also_replicas else 1]
+            if len(peers[name]) > 1:
+                turn = next(self._turns) % len(peers[name])  # those that have as much to do are asked in turn
+                peers[name] = sorted(peers[name][turn:] + peers[name][:turn], key=_Peer.n_pending)
+        sent = Sent(method, calls, peers, {}, [], now + seconds, kind)
         for until in (now, now + seconds):  # first to the shards that have room, so that none waits for another
-            for position in left:
-                ref = self._send(position, method, calls[position], until)
-                if ref is not None:
-                    refs[position] = ref
-            left = [position for position in left if position not in refs]
-        return Sent(refs, left, now + seconds, kind)
+            left = [name for name in left if not self._send(sent, name, until)]
+        sent.full.extend(left)
+        return sent
 
-    def _send(self, position: int, method: str, arguments: tuple[Any, ...], deadline: float) -> Any:
-        """Return the reference to the answer; None if too many calls are under way until the deadline."""
-        pending, module = self._pending[position], ray()
-        if not self._changing[position].acquire(timeout=max(0.0, deadline - time.monotonic())):
-            return None
+    def _send(self, sent: Sent, name: str, until: float) -> bool:
+        """Call the next actor of a shard; return False if too many calls are under way there for some time."""
+        peer = sent.peers[name][0]
+        if not peer.changing.acquire(timeout=max(0.0, until - time.monotonic())):
+            return False
         try:
-            if len(pending) >= self._max_pending:
-                left = max(0.0, deadline - time.monotonic())
-                done, waiting = module.wait(pending, num_returns=1, timeout=left, fetch_local=False)
-                pending[:] = waiting
+            if len(peer.pending) >= self._max_pending:
+                left = max(0.0, until - time.monotonic())
+                done, waiting = ray().wait(peer.pending, num_returns=1, timeout=left, fetch_local=False)
+                peer.pending[:] = waiting
                 if not done:
-                    return None
-            ref = getattr(self.handles[position], method).remote(*arguments)
-            pending.append(ref)
-            return ref
+                    return False
+            ref = getattr(peer.handle, sent.method).remote(*sent.calls[name])
+            peer.pending.append(ref)
         finally:
-            self._changing[position].release()
+            peer.changing.release()
+        sent.peers[name] = sent.peers[name][1:]
+        sent.refs[ref] = name, peer
+        return True
 
     def gather(self, sent: Sent) -> Answers:
-        """Wait for answers until the deadline.
+        """Wait for answers until the deadline. Who does not answer for a while, or cannot, is asked elsewhere.
 
         Raises
         ------
         ClusterError
             If this process has lost its connection to the cluster.
         """
-        module, waiting = running(), list(sent.refs.values())
-        left = max(0.0, sent.deadline - time.monotonic())
-        done = set(module.wait(waiting, num_returns=len(waiting), timeout=left)[0]) if waiting else set()
-        values: dict[int, Any] = {}
-        errors: dict[int, Exception] = {}
-        missing = list(sent.full)
-        for position, ref in sent.refs.items():
-            if ref not in done:
-                missing.append(position)
-                continue
-            try:
-                values[position] = module.get(ref)
-            except module.exceptions.RayTaskError as error:
-                errors[position] = error.cause if isinstance(error.cause, Exception) else error
-            except module.exceptions.RayActorError as error:
-                errors[position] = ClusterError(f"{self.names[position]} has died and is not restarted: {error}")
-            with self._changing[position]:
-                self._pending[position][:] = [other for other in self._pending[position] if other != ref]
-        if not errors and not missing:
+        module, found = running(), Answers({}, {}, [])
+        later, now = time.monotonic() + _SECONDS_TO_ASK_ELSEWHERE, time.monotonic()
+        while waiting := {name for name, _ in sent.refs.values()}:
+            with_others = [name for name in waiting if sent.peers[name]]
+            seconds = max(0.0, min(sent.deadline, later if with_others else sent.deadline) - now)
+            n = len(sent.refs) if len(sent.refs) == len(waiting) else 1
+            for ref in module.wait(list(sent.refs), num_returns=n, timeout=seconds)[0]:
+                if ref in sent.refs:
+                    self._take(sent, ref, found)
+            now = time.monotonic()
+            if now >= sent.deadline:
+                break
+            if now >= later:
+                later = now + _SECONDS_TO_ASK_ELSEWHERE
+                for name in with_others:
+                    if any(name == other for other, _ in sent.refs.values()):
+                        self._send(sent, name, now)
+        missing = [name for name in sent.calls if name not in found.values and name not in found.errors]
+        if not found.errors and not missing:
             self._compiled.add(sent.kind)
-        return Answers(values, errors, sorted(missing))
+        return Answers(found.values, found.errors, sorted(missing))
 
-    def named(self, positions: Sequence[int]) -> tuple[str, ...]:
-        """Return the names of shards."""
-        return tuple(self.names[position] for position in positions)
+    def _take(self, sent: Sent, ref: Any, found: Answers) -> None:
+        """Take the answer to a call, or call another actor of the shard if this one cannot answer."""
+        module = ray()
+        name, peer = sent.refs.pop(ref)
+        peer.forget(ref)
+        try:
+            value = module.get(ref)
+            if not isinstance(value, Behind):
+                found.values[name] = value
+        except module.exceptions.RayTaskError as error:
+            found.errors[name] = error.cause if isinstance(error.cause, Exception) else error
+        except module.exceptions.RayActorError as error:
+            if not sent.peers[name] and all(name != other for other, _ in sent.refs.values()):
+                found.errors[name] = ClusterError(f"{name} has died and is not restarted: {error}")
+        if name in found.values or name in found.errors:
+            for other in [other for other in sent.refs if sent.refs[other][0] == name]:
+                del sent.refs[other]
+        elif sent.peers[name] and not self._send(sent, name, sent.deadline):
+            sent.full.append(name)
 
-    def stop(self) -> None:
-        """End the processes of all shards."""
+    def stop(self, names: Sequence[str] | None = None) -> None:
+        """End the processes of shards, by default of all."""
         module = ray()
         if module.is_initialized():
-            for handle in self.handles:
-                module.kill(handle, no_restart=True)
+            for name, peers in self._peers.items():
+                for peer in reversed(peers):  # first the replicas
+                    if names is None or name in names:
+                        module.kill(peer.handle, no_restart=True)
+        if names is not None:
+            with self._adding:
+                self._peers = {name: peers for name, peers in self._peers.items() if name not in names}

@@ -9,6 +9,7 @@ from typing import Any
 
 from ._errors import ClusterError
 
+_NAMESPACE = "cmt_numba"  # of the names of actors
 _LOOPBACK = "127.0.0.1"
 
 
@@ -38,6 +39,25 @@ def running() -> Any:
     if not module.is_initialized():
         raise ClusterError("Ray is not running in this process any more; start it, and open the store again")
     return module
+
+
+def name_of_actor(cluster: str, shard: str) -> dict[str, str]:
+    """Return the options of Ray that name the actor of a shard."""
+    return {"name": f"{cluster} {shard}", "namespace": _NAMESPACE}
+
+
+def actor_of(cluster: str, shard: str) -> Any:
+    """Return the handle of the actor of a shard.
+
+    Raises
+    ------
+    ClusterError
+        If there is none.
+    """
+    try:
+        return running().get_actor(**name_of_actor(cluster, shard))
+    except ValueError as error:
+        raise ClusterError(f"{shard} is gone: {error}") from error
 
 
 def start(address: str | None = None, **options: Any) -> None:

@@ -6,23 +6,51 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..persistence import FileFormatError
 from ..persistence._container import bring_to_disk
+from ._topology import Topology
 
 _LIST = "shards.json"
 _NAME = re.compile(r"shard-\d{3,9}")
-_KIND, _VERSION = "ShardedStore", 1
+_KIND, _VERSION = "ShardedStore", 2
 
 
-def shard_names(n: int) -> list[str]:
-    """Return the names of the shards of a new store."""
-    return [f"shard-{number:03d}" for number in range(n)]
+class Listed(NamedTuple):
+    """What the list in a folder says.
+
+    Attributes
+    ----------
+    topology : Topology
+        The shards.
+    n_parts : int
+        The number of shards when the folder was created, among which ``max_items`` was divided.
+    complete : bool
+        Whether all of them have been opened.
+    left : tuple of str
+        Shards that have no memories any more, and whose folders are to be deleted.
+    """
+
+    topology: Topology
+    n_parts: int
+    complete: bool = True
+    left: tuple[str, ...] = ()
 
 
-def read_list(path: Path) -> tuple[list[str], bool] | None:
-    """Return the names of the shards in a folder and whether all are complete; None if it is empty or not there.
+def shard_names(n: int, first: int = 0) -> tuple[str, ...]:
+    """Return the names of new shards."""
+    return tuple(f"shard-{number:03d}" for number in range(first, first + n))
+
+
+def next_name(topology: Topology, path: Path | None) -> str:
+    """Return a name that no shard has."""
+    known = [*topology.names, *(() if path is None else (found.name for found in path.glob("shard-*")))]
+    return shard_names(1, 1 + max(int(name[6:]) for name in known if _NAME.fullmatch(name)))[0]
+
+
+def read_list(path: Path) -> Listed | None:
+    """Return what the list in a folder says; None if the folder is empty or not there.
 
     Raises
     ------
@@ -41,22 +69,32 @@ def read_list(path: Path) -> tuple[list[str], bool] | None:
         raise FileFormatError(path / _LIST, "is damaged") from error
     try:
         found: Any = json.loads(text)
-        names, version = found["shards"], found["version"]
-        if found["kind"] != _KIND or version != _VERSION:
+        if found["kind"] != _KIND or found["version"] not in range(1, _VERSION + 1):
             raise FileFormatError(path / _LIST, f"is not of version {_VERSION} of a sharded store")
-        if not names or not all(_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
-            raise ValueError("no names")
-        return list(names), bool(found["complete"])
+        after = _checked(found["shards"])
+        if found["version"] == 1:  # shards could not be added
+            return Listed(Topology(1, after, after), len(after), bool(found["complete"]))
+        topology = Topology(int(found["topology"]), _checked(found["before"]), after)
+        left = tuple(found["left"]) and _checked(found["left"])
+        return Listed(topology, int(found["parts"]), bool(found["complete"]), left)
     except FileFormatError:
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise FileFormatError(path / _LIST, "is damaged; restore it from a copy") from error
 
 
-def write_list(path: Path, names: list[str], *, complete: bool) -> None:
+def _checked(names: list[str]) -> tuple[str, ...]:
+    if not names or not all(_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
+        raise ValueError("no names")
+    return tuple(names)
+
+
+def write_list(path: Path, listed: Listed) -> None:
     """Write the list of the shards, at once or not at all. The folder is created if its parent exists."""
     path.mkdir(mode=0o700, exist_ok=True)
-    contents = {"kind": _KIND, "version": _VERSION, "complete": complete, "shards": names}
+    version, before, after = listed.topology
+    contents = {"kind": _KIND, "version": _VERSION, "complete": listed.complete, "topology": version}
+    contents |= {"shards": after, "before": before, "left": listed.left, "parts": listed.n_parts}
     unfinished = path / f".{_LIST}.part"
     with open(unfinished, "w", encoding="utf-8") as file:
         json.dump(contents, file)

@@ -34,7 +34,11 @@ class Ring:
 
     def owners(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the positions of the shards to which keys belong: int64, shape (n,)."""
-        following = np.searchsorted(self._points, hashes(keys))
+        return self.owners_of(hashes(keys))
+
+    def owners_of(self, hashed: np.ndarray) -> np.ndarray:
+        """Return the positions of the shards to which keys with these hashes belong: int64, shape (n,)."""
+        following = np.searchsorted(self._points, hashed)
         return np.asarray(self._owners[following % self._points.size])
 
 

@@ -37,11 +37,17 @@ class ShardedResults(Results):
         return f"{super().__repr__()}{missing}"
 
 
-def merged(answers: Sequence[Results], k: int) -> ShardedResults:
-    """Return the best ``k`` of the answers of shards to the same queries."""
+def merged(answers: Sequence[Results], k: int, *, are_distinct: bool = True) -> ShardedResults:
+    """Return the best ``k`` of the answers of shards to the same queries.
+
+    Unless they are distinct, a memory that is in several answers to a query counts where it comes first.
+    """
     keys = np.concatenate([answer.keys for answer in answers], axis=1)  # of objects, unless all are of int64
     payloads = np.concatenate([answer._payloads for answer in answers], axis=1)
     scores = np.concatenate([answer.scores for answer in answers], axis=1)
+    if not are_distinct:
+        repeated, keys = _repeated(keys), keys.astype(object)
+        keys[repeated], scores[repeated], payloads[repeated] = None, -np.inf, None
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     shape = scores.shape[0], k
     best = ShardedResults(np.full(shape, None, object), np.full(shape, -np.inf, scores.dtype), np.full(shape, None))
@@ -52,6 +58,18 @@ def merged(answers: Sequence[Results], k: int) -> ShardedResults:
     if best.keys.size > 0 and isinstance(best.keys[0, 0], int) and not are_none(best.keys).any():
         best.keys = best.keys.astype(np.int64)
     return best
+
+
+def _repeated(keys: np.ndarray) -> np.ndarray:
+    """Return which keys are in a row more than once, but for the first of each."""
+    repeated = np.zeros(keys.shape, np.bool_)
+    row, column = np.nonzero(~are_none(keys.astype(object)))
+    if row.size > 0:
+        distinct, number = np.unique(keys[row, column], return_inverse=True)
+        firsts = np.unique(row * distinct.size + number, return_index=True)[1]
+        again = np.delete(np.arange(row.size), firsts)
+        repeated[row[again], column[again]] = True
+    return repeated
 
 
 def stacked(blocks: Sequence[ShardedResults]) -> ShardedResults:

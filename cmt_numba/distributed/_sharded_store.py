@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
 import numpy as np
 
@@ -21,16 +23,17 @@ from ..store._checks import (
 )
 from ..store._learning import learn_in_blocks
 from ..store._where import field_path
-from ._actors import Actors, new_actor
-from ._arguments import blocks_of_rows, by_owner, check_options, options_of_shard, picked
-from ._client import Client
+from ._actors import Actors, new_actors
+from ._arguments import blocks_of_rows, check_options, options_of_shard, picked
 from ._cluster import start
 from ._errors import ClusterError, NoAnswerError
-from ._folder import read_list, shard_names, write_list
-from ._shard import Plan
+from ._folder import Listed, read_list, shard_names, write_list
+from ._reading import Plan
+from ._resizing import Resizable
+from ._topology import Topology
 
 
-class ShardedStore(Client):
+class ShardedStore(Resizable):
     """A store like :class:`~cmt_numba.MemoryStore`, whose memories are divided among processes of Ray.
 
     Each shard holds the memories whose keys belong to it, by consistent hashing. A query is answered by all shards, and
@@ -48,12 +51,18 @@ class ShardedStore(Client):
     Parameters
     ----------
     n_shards : int, optional
-        Number of shards. An existing folder keeps its number.
+        Number of shards of a new store. :meth:`add_shard` and :meth:`remove_shard` change it.
     path : path-like, optional
         The folder, which holds a folder for each shard: empty, or that of a sharded store. If it does not exist, it is
         created. Every machine on which a shard may run must find it under this path. By default the store is in memory.
     metric : {"cosine", "inner_product", "euclidean"}, optional
         As for :class:`~cmt_numba.MemoryStore`.
+    n_replicas : int, default 0
+        Number of copies of each shard, in memory, in processes of their own. They answer queries too, and alone while
+        the process of a shard is restarted.
+    exchange_every : int or None, default 1000
+        The number of rewards that a client gives, after which shards exchange what their scorers have learned. None for
+        never.
     address : str, optional
         The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
     timeout : float, default 60.0
@@ -94,6 +103,8 @@ class ShardedStore(Client):
         path: str | os.PathLike[str] | None = None,
         metric: str | None = None,
         *,
+        n_replicas: int = 0,
+        exchange_every: int | None = 1000,
         address: str | None = None,
         timeout: float = 60.0,
         max_pending: int = 8,
@@ -101,40 +112,59 @@ class ShardedStore(Client):
         **options: Any,
     ) -> None:
         check_options(options, metric)
-        _check_limits(timeout, max_pending)
+        _check_limits(n_replicas, exchange_every, timeout, max_pending)
+        if n_replicas > 0:
+            _check_eviction(options)
         folder = None if path is None else Path(path).absolute()
         listed = None if folder is None else read_list(folder)
-        names = _names(n_shards, None if listed is None else listed[0])
-        if folder is not None and listed is None:
-            write_list(folder, names, complete=False)
-        is_complete = listed is not None and listed[1]
-        plans = []
-        for number, name in enumerate(names):
-            own = options_of_shard(options, number, len(names)) | {"metric": metric}
-            plans.append(Plan(name, None if folder is None else str(folder / name), not is_complete, None, own))
-        self._begin(plans, folder, address, timeout, max_pending, actor_options)
-        if folder is not None and not is_complete:
-            write_list(folder, names, complete=True)
+        if listed is None:
+            names = _new_names(n_shards)
+            listed = Listed(Topology(1, names, names), len(names), complete=False)
+            if folder is not None:
+                write_list(folder, listed)
+        topology = listed.topology
+        if n_shards not in (None, len(topology.before), len(topology.after)):
+            message = f"n_shards must be {len(topology.after)}, as for the store in the folder, or omitted: {n_shards}"
+            raise ValueError(message)
+        cluster, plans = uuid4().hex, []
+        for name in topology.names:
+            own = options_of_shard(options, int(name.split("-")[1]), listed.n_parts) | {"metric": metric}
+            may_be_new = not listed.complete or name not in topology.before
+            own_folder = None if folder is None else str(folder / name)
+            plans.append(Plan(name, cluster, own_folder, may_be_new, None, own, n_replicas))
+        how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
+        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts}
+        self._begin(plans, topology, folder, address, how)
+        try:
+            self._end(listed.left)
+            if not listed.complete or listed.left:
+                self._list(topology)
+            self.finish_move()
+        except BaseException:
+            self._actors.stop()
+            raise
 
     def _begin(
-        self,
-        plans: list[Plan],
-        folder: Path | None,
-        address: str | None,
-        timeout: float,
-        max_pending: int,
-        actor_options: dict[str, Any] | None,
+        self, plans: list[Plan], topology: Topology, folder: Path | None, address: str | None, how: dict[str, Any]
     ) -> None:
         """Start the actors, and wait until they have opened their stores."""
         start(address)
-        handles = [new_actor(plan, actor_options or {}) for plan in plans]
-        self._connect(Actors([plan.name for plan in plans], handles, timeout, max_pending), folder)
-        self._is_owner = True
+        how["actor_options"] = how["actor_options"] or {}
+        handles = {plan.name: new_actors(plan, how["actor_options"]) for plan in plans}
+        actors = Actors(plans[0].cluster, handles, plans[0].n_replicas, how["timeout"], how["max_pending"])
+        self._prepare(actors, topology, folder, how)
         try:
+            self._tell(topology, topology.names)
+            self._check_replicas()
             self._learn_facts()
         except BaseException:
             self._actors.stop()
             raise
+
+    def _check_replicas(self) -> None:
+        """Raise ValueError if replicas would forget other memories than their shards."""
+        if self._actors.n_replicas > 0:
+            _check_eviction(self._ask_one(self._topology.after[0], "options")[0])
 
     # Changes
 
@@ -185,18 +215,19 @@ class ShardedStore(Client):
         payloads = payloads if payloads is None or isinstance(payloads, str | bytes | dict) else list(payloads)
         check_payloads(payloads, len(checked))
         self._check_kind(checked)
-        changes = []
-        for shard, part in by_owner(self._ring.owners(checked)).items():
+
+        def arguments(part: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[Any, ...]]]:
             for rows in blocks_of_rows(X[part]):
                 block = part[rows]
                 own = None if payloads is None else [payloads[i] for i in block]
-                changes.append((shard, picked(checked, block), (picked(checked, block), X[block], own)))
-        if name == "add" and len(changes) > 1:
+                yield block, (picked(checked, block), X[block], own)
+
+        if name == "add" and len(self._topology.divided(checked)) > 1:
             stored = np.flatnonzero(self._are_stored(checked))
             if stored.size > 0:
                 message = f"keys must not be in the store: {checked[stored[0]]!r:.100} is; use upsert to replace it"
                 raise DuplicateKeyError(message)
-        self._change(name, changes, (hasattr(X, "indptr"),))
+        self._change(name, checked, arguments, (hasattr(X, "indptr"),))
         self._width, self._kind = X.shape[1], type(checked[0])
 
     def delete(self, keys: Any) -> None:
@@ -217,11 +248,9 @@ class ShardedStore(Client):
             As for :meth:`add`.
         """
         checked = check_keys(keys)
-        parts = by_owner(self._ring.owners(checked))
-        if len(parts) > 1:
+        if len(self._topology.divided(checked)) > 1:
             self._check_stored(checked)
-        changes = [(shard, own, (own,)) for shard, part in parts.items() for own in [picked(checked, part)]]
-        self._change("delete", changes)
+        self._change("delete", checked, lambda part: iter([(part, (picked(checked, part),))]))
 
     def create_index(self, field: Any) -> None:
         """Create an index on a field of payloads in all shards, so that filters on it need not look at all of them.
@@ -244,7 +273,7 @@ class ShardedStore(Client):
         """Learn from rewards of what was returned, or of what was right.
 
         A shard learns from the rewards of its own memories: it compares those of a row that it holds, but not with
-        those of other shards.
+        those of other shards. After ``exchange_every`` rewards, shards exchange what their scorers have learned.
 
         Parameters
         ----------
@@ -263,20 +292,23 @@ class ShardedStore(Client):
         X = self._check_vectors(X)
         given = check_answers(keys, X.shape[0])
         there = ~are_none(given)
-        owners = np.full(given.shape, -1)
-        checked = check_keys(given[there].tolist(), distinct=False) if there.any() else []
-        if checked:
-            self._check_stored(checked)
-            owners[there] = self._ring.owners(checked)
         worth = np.broadcast_to(check_rewards(rewards, np.where(there, 0, -1)), given.shape)
-        changes = []
-        for shard in np.unique(owners[there]).tolist():
-            rows = np.flatnonzero((owners == shard).any(axis=1))
-            own = given[rows]
-            own[owners[rows] != shard] = None
-            mentioned = [key for key in own.reshape(-1).tolist() if key is not None]
-            changes.append((shard, mentioned, (X[rows], own, worth[rows])))
-        self._change("feedback", changes, (hasattr(X, "indptr"),))
+        if not there.any():
+            return
+        checked = check_keys(given[there].tolist(), distinct=False)
+        self._check_stored(checked)
+        row, column = np.nonzero(there)
+
+        def arguments(part: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[Any, ...]]]:
+            rows, of_part = np.unique(row[part], return_inverse=True)
+            own = np.full((rows.size, given.shape[1]), None)
+            own[of_part, column[part]] = given[row[part], column[part]]
+            yield part, (X[rows], own, worth[rows])
+
+        self._change("feedback", checked, arguments, (hasattr(X, "indptr"),))
+        self._n_rewards += len(checked)
+        if self._exchange_every is not None and self._n_rewards >= self._exchange_every:
+            self._exchange()
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
         """Learn from queries whose right answers are known, in blocks and in a random order.
@@ -324,14 +356,22 @@ class ShardedStore(Client):
             If the folder is not empty.
         OSError
             If a file cannot be written.
+        RuntimeError
+            If shards are added or removed meanwhile.
         """
         folder, actors = Path(path).absolute(), self._open_actors()
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty; save to a new folder")
-        write_list(folder, list(actors.names), complete=False)
-        files = {shard: (str(folder / f"{name}.cmt"),) for shard, name in enumerate(actors.names)}
+        self._learn_facts()  # and so the topology
+        topology = self._topology
+        if topology.is_moving:
+            raise RuntimeError("memories move between shards; save the store afterwards")
+        write_list(folder, Listed(topology, len(topology.after), complete=False))
+        files = {name: (str(folder / f"{name}.cmt"),) for name in topology.names}
         self._complete(actors.ask("save", files))
-        write_list(folder, list(actors.names), complete=True)
+        if self._topology != topology:
+            raise RuntimeError("shards were added or removed; save the store again, to another folder")
+        write_list(folder, Listed(topology, len(topology.after)))
 
     @classmethod
     def load(
@@ -339,6 +379,8 @@ class ShardedStore(Client):
         path: str | os.PathLike[str],
         *,
         target_recall: float = 0.95,
+        n_replicas: int = 0,
+        exchange_every: int | None = 1000,
         address: str | None = None,
         timeout: float = 60.0,
         max_pending: int = 8,
@@ -350,7 +392,7 @@ class ShardedStore(Client):
         ----------
         path : path-like
             The folder.
-        target_recall, address, timeout, max_pending, actor_options
+        target_recall, n_replicas, exchange_every, address, timeout, max_pending, actor_options
             As for the constructor.
 
         Raises
@@ -360,15 +402,20 @@ class ShardedStore(Client):
         OSError
             If a file cannot be read.
         """
-        _check_limits(timeout, max_pending)
+        _check_limits(n_replicas, exchange_every, timeout, max_pending)
         folder = Path(path).absolute()
         listed = read_list(folder)
-        if listed is None or not listed[1]:
+        if listed is None or not listed.complete:
             raise FileFormatError(folder, "holds no sharded store that was saved completely")
         options = {"target_recall": check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
-        store = cls.__new__(cls)
-        plans = [Plan(name, None, False, str(folder / f"{name}.cmt"), options) for name in listed[0]]
-        store._begin(plans, None, address, timeout, max_pending, actor_options)
+        store, cluster, topology = cls.__new__(cls), uuid4().hex, listed.topology
+        plans = [
+            Plan(name, cluster, None, False, str(folder / f"{name}.cmt"), options, n_replicas)
+            for name in topology.names
+        ]
+        how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
+        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts}
+        store._begin(plans, topology, None, address, how)
         return store
 
     def close(self) -> None:
@@ -381,7 +428,7 @@ class ShardedStore(Client):
         try:
             if self._is_owner:
                 with suppress(NoAnswerError, ClusterError):  # a shard that is gone has its changes on disk
-                    self._ask_all("close")
+                    self._actors.ask("close", dict.fromkeys(self._topology.names, ()))
         finally:
             self._is_closed = True
             if self._is_owner:
@@ -398,19 +445,22 @@ class ShardedStore(Client):
         return f"ShardedStore({place}, metric={self._metric!r}) of {len(self.shards)} shards"
 
 
-def _check_limits(timeout: float, max_pending: int) -> None:
+def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, max_pending: int) -> None:
+    check_integer("n_replicas", n_replicas, 0, 100)
+    if exchange_every is not None:
+        check_integer("exchange_every", exchange_every, 1)
     check_real("timeout", timeout, 0.0, 1e6, above=True)
     check_integer("max_pending", max_pending, 1)
 
 
-def _names(n_shards: int | None, listed: list[str] | None) -> list[str]:
-    """Return the names of the shards: those in the folder, or new ones."""
-    if n_shards is not None:
-        check_integer("n_shards", n_shards, 1, 10_000)
-    if listed is None:
-        if n_shards is None:
-            raise ValueError("n_shards must be given for a new store")
-        return shard_names(n_shards)
-    if n_shards not in (None, len(listed)):
-        raise ValueError(f"n_shards must be {len(listed)}, as for the store in the folder, or omitted, not {n_shards}")
-    return listed
+def _check_eviction(options: dict[str, Any]) -> None:
+    """Raise ValueError if replicas with these options would forget other memories than their shards."""
+    if options.get("max_items") is not None and options.get("eviction") != "oldest":
+        raise ValueError("n_replicas with max_items needs eviction='oldest': replicas do not know what was returned")
+
+
+def _new_names(n_shards: int | None) -> tuple[str, ...]:
+    """Return the names of the shards of a new store."""
+    if n_shards is None:
+        raise ValueError("n_shards must be given for a new store")
+    return shard_names(check_integer("n_shards", n_shards, 1, 10_000))

@@ -18,8 +18,9 @@ from .._heads.examples import (
     new_examples,
     with_room_for_examples,
 )
-from .._heads.label_scorers import HEAD_LOSSES, count_in_means
-from .._heads.multiclass_svm import Lesson, learn_labels, measure_gaps, new_duals
+from .._heads.label_scorers import HEAD_LOSSES, Head, count_in_means
+from .._heads.lessons import Lesson, Search
+from .._heads.multiclass_svm import learn_labels, measure_gaps, new_duals
 from .._heads.shortlists import new_shortlists
 from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Optional, Real, check_rows, sound, unmasked
 from ._base import changes_at_once
@@ -406,16 +407,15 @@ class CMTClassifier(Forgetting):
             self._n_measured = n_examples
         of_labels = self._n_of_label if self._weight_of_label is None else self._weight_of_label
         duals = new_duals(self.aggressiveness, of_labels[labels], weights)
-        shortlists = new_shortlists(n_rows)
+        shortlists = new_shortlists(labels)
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
-        n_per_label = float(of_labels.mean())
-        measure_gaps(state.trees, state.models, self.head_.scorers, lesson, effort, duals, n_per_label)
+        search = Search(state.trees, state.models, effort, self.forest_._threads_for(n_rows))
+        measure_gaps(search, self.head_, lesson, duals, float(of_labels.mean()))
         if questions.rows.sparse and n_examples > MOST_TRAINED_ALONE and self._n_of_label.max() == 1:
             return
 
-        def learn(n_pass: int, order: np.ndarray, at: np.ndarray) -> int:
-            lesson = Lesson(questions, order, labels, shortlists, n_pass == 0)
-            return int(learn_labels(state.trees, state.models, self.head_.scorers, lesson, effort, duals, at))
+        def learn(n_pass: int, order: np.ndarray) -> Head:
+            return learn_labels(search, self.head_, Lesson(questions, order, labels, shortlists, n_pass == 0), duals)
 
         self._train_in_passes(n_rows, n_passes, duals.settled, learn)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.utils import check_random_state
 from .._concurrency.workers import share_rows, with_progress
 from .._forest.allocation import most_cells_in_use, with_tables
 from .._forest.rows import Rows, keep_heaviest, rescaled
-from .._forest.state import DONE, NONE, TABLES_END
+from .._forest.state import NONE, TABLES_END
 from .._heads.candidates import Answers, Effort, all_of, score_labels
 from .._heads.index_search import rank_listed
 from .._heads.label_scorers import (
@@ -23,7 +22,6 @@ from .._heads.label_scorers import (
     with_digest,
     with_index,
     with_labels,
-    with_more_cells,
     without_digest,
     without_negligible_weights,
 )
@@ -170,21 +168,15 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh, self.verbose)
 
     def _train_in_passes(
-        self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray, np.ndarray], int]
+        self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray], Head]
     ) -> None:
         """Have ``learn`` train the head on rows in random order; it is told the number of the pass."""
         for n_pass in with_progress(range(n_passes), "pass", self.verbose):
             # Rows that changed nothing the last time are looked at only every other time.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
             self._orders.shuffle(order)
-            self._train(partial(learn, n_pass, order))
+            self.head_ = learn(n_pass, order)
         self._prune()
-
-    def _train(self, learn: Callable[[np.ndarray], int]) -> None:
-        """Have ``learn`` train the head, giving it room as often as it runs out. It is told where to go on from."""
-        at = np.zeros(1, np.int64)
-        while learn(at) != DONE:
-            self.head_ = with_more_cells(self.head_)
 
     def _prune(self) -> None:
         """Let the head forget what makes no difference, once there is much of it."""

@@ -64,6 +64,7 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
     ("compact", 2): Operation(ContextualMemoryTree.compact, {"copies": "copies"}),
     ("draw", 2): Operation(ContextualMemoryTree._draw_word, {}),
     ("return", 2): Operation(ContextualMemoryTree._enter_returned, {"ids": "ids"}),
+    ("scorer", 2): Operation(ContextualMemoryTree._set_scorer, {"weights": "weights", "squares": "squares"}),
     # Version 1: replaced memories did not count as returned.
     ("insert", 1): Operation(ContextualMemoryTree.insert, {"X": "X"}),
     ("update", 1): Operation(ContextualMemoryTree.update, {"X": "X", "hits": "hits", "rewards": "rewards"}),

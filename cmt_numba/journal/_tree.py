@@ -131,6 +131,7 @@ class DurableTree(InFolder, ContextualMemoryTree):
     replace = journaled("replace", ContextualMemoryTree.replace)
     reroute = journaled("reroute", ContextualMemoryTree.reroute)
     compact = journaled("compact", ContextualMemoryTree.compact)
+    _set_scorer = journaled("scorer", ContextualMemoryTree._set_scorer)
     _draw_word = journaled("draw", ContextualMemoryTree._draw_word, synced=False)  # losing a draw does no harm
     _enter_returned = journaled(_RETURN, ContextualMemoryTree._enter_returned, synced=False)
 

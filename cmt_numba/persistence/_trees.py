@@ -142,6 +142,7 @@ def state_of(
     sparse = take(fields, "sparse", bool)
     numbers = {f"parameters.{name}": value for name, value in options.items()}
     numbers |= {"parameters.n_features": n_features, "parameters.sparse": sparse}
+    numbers["parameters.coded"] = options["coded"] and not sparse
     state = put_together(State, arrays, numbers)
     return state.streams, state
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from ._alignments import Counts
+from ._bits import WORD
+from ._edits import Edits
 from ._encoding import Sequences
 from ._features import pooled
-from ._spaces import Counts, Kind, Space
+from ._spaces import Kind, Space
 
 ASKED, STORED = 0, 1
 """Where a sequence is: symbols of what is asked for are deleted, those of what is stored are inserted."""
@@ -17,22 +20,45 @@ _LEAST, _MOST = 1e-3, 1e3  # costs that are learned, relative to their mean
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 20.0
 
 
+_MOST_WORDS = 2**23  # with a bit for each symbol of a sequence: 64 MB
+_EXACT = 2**24  # integers up to this one are float32
+
+
 class Costs(NamedTuple):
-    """Costs of all edits."""
+    """Costs of all edits. Arrays have no entries where there is no such edit."""
 
     pairs: (
         np.ndarray
     )  # float32 (n_symbols + 1, n_symbols + 1): insertions in the last row, deletions in the last column
-    swaps: np.ndarray  # float32 (n_symbols, n_symbols): of neighbours that are exchanged; (0, 0) if they cannot be
-    factors: (
-        np.ndarray
-    )  # float32 (2, n_symbols + 1, n_symbols): of gaps by the symbol before, the last for none; or none
+    swaps: np.ndarray  # float32 (n_symbols, n_symbols): of neighbours that are exchanged
+    factors: np.ndarray  # float32 (2, n_symbols + 1, n_symbols): of gaps by the symbol before, the last for none
     both: bool = False  # whether distances are the smaller of both directions
+    openings: np.ndarray = np.empty(0, np.float32)  # float32 (2,): of a run of deletions, and of one of insertions
+    ends: np.ndarray = np.empty(0, np.float32)  # float32 (1,): of what is left out at the ends of what is asked for
+    unit: float = 0.0  # of all edits, if they cost the same
+
+    @classmethod
+    def of(cls, *costs: Any) -> Self:
+        """Return costs of which it is known whether they are the same."""
+        made = cls(*costs)
+        return made._replace(unit=made._cost_of_all())
+
+    def _cost_of_all(self) -> float:
+        """Return the cost of all edits if it is the same, and 0 otherwise."""
+        unit, others = self.pairs[0, -1], ~np.eye(self.pairs.shape[0], dtype=bool)
+        if self.openings.size > 0 or self.ends.size > 0 or (self.factors != 1.0).any():
+            return 0.0
+        return float(unit) if (self.pairs[others] == unit).all() and (self.swaps == unit).all() else 0.0
+
+    def _least_gap(self) -> float:
+        """Return what the insertion or deletion of a symbol costs at least."""
+        least = np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min()
+        return float(least * self.factors.min(initial=1.0) if self.factors.size > 0 else least)
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """The costs alone, by their names."""
-        return {"pairs": self.pairs, "swaps": self.swaps, "factors": self.factors}
+        return {name: getattr(self, name) for name in _ARRAYS}
 
     def gaps(self, sequences: Sequences, side: int) -> np.ndarray:
         """Return the cost of deleting each symbol, or of inserting it: float32."""
@@ -52,14 +78,22 @@ class Costs(NamedTuple):
     def points(self, sequences: Sequences, side: int) -> Space:
         """Return sequences as points under these costs."""
         longest = int(np.diff(sequences.offsets).max(initial=0))
-        gaps, rows = self.gaps(sequences, side), np.empty((0, 0), np.float32)
+        gaps, rows, unit = self.gaps(sequences, side), np.empty((0, 0), np.float32), self.unit
+        n_words = self.pairs.shape[0] * (longest // WORD + 1)
+        if n_words > _MOST_WORDS or unit.as_integer_ratio()[0] * (longest + 1) > _EXACT:
+            unit = 0.0
+        edits = Edits(self.pairs, self.swaps, self.openings, self.ends, self._least_gap(), unit)
         turned = self.gaps(sequences, ASKED + STORED - side) if self.both else np.empty(0, np.float32)
-        return Space(int(Kind.EDIT), longest, *sequences, gaps, turned, self.both, self.pairs, self.swaps, rows)
+        return Space(int(Kind.EDIT), longest, *sequences, gaps, turned, self.both, edits, rows)
 
     def no_counts(self, asked: Sequences, stored: Sequences) -> Counts:
         """Return counts of edits before any is counted."""
         sizes = asked.symbols.size, stored.symbols.size
-        return Counts(np.zeros(self.pairs.shape), np.zeros(sizes[0]), np.zeros(sizes[1]), np.zeros(self.swaps.shape))
+        shapes = self.pairs.shape, *sizes, self.swaps.shape, self.openings.shape, self.ends.shape
+        return Counts(*(np.zeros(shape) for shape in shapes))
+
+
+_ARRAYS = ("pairs", "swaps", "factors", "openings", "ends")
 
 
 class Tally(NamedTuple):
@@ -89,6 +123,8 @@ class Learner:
         for counts, asked, stored in tallies:
             gradients[0] += counts.pairs
             gradients[1] += counts.swaps
+            gradients[3] += counts.openings
+            gradients[4] += counts.ends
             np.add.at(gradients[0][:, -1], asked.symbols, counts.of_asked)
             np.add.at(gradients[0][-1], stored.symbols, counts.of_stored)
             if costs.factors.size > 0:
@@ -99,6 +135,8 @@ class Learner:
                 gradients[0] + gradients[0].T,
                 gradients[1] + gradients[1].T,
                 gradients[2].sum(axis=0) + np.zeros((2, 1, 1)) if costs.factors.size else gradients[2],
+                gradients[3].sum() + np.zeros_like(gradients[3]),
+                gradients[4],
             ]
         if self._features is not None:
             gradients[0] = pooled(gradients[0], self._features)
@@ -110,15 +148,18 @@ class Learner:
             stepped.append(array * np.exp(-self._rate * gradient / np.sqrt(squares)))
         others = ~np.eye(costs.pairs.shape[0], dtype=bool)
         mean = stepped[0][others].mean()
-        pairs = closed(np.where(others, np.clip(stepped[0] / mean, _LEAST, _MOST), 0.0))
-        swaps = np.clip(stepped[1] / mean, _LEAST, _MOST).astype(np.float32)
+        scaled = [np.clip(array / mean, _LEAST, _MOST).astype(np.float32) for array in stepped]
+        pairs = closed(np.where(others, scaled[0], 0.0), costs.openings.size > 0)
         factors = np.clip(stepped[2], _LEAST_FACTOR, _MOST_FACTOR).astype(np.float32)
-        self.costs = Costs(pairs, swaps, factors, costs.both)
+        self.costs = Costs.of(pairs, scaled[1], factors, costs.both, *scaled[3:])
 
 
-def closed(costs: np.ndarray) -> np.ndarray:
-    """Return costs of the cheapest ways over any number of symbols (Floyd and Warshall): float32."""
+def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:
+    """Return costs of the cheapest ways over any number of symbols (Floyd and Warshall): float32.
+
+    If gaps are ``opened`` at a cost, no way leads over a gap.
+    """
     costs = costs.astype(np.float64)
-    for through in range(costs.shape[0]):
+    for through in range(costs.shape[0] - opened):
         np.minimum(costs, costs[:, through, None] + costs[through], out=costs)
     return np.ascontiguousarray(costs, np.float32)

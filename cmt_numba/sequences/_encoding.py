@@ -86,11 +86,24 @@ class Alphabet:
             raise ValueError("alphabet must name each symbol once")
         if not 0 < len(self.symbols) <= MOST_SYMBOLS:
             raise ValueError(f"alphabet must hold 1 to {MOST_SYMBOLS} symbols, not {len(self.symbols)}")
+        self._characters: np.ndarray | None = None  # codes by code points, -1 for others, of which the last one is
 
     @classmethod
     def of(cls, *lists: list[Symbols]) -> Alphabet:
         """Return the alphabet of the symbols in some lists of sequences, in the order of their first appearance."""
         return cls(dict.fromkeys(symbol for sequences in lists for sequence in sequences for symbol in sequence))
+
+    def _encode_strings(self, text: str) -> np.ndarray | None:
+        """Return the codes of characters: int32; None if one is not in the alphabet."""
+        if self._characters is None:
+            points = {
+                ord(symbol): code for symbol, code in self.codes.items() if type(symbol) is str and len(symbol) == 1
+            }
+            self._characters = np.full(max(points, default=-1) + 2, -1, np.int32)
+            self._characters[list(points)] = list(points.values())
+        points_of_text = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        encoded = self._characters[np.minimum(points_of_text, self._characters.size - 1)]
+        return None if (encoded < 0).any() else encoded
 
     def encode(self, name: str, sequences: list[Symbols]) -> Sequences:
         """Return sequences as codes.
@@ -100,6 +113,11 @@ class Alphabet:
         ValueError
             If a sequence has a symbol that is not in the alphabet.
         """
+        if all(type(sequence) is str for sequence in sequences):
+            encoded = self._encode_strings("".join(sequences))  # type: ignore[arg-type]
+            if encoded is not None:
+                offsets = np.fromiter(map(len, sequences), np.int64, len(sequences))
+                return Sequences(encoded, np.concatenate([[0], np.cumsum(offsets)]))
         codes = self.codes
         offsets = np.zeros(len(sequences) + 1, np.int64)
         np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])

@@ -61,11 +61,19 @@ def read_costs(arrays: Arrays, n: int, both: bool) -> Costs:
         raise ValueError("pairs and swaps must have a row for each symbol")
     if factors.shape not in ((2, n + 1, n), (2, n + 1, 0)):
         raise ValueError("factors must have a column for each symbol")
-    if not all(np.isfinite(costs).all() and costs.min(initial=0.0) >= 0.0 for costs in (pairs, swaps, factors)):
-        raise ValueError("pairs, swaps and factors must be finite and not negative")
+    openings, ends = (
+        read_array(name, arrays, np.float32) if name in arrays else np.empty(0, np.float32)  # not in older files
+        for name in ("openings", "ends")
+    )
+    if openings.size not in (0, 2) or ends.size not in (0, 1):
+        raise ValueError("openings must be two costs or none, and ends one or none")
+    if not all(
+        np.isfinite(costs).all() and costs.min(initial=0.0) >= 0.0 for costs in (pairs, swaps, factors, openings, ends)
+    ):
+        raise ValueError("pairs, swaps, factors, openings and ends must be finite and not negative")
     if pairs.diagonal().any():
         raise ValueError("pairs must be 0 on the diagonal")
-    return Costs(pairs, swaps, factors, both)
+    return Costs.of(pairs, swaps, factors, both, openings, ends)
 
 
 def read_sequences(arrays: Arrays, n_symbols: int) -> Sequences:

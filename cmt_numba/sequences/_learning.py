@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
+from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, Tally
 from ._encoding import Sequences
 from ._modifier import power_for
-from ._spaces import Space, count_edits, scan
+from ._spaces import Space, scan
 from ._vantage import distances_between, part
 
 _TOLERANCE = 0.01  # of triples that are none, for the power of distances

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ._costs import STORED, Costs
+from ._edits import Edits
 from ._encoding import Sequences
 from ._spaces import Kind, Space
 
@@ -16,8 +17,8 @@ _OF_SYMBOLS = ("symbols", "gaps", "turned_gaps")  # what a space has for each sy
 def space_of_rows(kind: Kind, rows: np.ndarray) -> Space:
     """Return a space of dense rows."""
     symbols, offsets, none = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.float32)
-    costs, swaps = np.zeros((1, 1), np.float32), np.empty((0, 0), np.float32)
-    return Space(int(kind), 0, symbols, offsets, none, none, False, costs, swaps, rows)
+    edits = Edits(np.zeros((1, 1), np.float32), np.empty((0, 0), np.float32), none, none, 0.0, 0.0)
+    return Space(int(kind), 0, symbols, offsets, none, none, False, edits, rows)
 
 
 def number_of_points(space: Space) -> int:
@@ -56,7 +57,9 @@ class PointStore:
                 of_symbols[name][end : end + added.size] = added
             offsets = _with_room(space.offsets, self.n + 1, n_new)
             offsets[self.n + 1 : self.n + 1 + n_new] = end + others.offsets[1:]
-            self._space = space._replace(longest=max(space.longest, others.longest), offsets=offsets, **of_symbols)
+            edits = space.edits._replace(unit=min(space.edits.unit, others.edits.unit))
+            longest = max(space.longest, others.longest)
+            self._space = space._replace(longest=longest, offsets=offsets, edits=edits, **of_symbols)
         self.n += n_new
 
     def taken(self, places: np.ndarray) -> PointStore:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, kernel, release
-from ._spaces import cells_for, comes_before, distance, offer
+from ._spaces import comes_before, distance, new_room, offer, prepare
 
 _ROUNDING = np.float32(1e-5)  # of bounds, relative to the distances that they are made of
 
@@ -54,12 +54,13 @@ def search_nodes(nodes, asked, stored, there, share, found):
 
     Writes ``found`` and nothing else.
     """
-    row = empty(cells_for(asked, stored), np.float32)
+    room = new_room(asked, stored)
     n_places = 2 * nodes.depth + 2
     waiting, bounds = empty(n_places, np.int64), empty(n_places, np.float32)
     points, lengths, n_computed = found.points, found.lengths, found.n_computed
     last, power = points.shape[1] - 1, nodes.power
     for i in range(points.shape[0]):
+        prepare(asked, i, i - 1, room)
         waiting[0], bounds[0], n_waiting = 0, np.float32(0.0), 1
         while n_waiting > 0:
             n_waiting -= 1
@@ -72,14 +73,14 @@ def search_nodes(nodes, asked, stored, there, share, found):
                     point = nodes.members[node, member]
                     if not there[point]:
                         continue
-                    length = distance(asked, i, stored, point, lengths[i, last], row)
+                    length = distance(asked, i, stored, point, lengths[i, last], room)
                     n_computed[i] += 1
                     if comes_before(point, length, points[i, last], lengths[i, last]) and length < np.inf:
                         offer(point, length, points[i], lengths[i])
                 continue
             reach = max(nodes.farthest[node, 0], nodes.farthest[node, 1])
             reach = _raised(radius, power) + _raised(reach, power) * (1 + _ROUNDING)
-            length = distance(asked, i, stored, vantage, _raised(reach, 1.0 / power), row)
+            length = distance(asked, i, stored, vantage, _raised(reach, 1.0 / power), room)
             n_computed[i] += 1
             if length == np.inf:
                 continue  # farther from all points below than the last one found
@@ -94,4 +95,4 @@ def search_nodes(nodes, asked, stored, there, share, found):
                 if bound <= _raised(share * lengths[i, last], power):
                     waiting[n_waiting], bounds[n_waiting] = nodes.children[node, child], bound
                     n_waiting += 1
-    release((row, waiting, bounds))
+    release((room, waiting, bounds))

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from .._engine.filters import Filter
 from .._forest.filtering import WORTH_A_CANDIDATE, WORTH_A_LEAF
@@ -95,6 +96,8 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
     asked = draws.choice(ids, min(_N_ASKED, ids.size), replace=False)
     among = None if share >= 1.0 else Filter(np.sort(draws.choice(ids, max(1, int(share * ids.size)), replace=False)))
     units = tree._lock.read(lambda: stored_units(tree._allocated(), (slots := tree._slots(asked))[slots >= 0]))
+    if tree._options["coded"] and not scipy.sparse.issparse(units):  # what is asked for lies between codes
+        units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
     vectors = frame.vectors(units, np.ones(units.shape[0]))
     rows = tree._check_rows(frame.queries(vectors))
     n_candidates = ids.size if among is None else among.ids.size

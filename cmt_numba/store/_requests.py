@@ -31,6 +31,10 @@ class Requests:
         self._known = dict.fromkeys(sorted(numbers, key=lambda name: numbers[name]))  # the oldest first
         self._last: int = max(numbers.values(), default=0)
 
+    def is_known(self, request: str) -> bool:
+        """Return whether a request was made, and is remembered."""
+        return _FACT + request in self._known
+
     def make(self, request: str, change: Callable[[], Any]) -> bool:
         """Make a change of the store, unless one of this name has been made; return whether it was made now.
 

@@ -55,7 +55,7 @@ def _scan_block(tree: ContextualMemoryTree, rows: Rows, among: Filter | None, fo
     state = tree._fitting_state(rows)
     if state is None:
         return
-    keys, n = state.keys.values.reshape(-1, rows.n_features), int(state.keys.totals[N_MEMORIES])
+    n = int(state.keys.totals[N_MEMORIES])
     slots = None if among is None else among.slots(tree._slots, tree._lock.n_steps)
     n = n if slots is None else slots.size
     asked = rows.values[rows.offsets[0] : rows.offsets[-1]].reshape(rows.n_rows, -1)
@@ -67,7 +67,7 @@ def _scan_block(tree: ContextualMemoryTree, rows: Rows, among: Filter | None, fo
     for start in range(0, n, _MEMORIES_IN_A_BLOCK):
         stop = min(start + _MEMORIES_IN_A_BLOCK, n)
         here = np.arange(start, stop) if slots is None else slots[start:stop]
-        scores = asked @ (keys[start:stop] if slots is None else keys[here]).T
+        scores = asked @ stored_units(state, slice(start, stop) if slots is None else here).T
         better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # few, but in the first block
         scores, here = scores[:, better], here[better]
         if here.size > k:  # the best of the block
@@ -84,17 +84,30 @@ def _scan_block(tree: ContextualMemoryTree, rows: Rows, among: Filter | None, fo
     found.scores[written] = best_scores
 
 
-def stored_units(state: State, slots: np.ndarray) -> np.ndarray | scipy.sparse.csr_array:
-    """Return the keys of unit length in some slots, while the tree is read."""
+def stored_units(state: State, slots: Any) -> Any:
+    """Return the keys of unit length in some slots, while the tree is read; of dense keys also those of a slice."""
     width = state.parameters.n_features
+    if state.parameters.coded:
+        return state.codes.values.reshape(-1, width)[slots] * state.codes.marks["scale"][slots, None]
     if not state.parameters.sparse:
-        units: np.ndarray = state.keys.values.reshape(-1, width)[slots]
-        return units
+        return state.keys.values.reshape(-1, width)[slots]
     spans = state.keys.spans[slots]
     sizes = spans[:, 1] - spans[:, 0]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     cells = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - spans[:, 0], sizes)
     return scipy.sparse.csr_array((state.keys.values[cells], state.keys.indices[cells], offsets), (slots.size, width))
+
+
+def are_stored(state: State, slots: np.ndarray, rows: Rows) -> bool:
+    """Return whether the keys in some slots are what rows of unit length are stored as, while the tree is read."""
+    units = as_matrix(rows)
+    if rows.sparse:
+        return int((units != stored_units(state, slots)).nnz) == 0
+    if not state.parameters.coded:
+        return bool(np.array_equal(units, stored_units(state, slots)))
+    largest = np.abs(units).max(axis=1, keepdims=True) / np.float32(127.0)
+    codes = np.rint(units * (np.float32(1.0) / np.where(largest > 0.0, largest, np.float32(1.0))))
+    return bool(np.array_equal(codes, state.codes.values.reshape(-1, rows.n_features)[slots]))
 
 
 def best_by_metric(tree: ContextualMemoryTree, frame: Frame, X: Any, found: Found, k: int) -> Found:

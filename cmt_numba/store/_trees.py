@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest.rows import as_matrix
 from ..journal import DurableTree
 from ..journal._journaling import as_one
 from ..persistence import FileFormatError
 from ..tree import ContextualMemoryTree
 from ._records import TABLES, MemoryDatabase, Records
-from ._search import stored_units
+from ._search import are_stored
 
 
 class _Recording(ContextualMemoryTree):
@@ -136,9 +135,7 @@ def replace_keys(kept: Kept, ids: np.ndarray, keys: Any, commit: Callable[[], No
         tree.replace(ids, keys)
     except BaseException:
         rows, state = tree._check_rows(keys), tree._allocated()
-        stored = tree._lock.read(lambda: stored_units(state, tree._slots(ids)))
-        differing = as_matrix(rows) != stored
-        if not (differing.nnz if rows.sparse else differing.any()):
+        if tree._lock.read(lambda: are_stored(state, tree._slots(ids), rows)):
             commit()
         raise
     commit()

@@ -17,7 +17,7 @@ from ._skipgram import Vectors
 from ._vocabulary import Vocabulary, alias_table
 from ._vocabulary_files import read_vocabulary, vocabulary_arrays
 
-LOSSES = ("softmax", "hierarchical", "negative")
+LOSSES = ("softmax", "hierarchical", "negative", "forest")
 """In the order of their numbers in kernels."""
 
 
@@ -54,7 +54,7 @@ class ClassModel(NamedTuple):
     def probabilities(self, hidden: np.ndarray) -> np.ndarray:
         """Return the probability of each class."""
         scores = hidden @ self.vectors.outputs.T
-        if self.loss == "softmax":
+        if self.loss in ("softmax", "forest"):
             scores -= scores.max(axis=1, keepdims=True)
             np.exp(scores, out=scores)
             scores /= scores.sum(axis=1, keepdims=True)

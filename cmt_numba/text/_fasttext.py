@@ -29,6 +29,7 @@ from ..estimators._labels import check_targets, check_unmixed
 from ..persistence._columns import column, read_column
 from ..persistence._container import Contents
 from ..persistence._trees import take
+from ._class_forest import ClassForest
 from ._class_model import LOSSES, ClassModel
 from ._features import TextFeatures
 from ._labelled import Labelled, Lesson, best_leaves, learn_labelled
@@ -38,6 +39,7 @@ from ._vocabulary import Corpus, Vocabulary
 from ._word_model import steps
 
 _STEPS, _EPOCHS = 50_000, (5, 50)  # by default
+_NO_CANDIDATES = np.zeros((0, 0), np.int64)
 _MOST_CELLS = 2**23  # of a block of scores
 
 
@@ -53,10 +55,16 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     ----------
     n_components : int, default 100
         Length of the vectors.
-    loss : {"softmax", "hierarchical", "negative"}, default "softmax"
-        What is learned from a text. "softmax" tells its class from all others, which takes time in proportion to the
-        number of classes. "hierarchical" decides at each inner node of a Huffman tree on the way to its class, which
-        takes logarithmic time and is less accurate. "negative" tells its class from some that are drawn at random.
+    loss : {"softmax", "hierarchical", "negative", "forest"}, default "softmax"
+        What is learned from a text.
+
+        - "softmax" tells its class from all others, which takes time in proportion to the number of classes.
+        - "hierarchical" decides at each inner node of a Huffman tree on the way to its class, which takes logarithmic
+          time and is less accurate.
+        - "negative" tells its class from some that are drawn at random.
+        - "forest" is the softmax over few classes: its own, those that a forest over the classes finds nearest to the
+          text, and some that are drawn at random, each of which stands for as many others. It takes time that grows
+          with the logarithm of the number of classes, and is almost as accurate as "softmax".
     word_ngrams : int, default 2
         Greatest number of words of an n-gram; 1 for none.
     min_n, max_n : int, default 3 and 5
@@ -71,6 +79,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Words that come less often have no vector of their own.
     n_negatives : int, default 5
         Classes drawn at random for each text with ``loss="negative"``.
+    n_candidates : int, default 20
+        Classes that the forest finds for each text with ``loss="forest"``. As many are drawn at random.
     learning_rate : float, default 0.2
         First step size. It falls to 0.
     n_epochs : int, optional
@@ -116,6 +126,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         "weighting": OneOf(("mean", "tfidf")),
         "min_count": Integer(1),
         "n_negatives": Integer(1, 1000),
+        "n_candidates": Integer(1, 10_000),
         "learning_rate": Real(0.0, 1e3, above=True),
         "n_epochs": Optional(Integer(1, 100_000)),
         "lowercase": Flag(),
@@ -139,6 +150,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         weighting: str = "tfidf",
         min_count: int = 1,
         n_negatives: int = 5,
+        n_candidates: int = 20,
         learning_rate: float = 0.2,
         n_epochs: int | None = None,
         vectors: SubwordVectors | None = None,
@@ -157,6 +169,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         self.weighting = weighting
         self.min_count = min_count
         self.n_negatives = n_negatives
+        self.n_candidates = n_candidates
         self.learning_rate = learning_rate
         self.n_epochs = n_epochs
         self.vectors = vectors
@@ -235,19 +248,26 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         sizes, loss = np.diff(starts), LOSSES.index(self.loss)
         n_epochs = self.n_epochs or int(np.clip(_STEPS // n_texts, *_EPOCHS))
         fall, done = self.learning_rate / (n_texts * n_epochs), 0
+        forest = ClassForest(weighted, labels, generator, n_threads) if self.loss == "forest" else None
+        inputs, n_drawn = model.vectors.inputs, self.n_negatives if forest is None else self.n_candidates
         with progress_bar(n_texts * n_epochs, "text", self.progress) as report:
-            for _ in range(n_epochs):
+            for epoch in range(n_epochs):
+                if forest is not None and epoch & (epoch - 1) == 0:  # before the first pass, and after 1, 2, 4, ...
+                    forest.grow(inputs)
                 order = generator.permutation(n_texts)
                 ends = np.concatenate([[0], np.cumsum(sizes[order])])
                 for spans in steps(ends, n_threads):
                     rate = self.learning_rate - fall * done
-                    lesson = Lesson(loss, self.n_negatives, rate, fall * len(spans))
+                    lesson = Lesson(loss, n_drawn, rate, fall * len(spans))
+                    parts = [order[first:stop] for first, stop in spans]
+                    among = [_NO_CANDIDATES] * len(parts)
+                    if forest is not None:
+                        among = [forest.candidates(texts, inputs, self.n_candidates) for texts in parts]
 
-                    def learn_span(numbered: tuple[int, Any], lesson: Lesson = lesson, order: Any = order) -> None:
-                        i, (first, stop) = numbered
-                        learn_labelled(model.vectors, labelled, order[first:stop], model.classes, lesson, streams, i)
+                    def learn_part(i: int, lesson: Lesson = lesson, parts: Any = parts, among: Any = among) -> None:
+                        learn_labelled(model.vectors, labelled, parts[i], model.classes, among[i], lesson, streams, i)
 
-                    map_threads(learn_span, list(enumerate(spans)), n_threads)
+                    map_threads(learn_part, range(len(parts)), n_threads)
                     done += spans[-1][1] - spans[0][0]
                     report(spans[-1][1] - spans[0][0])
 

@@ -13,7 +13,7 @@ from .._forest.frontier import begin_search, new_frontier, push, take_cheapest
 from .._jit import empty, inner, inner_called, kernel, release
 from ._skipgram import add_row, add_to_row, dot, draw, learn_output, sigmoid
 
-SOFTMAX, HIERARCHICAL, NEGATIVE = 0, 1, 2
+SOFTMAX, HIERARCHICAL, NEGATIVE, FOREST = 0, 1, 2, 3
 """The losses."""
 
 _NEGLIGIBLE = np.float32(1e-7)  # probability of a wrong class that teaches nothing
@@ -69,6 +69,35 @@ def _softmax(outputs, label, rate, hidden, gradient, scores):
             learn_output(outputs, c, hidden, gradient, -rate * probability)
 
 
+@inner_called
+def _among(outputs, label, candidates, n_drawn, rate, hidden, gradient, scores):
+    """Learn one class against its candidates, the last ``n_drawn`` of which were drawn and stand for all others.
+
+    Each class was as probable to be drawn as any other, so the sum over those drawn, times the number of classes for
+    each of them, estimates the sum over all classes that are no other candidates (Bengio and Senecal, 2008). The class
+    itself may be among the candidates, and -1 stands for none.
+    """
+    greatest = own = dot(outputs, label, hidden)
+    more = np.float32(np.log(outputs.shape[0] / n_drawn))
+    for i in range(candidates.size):
+        c = candidates[i]
+        scores[i] = np.float32(-np.inf)
+        if c >= 0 and c != label:
+            scores[i] = dot(outputs, c, hidden)
+            if i >= candidates.size - n_drawn:
+                scores[i] += more
+            greatest = max(greatest, scores[i])
+    total = own = np.exp(own - greatest)
+    for i in range(candidates.size):
+        scores[i] = np.exp(scores[i] - greatest)
+        total += scores[i]
+    learn_output(outputs, label, hidden, gradient, rate * (np.float32(1.0) - own / total))
+    for i in range(candidates.size):
+        probability = scores[i] / total
+        if probability > _NEGLIGIBLE:
+            learn_output(outputs, candidates[i], hidden, gradient, -rate * probability)
+
+
 @inner
 def _binary(outputs, row, wanted, rate, hidden, gradient):
     """Learn whether an output is to be positive."""
@@ -107,15 +136,16 @@ def _collect(inputs, labelled, text, hidden):
 
 
 @kernel
-def learn_labelled(vectors, labelled, order, classes, lesson, streams, i):
+def learn_labelled(vectors, labelled, order, classes, candidates, lesson, streams, i):
     """Learn from texts with classes, in this order.
 
-    Reads ``labelled``, ``order`` (int64) and ``classes``. Writes ``vectors`` and stream ``i``. Threads may share the
+    Reads ``labelled``, ``order`` (int64), ``classes`` and ``candidates`` (int64, for the loss over those: a row for
+    each text in this order, with -1 for none). Writes ``vectors`` and stream ``i``. Threads may share the
     vectors: they then overwrite some of each other's steps.
     """
     inputs, outputs = vectors.inputs, vectors.outputs
     hidden, gradient = empty(inputs.shape[1], np.float32), empty(inputs.shape[1], np.float32)
-    scores = empty(outputs.shape[0], np.float32)
+    scores = empty(max(outputs.shape[0], candidates.shape[1]), np.float32)
     for place in range(order.size):
         text = order[place]
         if labelled.starts[text] == labelled.starts[text + 1]:
@@ -126,6 +156,8 @@ def learn_labelled(vectors, labelled, order, classes, lesson, streams, i):
         label = labelled.labels[text]
         if lesson.loss == SOFTMAX:
             _softmax(outputs, label, rate, hidden, gradient, scores)
+        elif lesson.loss == FOREST:
+            _among(outputs, label, candidates[place], lesson.n_negatives, rate, hidden, gradient, scores)
         elif lesson.loss == HIERARCHICAL:
             _hierarchical(outputs, classes, label, rate, hidden, gradient)
         else:

@@ -8,6 +8,7 @@ from .errors import require
 from .numbers import all_small, all_within
 
 _LARGEST_MARK = 2.0  # of a key of length 1, up to rounding
+_LONGEST_KEY = 1.001  # of length 1, up to rounding
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -29,12 +30,17 @@ def check_codes(state: State) -> None:
     n, d = int(state.keys.totals[N_MEMORIES]), state.parameters.n_features
     if state.parameters.sparse:
         return
-    keys, codes = state.keys.values[: n * d].reshape(n, d), state.codes.values[: n * d].reshape(n, d)
-    marks = state.codes.marks[:n]
+    codes, marks = state.codes.values[: n * d].reshape(n, d), state.codes.marks[:n]
     sensible = all_small(marks["scale"], _LARGEST_MARK) and all_small(marks["error"], _LARGEST_MARK)
     require(sensible, "a code's scale or error is not a small number")
     for first, stop in spans(n, max(1, _CELLS_AT_ONCE // d)):
-        difference = keys[first:stop] - marks["scale"][first:stop, None] * codes[first:stop]
+        keys = marks["scale"][first:stop, None] * codes[first:stop]
+        if state.parameters.coded:
+            require(
+                all_small(np.linalg.norm(keys, axis=1), _LONGEST_KEY), "a code does not stand for a key of length 1"
+            )
+            continue
+        difference = state.keys.values[first * d : stop * d].reshape(-1, d) - keys
         distance = np.linalg.norm(difference, axis=1)
         require(bool(np.all(distance <= marks["error"][first:stop])), "a code is too far from its key")
 

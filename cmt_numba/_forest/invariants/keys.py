@@ -32,7 +32,7 @@ def check_key_frame(parameters: Any, keys: Keys) -> None:
         require(keys.spans.shape[0] == capacity, "keys must have a span each")
         require(0 <= live <= end <= keys.values.size, "the key store has overflowed")
     else:
-        require(keys.values.size >= capacity * d, "the key store is too small")
+        require(keys.values.size >= capacity * d or parameters.coded, "the key store is too small")
 
 
 def check_keys(parameters: Any, keys: Keys) -> None:
@@ -43,7 +43,7 @@ def check_keys(parameters: Any, keys: Keys) -> None:
     check_number_table(keys.slot_table, ids, "the slot table")
     if parameters.sparse:
         _check_sparse(parameters, keys, n)
-    else:
+    elif not parameters.coded:
         values = keys.values[: n * parameters.n_features]
         require(all_small(values, _LONGEST_VALUE), "a key is not of length 1")
 

@@ -1,0 +1,102 @@
+"""Kernels: pairs of a label and a row, label by label.
+
+All pairs of a label are taken together, so that its scorer is fetched from memory once. Different labels share nothing
+that is written, so they are divided among threads, and what comes out does not depend on how.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from .._concurrency.workers import Workers
+from .._forest.linear_model import add_row, locate_or_insert, margin_of, new_workspace
+from .._forest.rows import Rows, longest_row, row_of
+from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
+from .._jit import by_reference, kernel, release
+from .label_scorers import Head, with_more_cells, without_room
+
+
+class PairsByLabel(NamedTuple):
+    """Label ``labels[i]`` has the pairs ``at[i] .. ends[i]``; those before have been dealt with."""
+
+    labels: np.ndarray  # int64
+    at: np.ndarray  # int64
+    ends: np.ndarray  # int64
+    rows: np.ndarray  # int64, of each pair
+    values: np.ndarray  # float32, of each pair: a score, or how much of the row the scorer is to learn
+
+
+def sorted_by_label(labels: np.ndarray, rows: np.ndarray, values: np.ndarray) -> tuple[PairsByLabel, np.ndarray]:
+    """Return pairs by label, those of a label in the order given, and which of the pairs given each is."""
+    small = labels.size > 0 and labels.max() < 1 << 16
+    order = np.argsort(labels.astype(np.uint16) if small else labels, kind="stable")  # NumPy sorts 16 bits by radix
+    labels = labels[order]
+    starts = np.flatnonzero(np.diff(labels, prepend=NONE))
+    ends = np.append(starts[1:], labels.size) if labels.size > 0 else starts
+    return PairsByLabel(labels[starts], starts, ends, rows[order], values[order]), order
+
+
+def _shares(pairs: PairsByLabel, n_threads: int) -> list[tuple[int, int]]:
+    """Divide the labels into spans of about as many pairs, one for each thread."""
+    n_each = pairs.rows.size / n_threads
+    bounds = np.searchsorted(pairs.ends, [round(i * n_each) for i in range(1, n_threads)]).tolist()
+    return list(pairwise([0, *bounds, pairs.ends.size]))
+
+
+@kernel
+def score_pairs(models, rows, pairs, first, stop):
+    """Score the pairs of the labels ``first .. stop``.
+
+    Writes their values, so several threads may score those of several labels at once.
+    """
+    models = by_reference(models)
+    for i in range(first, stop):
+        for pair in range(pairs.at[i], pairs.ends[i]):
+            pairs.values[pair] = margin_of(models, ONLY_TREE, pairs.labels[i], row_of(rows, pairs.rows[pair]))
+
+
+@kernel
+def learn_pairs(models, rows, pairs, first, stop):
+    """Let the labels ``first .. stop`` learn from their pairs, in turn, as far as there is room.
+
+    Writes the models of these labels, and where they have got to, so several threads may train several labels at once.
+    Returns DONE, or TABLES_FULL if there was no room for what some of them learn.
+    """
+    models = by_reference(models)
+    work, status = new_workspace(longest_row(rows, 0, rows.offsets.size - 1)), DONE
+    for i in range(first, stop):
+        while pairs.at[i] < pairs.ends[i]:
+            x = row_of(rows, pairs.rows[pairs.at[i]])
+            if locate_or_insert(models, ONLY_TREE, pairs.labels[i], x, work) != DONE:
+                status = TABLES_FULL
+                break
+            add_row(models, ONLY_TREE, pairs.labels[i], x, work, pairs.values[pairs.at[i]])
+            pairs.at[i] += 1
+    release(work)
+    return status
+
+
+def scores_of(
+    head: Head, rows: Rows, labels: np.ndarray, of_rows: np.ndarray, n_threads: int, run: Workers
+) -> np.ndarray:
+    """Return what a head without a digest says of pairs of a label and a row: float32."""
+    scores = np.empty(labels.size, np.float32)
+    pairs, order = sorted_by_label(labels, of_rows, scores)
+    models = head.models
+    run(lambda share: score_pairs(models, rows, pairs, *share), _shares(pairs, n_threads))
+    scores[order] = pairs.values
+    return scores
+
+
+def with_rows_added(head: Head, rows: Rows, pairs: PairsByLabel, n_threads: int, run: Workers) -> Head:
+    """Add rows to the scorers of their labels; return the head, which is another if it grew."""
+
+    def learn(share: tuple[int, int]) -> int:
+        # Threads cannot take room from the same array: labels that need some are left for later.
+        return int(learn_pairs(without_room(head.models), rows, pairs, *share))
+
+    if any(status != DONE for status in run(learn, _shares(pairs, n_threads))):
+        while learn_pairs(head.models, rows, pairs, 0, pairs.ends.size) != DONE:
+            head = with_more_cells(head)
+    return head

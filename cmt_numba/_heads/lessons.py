@@ -1,0 +1,77 @@
+"""What a head is to learn, and the shortlists of candidates that it learns it from."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._concurrency.workers import Workers, spans
+from .._forest.state import DONE
+from .candidates import NO_ANSWERS, Effort, score_found
+from .label_scorers import Head, with_more_cells
+from .search import Found, Questions, candidates_of, entries_of
+from .shortlists import shorten, shortlisted
+
+_ROWS_AT_ONCE = 1024
+
+
+class Search(NamedTuple):
+    """Where candidates of rows are searched for, how far, and in how many threads."""
+
+    trees: Any
+    routers: Any
+    effort: Effort
+    n_threads: int = 1
+
+
+class Lesson(NamedTuple):
+    """Row ``order[i]`` has the label ``labels[order[i]]``."""
+
+    questions: Questions
+    order: np.ndarray  # int64
+    labels: np.ndarray  # int64 (rows,)
+    shortlists: np.ndarray  # int32 (rows, 1 + labels): the right label, and others
+    searching: bool  # for candidates, and not content with the shortlists
+
+
+def find_shortlists(search: Search, head: Head, lesson: Lesson, rows: np.ndarray, run: Workers) -> np.ndarray:
+    """Search for the candidates of some rows, int64, in several threads, and write their shortlists.
+
+    Returns the scores of these, as :func:`shorten` does.
+    """
+    scores = np.empty((rows.size, lesson.shortlists.shape[1]), np.float32)
+
+    def find(part: tuple[int, int]) -> None:
+        order, scorers, (first, _) = rows[slice(*part)], head.scorers, part
+        for found in candidates_of(search.trees, search.routers, scorers, lesson.questions, order, search.effort):
+            score_found(scorers, lesson.questions.rows, found, NO_ANSWERS)
+            scores[first : first + found.rows.size] = shorten(found, lesson.shortlists)
+            first += found.rows.size
+
+    run(find, spans(rows.size, -(-rows.size // search.n_threads)))
+    return scores
+
+
+def learn_in_turn(search: Search, head: Head, lesson: Lesson, learn: Callable[[Head, Found, np.ndarray], int]) -> Head:
+    """Have ``learn`` train a head on one row of a lesson after the other; return it, or another one if it grew.
+
+    ``learn`` is handed rows with their candidates, which it scores. It moves an array of one number on with each row
+    that it has learned, and returns DONE, or TABLES_FULL.
+    """
+    at = np.zeros(1, np.int64)
+    while at[0] < lesson.order.size:
+        for found in _candidates(search, head, lesson, lesson.order[at[0] :]):
+            before = int(at[0])
+            status = learn(head, found, at)
+            if lesson.searching:
+                shorten(entries_of(found, 0, int(at[0]) - before), lesson.shortlists)
+            if status != DONE:
+                head = with_more_cells(head)
+                break
+    return head
+
+
+def _candidates(search: Search, head: Head, lesson: Lesson, order: np.ndarray) -> Iterable[Found]:
+    if lesson.searching:
+        return candidates_of(search.trees, search.routers, head.scorers, lesson.questions, order, search.effort)
+    return (shortlisted(lesson.shortlists, order[first:stop]) for first, stop in spans(order.size, _ROWS_AT_ONCE))

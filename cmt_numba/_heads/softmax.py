@@ -1,0 +1,95 @@
+"""Kernels: heads that learn by the slope of a loss, from one example after the other, with AdaGrad."""
+
+import numpy as np
+
+from .._forest.linear_model import adagrad_step, locate_or_insert, new_workspace
+from .._forest.rows import longest_row, row_of
+from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
+from .._jit import by_reference, empty, inner, kernel, release
+from .candidates import best_of, new_candidates, score_with_right
+from .label_scorers import Head, HeadLoss
+from .lessons import Lesson, Search, learn_in_turn
+from .search import Found
+
+_STEEPNESS = 12.0  # logits per margin
+_NEGLIGIBLE = 0.01  # a smaller slope teaches a label nothing that would be worth the memory of its features
+
+
+@inner
+def _find_slopes(head, candidates, right, margin, slopes):
+    """Write the slope of the loss in each candidate's score."""
+    loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
+    steepness = np.float32(_STEEPNESS / margin)
+    if loss == HeadLoss.SOFTMAX:
+        highest = scores[best_of(candidates, NONE)]
+        total = np.float32(0.0)
+        for i in range(n):
+            slopes[i] = np.exp(steepness * (scores[i] - highest))
+            total += slopes[i]
+        for i in range(n):
+            slopes[i] /= total
+    else:
+        for i in range(n):
+            slopes[i] = np.float32(1.0) / (np.float32(1.0) + np.exp(-steepness * (scores[i] - np.float32(0.5))))
+    slopes[right] -= np.float32(1.0)
+
+
+@inner
+def _descend(head, candidates, x, right, margin, importance, slopes, work):
+    """Take an AdaGrad step for every candidate whose slope counts.
+
+    Returns DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
+    """
+    _find_slopes(head, candidates, right, margin, slopes)
+    for i in range(candidates.n_found[0]):
+        if (
+            np.abs(slopes[i]) >= _NEGLIGIBLE
+            and locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work) != DONE
+        ):
+            return TABLES_FULL
+    rate = head.learning_rate * margin / _STEEPNESS
+    for i in range(candidates.n_found[0]):
+        if np.abs(slopes[i]) >= _NEGLIGIBLE:
+            locate_or_insert(head.models, ONLY_TREE, candidates.labels[i], x, work)
+            slope = importance * slopes[i]
+            adagrad_step(head.models, ONLY_TREE, candidates.labels[i], x, work, slope, rate, np.inf)
+    return DONE
+
+
+@inner
+def _descend_at(head, rows, labels, found, i, candidates, margin, importance, slopes, work):
+    row, x = found.rows[i], row_of(rows, found.rows[i])
+    right = score_with_right(head, candidates, found, i, x, labels[row])
+    return _descend(head, candidates, x, right, margin, importance[row], slopes, work)
+
+
+@kernel
+def descend_on(head, rows, labels, found, importance, margin, at):
+    """Train the head on rows whose candidates have been found, moving ``at[0]`` on with each.
+
+    The slope of each row is multiplied by its ``importance``; ``margin`` is that between scores which is worth some
+    logits.
+
+    Writes the scores of ``found`` and the models of ``head``. Returns DONE, or TABLES_FULL, having learned only the
+    rows that ``at`` says.
+    """
+    head = by_reference(head)
+    candidates = new_candidates(rows, found.most, 1)
+    work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
+    slopes, status = empty(found.most + 1, np.float32), DONE
+    for i in range(found.rows.size):
+        status = _descend_at(head, rows, labels, found, i, candidates, margin, importance, slopes, work)
+        if status != DONE:
+            break
+        at[0] += 1
+    release((candidates, work, slopes))
+    return status
+
+
+def descend(search: Search, head: Head, lesson: Lesson, importance: np.ndarray, margin: float) -> Head:
+    """Train a head on a lesson whose rows have this ``importance``, float32; return it, or another one if it grew."""
+
+    def learn(head: Head, found: Found, at: np.ndarray) -> int:
+        return int(descend_on(head.scorers, lesson.questions.rows, lesson.labels, found, importance, margin, at))
+
+    return learn_in_turn(search, head, lesson, learn)

@@ -1,0 +1,169 @@
+"""Kernels: the edits of best alignments.
+
+They are found in a whole table of costs, one that ends anyhow, and where gaps are opened at a cost one that ends with a
+deletion and one that ends with an insertion (Gotoh, 1982). ``_edits.py`` has the distances alone.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import empty, inner, kernel, release
+
+
+class Counts(NamedTuple):
+    """How often each edit occurs, weighted: float64."""
+
+    pairs: np.ndarray  # (n_symbols + 1, n_symbols + 1): substitutions
+    of_asked: np.ndarray  # (symbols asked,): deletions of each
+    of_stored: np.ndarray  # (symbols stored,): insertions of each
+    swaps: np.ndarray  # as the costs of exchanges
+    openings: np.ndarray  # as those of gaps
+    ends: np.ndarray  # as those of symbols left out at the ends
+
+
+_ANYHOW, _DELETED, _INSERTED = 0, 1, 2
+
+
+@inner
+def _exchanged(x, y, i, j, swaps):
+    """Return whether the last two of the first ``i`` and ``j`` symbols are the same in the other order."""
+    return swaps.size > 0 and i > 1 and j > 1 and x[i - 1] == y[j - 2] and x[i - 2] == y[j - 1]
+
+
+@inner
+def _skipped(edits, i):
+    """Return the cost of leaving out ``i`` symbols at an end, infinity if none can be."""
+    return edits.ends[0] * np.float32(i) if edits.ends.size > 0 else np.float32(np.inf)
+
+
+@inner
+def _fill(x, y, x_gaps, y_gaps, edits, table):
+    """Write the costs of turning each beginning of ``x`` into each of ``y``."""
+    opened = edits.openings.size > 0
+    of_deletions, of_insertions = np.float32(0.0), np.float32(0.0)
+    if opened:
+        of_deletions, of_insertions = edits.openings[0], edits.openings[1]
+    for i in range(x.size + 1):
+        skipped = _skipped(edits, i)
+        for j in range(y.size + 1):
+            deleted, inserted = np.float32(np.inf), np.float32(np.inf)
+            if i > 0:
+                deleted = table[_ANYHOW, i - 1, j] + (of_deletions + x_gaps[i - 1])
+            if j > 0:
+                inserted = table[_ANYHOW, i, j - 1] + (of_insertions + y_gaps[j - 1])
+            if opened:
+                if i > 0:
+                    deleted = min(deleted, table[_DELETED, i - 1, j] + x_gaps[i - 1])
+                if j > 0:
+                    inserted = min(inserted, table[_INSERTED, i, j - 1] + y_gaps[j - 1])
+                table[_DELETED, i, j], table[_INSERTED, i, j] = deleted, inserted
+            least = min(min(deleted, inserted), skipped) if i + j > 0 else np.float32(0.0)
+            if i > 0 and j > 0:
+                least = min(least, table[_ANYHOW, i - 1, j - 1] + edits.pairs[x[i - 1], y[j - 1]])
+            if _exchanged(x, y, i, j, edits.swaps):
+                least = min(least, table[_ANYHOW, i - 2, j - 2] + edits.swaps[x[i - 2], x[i - 1]])
+            table[_ANYHOW, i, j] = least
+
+
+@inner
+def _add_step(steps, n, i, j):
+    """Write a step if there is room for it, and return how many there are."""
+    if n < steps.shape[0]:
+        steps[n, 0], steps[n, 1] = i, j
+    return n + 1
+
+
+@inner
+def _add_rest(steps, n, x, y, least_i, least_j):
+    """Write steps for symbols that are left out, the last ones first, and return how many there are."""
+    for j in range(y - 1, least_j - 1, -1):
+        n = _add_step(steps, n, -1, j)
+    for i in range(x - 1, least_i - 1, -1):
+        n = _add_step(steps, n, i, -1)
+    return n
+
+
+@inner
+def _end_of(table, m, n, edits):
+    """Return where the best alignment of parts of ``m`` and ``n`` symbols ends."""
+    best, i, j = np.float32(np.inf), np.int64(0), np.int64(0)
+    for row in range(m + 1):
+        for column in range(n + 1):
+            total = table[_ANYHOW, row, column] + _skipped(edits, m - row)
+            if total < best:
+                best, i, j = total, np.int64(row), np.int64(column)
+    return i, j
+
+
+@kernel
+def count_edits(asked, stored, of_asked, of_stored, weights, counts, steps):
+    """Add each pair's weight to ``counts``, once for each edit of a best alignment.
+
+    ``weights``, float64 of shape (pairs,). ``steps``, int64 of shape (most, 2), is given the steps of the last pair,
+    the last one first: the places of symbols in either sequence, -1 for none. An exchange is two steps that cross.
+    Returns how many steps that pair has.
+    """
+    edits = asked.edits
+    opened, local = edits.openings.size > 0, edits.ends.size > 0
+    table = empty((3 if opened else 1, asked.longest + 1, stored.longest + 1), np.float32)
+    n_steps = np.int64(0)
+    for pair in range(of_asked.size):
+        start, stop = asked.offsets[of_asked[pair]], asked.offsets[of_asked[pair] + 1]
+        x, x_gaps, x_counts = asked.symbols[start:stop], asked.gaps[start:stop], counts.of_asked[start:stop]
+        start, stop = stored.offsets[of_stored[pair]], stored.offsets[of_stored[pair] + 1]
+        y, y_gaps, y_counts = stored.symbols[start:stop], stored.gaps[start:stop], counts.of_stored[start:stop]
+        _fill(x, y, x_gaps, y_gaps, edits, table)
+        i, j, n_steps, weight, ending = np.int64(x.size), np.int64(y.size), np.int64(0), weights[pair], _ANYHOW
+        if local:
+            i, j = _end_of(table, x.size, y.size, edits)
+            counts.ends[0] += weight * (x.size - i)
+            n_steps = _add_rest(steps, n_steps, x.size, y.size, i, j)
+        while i > 0 or j > 0:
+            total = table[ending, i, j]
+            if ending == _ANYHOW and local and total == _skipped(edits, i):
+                counts.ends[0] += weight * i
+                n_steps = _add_rest(steps, n_steps, i, j, 0, 0)
+                break
+            if ending == _ANYHOW:
+                if i > 0 and j > 0 and total == table[_ANYHOW, i - 1, j - 1] + edits.pairs[x[i - 1], y[j - 1]]:
+                    i, j = i - 1, j - 1
+                    counts.pairs[x[i], y[j]] += weight
+                    n_steps = _add_step(steps, n_steps, i, j)
+                    continue
+                deleted = np.float32(np.inf)
+                if i > 0:
+                    deleted = table[_DELETED, i, j] if opened else table[_ANYHOW, i - 1, j] + x_gaps[i - 1]
+                if total == deleted:
+                    ending = _DELETED
+                elif (
+                    _exchanged(x, y, i, j, edits.swaps)
+                    and total == table[_ANYHOW, i - 2, j - 2] + edits.swaps[x[i - 2], x[i - 1]]
+                ):
+                    i, j = i - 2, j - 2
+                    counts.swaps[x[i], x[i + 1]] += weight
+                    n_steps = _add_step(steps, n_steps, i + 1, j)
+                    n_steps = _add_step(steps, n_steps, i, j + 1)
+                    continue
+                else:
+                    ending = _INSERTED
+            if ending == _DELETED:
+                i -= 1
+                x_counts[i] += weight
+                n_steps = _add_step(steps, n_steps, i, -1)
+                if not opened:
+                    ending = _ANYHOW
+                elif total == table[_ANYHOW, i, j] + (edits.openings[0] + x_gaps[i]):
+                    counts.openings[0] += weight
+                    ending = _ANYHOW
+            else:
+                j -= 1
+                y_counts[j] += weight
+                n_steps = _add_step(steps, n_steps, -1, j)
+                if not opened:
+                    ending = _ANYHOW
+                elif total == table[_ANYHOW, i, j] + (edits.openings[1] + y_gaps[j]):
+                    counts.openings[1] += weight
+                    ending = _ANYHOW
+    release(table)
+    return n_steps

@@ -1,0 +1,197 @@
+"""Parts of kernels: the least cost of edits that turn one sequence into another, by dynamic programming.
+
+Edits are substitutions, insertions and deletions (Wagner and Fischer, 1974), and perhaps
+
+- exchanges of neighbours; nothing else is done to symbols that are exchanged (optimal string alignment),
+- the opening of a gap, a run of insertions or of deletions, besides its symbols (Gotoh, An improved algorithm for
+  matching biological sequences, 1982),
+- leaving out symbols at the ends of the first sequence, while those at the ends of the second one are left out for
+  nothing: the local alignment of Smith and Waterman (Identification of common molecular subsequences, 1981), with the
+  cost of leaving out a symbol for what they win by matching it.
+
+Cells of the table that need too many gaps for a bound are left out (Ukkonen, Algorithms for approximate string
+matching, 1985).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import inner, inner_called
+
+N_ROWS = 3
+"""Rows of the table of costs that ``all_edits`` has room for."""
+
+
+_ROUNDING = 1.0 + 1e-5  # of sums of costs
+
+
+class Edits(NamedTuple):
+    """What edits cost. Arrays have no entries where there is no such edit."""
+
+    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1): symbol ``j`` in place of symbol ``i``; gaps are last
+    swaps: np.ndarray  # float32 (n_symbols, n_symbols): of "ab" turned into "ba"
+    openings: np.ndarray  # float32 (2,): of a run of deletions, and of one of insertions
+    ends: np.ndarray  # float32 (1,): of leaving out a symbol of the first sequence at an end
+    least_gap: float  # of all insertions and deletions of a symbol
+    unit: float  # of all edits if they cost the same and sums of it are exact; 0 otherwise
+
+
+@inner
+def band_of(m, n, least_gap, bound):
+    """Return how many of ``m`` symbols may be deleted, and of ``n`` inserted, at a cost of at most ``bound``.
+
+    No gap costs less than ``least_gap``. Both are negative where even the difference in length costs more.
+    """
+    n_gaps = np.float64(bound) / np.float64(least_gap) * _ROUNDING + 1e-9
+    most = np.int64(n_gaps) if n_gaps < m + n else np.int64(m + n)
+    if abs(m - n) > most:
+        return np.int64(-1), np.int64(-1)
+    return (most + m - n) // 2, (most + n - m) // 2
+
+
+@inner
+def _start(y_gaps, n_inserted, opening, row):
+    """Write the costs of inserting each beginning of a sequence, infinity where more is inserted than may be."""
+    total = opening
+    row[0] = np.float32(0.0)
+    for j in range(y_gaps.size):
+        total = total + y_gaps[j] if j < n_inserted else np.float32(np.inf)
+        row[j + 1] = total
+
+
+@inner
+def _plain_row(y, y_gaps, of_symbol, deletion, diagonal, left, row):
+    """Write a row of costs, of which ``diagonal`` and ``left`` begin the last and this one; return the least."""
+    least = left
+    for j in range(y.size):
+        substituted = diagonal + of_symbol[y[j]]
+        diagonal = row[j]
+        best = min(substituted, diagonal + deletion)
+        left = min(best, left + y_gaps[j])
+        row[j] = left
+        least = min(least, left)
+    return least
+
+
+@inner
+def plain_edits(x, y, x_gaps, y_gaps, edits, bound, row):
+    """Return the cost of turning ``x`` into ``y``, or infinity as soon as it must be above ``bound``.
+
+    ``x_gaps`` and ``y_gaps``, float32, are the costs of deleting and inserting each symbol. ``row`` has room for one
+    number more than ``y`` has symbols.
+    """
+    m, n = x.size, y.size
+    n_deleted, n_inserted = band_of(m, n, edits.least_gap, bound)
+    if n_deleted < 0:
+        return np.float32(np.inf)
+    _start(y_gaps, n_inserted, np.float32(0.0), row)
+    whole, inside = n_deleted >= m and n_inserted >= n, row[1:]
+    for i in range(m):
+        of_symbol, deletion = edits.pairs[x[i]], x_gaps[i]
+        first, stop = max(i - n_deleted, 0), min(i + 1 + n_inserted, n)
+        diagonal, left = row[first], np.float32(np.inf)
+        if first == 0:
+            row[0] = left = diagonal + deletion
+        if whole:
+            least = _plain_row(y, y_gaps, of_symbol, deletion, diagonal, left, inside)
+        else:
+            part, gaps, cells = y[first:stop], y_gaps[first:stop], inside[first:stop]
+            least = _plain_row(part, gaps, of_symbol, deletion, diagonal, left, cells)
+        if least > bound:
+            return np.float32(np.inf)
+    return row[n]
+
+
+class _Step(NamedTuple):
+    """A symbol of the first sequence, and what edits of it cost."""
+
+    symbol: np.int32
+    before: np.int32  # the symbol before it, -1 for none
+    deletion: np.float32
+    opening: np.float32  # of a gap, and the deletion
+    of_insertions: np.float32
+    skipped: np.float32  # leaving out all symbols up to it; infinity if they cannot be
+
+
+@inner
+def _row(y, y_gaps, y_before, step, edits, diagonal, left, rows):
+    """Write a row of costs for edits of all kinds, of which ``diagonal`` and ``left`` begin the last and this one.
+
+    ``y_before`` is the symbol before the first of ``y``, -1 for none. ``rows`` are the last row, the one before it,
+    from an entry earlier on, and the least costs that end with a deletion. Returns the least cost.
+    """
+    row, earlier, deleted = rows
+    of_symbol, swapped, opened = edits.pairs[step.symbol], edits.swaps.size > 0, edits.openings.size > 0
+    least, inserted, second = left, np.float32(np.inf), earlier[0]
+    for j in range(y.size):
+        symbol = y[j]
+        best = min(diagonal + of_symbol[symbol], step.skipped)
+        if swapped:
+            if step.symbol == y_before and step.before == symbol:
+                best = min(best, second + edits.swaps[step.before, step.symbol])
+            second = earlier[j + 1]
+            earlier[j + 1] = diagonal
+            y_before = symbol
+        diagonal = row[j]
+        deleted_now, inserted_now = diagonal + step.opening, left + (step.of_insertions + y_gaps[j])
+        if opened:
+            deleted[j] = deleted_now = min(deleted_now, deleted[j] + step.deletion)
+            inserted = inserted_now = min(inserted_now, inserted + y_gaps[j])
+        left = min(min(best, deleted_now), inserted_now)
+        row[j] = left
+        least = min(least, left)
+    return least
+
+
+@inner_called
+def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
+    """Return the cost of turning ``x`` into ``y`` by edits of all kinds, or infinity as soon as it is above ``bound``.
+
+    ``room`` has ``N_ROWS`` rows of two numbers more than ``y`` has symbols, at least.
+    """
+    m, n, width, infinity = x.size, y.size, room.size // N_ROWS, np.float32(np.inf)
+    local = edits.ends.size > 0
+    row, earlier = room[:width], room[width : 2 * width]  # of the symbol before, and of that before it, shifted by one
+    deleted = room[2 * width :]  # the least costs that end with a deletion
+    of_deletions, of_insertions, end = np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    n_deleted, n_inserted = m, n
+    if edits.openings.size > 0:
+        of_deletions, of_insertions = edits.openings[0], edits.openings[1]
+    if local:
+        end = edits.ends[0]
+    else:
+        n_deleted, n_inserted = band_of(m, n, edits.least_gap, bound)
+        if n_deleted < 0:
+            return infinity
+    _start(y_gaps, n_inserted, of_insertions, row)
+    for j in range(n + 1):
+        earlier[j], deleted[j] = infinity, infinity
+        if local:
+            row[j] = np.float32(0.0)
+    earlier[n + 1] = infinity
+    answer = end * np.float32(m)  # all that is asked for is left out
+    least_before, before, whole = np.float32(0.0), np.int32(-1), n_deleted >= m and n_inserted >= n
+    all_rows = row[1:], earlier, deleted[1:]
+    for i in range(m):
+        deletion = x_gaps[i]
+        skipped = end * np.float32(i + 1) if local else infinity
+        step = _Step(x[i], before, deletion, of_deletions + deletion, of_insertions, skipped)
+        first, stop = max(i - n_deleted, 0), min(i + 1 + n_inserted, n)
+        diagonal, left = row[first], infinity
+        if first == 0:
+            deleted[0] = min(diagonal + step.opening, deleted[0] + deletion)
+            row[0] = left = min(deleted[0], skipped)
+        if whole:
+            least = _row(y, y_gaps, np.int32(-1), step, edits, diagonal, left, all_rows)
+        else:
+            y_before = y[first - 1] if first > 0 else np.int32(-1)
+            rows = row[first + 1 : stop + 1], earlier[first : stop + 1], deleted[first + 1 : stop + 1]
+            least = _row(y[first:stop], y_gaps[first:stop], y_before, step, edits, diagonal, left, rows)
+        if local:
+            answer = min(answer, least + end * np.float32(m - 1 - i))
+        if min(least, least_before) > bound:
+            return answer if local else infinity
+        least_before = least if edits.swaps.size > 0 else infinity
+        before = x[i]
+    return answer if local else row[n]

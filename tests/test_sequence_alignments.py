@@ -1,0 +1,246 @@
+"""Affine gaps, local alignment, and distances by the bits of words, against plain references."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs_jit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cmt_numba.sequences import EditDistance, VPTree
+from cmt_numba.sequences._costs import ASKED, STORED, Costs
+from cmt_numba.sequences._encoding import Alphabet
+from cmt_numba.sequences._learning import Pulls, tally
+from cmt_numba.sequences._vantage import distances_between
+
+LETTERS = "abcd"
+WORDS = st.text(LETTERS, max_size=7)
+
+
+def random_costs(seed: int, swapped: bool = False, opened: bool = False, local: bool = False) -> Costs:
+    """Return costs of both directions, in which no detour is cheaper."""
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "swaps": (4, 4) if swapped else (0, 0),
+        "openings": 2 if opened else 0,
+        "ends": 1 if local else 0,
+    }
+    drawn: dict[str, Any] = {name: rng.uniform(0.2, 1.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    pairs = rng.uniform(0.5, 1.0, (5, 5)).astype(np.float32)
+    np.fill_diagonal(pairs, 0.0)
+    return Costs(pairs, factors=np.ones((2, 5, 0), np.float32), **drawn)
+
+
+def with_costs(costs: Costs, **options: Any) -> EditDistance:
+    distance = EditDistance(LETTERS, symmetric=False, **options)
+    distance.pairwise(["a"], ["b"])
+    distance._costs = costs
+    return distance
+
+
+def reference(x: str, y: str, costs: Costs) -> float:
+    """Return the distance as it is defined: what is done before, within and after the part that is aligned."""
+    a, b = ([LETTERS.index(symbol) for symbol in word] for word in (x, y))
+    opened, local = costs.openings.size > 0, costs.ends.size > 0
+
+    @cache
+    def rest(i: int, j: int, state: str) -> float:
+        ways = [0.0] if i == len(a) and j == len(b) else []
+        if state in ("before", "after"):
+            if i < len(a):
+                ways.append(costs.ends[0] + rest(i + 1, j, state))
+            if j < len(b):
+                ways.append(rest(i, j + 1, state))
+            return min([*ways, rest(i, j, "aligned")] if state == "before" else ways)
+        if i < len(a):
+            opening = costs.openings[0] if opened and state != "deleted" else 0.0
+            ways.append(costs.pairs[a[i], -1] + opening + rest(i + 1, j, "deleted"))
+        if j < len(b):
+            opening = costs.openings[1] if opened and state != "inserted" else 0.0
+            ways.append(costs.pairs[-1, b[j]] + opening + rest(i, j + 1, "inserted"))
+        if i < len(a) and j < len(b):
+            ways.append(costs.pairs[a[i], b[j]] + rest(i + 1, j + 1, "aligned"))
+        if costs.swaps.size and a[i : i + 2] == b[j : j + 2][::-1] and len(a[i : i + 2]) == 2:
+            ways.append(costs.swaps[a[i], a[i + 1]] + rest(i + 2, j + 2, "aligned"))
+        return min([*ways, rest(i, j, "after")] if local else ways)
+
+    return rest(0, 0, "before" if local else "aligned")
+
+
+@given(x=WORDS, y=WORDS, seed=st.integers(0, 20), swapped=st.booleans(), opened=st.booleans(), local=st.booleans())
+@settings(max_examples=100)
+def test_affine_gaps_and_local_alignment(x: str, y: str, seed: int, swapped: bool, opened: bool, local: bool):
+    costs = random_costs(seed, swapped, opened, local)
+    distance, expected = with_costs(costs), reference(x, y, costs)
+    assert distance.pairwise([x, y], [y, x])[0, 0] == pytest.approx(expected, rel=1e-5)
+    found = distance.align(x, y)
+    assert found.distance == pytest.approx(expected, rel=1e-5)
+    assert sorted(a for a, _ in found.steps if a is not None) == sorted(x)
+    assert sorted(b for _, b in found.steps if b is not None) == sorted(y)
+    if not swapped:
+        assert "".join(a for a, _ in found.steps if a is not None) == x
+        assert "".join(b for _, b in found.steps if b is not None) == y
+
+
+@pytest.mark.parametrize("kinds", ["swapped", "opened", "swapped opened", "local", "swapped opened local"])
+def test_bounds_leave_out_nothing_nearer(kinds: str, rng: np.random.Generator):
+    words = ["".join(rng.choice(list(LETTERS), rng.integers(0, 9))) for _ in range(50)]
+    distance = with_costs(random_costs(3, **dict.fromkeys(kinds.split(), True)))
+    every = distance.pairwise(words[:12], words)
+    positions, lengths = distance.nearest(words[:12], words, 3)
+    np.testing.assert_array_equal(positions, np.argsort(every, axis=1, kind="stable")[:, :3])
+    np.testing.assert_array_equal(lengths, np.sort(every, axis=1)[:, :3])
+
+
+def test_plain_gaps_and_parts():
+    affine = EditDistance(LETTERS, gap_opening=2.0)
+    assert affine.pairwise(["aaaa", "abcab"], ["aa", "ab"]).tolist() == [[4.0, 5.0], [6.0, 5.0]]
+    assert affine.align("abcab", "ab").steps in (
+        [("a", "a"), ("b", "b"), ("c", None), ("a", None), ("b", None)],
+        [("a", None), ("b", None), ("c", None), ("a", "a"), ("b", "b")],
+        [("a", "a"), ("b", None), ("c", None), ("a", None), ("b", "b")],
+    )
+    costs = np.where(np.eye(5, dtype=bool), 0.0, 3.0)
+    costs[-1, :4] = costs[:4, -1] = 0.5
+    affine.costs_ = costs
+    assert affine.costs_.max() == 3.0  # a deletion and an insertion in its place open two gaps
+    assert affine.pairwise(["a"], ["b"])[0, 0] == 3.0
+    whole = EditDistance(LETTERS, local=2.0, symmetric=False)
+    assert whole.pairwise(["bc", "bdc"], ["aabcaa", "ad", "bc"]).tolist() == [[0.0, 2.0, 0.0], [1.0, 2.0, 1.0]]
+    part = EditDistance(LETTERS, local=0.5, symmetric=False)
+    assert part.paired(["aaabcaaa", ""], ["dbcd", "abc"]).tolist() == [3.0, 0.0]
+    assert part.align("ab", "cbd").steps == [("a", None), (None, "c"), ("b", "b"), (None, "d")]
+
+
+def test_affine_gaps_keep_a_metric(rng: np.random.Generator):
+    distance = EditDistance(LETTERS, gap_opening=0.7)
+    pairs = random_costs(1).pairs
+    distance.pairwise(["a"], ["b"])
+    distance.costs_ = pairs + pairs.T
+    words = ["".join(rng.choice(list(LETTERS), rng.integers(0, 7))) for _ in range(45)]
+    lengths = distance.pairwise(words, words)
+    np.testing.assert_array_equal(lengths, lengths.T)
+    assert (lengths <= (lengths[:, :, None] + lengths[None]).min(axis=1) + 1e-5).all()
+    tree = VPTree(distance, leaf_size=2, random_state=0)
+    tree.insert(words[8:])
+    np.testing.assert_array_equal(tree.query(words[:8], 3).distances, distance.nearest(words[:8], words[8:], 3)[1])
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_counts_of_edits_are_the_gradient(local: bool, rng: np.random.Generator):
+    alphabet = Alphabet(LETTERS)
+    words = ["".join(rng.choice(list(LETTERS), rng.integers(2, 9))) for _ in range(40)]
+    asked, stored = alphabet.encode("X", words[:20]), alphabet.encode("X", words[20:])
+    costs, weights = random_costs(5, opened=True, local=local), rng.uniform(-1.0, 1.0, 20)
+    pulls = Pulls(np.arange(20), np.arange(20), weights)
+
+    def total(costs: Costs) -> float:
+        points = costs.points(asked, ASKED), costs.points(stored, STORED)
+        return float(weights @ distances_between(*points, pulls.first, pulls.second))
+
+    (found,) = tally(costs, asked, stored, pulls)
+    for name, place in [("openings", 0), ("openings", 1), *([("ends", 0)] if local else []), ("pairs", (0, 1))]:
+        moved = []
+        for step in (1e-3, -1e-3):
+            changed = getattr(costs, name).copy()
+            changed[place] += step
+            moved.append(total(costs._replace(**{name: changed})))
+        expected = getattr(found.counts, name)[place]
+        assert (moved[0] - moved[1]) / 2e-3 == pytest.approx(expected, rel=0.02, abs=0.02)
+
+
+def edited(sequence: np.ndarray, n_symbols: int, rng: np.random.Generator) -> list[int]:
+    """Return a sequence with some edits."""
+    changed = sequence.tolist()
+    for _ in range(rng.integers(0, 6)):
+        i, kind = rng.integers(len(changed) + 1), rng.integers(4)
+        if kind == 0:
+            changed.insert(i, int(rng.integers(n_symbols)))
+        elif i < len(changed) - 1:
+            replaced = [changed[i + 1], changed[i]] if kind == 1 else changed[i + 1 : i + 2]
+            changed[i : i + 2] = replaced if kind < 3 else [int(rng.integers(n_symbols)), changed[i + 1]]
+    return changed
+
+
+@pytest.mark.parametrize("transposition", [None, 0.5])
+@pytest.mark.parametrize(("n_symbols", "longest", "n"), [(3, 12, 20), (40, 70, 6), (2, 200, 2)])
+def test_distances_by_bits(transposition: float | None, n_symbols: int, longest: int, n: int, rng: np.random.Generator):
+    """They are those of the table of costs, for sequences of one word, of several, and side by side."""
+    options = dict.fromkeys(("substitution", "insertion", "deletion"), 0.5)
+    distance = EditDistance(range(n_symbols), transposition=transposition, **options)
+    queries = [rng.integers(0, n_symbols, rng.integers(0, longest)) for _ in range(n)]
+    targets: list[Any] = [edited(query, n_symbols, rng) for query in queries] + queries[:2]
+    few = queries[:2]
+
+    def found() -> list[np.ndarray]:
+        tree = VPTree(distance, tolerance=0.0, random_state=0)
+        tree.insert(targets)
+        return [
+            distance.paired(queries, targets[:n]),
+            distance.pairwise(few, targets),
+            *distance.nearest(few, targets, 3),
+            tree.query(few, 2).distances,
+        ]
+
+    distance.pairwise(few, few)
+    assert distance._costs.unit == 0.5
+    by_bits = found()
+    distance._costs = distance._costs._replace(unit=0.0)
+    for one, other in zip(by_bits, found(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_which_costs_are_compared_by_bits():
+    def unit(**options: Any) -> float:
+        distance = EditDistance(LETTERS, symmetric=False, **options)
+        distance.pairwise(["a"], ["b"])
+        return float(distance._as_points("X", ["a" * 100]).edits.unit)
+
+    assert unit() == 1.0
+    assert unit(substitution=3.0, insertion=3.0, deletion=3.0, transposition=3.0, contextual=True) == 3.0
+    assert unit(substitution=0.1, insertion=0.1, deletion=0.1) == 0.0  # sums of it are rounded
+    for different in ("substitution", "insertion", "deletion", "transposition", "gap_opening", "local"):
+        assert unit(**{different: 0.5}) == 0.0
+
+
+@needs_jit
+def test_costs_of_openings_and_ends_are_learned(rng: np.random.Generator):
+    words = sorted({"".join(rng.choice(list(LETTERS), 9)) for _ in range(200)})
+    answers = rng.integers(len(words), size=120)
+    starts = rng.integers(1, 5, size=120)
+    holes = [words[a][:s] + words[a][s + 4 :] for a, s in zip(answers, starts, strict=True)]
+    parts = [words[a][s : s + 5] + "dd" for a, s in zip(answers, starts, strict=True)]
+    options: dict[str, Any] = {"n_rounds": 6, "learning_rate": 0.5, "random_state": 0, "symmetric": False}
+    for queries, option in ((holes, "gap_opening"), (parts, "local")):
+        errors = []
+        for richer in ({}, {option: 1.0}):
+            distance = EditDistance(LETTERS, **options, **richer).fit(words, queries[:60], answers[:60])
+            errors.append(np.mean(distance.nearest(queries[60:], words)[0][:, 0] != answers[60:]))
+        assert errors[1] < errors[0] - 0.05, option
+        learned = distance._costs.openings if option == "gap_opening" else distance._costs.ends
+        assert (learned != 1.0).all()
+
+
+def test_options_that_cannot_be_used():
+    for options, message in [
+        ({"gap_opening": 0.0}, "gap_opening must be"),
+        ({"local": -1.0, "symmetric": False}, "local must be"),
+        ({"local": 1.0}, "local needs symmetric=False"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            EditDistance(LETTERS, **options).pairwise(["a"], ["b"])
+    with pytest.raises(ValueError, match="too long to be aligned"):
+        EditDistance(LETTERS, gap_opening=1.0).align("a" * 10_000, "b" * 10_000)
+
+
+def test_characters_are_encoded_as_other_symbols_are():
+    alphabet = Alphabet(["é", "\U0001f600", "ab", "b", 3, "\ud800"])
+    for words in (["é\U0001f600b", "", "b\ud800"], ["", ""]):
+        quick, slow = alphabet.encode("X", words), alphabet.encode("X", [list(word) for word in words])
+        for one, other in zip(quick, slow, strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert one.dtype == other.dtype
+    with pytest.raises(ValueError, match=r"X\[1\] has the symbol 'a'"):
+        alphabet.encode("X", ["b", "ab"])
