@@ -283,6 +283,31 @@ def test_made_up_texts(tmp_path: Path):
     assert counts.sum() == pytest.approx(90 * 12, rel=1e-2)
 
 
+def test_a_folder_of_parquet_files_is_read_in_the_order_of_names(tmp_path: Path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    with pytest.raises(FormatError, match="is a directory"):
+        open_data(folder)
+    rows = pandas.DataFrame({"x": np.arange(9.0), "label": np.arange(9) % 2})
+    rows.iloc[6:].to_parquet(folder / "b.pq")
+    rows[["label", "x"]].iloc[:6].to_parquet(folder / "a.parquet")
+    (folder / "_SUCCESS").touch()
+    source = open_data(folder)
+    batch = source.read()
+    assert (source.extent, batch.position) == (9, 9)
+    assert batch.X[:, 0].tolist() == list(range(9))
+    assert batch.y.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
+    assert [part.X.shape[0] for part in source.batches(4)] == [4, 4, 1]
+    with pytest.raises(FormatError, match="is a directory"):
+        open_data(folder, format="csv")
+    rows.rename(columns={"x": "y"}).to_parquet(folder / "c.parquet")
+    with pytest.raises(FormatError, match=r"c\.parquet: has other columns than a\.parquet"):
+        open_data(folder).read()
+    (folder / "c.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(FormatError, match=r"c\.parquet: is not a Parquet file"):
+        open_data(folder).read()
+
+
 def test_lists_in_parquet(tmp_path: Path):
     path = tmp_path / "embedded.parquet"
     vectors = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)

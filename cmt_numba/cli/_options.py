@@ -64,7 +64,7 @@ Data = Annotated[
     typer.Argument(
         metavar="DATA",
         help="Data file: svmlight (.svm), Extreme Classification Repository (.xc), Vowpal Wabbit (.vw), .csv, .tsv, "
-        ".jsonl, .parquet or .npz. Text may be compressed (.gz).",
+        ".jsonl, .parquet (or a folder of these) or .npz. Text may be compressed (.gz).",
     ),
 ]
 ModelToAsk = Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="File of a model.")]

@@ -12,14 +12,14 @@ store is used, and can have replicas that answer queries.
 A :class:`ShardedClassifier` divides its classes in the same way among actors that own a
 :class:`~cmt_numba.CMTClassifier` each.
 
-:func:`evaluate` measures estimators in tasks.
+:func:`evaluate`, :func:`evaluate_files` and :func:`validate_files` measure estimators in tasks.
 
 :func:`start` starts Ray on this machine, reachable from this machine only, or connects to a cluster.
 """
 
 from ._cluster import start
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
-from ._evaluating import evaluate
+from ._evaluating import evaluate, evaluate_files, validate_files
 from ._results import ShardedResults
 from ._sharded_classifier import ShardedClassifier
 from ._sharded_store import ShardedStore
@@ -32,5 +32,7 @@ __all__ = [
     "ShardedResults",
     "ShardedStore",
     "evaluate",
+    "evaluate_files",
     "start",
+    "validate_files",
 ]

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
 
 from .._concurrency.workers import progress_bar
-from ..evaluation import BatchResult
-from ..evaluation._batch import Run, checked_data, plan_of, result_of, run_of
+from .._validation import check_integer, check_real
+from ..evaluation import (
+    BatchResult,
+    ProgressiveResult,
+    TreeProfile,
+    next_batch_size,
+    profile,
+    progressive_validation,
+)
+from ..evaluation._batch import checked_data, mean_and_deviation, plan_of, result_of, run_of, seeded
 from ..evaluation._rivals import Split, check_rivals
+from ..evaluation._tasks import held_out_metrics
+from ..formats import ReadOptions, open_data
 from ._cluster import running, start
 
 
@@ -82,30 +98,215 @@ def evaluate(
         data = checked_data(data, plan)
         rivals = check_rivals(rivals, plan.task, texts)
     start(address)
-    module = running()
-    task, shared = module.remote(run_of), module.put(data)
-    if task_options:
-        task = task.options(**task_options)
-    runs: dict[str, list[Run | None]] = {name: [None] * len(plan.splits) for name, plan in plans.items()}
-    waiting = {
-        task.remote(plan, shared, number): (name, number)
+    shared = running().put(data)
+    calls = {(name, i): (plan, shared, i) for name, plan in plans.items() for i in range(len(plan.splits))}
+    runs = _answers(run_of, calls, task_options, progress)
+    return {
+        name: result_of(plan, data, [runs[name, i] for i in range(len(plan.splits))], rivals, progress=progress)
         for name, plan in plans.items()
-        for number in range(len(plan.splits))
     }
+
+
+def evaluate_files(
+    estimators: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    *,
+    holdout: float = 0.2,
+    seeds: Sequence[int] = (0, 1, 2),
+    block_rows: int = 10_000,
+    progress: bool = False,
+    address: str | None = None,
+    task_options: dict[str, Any] | None = None,
+    **reading: Any,
+) -> dict[str, BatchResult]:
+    """Evaluate classifiers on a file, or a folder of Parquet files, that may be larger than memory, as tasks of Ray.
+
+    A task reads the rows twice, in blocks: it learns those that are not held out by ``partial_fit``, and then predicts
+    those that are. Which these are is drawn from the seed.
+
+    Parameters
+    ----------
+    estimators : mapping of str to estimator
+        Classifiers with ``partial_fit``, by names of your choice.
+    path : path-like
+        What :func:`cmt_numba.formats.open_data` reads. Every machine must find it under this path.
+    holdout : float in (0, 1), default 0.2
+        The fraction of the rows to hold out.
+    seeds : sequence of int, default (0, 1, 2)
+        As for :func:`~cmt_numba.evaluation.batch_evaluation`.
+    block_rows : int, default 10_000
+        The rows of a block.
+    progress, address, task_options
+        As for :func:`evaluate`.
+    **reading
+        Fields of :class:`~cmt_numba.formats.ReadOptions`, such as ``label="topic"``.
+
+    Returns
+    -------
+    dict of str to BatchResult
+        The results, by the names of the estimators; without numbers of leaves, rivals and details.
+
+    Raises
+    ------
+    ImportError
+        If Ray is not installed.
+    cmt_numba.formats.FormatError
+        If the file cannot be read.
+    TypeError, ValueError
+        If an argument is invalid, the rows have several labels, or what an estimator has raised.
+    ClusterError
+        If this process has lost its connection to the cluster.
+    """
+    holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
+    seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
+    if not seeds:
+        raise ValueError("seeds must hold at least one seed")
+    options = _options_for(estimators, path, block_rows, reading)
+    if options.task != "multiclass":
+        raise ValueError("rows of several labels are evaluated by validate_files, or by evaluate if they fit in memory")
+    start(address)
+    calls = {
+        (name, seed): (estimator, str(path), options, block_rows, holdout, seed)
+        for name, estimator in estimators.items()
+        for seed in seeds
+    }
+    runs = _answers(_run_on_blocks, calls, task_options, progress)
+    return {name: _result_of_blocks([runs[name, seed] for seed in seeds]) for name in estimators}
+
+
+def validate_files(
+    estimators: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    *,
+    most: int = 1000,
+    progress: bool = False,
+    address: str | None = None,
+    task_options: dict[str, Any] | None = None,
+    **reading: Any,
+) -> dict[str, ProgressiveResult]:
+    """Validate estimators progressively on a file, or a folder of Parquet files, that may be larger than memory.
+
+    Each estimator is a task of Ray, which reads the rows once, in the order of the files, in growing batches. Every
+    batch is predicted before it is learned. The measures are those of
+    :func:`cmt_numba.evaluation.progressive_validation`.
+
+    Parameters
+    ----------
+    estimators : mapping of str to estimator
+        Estimators with ``partial_fit``, by names of your choice.
+    path : path-like
+        What :func:`cmt_numba.formats.open_data` reads. Every machine must find it under this path.
+    most : int, default 1000
+        The most rows of a batch.
+    progress, address, task_options
+        As for :func:`evaluate`.
+    **reading
+        Fields of :class:`~cmt_numba.formats.ReadOptions`, such as ``label="topic"``.
+
+    Returns
+    -------
+    dict of str to ProgressiveResult
+        The results, by the names of the estimators.
+
+    Raises
+    ------
+    ImportError, cmt_numba.formats.FormatError, TypeError, ValueError, ClusterError
+        As for :func:`evaluate_files`.
+    """
+    options = _options_for(estimators, path, most, reading)
+    start(address)
+    calls = {name: (estimator, str(path), options, most) for name, estimator in estimators.items()}
+    return _answers(_validate_on_blocks, calls, task_options, progress)
+
+
+def _options_for(estimators: Mapping[str, Any], path: Any, block_rows: int, reading: dict[str, Any]) -> ReadOptions:
+    """Return how all tasks are to read a file."""
+    check_integer("block_rows", block_rows, 1)
+    if not estimators:
+        raise ValueError("estimators must hold at least one estimator")
+    for name, estimator in estimators.items():
+        if not hasattr(estimator, "partial_fit"):
+            raise TypeError(f"the estimator {name!r} must have partial_fit to learn in blocks")
+    return open_data(path, **reading).resolved()
+
+
+def _validate_on_blocks(estimator: Any, path: str, options: ReadOptions, most: int) -> ProgressiveResult:
+    batches = open_data(path, options).batches(partial(next_batch_size, most=most))
+    return progressive_validation(clone(estimator), ((batch.X, batch.y) for batch in batches))
+
+
+class _BlocksRun(NamedTuple):
+    metrics: dict[str, float]
+    n_train: int
+    n_test: int
+    seconds_fit: float
+    us_per_query: float
+    profile: TreeProfile | None
+
+
+def _run_on_blocks(
+    estimator: Any, path: str, options: ReadOptions, block_rows: int, holdout: float, seed: int
+) -> _BlocksRun:
+    """Learn the rows of a file that are not held out, and predict those that are."""
+    estimator, seconds, answers, right, n_train = seeded(estimator, seed), [0.0, 0.0], [], [], 0
+    for learning in (True, False):
+        draws = np.random.default_rng(seed)  # the same in both passes
+        for batch in open_data(path, options).batches(block_rows):
+            chosen = (draws.random(batch.X.shape[0]) < holdout) != learning
+            if not chosen.any():
+                continue
+            X, y = batch.X[np.flatnonzero(chosen)], batch.y[chosen]
+            started = time.perf_counter()
+            if learning:
+                estimator.partial_fit(X, y)
+                n_train += y.size
+            else:
+                answers.append(estimator.predict(X))
+                right.append(y)
+            seconds[learning] += time.perf_counter() - started
+    if not right or n_train == 0:
+        raise ValueError(f"holdout must leave rows to learn and to test; there are too few for {holdout}")
+    n_test = sum(y.size for y in right)
+    metrics = held_out_metrics("multiclass", estimator, None, np.concatenate(right), np.concatenate(answers), None)
+    shape = profile(estimator) if hasattr(estimator, "forest_") else None
+    return _BlocksRun(metrics, n_train, n_test, seconds[True], 1e6 * seconds[False] / n_test, shape)
+
+
+def _result_of_blocks(runs: list[_BlocksRun]) -> BatchResult:
+    last, per_seed = runs[-1], [run.metrics for run in runs]
+    return BatchResult(
+        task="multiclass",
+        n_train=last.n_train,
+        n_test=last.n_test,
+        metrics={name: mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
+        per_seed=per_seed,
+        seconds_fit=float(np.median([run.seconds_fit for run in runs])),
+        us_per_query=float(np.median([run.us_per_query for run in runs])),
+        by_probes={},
+        profile=last.profile,
+    )
+
+
+def _answers(
+    function: Callable[..., Any], calls: dict[Any, tuple[Any, ...]], options: dict[str, Any] | None, progress: bool
+) -> dict[Any, Any]:
+    """Return what a function answers to calls with these arguments, each of which is a task, by their keys."""
+    module = running()
+    task = module.remote(function)
+    if options:
+        task = task.options(**options)
+    waiting = {task.remote(*arguments): key for key, arguments in calls.items()}
+    answers = {}
     try:
         with progress_bar(len(waiting), "run", progress) as report:
             while waiting:
                 for ref in module.wait(list(waiting), num_returns=1)[0]:
-                    name, number = waiting.pop(ref)
-                    runs[name][number] = _value(ref)
+                    answers[waiting.pop(ref)] = _value(ref)
                     report(1)
     finally:
         for ref in waiting:  # after an error or an interrupt
             module.cancel(ref, force=True)
-    return {
-        name: result_of(plan, data, [run for run in runs[name] if run is not None], rivals, progress=progress)
-        for name, plan in plans.items()
-    }
+    return answers
 
 
 def _value(ref: Any) -> Any:

@@ -235,7 +235,7 @@ def run_of(plan: Plan, data: Split, number: int) -> Run:
     """Fit and test an estimator on one of the splits of a plan. It depends on nothing else, so runs can be anywhere."""
     (seed, _), (split, _) = plan.splits[number], _split(plan, data, number)
     examined = plan.details and number == len(plan.splits) - 1
-    run = _run(plan.task, _seeded(plan.estimator, seed), split, plan.n_passes, seed, plan.probes, examined)
+    run = _run(plan.task, seeded(plan.estimator, seed), split, plan.n_passes, seed, plan.probes, examined)
     return run if examined else run._replace(answers=None)
 
 
@@ -254,7 +254,7 @@ def result_of(plan: Plan, data: Split, runs: list[Run], rivals: Sequence[str], *
         task=plan.task,
         n_train=n_rows_of(split.X),
         n_test=n_rows_of(split.X_test),
-        metrics={name: _mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
+        metrics={name: mean_and_deviation([one[name] for one in per_seed]) for name in per_seed[0]},
         per_seed=per_seed,
         seconds_fit=float(np.median([run.seconds_fit for run in runs])),
         us_per_query=float(np.median([run.us_per_query for run in runs])),
@@ -281,7 +281,8 @@ def _split(plan: Plan, data: Split, number: int) -> tuple[Split, np.ndarray]:
     return Split(*parts, *of_texts), positions
 
 
-def _seeded(estimator: Any, seed: int) -> Any:
+def seeded(estimator: Any, seed: int) -> Any:
+    """Return a clone of an estimator with this seed, if it has one."""
     estimator = clone(estimator)
     return estimator.set_params(random_state=seed) if "random_state" in estimator.get_params() else estimator
 
@@ -334,7 +335,8 @@ def _ask_about(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple
     return held_out_metrics(task, estimator, X, y, answers, y_train), 1e6 * seconds / n_rows_of(X), answers
 
 
-def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
+def mean_and_deviation(values: list[float]) -> tuple[float, float]:
+    """Return the mean and the standard deviation of a measure."""
     with np.errstate(invalid="ignore"):  # the entropy reduction of a seed may be infinite
         return float(np.mean(values)), float(np.std(values))
 

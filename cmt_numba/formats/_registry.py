@@ -13,7 +13,7 @@ from ._errors import FormatError
 from ._jsonl import JsonlSource
 from ._source import TASKS, ReadOptions, Source
 from ._svmlight import ExtremeSource, SvmlightSource
-from ._tables import CsvSource, ParquetSource, TableSource
+from ._tables import CsvSource, ParquetSource, TableSource, parquet_files
 from ._text import check_file, first_line
 from ._vowpal import VowpalSource
 
@@ -45,7 +45,7 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     Parameters
     ----------
     path : path-like
-        The file. Text files may be compressed by gzip, with any suffix.
+        The file. Text files may be compressed by gzip, with any suffix. Or a folder of Parquet files.
     options : ReadOptions, optional
         How to read it.
     **changes
@@ -82,7 +82,9 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
         raise ValueError(f"n_bits must be between 1 and 30, not {options.n_bits}")
     if options.n_features is not None and not 1 <= options.n_features < 2**31:
         raise ValueError(f"n_features must be between 1 and {2**31 - 1}, not {options.n_features}")
-    check_file(path)
+    files = parquet_files(path) if options.format in (None, ParquetSource.format) else [path]
+    for file in files or [path]:
+        check_file(file)
     source = FORMATS[options.format or format_of(path)](path, options)
     if options.as_text and (not isinstance(source, TableSource) or not options.text):
         raise ValueError(f"texts are read from columns of tables: name them with text, or read {path} without as_text")
@@ -104,6 +106,8 @@ def format_of(path: Path) -> str:
     FormatError
         If the format cannot be determined.
     """
+    if path.is_dir():
+        return ParquetSource.format
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"]:
         suffixes.pop()

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -224,33 +225,48 @@ class CsvSource(TableSource):
 
 
 class ParquetSource(TableSource):
-    """A Parquet file. Columns with lists of numbers, all of one length, are features too."""
+    """A Parquet file, or a folder of files that hold the same columns, which are read in the order of their names.
+
+    Columns with lists of numbers, all of one length, are features too.
+    """
 
     format = "parquet"
     unit = "row"
 
     def _names(self) -> list[str]:
-        return list(self._opened().schema_arrow.names)
+        files = [(path, self._opened(path)) for path in parquet_files(self.path)]
+        names = files[0][1].schema_arrow.names
+        for path, file in files:
+            if set(file.schema_arrow.names) != set(names):
+                raise FormatError(
+                    path, f"has other columns than {files[0][0].name}: {_listed(file.schema_arrow.names)}"
+                )
+        self.extent = sum(file.metadata.num_rows for _, file in files)
+        return list(names)
 
-    def _opened(self) -> Any:
+    def _opened(self, path: Path) -> Any:
         arrow, parquet = _imported("pyarrow", "Parquet files"), _imported("pyarrow.parquet", "Parquet files")
         try:
-            file = parquet.ParquetFile(self.path)
+            return parquet.ParquetFile(path)
         except (arrow.ArrowInvalid, OSError) as error:
-            raise FormatError(self.path, f"is not a Parquet file, or is damaged: {_one_line(error)}") from error
-        self.extent = file.metadata.num_rows
-        return file
+            raise FormatError(path, f"is not a Parquet file, or is damaged: {_one_line(error)}") from error
 
     def _frames(self, columns: list[str], n_rows: int, unparsed: Collection[str]) -> Iterator[tuple[Any, int]]:
         _pandas()
         position = 0
-        file = self._opened()
-        try:
-            for batch in file.iter_batches(batch_size=n_rows, columns=columns):
-                position += batch.num_rows
-                yield batch.to_pandas(), position
-        except OSError as error:
-            raise FormatError(self.path, f"is damaged: {_one_line(error)}") from error
+        for path in parquet_files(self.path):
+            try:
+                with self._opened(path) as file:
+                    for batch in file.iter_batches(batch_size=n_rows, columns=columns):
+                        position += batch.num_rows
+                        yield batch.to_pandas(), position
+            except OSError as error:
+                raise FormatError(path, f"is damaged: {_one_line(error)}") from error
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """Return the Parquet files in a folder, in the order of their names, or the file."""
+    return sorted([*path.glob("*.parquet"), *path.glob("*.pq")]) if path.is_dir() else [path]
 
 
 def _texts(frame: Any) -> list[str]:
