@@ -28,6 +28,8 @@ from labelled_sets import SETS, LabelledSet
 from sklearn.neighbors import BallTree, KDTree
 from tabulate import tabulate
 
+from cmt_numba import CMTClassifier
+from cmt_numba.estimators._votes import VOTES
 from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
 from cmt_numba.sequences import VPTree
 
@@ -137,6 +139,13 @@ def votes(data: LabelledSet, options: argparse.Namespace) -> None:
                 classifier.set_params(n_neighbors=n_neighbors, weights=weights)
                 row.append(float(np.mean(classifier.predict(asked) != answers)))
             rows.append(row)
+    trees = CMTClassifier(method="neighbors", random_state=0).fit(X, data.y)
+    for weights in VOTES:
+        row = ["CMTClassifier", weights]
+        for n_neighbors in (1, 3, 5, 10):
+            trees.set_params(n_neighbors=n_neighbors, weights=weights)
+            row.append(float(np.mean(trees.predict(asked) != answers)))
+        rows.append(row)
     print(tabulate(rows, ("similarity", "votes", "1", "3", "5", "10"), floatfmt=".4f"), flush=True)
 
 

@@ -219,6 +219,7 @@ def _sequences(X: Any) -> None:
     words = [f"{i % 3}{i * i}{i % 5}" for i in range(_FEW)]
     distance = EditDistance("0123456789")
     distance.nearest(words[:2], words)
+    distance.pairwise(words[:2], words)
     for index in (VPTree(distance, random_state=0), SequenceMemory(distance, random_state=0)):
         index.insert(words)
         index.query(words[:2])

@@ -9,10 +9,11 @@ import scipy.sparse
 from conftest import needs_jit, text_like
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler
+from sklearn.preprocessing import MaxAbsScaler, normalize
 from sklearn.svm import LinearSVC
 
 import cmt_numba
@@ -150,13 +151,24 @@ def test_neighbours_are_found_and_vote(form: Any):
     voters = clone(classifier).set_params(method="neighbors").fit(form(X), y)
     proba = voters.predict_proba(form(X))
     votes = np.zeros((40, 10))
-    for row, found in enumerate(voters.kneighbors(form(X), return_distance=False)):
+    ids = voters.kneighbors(form(X), return_distance=False)
+    for row, found in enumerate(ids):
         np.add.at(votes[row], y[found], 0.25)
     np.testing.assert_allclose(proba, votes)
     np.testing.assert_array_equal(voters.predict(form(X)), votes.argmax(axis=1))
     weighted = voters.set_params(weights="score").predict_proba(form(X))
     np.testing.assert_allclose(weighted.sum(axis=1), 1.0)
     assert ((weighted > 0) == (votes > 0)).all()
+    unit = normalize(X)
+    similarities = {"cosine": np.maximum(unit @ unit.T, 1e-6)}
+    for weights, apart in (("gaussian", euclidean_distances(unit)), ("laplacian", manhattan_distances(unit))):
+        middle = np.sort(np.take_along_axis(apart, ids, axis=1), axis=1)[:, 1:2]  # of four, the lower one
+        similarities[weights] = np.exp(-0.5 * (apart / middle) ** 2 if weights == "gaussian" else -apart / middle)
+    for weights, of_all in similarities.items():
+        votes = np.zeros((40, 10))
+        np.add.at(votes, (np.arange(40)[:, None], y[ids]), np.take_along_axis(of_all, ids, axis=1))
+        found = voters.set_params(weights=weights).predict_proba(form(X))
+        np.testing.assert_allclose(found, votes / votes.sum(axis=1, keepdims=True), rtol=1e-3, atol=1e-4)
 
 
 def test_more_neighbours_than_memories():

@@ -12,7 +12,7 @@ from .._forest.hits import no_hits
 from .._forest.rows import Rows
 from .._forest.state import NONE
 from .._heads.candidates import all_of
-from .._heads.examples import Examples, nearest_rows, slots_of_examples
+from .._heads.examples import Examples, all_examples, nearest_rows, slots_of_examples
 from .._heads.multiclass_svm import margin_wanted
 from .._heads.products import exact_scores_of_all
 from .._validation import check_integer, check_real, check_wanted
@@ -22,6 +22,7 @@ from ._durable import journal_of
 from ._explanations import Explanation, explanations
 from ._label_forest import LabelForest, routed
 from ._labels import in_one_type
+from ._votes import weights_of_votes
 
 _LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
 
@@ -348,9 +349,11 @@ class ClassAnswers(ClassifierMixin, LabelForest):
 
     def _votes(self, rows: Rows) -> np.ndarray:
         ids, scores = self._neighbors(rows, self.n_neighbors)
-        votes, (row, rank) = np.zeros((rows.n_rows, self.classes_.size)), np.nonzero(ids != NONE)
-        examples = self._stored()
-        classes = self._class_of_label[examples.label_of[slots_of_examples(examples, ids[row, rank])]]
-        weight = np.maximum(scores[row, rank], 1e-6) if self.weights == "score" else 1.0
-        np.add.at(votes, (row, classes), weight)
+        votes, examples = np.zeros((rows.n_rows, self.classes_.size)), self._stored()
+        row, rank = np.nonzero(ids != NONE)
+        slots = np.full(ids.shape, NONE)
+        slots[row, rank] = slots_of_examples(examples, ids[row, rank])
+        classes = self._class_of_label[examples.label_of[slots[row, rank]]]
+        weights = weights_of_votes(self.weights, scores, rows, all_examples(examples)[0], slots)
+        np.add.at(votes, (row, classes), weights[row, rank])
         return votes

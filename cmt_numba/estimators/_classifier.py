@@ -29,10 +29,10 @@ from ._input import DTYPES, warn_of_scales
 from ._label_forest import MOST_TRAINED_ALONE, LabelForest, routed
 from ._labels import check_classes, check_expected, check_targets, in_one_type
 from ._relearning import PASSES_ONLINE, former_head_on_failure, head_of_means, is_due, replayed
+from ._votes import VOTES
 from ._weights import Batch, check_sample_weight, joined, present, taken, totals, weighted
 
 METHODS = ("head", "neighbors")
-VOTES = ("uniform", "score")
 
 
 class CMTClassifier(Forgetting):
@@ -85,8 +85,11 @@ class CMTClassifier(Forgetting):
         Whether ``predict`` answers with the head's best class, or lets the nearest memories vote.
     n_neighbors : int, default 5
         Number of memories that vote, at most 1,000,000.
-    weights : {"uniform", "score"}, default "uniform"
-        Whether each memory has one vote, or as much as its score.
+    weights : {"uniform", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
+        Whether each memory has one vote, or as much as its score, which is learned, or as a similarity of its key and
+        the row, both of unit length: "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the Euclidean distance ``d``, and
+        "laplacian" ``exp(-d / h)`` of the city block distance; ``h`` is the median of the distances of the memories
+        that vote for the row. Memories are found by their scores in any case.
     leaf_multiplier : float, optional
         ``c``: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for dense examples and 1
         for sparse ones, less where ``fit`` sees few classes.

@@ -1,0 +1,64 @@
+"""What the vote of a memory weighs: by its score, or by a similarity of its key."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._forest.rows import Rows, as_matrix
+
+_KERNELS = ("gaussian", "laplacian")
+VOTES = ("uniform", "score", "cosine", *_KERNELS)
+"""The ways that votes are weighed."""
+
+_LEAST = 1e-6  # of a vote: what is found counts
+_CELLS_AT_ONCE = 1 << 20
+
+
+def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, slots: np.ndarray) -> np.ndarray:
+    """Return what the memories found for rows weigh: float64, shape (n_rows, k).
+
+    Parameters
+    ----------
+    kind : str
+        One of ``VOTES``.
+    scores : ndarray of float32, shape (n_rows, k)
+        The memories' scores.
+    rows, stored : Rows
+        What was asked for, and all memories; of unit length.
+    slots : ndarray of int64, shape (n_rows, k)
+        Where the memories are in ``stored``; negative for none, which weighs 0.
+    """
+    there = slots >= 0
+    weights = np.ones(slots.shape)
+    if kind == "score":
+        weights = scores.astype(np.float64)
+    elif kind != "uniform":
+        weights = np.zeros(slots.shape)
+        weights[there] = _compared(kind, rows, stored, np.nonzero(there)[0], slots[there])
+    if kind in _KERNELS:
+        weights = _kernel(kind, np.where(there, weights, np.inf))
+    return np.where(there, np.maximum(weights, _LEAST), 0.0)
+
+
+def _compared(kind: str, rows: Rows, stored: Rows, of_rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Return the cosine of each pair, or for kernels its distance: Euclidean, or city block for the Laplacian one."""
+    step = max(1, _CELLS_AT_ONCE // max(1, rows.n_features if not rows.sparse else 256))
+    found = [np.empty(0)]
+    for first in range(0, slots.size, step):
+        pairs = slice(first, first + step)
+        asked, keys = as_matrix(rows.take(of_rows[pairs])), as_matrix(stored.take(slots[pairs]))
+        if kind == "laplacian":
+            found.append(np.asarray(abs(asked - keys).sum(axis=1), np.float64).ravel())
+            continue
+        cosines = np.asarray((asked * keys).sum(axis=1), np.float64).ravel()
+        found.append(cosines if kind == "cosine" else np.sqrt(np.maximum(2.0 - 2.0 * cosines, 0.0)))
+    return np.concatenate(found)
+
+
+def _kernel(kind: str, apart: np.ndarray) -> np.ndarray:
+    """Return the kernels of distances, infinite for none, whose bandwidth is the median of their row."""
+    n_found = np.isfinite(apart).sum(axis=1)
+    middle = np.take_along_axis(np.sort(apart, axis=1), np.maximum(n_found - 1, 0)[:, None] // 2, axis=1)
+    bandwidth = np.where(np.isfinite(middle) & (middle > 0.0), middle, 1.0)
+    scaled = apart / bandwidth
+    return np.exp(-0.5 * scaled**2 if kind == "gaussian" else -scaled)
