@@ -1,7 +1,8 @@
 r"""Find a song by humming it.
 
-The package music21 ships folk songs of the Essen collection. This script stores their first notes as intervals and
-ratios of durations, so neither key nor speed matters, and learns from simulated singers what mistakes are made::
+The package music21 ships folk songs of the Essen collection. This script stores the first 30 notes of those that have
+as many, as intervals and ratios of durations, so neither key nor speed matters, and learns from simulated singers what
+mistakes are made::
 
     python examples/melodies.py --song 17 --plot alignment.png
 
@@ -99,7 +100,7 @@ def songs_of(text: str) -> Iterable[Song]:
 
 
 def all_songs() -> list[Song]:
-    """Return the songs of the Essen collection that begin differently."""
+    """Return the songs of the Essen collection that have enough notes and begin differently."""
     package = find_spec("music21")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("the songs are in the package music21: install it")
