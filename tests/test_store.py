@@ -476,3 +476,12 @@ def test_readers_beside_a_writer():
             reading.result()
     assert len(store) == 60
     check(store)
+
+
+def test_a_filter_whose_memories_were_all_deleted_before_the_search():
+    store = MemoryStore(random_state=0)
+    store.add(range(5), np.eye(5), [{"a": 1}] * 5)
+    among = store._filter({"a": 1})
+    store.delete(range(5))
+    found = store._read(lambda kept, frame: store._find(kept, frame, np.eye(5)[:2], 3, among, 0.95, None))
+    assert (found.ids == -1).all()
