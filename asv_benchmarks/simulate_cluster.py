@@ -6,18 +6,18 @@
     python asv_benchmarks/simulate_cluster.py --memories 1e9 --machines 100 --measured 1:4474 100:151 10000:42
 
 Queries come at random (a Poisson process), in batches of a size. A batch is sent by one of the clients, which spends
-time on every shard that it asks, one after the other. Each shard that is asked answers on one of its replicas, where
+time on every shard that it asks, one after the other. A shard or one of its replicas answers: one of its copies, where
 batches wait in line; the batch is answered when the last shard has. The costs are those that ``measure_shards.py``
 prints: ``--measured`` are the microseconds of a query by the size of the batch with one shard, and ``--two-shards``
 those of a single query with two, which says what a further shard costs the client. Time per query is taken to grow with
 the logarithm of the memories of a shard. Some calls are slow (``--stragglers``): their time is multiplied by a number
 with a Pareto distribution.
 
-Prints, for replicas and shards asked, the gigabytes of a machine, queries a second when the busiest part is busy 60 %
-of the time, and the median and the 99th percentile of the answers; then, measured on a small case, the recall when only
-the shards are asked whose centres are nearest to the query; and a table of sizes from a laptop to a cluster. What it
-leaves out: batches of different sizes, changes, failures, and the time of the network but for ``--network``. Needs
-tabulate.
+Prints, for numbers of copies and of shards asked, the gigabytes of a machine, queries a second when the busiest part is
+busy 60 % of the time, and the median and the 99th percentile of the answers; then, measured on a small case, the recall
+when only the shards are asked whose centres are nearest to the query; and a table of sizes from a laptop to a cluster.
+What it leaves out: batches of different sizes, changes, failures, and the time of the network but for ``--network``.
+Needs tabulate.
 """
 
 import argparse
@@ -57,13 +57,13 @@ class Costs(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """Shards, each on as many machines as it has replicas."""
+    """Shards, each on as many machines as there are copies of it: itself and its replicas."""
 
     n_shards: int
-    n_replicas: int
+    n_copies: int
     n_asked: int  # shards, for each batch
     n_clients: int
-    least_loaded: bool = True  # whether the replica is asked that is free first, or any
+    least_loaded: bool = True  # whether the copy is asked that is free first, or any
 
 
 def fitted(measured: dict[int, float], two_shards: float, n_measured: float, n: float) -> tuple[float, float, float]:
@@ -78,7 +78,7 @@ def fitted(measured: dict[int, float], two_shards: float, n_measured: float, n: 
 
 def batches_a_second(cluster: Cluster, costs: Costs, batch: int) -> float:
     """Return the largest number of batches a second that neither shards nor clients fall behind with."""
-    of_shards = cluster.n_shards * cluster.n_replicas / (cluster.n_asked * costs.mean_of_shard(batch))
+    of_shards = cluster.n_shards * cluster.n_copies / (cluster.n_asked * costs.mean_of_shard(batch))
     of_clients = cluster.n_clients / (cluster.n_asked * costs.send) if costs.send > 0.0 else np.inf
     return float(min(of_shards, of_clients))
 
@@ -97,12 +97,12 @@ def answer_seconds(
     costs : Costs
         Costs of sending.
     draws : numpy.random.Generator
-        Chooses shards and, unless the least loaded are asked, replicas.
+        Chooses shards and, unless the least loaded are asked, copies.
     services : ndarray of float, shape (n, n_asked)
         How long each shard that is asked works on each batch.
     """
     clients = np.zeros(cluster.n_clients)  # when each is free
-    free = np.zeros((cluster.n_shards, cluster.n_replicas))  # when each replica is
+    free = np.zeros((cluster.n_shards, cluster.n_copies))  # when each copy is
     every, seconds = np.arange(cluster.n_shards), np.empty(times.size)
     sending = costs.send * cluster.n_asked
     for number, time in enumerate(times):
@@ -110,12 +110,9 @@ def answer_seconds(
         sent = max(time, clients[client]) + sending
         clients[client] = sent
         asked = every if cluster.n_asked == every.size else draws.permutation(every)[: cluster.n_asked]
-        if cluster.least_loaded:
-            replicas = free[asked].argmin(axis=1)
-        else:
-            replicas = draws.integers(0, cluster.n_replicas, asked.size)
-        done = np.maximum(free[asked, replicas], sent) + services[number]
-        free[asked, replicas] = done
+        copies = free[asked].argmin(axis=1) if cluster.least_loaded else draws.integers(0, cluster.n_copies, asked.size)
+        done = np.maximum(free[asked, copies], sent) + services[number]
+        free[asked, copies] = done
         seconds[number] = done.max() + costs.network - time
     return seconds
 
@@ -145,22 +142,22 @@ def recalls(n_asked: list[int], n_shards: int, n: int, noise: float) -> list[flo
 
 
 def simulated_rows(given: argparse.Namespace) -> list[list[object]]:
-    """Return rows of the table of replicas and shards asked."""
+    """Return rows of the table of copies and shards asked."""
     rows: list[list[object]] = []
     for batch in given.batches:
-        for n_replicas in (1, 2):
-            n_shards = given.machines // n_replicas
+        for n_copies in (1, 2):
+            n_shards = given.machines // n_copies
             n_each = given.memories / n_shards
             costs = costs_of(given, n_each)
             for n_asked in sorted({n_shards, max(1, n_shards // 10)}, reverse=True):
-                for least_loaded in (True, False) if n_replicas > 1 else (True,):
-                    cluster = Cluster(n_shards, n_replicas, n_asked, given.clients or given.machines, least_loaded)
+                for least_loaded in (True, False) if n_copies > 1 else (True,):
+                    cluster = Cluster(n_shards, n_copies, n_asked, given.clients or given.machines, least_loaded)
                     rate = _BUSY * batches_a_second(cluster, costs, batch)
                     seconds = simulated(cluster, costs, batch, rate, given.n)
-                    which = "" if n_replicas == 1 else "least loaded" if least_loaded else "any"
+                    which = "" if n_copies == 1 else "least loaded" if least_loaded else "any"
                     median, slowest = 1e3 * np.quantile(seconds, (0.5, 0.99))
                     found = gigabytes(n_each, given), rate * batch, median, slowest
-                    rows.append([batch, n_shards, n_replicas, which, n_asked, *found])
+                    rows.append([batch, n_shards, n_copies, which, n_asked, *found])
     return rows
 
 
@@ -221,7 +218,7 @@ def main() -> None:
     given = parser.parse_args()
     given.measured = dict(given.measured)
     print(f"{given.memories:,.0f} memories on {given.machines} machines, {given.stragglers:.0%} stragglers")
-    headers = ["batch", "shards", "replicas", "which", "asked", "GB each", "queries a second", "p50 ms", "p99 ms"]
+    headers = ["batch", "shards", "copies", "which", "asked", "GB each", "queries a second", "p50 ms", "p99 ms"]
     print(tabulate(simulated_rows(given), headers, floatfmt=("", "", "", "", "", ".1f", ",.0f", ",.1f", ",.1f")))
     n_asked = [1, 2, 5, 10, 20, given.machines]
     found = [["clear", *recalls(n_asked, given.machines, 20_000, 0.7)]]

@@ -137,7 +137,7 @@ def test_it_learns_online_in_a_folder_and_survives_its_processes(tmp_path: Path)
         assert again._ask_all("n_examples") == held
         for part, before in zip(again.top_classes(QUERIES, 3), answers, strict=True):
             np.testing.assert_array_equal(part, before)
-        again._timeout = 0.5
+        again._asking._timeout = 0.5
         stopped = again._ask_all("process")[1]
         os.kill(stopped, signal.SIGSTOP)
         try:

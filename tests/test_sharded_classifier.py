@@ -10,6 +10,7 @@ import scipy.sparse
 
 from cmt_numba import FileFormatError
 from cmt_numba.distributed import PartialChangeError, ShardedClassifier
+from cmt_numba.distributed._actors import Answers
 from cmt_numba.distributed._classifier_folder import read_list, write_list
 from cmt_numba.distributed._classifier_shard import ClassifierShard, ClassPlan, Examples
 from cmt_numba.distributed._partition import assigned, divided, sums_of
@@ -151,9 +152,9 @@ def test_what_some_shards_have_not_learned_is_named():
     classifier = ShardedClassifier.__new__(ShardedClassifier)
     classifier._handles = {"shard-000": None, "shard-001": None}
     classes, owners = np.array(["a", "b", "c"]), np.array([0, 1, 0])
-    classifier._check_taught(classes, owners, {"shard-000": None, "shard-001": None}, {})
+    classifier._check_taught(classes, owners, Answers({"shard-000": None, "shard-001": None}, {}, []))
     with pytest.raises(PartialChangeError) as caught:
-        classifier._check_taught(classes, owners, {"shard-000": None}, {"shard-001": OSError("no room")})
+        classifier._check_taught(classes, owners, Answers({"shard-000": None}, {"shard-001": OSError("no room")}, []))
     assert (caught.value.made, caught.value.not_made, caught.value.unknown) == (["a", "c"], ["b"], [])
     with pytest.raises(OSError, match="no room"):
-        classifier._check_taught(classes, owners, {}, {"shard-001": OSError("no room")})
+        classifier._check_taught(classes, owners, Answers({}, {"shard-001": OSError("no room")}, []))

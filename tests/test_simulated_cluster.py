@@ -24,7 +24,7 @@ def waits(simulation: ModuleType, cluster: tuple[Any, ...], busy: float, kind: s
     draws = np.random.default_rng(3)
     services = draws.exponential(1.0, (N, 1)) if kind == "exponential" else np.ones((N, 1))
     of_cluster = simulation.Cluster(*cluster)
-    n_servers = of_cluster.n_shards * of_cluster.n_replicas / of_cluster.n_asked
+    n_servers = of_cluster.n_shards * of_cluster.n_copies / of_cluster.n_asked
     times = np.cumsum(draws.exponential(1.0 / (busy * n_servers), N))
     seconds = simulation.answer_seconds(of_cluster, times, simulation.Costs(0, 0, 0, 0), draws, services)
     return float(np.mean(seconds - services[:, 0]))
@@ -36,7 +36,7 @@ def test_one_server_is_as_pollaczek_and_khinchine_say(simulation: ModuleType):
     assert waits(simulation, one, busy, "constant") == pytest.approx(busy / (2 * (1 - busy)), rel=0.05)  # M/D/1
 
 
-def test_least_loaded_replicas_are_as_erlang_says(simulation: ModuleType):
+def test_least_loaded_copies_are_as_erlang_says(simulation: ModuleType):
     """Two servers with one line (M/M/2) wait ``busy**2 / (1 - busy**2)``; two with a line each as one server."""
     assert waits(simulation, (1, 2, 1, 1), 0.6, "exponential") == pytest.approx(0.36 / 0.64, rel=0.05)
     assert waits(simulation, (1, 2, 1, 1, False), 0.6, "exponential") == pytest.approx(1.5, rel=0.08)

@@ -17,15 +17,16 @@ from ..estimators._input import warn_of_scales
 from ..estimators._labels import check_classes, check_targets, in_one_type
 from ..estimators._relearning import means_of
 from ..journal import JournalError
-from ._calls import LONGEST, waited_for
+from ._actors import Actors, Answers
 from ._classifier_folder import check_classifier_options, number_of_shards, options_of_shard, read_list, write_list
 from ._classifier_shard import ClassFacts, ClassifierShard, ClassPlan, Examples
-from ._cluster import ray, running, start
+from ._cluster import running, start
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
 from ._partition import assigned, divided
 
 _CALLS_AT_A_TIME = 4  # of an actor
-_SECONDS_TO_COMPILE = 600.0
+_CALLS_UNDER_WAY = 8  # of a client, at each shard
+_LONGEST = 1e6  # seconds, more than anything takes
 
 
 class ShardedClassifier:
@@ -93,7 +94,7 @@ class ShardedClassifier:
         **options: Any,
     ) -> None:
         check_classifier_options(options)
-        check_real("timeout", timeout, 0.0, LONGEST, above=True)
+        check_real("timeout", timeout, 0.0, _LONGEST, above=True)
         folder = None if path is None else Path(path).absolute()
         listed = None if folder is None else read_list(folder)
         n_shards = number_of_shards(n_shards, None if listed is None else listed[0])
@@ -119,12 +120,15 @@ class ShardedClassifier:
             if folder is not None and not is_complete:
                 write_list(folder, n_shards, complete=True)
         except BaseException:
-            self._stop()
+            self._asking.stop()
             raise
 
     def _connect(self, handles: dict[str, Any], timeout: float, folder: Path | None) -> None:
         self._handles, self._timeout, self._folder = handles, timeout, folder
-        self._compiled: set[Any] = set()  # kinds of calls that have been answered once
+        actors = {name: [handle] for name, handle in handles.items()}
+        self._asking, self._teaching = (
+            Actors("", actors, 0, seconds, _CALLS_UNDER_WAY) for seconds in (timeout, _LONGEST)
+        )
         self._is_closed = False
         self._learning = threading.Lock()
         self._known: list[ClassFacts] | None = None  # of the shards; None if something may have changed
@@ -140,30 +144,20 @@ class ShardedClassifier:
     # Asking shards
 
     def _ask(
-        self, method: str, calls: dict[str, tuple[Any, ...]], kind: tuple[Any, ...] = (), *, patient: bool = False
-    ) -> tuple[dict[str, Any], dict[str, Exception], list[str]]:
-        """Call a method of some shards, each with its own arguments; return answers, errors, and who did not answer.
-
-        The first call of a kind has more time than others.
-        """
+        self, actors: Actors, method: str, calls: dict[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()
+    ) -> Answers:
+        """Call a method of some shards, each with its own arguments."""
         if self._is_closed:
             raise JournalError("the classifier is closed; open it again")
-        running()
-        seconds = self._timeout if (method, *kind) in self._compiled else max(self._timeout, _SECONDS_TO_COMPILE)
-        refs = {name: getattr(self._handles[name], method).remote(*arguments) for name, arguments in calls.items()}
-        values, errors, missing = waited_for(refs, LONGEST if patient else seconds)
-        if not errors and not missing:
-            self._compiled.add((method, *kind))
-        return values, errors, missing
+        return actors.ask(method, calls, kind)
 
     def _ask_all(self, method: str, *arguments: Any, kind: tuple[Any, ...] = (), patient: bool = False) -> list[Any]:
         """Return the answers of all shards; raise what one has raised, or the names of those that do not answer."""
-        calls = dict.fromkeys(self._handles, arguments)
-        values, errors, missing = self._ask(method, calls, kind, patient=patient)
-        for error in errors.values():
-            raise error
-        if missing:
-            raise NoAnswerError(missing, "ask again, or give the classifier a larger timeout")
+        actors = self._teaching if patient else self._asking
+        answers = self._ask(actors, method, dict.fromkeys(self._handles, arguments), kind)
+        values = answers.all_values()
+        if answers.missing:
+            raise NoAnswerError(answers.missing, "ask again, or give the classifier a larger timeout")
         return [values[name] for name in self._handles]
 
     def _learn_facts(self) -> list[ClassFacts]:
@@ -269,8 +263,8 @@ class ShardedClassifier:
                 if rows.size > 0:
                     calls[name] = (*shared, Examples(rows, home[rows] == shard), *numbers)
             self._known = None  # whatever comes of it
-            values, errors, _ = self._ask("fit" if afresh else "learn", calls, patient=True)
-            self._check_taught(classes, owners, values, errors)
+            answers = self._ask(self._teaching, "fit" if afresh else "learn", calls)
+            self._check_taught(classes, owners, answers)
             self._learn_facts()
         return self
 
@@ -299,25 +293,21 @@ class ShardedClassifier:
         rivals = np.full((home.size, len(self._handles)), -np.inf, np.float32)
         parts = {name: np.flatnonzero(home == shard) for shard, name in enumerate(self._handles)}
         calls = {name: (*shared, rows) for name, rows in parts.items() if rows.size > 0}
-        values, errors, _ = self._ask("rivals_of_means", calls, patient=True)
-        for error in errors.values():
-            raise error
+        values = self._ask(self._teaching, "rivals_of_means", calls).all_values()
         for shard, name in enumerate(self._handles):
             if name in values:
                 rivals[:, shard] = values[name]
         return rivals
 
-    def _check_taught(
-        self, classes: np.ndarray, owners: np.ndarray, values: dict[str, Any], errors: dict[str, Exception]
-    ) -> None:
-        if not errors:
+    def _check_taught(self, classes: np.ndarray, owners: np.ndarray, answers: Answers) -> None:
+        if not answers.errors:
             return
-        if not values:
-            raise next(iter(errors.values()))
+        if not answers.values:
+            raise next(iter(answers.errors.values()))
         lists: tuple[list[Any], list[Any]] = ([], [])
         for shard, name in enumerate(self._handles):
-            lists[name in errors].extend(classes[owners == shard].tolist())
-        raise PartialChangeError(*lists, [], errors)
+            lists[name in answers.errors].extend(classes[owners == shard].tolist())
+        raise PartialChangeError(*lists, [], answers.errors)
 
     # Answers
 
@@ -423,12 +413,6 @@ class ShardedClassifier:
 
     # Its end
 
-    def _stop(self) -> None:
-        module = ray()
-        if module.is_initialized():
-            for handle in self._handles.values():
-                module.kill(handle, no_restart=True)
-
     def close(self) -> None:
         """Close the folders of the shards and end their processes. A copy in another process only stops using them."""
         if self._is_closed:
@@ -440,7 +424,7 @@ class ShardedClassifier:
         finally:
             self._is_closed = True
             if self._is_owner:
-                self._stop()
+                self._asking.stop()
 
     def __enter__(self) -> Self:
         return self
