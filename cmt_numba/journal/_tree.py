@@ -130,6 +130,7 @@ class DurableTree(InFolder, ContextualMemoryTree):
     remove = journaled("remove", ContextualMemoryTree.remove)
     replace = journaled("replace", ContextualMemoryTree.replace)
     reroute = journaled("reroute", ContextualMemoryTree.reroute)
+    rebuild = journaled("rebuild", ContextualMemoryTree.rebuild)
     compact = journaled("compact", ContextualMemoryTree.compact)
     _draw_word = journaled("draw", ContextualMemoryTree._draw_word, synced=False)  # losing a draw does no harm
     _enter_returned = journaled(_RETURN, ContextualMemoryTree._enter_returned, synced=False)
