@@ -27,6 +27,7 @@ SOFTMAX = ("clinc150, softmax", "omniglot, softmax")
 COMMON_LABELS = ("bibtex", "delicious")
 RARE_LABELS = ("debian_depends",)
 TREES = ("tree, dense", "tree, sparse")
+LEARNING = ("tree, ranking", "tree, mira")
 FAR = (0.125, 8.0)
 
 _FOREST, _SVM, _SCORERS = "estimators._label_forest", "_heads.multiclass_svm", "_heads.label_scorers"
@@ -133,6 +134,10 @@ TREE = (
     Constant(
         "tree", "_ROWS_IN_A_BLOCK", "learn: rows that see the same tree, freshness against time", ("tree, ranking",)
     ),
+    Constant("tree", "_WORTH_REBUILDING", "learn: share of memories joined before trees are built anew", LEARNING, FAR),
+    Constant("_forest.partition", "_PASSES", "rebuild: time against how well routers part halves", LEARNING),
+    Constant("_forest.partition", "_ROUNDS", "rebuild: time against how near halves are in themselves", LEARNING),
+    Constant("_forest.partition", "_LEAST_SHARE", "rebuild: when groups and not routers place memories", LEARNING),
     Constant(
         "_engine.forest", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR
     ),

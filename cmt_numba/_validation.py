@@ -227,18 +227,25 @@ def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
     return given
 
 
-def _as_ids(ids: Any) -> np.ndarray:
-    unmasked("ids", ids)
+def check_groups(groups: Any, n: int) -> np.ndarray:
+    """Return the number of a group for each of ``n`` ids, as int64. Raises TypeError or ValueError if they are not."""
+    if (given := _as_ids(groups, "groups")).size != n:
+        raise ValueError(f"groups must be one for each of the {n} ids, not {given.size}")
+    return given
+
+
+def _as_ids(ids: Any, name: str = "ids") -> np.ndarray:
+    unmasked(name, ids)
     try:
         given = np.atleast_1d(np.asarray(ids))
     except ValueError as error:
-        raise ValueError(f"ids must have one dimension: {error}") from error
+        raise ValueError(f"{name} must have one dimension: {error}") from error
     if given.size == 0:
-        raise ValueError("ids must name at least one memory")
+        raise ValueError(f"{name} must name at least one memory")
     if given.dtype.kind not in "iu":
-        raise TypeError(f"ids must be integers, not {given.dtype}")
+        raise TypeError(f"{name} must be integers, not {given.dtype}")
     if given.ndim != 1:
-        raise ValueError(f"ids must have one dimension, not {given.ndim}")
+        raise ValueError(f"{name} must have one dimension, not {given.ndim}")
     if given.dtype == np.uint64 and given.max() > np.iinfo(np.int64).max:
         raise KeyError(f"ids must be ids of stored memories: there is no {given.max()}")
     return _for_kernels(given, np.int64)

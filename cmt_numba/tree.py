@@ -9,35 +9,33 @@ import numpy as np
 
 from ._concurrency.rwlock import changes
 from ._concurrency.workers import progress_bar, spans
-from ._engine.files import StoredForest
 from ._engine.filters import Filter
 from ._engine.options import KEEP, ROUTER_LOSSES, SCORER_LOSSES
 from ._engine.options import OPTIONS as OPTIONS
-from ._forest.hits import Hits, ShownHits, rewarded_memories, without_own
-from ._forest.rows import Rows, as_matrix
+from ._engine.taught import TaughtForest
+from ._forest.hits import ShownHits, joined, rewarded_memories, rewarded_pairs, without_own
+from ._forest.rows import as_matrix
 from ._forest.state import NONE
 from ._validation import (
     MOST_WANTED,
     check_among,
-    check_hits,
     check_ids,
     check_integer,
-    check_matrix,
     check_memory_ids,
     check_passes,
     check_real,
     check_rewards,
     check_seed,
     check_wanted,
-    unit_rows,
 )
 from .rewards import Reward
 
 _APART = "max_memories", "eviction", "n_links", "n_threads", "random_state"  # not handed to kernels
 _ROWS_IN_A_BLOCK, _LEAVES_OF_EACH = 256, 4  # of ``learn``: rows that see the same trees; leaves of each tree searched
+_WORTH_REBUILDING = 1 / 3  # of the memories that rewards must have joined before ``learn`` builds the trees anew
 
 
-class ContextualMemoryTree(StoredForest):
+class ContextualMemoryTree(TaughtForest):
     """A Contextual Memory Tree, or a forest of them over one store of memories.
 
     Memories are keys (feature vectors) with an id; what an id stands for is the caller's. Keys are scaled to unit
@@ -259,37 +257,6 @@ class ContextualMemoryTree(StoredForest):
             candidates = self._filters.of(among, None, lambda: Filter(*check_among(among)))
         return self._query_rows(rows, k, n_leaves, epsilon, candidates, progress, breadth or 0)
 
-    @changes
-    def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
-        """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
-
-        A row that explored an internal node teaches that node's router; any other teaches the scorer. With a reward for
-        only the first memory of each row, see ``scorer_loss``. Then every tree reroutes ``n_reroutes`` memories.
-
-        Parameters
-        ----------
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            The queries.
-        hits : Hits
-            The return value of :meth:`query`. Memories and nodes that were removed since are skipped.
-        rewards : array-like, shape (n,) or (n, k)
-            Rewards in [0, 1] of each row's first memory, or of each memory. Those where ``hits.ids`` is -1 do not
-            count.
-        progress : bool, default False
-            Show a progress bar.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
-        MemoryError
-            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
-        """
-        rows = self._check_rows(X)
-        hits = check_hits(hits, rows.n_rows, self._state)
-        self._warn_if_in_vain(hits, checked := check_rewards(rewards, hits.ids))
-        self._update_rows(rows, hits, checked, progress)
-
     def learn(
         self,
         X: Any,
@@ -306,6 +273,10 @@ class ContextualMemoryTree(StoredForest):
 
         Each pass goes through the rows in a new random order, in blocks: query a block of rows, reward the memories
         found, update the trees and the scorer, and :meth:`teach` the routers the way to memories of reward 1.
+
+        Memories that had reward 1 for the same row, and the row's own, belong together. Once the passes of this call
+        have joined a third of all memories into groups, each pass ends with :meth:`rebuild`, which builds the trees
+        anew around the groups. A group of more than half of the memories does not count towards the third.
 
         Parameters
         ----------
@@ -349,10 +320,10 @@ class ContextualMemoryTree(StoredForest):
         n_probes = max(8, _LEAVES_OF_EACH * self._options["n_trees"]) if n_probes is None else n_probes
         matrix = as_matrix(rows)  # blocks take the public way, so that subclasses can note each query and update
         orders = self._new_generator()
-        total = 0.0
+        total, pairs = 0.0, np.empty((0, 2), np.int64)
         with progress_bar(n_passes * rows.n_rows, "learn", progress) as report:
             for _ in range(n_passes):
-                order, total = orders.permutation(rows.n_rows), 0.0
+                order, total, found_together = orders.permutation(rows.n_rows), 0.0, [pairs]
                 for first, stop in spans(rows.n_rows, _ROWS_IN_A_BLOCK):
                     block = order[first:stop]
                     asked = matrix[block]
@@ -364,43 +335,26 @@ class ContextualMemoryTree(StoredForest):
                     with suppress(KeyError):  # a memory has been removed meanwhile
                         if taught.size > 0:
                             self.teach(asked[taught], best)
+                    found_together.append(rewarded_pairs(hits, own[block], rewards))
                     total += float(np.sum(rewards[:, 0], where=hits.ids[:, 0] != NONE))
                     report(stop - first)
+                ids, groups = joined(np.concatenate(found_together))
+                pairs = np.column_stack([ids, groups])
+                with suppress(KeyError):
+                    self._rebuild_if_worthwhile(ids, groups)
         return total / rows.n_rows
 
-    @changes
-    def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
-        """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
+    def _rebuild_if_worthwhile(self, ids: np.ndarray, groups: np.ndarray) -> None:
+        """Build the trees anew if enough memories have been joined into groups.
 
-        At every node above a row's memory the router learns to send the row to the memory's side, in every tree. So
-        a memory is found by what belongs to it even where it is little like its key.
-
-        Parameters
-        ----------
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Rows like the queries to come.
-        ids : array-like of int, shape (n,)
-            Ids of the stored memories that the rows belong to.
-        n_passes : int, default 1
-            Number of passes over the rows, each in another random order; at most 10,000.
-        afresh : bool, default False
-            Reset the routers first, for rows that cover all memories. Memories stay in their leaves.
-        progress : bool, default False
-            Show a progress bar.
-
-        Raises
-        ------
-        KeyError
-            If an id is not stored; nothing has changed then.
-        TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
-        MemoryError
-            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+        A group of more than half of the memories, of which rewards say too little, does not count.
         """
-        rows = self._check_rows(X)
-        ids = check_memory_ids(ids, rows.n_rows)
-        n_passes = check_passes("n_passes", n_passes, 1)
-        self._teach_rows(rows, ids, n_passes, afresh, progress)
+        there = self._lock.read(lambda: self._slots(ids)) != NONE
+        ids, groups = ids[there], groups[there]
+        _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        n, size = self.n_memories, sizes[group]
+        if np.count_nonzero((size > 1) & (2 * size <= n)) >= max(1.0, _WORTH_REBUILDING * n):
+            self.rebuild(ids, groups)
 
     @changes
     def remove(self, ids: Any) -> None:
@@ -488,13 +442,3 @@ class ContextualMemoryTree(StoredForest):
         options = self._options | {loss: of[self._options[loss]] for loss, of in names.items()}
         options["keep"] = KEEP[options.pop("coded")]
         return options | self._bound | {"n_links": self._n_links}
-
-    def _check_rows(self, X: Any) -> Rows:
-        """Return rows of the form and the width of the keys stored, if there are any."""
-        return self._unit_rows(check_matrix(X, n_features=self.n_features))
-
-    def _unit_rows(self, X: Any) -> Rows:
-        """Return what ``check_matrix`` has returned as rows of the form of the keys stored, if there are any."""
-        state = self._state
-        sparse = None if state is None else state.parameters.sparse
-        return unit_rows(X, sparse=sparse, n_threads=self._most_threads())

@@ -75,6 +75,7 @@ CHANGES: dict[str, Callable[[ContextualMemoryTree], Any]] = {
     "update": lambda tree: tree.update(rows(0, 4), tree.query(rows(0, 4), 2, epsilon=0.5), np.full((4, 2), 0.5)),
     "learn": learn,
     "reroute": lambda tree: tree.reroute(3),
+    "rebuild": lambda tree: tree.rebuild(np.arange(10), np.arange(10) // 2),
     "compact": lambda tree: tree.compact(),
     "query": lambda tree: tree.query(rows(0, 4), 2),
     "query among": lambda tree: tree.query(rows(0, 4), 2, among=[2, 3]),

@@ -46,6 +46,7 @@ def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
     labels = np.arange(10_000) % 3
     tree.learn(rows, LabelEquality(labels, labels), k=4, n_passes=2)
     tree.learn(rows, lambda positions, found: (found % 3 == positions[:, None] % 3).astype(float), epsilon=0.0)
+    tree.rebuild(np.sort(tree.ids)[:18].tolist(), np.arange(18, dtype=np.uint8) // 3)
     tree.compact(copies=False)
     tree.replace(ids[9:12], rows[4:7])
     tree.insert(rows[10:15])
@@ -112,7 +113,7 @@ def test_all_that_changes_a_tree_is_journaled():
     public = {name for name in dir(DurableTree) if not name.startswith("_")}
     in_steps = {"learn", "query"}  # which are journaled themselves
     assert {name for name in public if name not in vars(DurableTree)} <= READING | in_steps
-    changing = {"insert", "update", "teach", "remove", "replace", "reroute", "compact"} | in_steps
+    changing = {"insert", "update", "teach", "remove", "replace", "reroute", "rebuild", "compact"} | in_steps
     assert public - READING == changing
 
 

@@ -141,6 +141,12 @@ class ForestMachine(RuleBasedStateMachine):
     def compact(self, copies: bool) -> None:
         self.tree.compact(copies=copies)
 
+    @precondition(lambda self: self.keys)
+    @rule(n_groups=st.integers(1, 5))
+    def rebuild(self, n_groups: int) -> None:
+        ids = sorted(self.keys)
+        self.tree.rebuild(ids, np.arange(len(ids)) % n_groups)
+
     @precondition(lambda self: self.answered)
     @rule(data=st.data(), all_ranks=st.booleans())
     def update(self, data: st.DataObject, all_ranks: bool) -> None:

@@ -28,6 +28,7 @@ from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
 from .._forest.key_store import append_keys
 from .._forest.links import Linkage
+from .._forest.partition import stored_rows, with_tree, without_trees
 from .._forest.quantization import encode_keys
 from .._forest.replacement import overwrite_keys, reinsert_slots
 from .._forest.rows import Rows
@@ -360,6 +361,23 @@ class Forest(Queried):
             return int(reroute_tree(state.parameters, trees, routers, keys, turn_of(state, t, at, stop)))
 
         self._in_steps(n, "reroute", progress, self._on_trees(reroute))
+
+    @changes
+    def _rebuild(self, ids: np.ndarray, groups: np.ndarray, progress: bool = False) -> None:
+        """Build the trees anew and keep groups of memories together. Raises KeyError if one is not stored.
+
+        Memories that are not named are groups of their own. The new trees are put in place when all are complete.
+        """
+        slots, before = self._known_slots(ids), self._allocated()
+        group = np.arange(self.n_memories)
+        group[slots] = self.n_memories + np.unique(groups, return_inverse=True)[1]
+        state, rows, generator = without_trees(before), stored_rows(before), self._new_generator()
+        n_trees = state.parameters.n_trees
+        with progress_bar(n_trees, "tree", progress) as report:
+            for t in range(n_trees):
+                state = with_tree(state, t, rows, group, generator)
+                report(1)
+        self._lock.step(partial(setattr, self, "_state", state))
 
     @changes
     def _compact(self, copies: bool) -> None:

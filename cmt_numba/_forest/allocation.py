@@ -181,7 +181,7 @@ def trimmed(state: State) -> State:
     if state.nodes.shape[1] > SPARE * nodes_end + _SMALLEST:
         state = with_nodes(state, int(SPARE * nodes_end))
     if state.leaves.shape[1] > SPARE * leaves_end + _SMALLEST:
-        state = _with_leaves(state, int(SPARE * leaves_end))
+        state = with_leaves(state, int(SPARE * leaves_end))
     cells = most_cells_in_use(state)
     if state.routers.table.shape[1] > SPARE * cells + _SMALLEST:
         state = with_tables(state, int(SPARE * cells))
@@ -205,10 +205,10 @@ def with_nodes(state: Any, size: int) -> Any:
 
 def _with_more_leaves(state: State, n_memories: int) -> State:
     size = state.leaves.shape[1]
-    return _with_leaves(state, larger(state, size, size + 1, n_memories))
+    return with_leaves(state, larger(state, size, size + 1, n_memories))
 
 
-def _with_leaves(state: State, size: int) -> State:
+def with_leaves(state: State, size: int) -> State:
     return state._replace(leaves=resized(state.leaves, size, 1), members=resized(state.members, size, 1))
 
 

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from .rows import Rows
 from .state import NONE, RIGHT
@@ -293,3 +295,25 @@ def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> t
     first = np.where(best, hits.ids[rows], latest).min(axis=1, initial=latest)
     own = np.where(own_ids[rows] == NONE, latest, own_ids[rows])
     return rows, np.minimum(first, own)
+
+
+def rewarded_pairs(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    """Return which memories are worth finding for the same row, as pairs of ids, int64 (n, 2).
+
+    Each such memory comes with the row's own or, where the row is not stored, with the first of them.
+    """
+    worth = (hits.ids != NONE) & (rewards >= WORTH_FINDING)
+    rows, columns = np.nonzero(worth)
+    first = np.take_along_axis(hits.ids, worth.argmax(axis=1)[:, None], axis=1)[:, 0]
+    anchors = np.where(own_ids == NONE, first, own_ids)
+    return np.column_stack([anchors[rows], hits.ids[rows, columns]])
+
+
+def joined(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids in pairs of memories, each once, and for each the first of those that pairs join it with."""
+    ids, ends = np.unique(pairs, return_inverse=True)
+    ends = ends.reshape(-1, 2)
+    graph = scipy.sparse.coo_array((np.ones(len(ends), np.bool_), (ends[:, 0], ends[:, 1])), (ids.size, ids.size))
+    _, group = connected_components(graph, directed=False)
+    _, firsts = np.unique(group, return_index=True)
+    return ids, ids[firsts[group]]

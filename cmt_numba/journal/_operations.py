@@ -61,6 +61,7 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
     ("remove", 2): Operation(ContextualMemoryTree.remove, {"ids": "ids"}),
     ("replace", 2): Operation(ContextualMemoryTree.replace, {"ids": "ids", "keys": "X"}),
     ("reroute", 2): Operation(ContextualMemoryTree.reroute, {"number": "n"}),
+    ("rebuild", 2): Operation(ContextualMemoryTree.rebuild, {"ids": "ids", "groups": "groups"}),
     ("compact", 2): Operation(ContextualMemoryTree.compact, {"copies": "copies"}),
     ("draw", 2): Operation(ContextualMemoryTree._draw_word, {}),
     ("return", 2): Operation(ContextualMemoryTree._enter_returned, {"ids": "ids"}),

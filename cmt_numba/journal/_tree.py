@@ -130,6 +130,7 @@ class DurableTree(InFolder, ContextualMemoryTree):
     remove = journaled("remove", ContextualMemoryTree.remove)
     replace = journaled("replace", ContextualMemoryTree.replace)
     reroute = journaled("reroute", ContextualMemoryTree.reroute)
+    rebuild = journaled("rebuild", ContextualMemoryTree.rebuild)
     compact = journaled("compact", ContextualMemoryTree.compact)
     _set_scorer = journaled("scorer", ContextualMemoryTree._set_scorer)
     _draw_word = journaled("draw", ContextualMemoryTree._draw_word, synced=False)  # losing a draw does no harm

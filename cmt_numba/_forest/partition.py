@@ -1,0 +1,262 @@
+"""Laying trees anew, so that memories which belong together lie together.
+
+Online, a tree sees one memory after the other and cannot know which will turn out to belong together. Once rewards have
+told, its nodes can be divided from the root down like the labels of a tree of labels (Parabel, Prabhu et al., 2018;
+XR-Linear, Yu et al., 2022): balanced 2-means over the mean keys of the groups halves each node, its router is trained
+to tell the halves apart, and each memory follows the router, so that it is found by its own key.
+
+Everything is built beside the old trees, so that an interrupt or running out of memory changes nothing. Sums are those
+of NumPy's own loops and of SciPy's, which do not depend on threads.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._jit import as_python
+from .allocation import with_leaves, with_more, with_nodes
+from .rows import Rows, as_matrix
+from .state import (
+    DONE,
+    FREE_LEAF,
+    FREE_NODE,
+    FREE_TABLES,
+    LEAF,
+    LEAVES_END,
+    N_MEMORIES,
+    NODES_END,
+    NONE,
+    ROOT,
+    SMALLEST_TABLE_BITS,
+    TABLES_END,
+    State,
+    leaf_limit,
+    no_packed,
+)
+from .teaching import Lesson, teach_tree
+
+_PASSES = 5  # of a router over the memories of its node
+_ROUNDS = 10  # of 2-means, at most
+_LEAST_SHARE = 0.25  # of a node's memories that its router must send to either side, or else the groups decide
+_TINY = np.float32(1e-20)  # in place of a length of 0
+_ROWS_AT_ONCE = 4096  # between two of which an interrupt is noticed
+
+_leaf_limit = as_python(leaf_limit)
+
+
+class _Part(NamedTuple):
+    """Memories that are to lie below one place, and where that hangs."""
+
+    slots: np.ndarray
+    parent: int
+    side: int
+
+
+def stored_rows(state: State) -> Rows:
+    """Return the keys in the order of their slots: a copy if they are sparse."""
+    keys, n, d = state.keys, int(state.keys.totals[N_MEMORIES]), state.parameters.n_features
+    if not state.parameters.sparse:
+        offsets = np.arange(0, n * d + 1, d, dtype=np.int64)
+        return Rows(keys.values[: n * d], keys.indices, offsets, d, False)
+    lengths = np.diff(keys.spans[:n], axis=1)[:, 0]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    cells = np.arange(offsets[-1]) + np.repeat(keys.spans[:n, 0] - offsets[:-1], lengths)
+    return Rows(keys.values[cells], keys.indices[cells], offsets, d, True)
+
+
+def without_trees(state: State) -> State:
+    """Return a state that shares keys, scorer and random numbers with this one, and has room for trees as large."""
+    n_trees, nodes, counters = state.parameters.n_trees, np.zeros_like(state.nodes), state.counters.copy()
+    nodes["generation"] = state.nodes["generation"]
+    nodes["parent"] = np.arange(1, nodes.shape[1] + 1)
+    for t, end in enumerate(counters[:, NODES_END]):
+        nodes["generation"][t, :end] += 1  # records of explorations become void
+        nodes["parent"][t, end - 1 : end] = NONE
+        counters[t, FREE_NODE] = 0 if end > 0 else NONE
+    counters[:, [LEAVES_END, TABLES_END]] = 0
+    counters[:, FREE_LEAF] = NONE
+    counters[:, FREE_TABLES:] = NONE
+    return state._replace(
+        packed=no_packed(n_trees),
+        nodes=nodes,
+        leaves=np.empty_like(state.leaves),
+        members=np.empty_like(state.members),
+        leaf_of=np.empty_like(state.leaf_of),
+        routers=state.routers._replace(
+            weights=np.zeros_like(state.routers.weights), table=np.empty_like(state.routers.table)
+        ),
+        counters=counters,
+    )
+
+
+def with_tree(state: State, t: int, rows: Rows, groups: np.ndarray, generator: np.random.Generator) -> State:
+    """Return the state with tree ``t``, level by level."""
+    limit = _leaf_limit(state.parameters.leaf_multiplier, rows.n_rows)
+    level = [_Part(np.arange(rows.n_rows), int(NONE), 0)]
+    while level:
+        small = [part for part in level if part.slots.size <= limit]
+        large = [part for part in level if part.slots.size > limit]
+        state = _with_room(state, t, len(large), len(small))
+        for part in small:
+            _hang_leaf(state, t, part)
+        if not large:
+            break
+        sides = [_halves(rows, groups, part.slots, generator) for part in large]
+        first = _next_node(state, t)
+        _take_nodes(state, t, first + len(large))
+        state = _with_routers(state, t, rows, first, large, sides, generator)
+        level = []
+        for node, (part, side) in enumerate(zip(large, sides, strict=True), first):
+            right = _margins(state, t, node, rows, part.slots) > 0.0
+            if not _LEAST_SHARE <= right.mean() <= 1.0 - _LEAST_SHARE:
+                right = side
+            _hang(state, t, node, part)
+            state.nodes["parent"][t, node] = part.parent
+            state.nodes["below"][t, node] = np.count_nonzero(~right), np.count_nonzero(right)
+            level += [_Part(part.slots[~right], node, 0), _Part(part.slots[right], node, 1)]
+    return state
+
+
+def _next_node(state: State, t: int) -> int:
+    """Return the next node to take: all from there on are free."""
+    free = int(state.counters[t, FREE_NODE])
+    return int(state.counters[t, NODES_END]) if free == NONE else free
+
+
+def _take_nodes(state: State, t: int, end: int) -> None:
+    """Take the nodes from the next one up to ``end``."""
+    counters = state.counters[t]
+    counters[FREE_NODE] = end if end < counters[NODES_END] else NONE
+    counters[NODES_END] = max(end, counters[NODES_END])
+
+
+def _with_room(state: State, t: int, n_nodes: int, n_leaves: int) -> State:
+    """Return a state with room for so many more nodes, two leaves below each of them, and so many further leaves."""
+    nodes_end = _next_node(state, t) + n_nodes
+    leaves_end = int(state.counters[t, LEAVES_END]) + n_leaves + 2 * n_nodes
+    if state.nodes.shape[1] < nodes_end:
+        state = with_nodes(state, nodes_end)
+    if state.leaves.shape[1] < leaves_end:
+        state = with_leaves(state, leaves_end)
+    return state
+
+
+def _hang(state: State, t: int, place: int, part: _Part) -> None:
+    """Hang a place where the part belongs."""
+    if part.parent == NONE:
+        state.counters[t, ROOT] = place
+    else:
+        state.nodes["child"][t, part.parent, part.side] = place
+
+
+def _hang_leaf(state: State, t: int, part: _Part) -> None:
+    """Put a part into a leaf of its own."""
+    leaf = int(state.counters[t, LEAVES_END])
+    state.counters[t, LEAVES_END] += 1
+    state.leaves[t, leaf] = np.array((part.slots.size, part.parent, NONE), LEAF)
+    state.members[t, leaf, : part.slots.size] = part.slots
+    state.leaf_of[t, part.slots] = leaf
+    _hang(state, t, ~leaf, part)
+
+
+def _halves(rows: Rows, groups: np.ndarray, slots: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Return which of some memories belong to the right half, by balanced spherical 2-means over their groups' means.
+
+    Neither half is empty, and no group is divided unless it is the only one.
+    """
+    _, group = np.unique(groups[slots], return_inverse=True)
+    n = int(group.max()) + 1
+    if n == 1:
+        group, n = np.arange(slots.size), slots.size
+    sizes = np.bincount(group)
+    means = _means(as_matrix(rows.take(slots)), group, n)
+    one, other = generator.choice(n, 2, replace=False)
+    weights = np.zeros(n, np.float32)
+    weights[one], weights[other] = -1.0, 1.0
+    half, right = slots.size / 2.0, np.empty(0, np.bool_)
+    for _ in range(_ROUNDS):
+        order = np.argsort(_products(means, _sums(means, weights)), kind="stable")
+        n_left = min(max(1, int(np.argmin(np.abs(np.cumsum(sizes[order]) - half))) + 1), n - 1)
+        before, right = right, np.ones(n, np.bool_)
+        right[order[:n_left]] = False
+        if np.array_equal(right, before):
+            break
+        weights = np.zeros(n, np.float32)
+        for side, sign in ((right, np.float32(1.0)), (~right, np.float32(-1.0))):
+            of_side = np.where(side, sizes, 0).astype(np.float32)
+            weights += of_side * (sign / max(np.linalg.norm(_sums(means, of_side)), _TINY))
+    return right[group]
+
+
+def _means(keys: Any, group: np.ndarray, n: int) -> Any:
+    """Return the mean directions of ``n`` groups of keys; sparse ones with the features that there are alone."""
+    members = scipy.sparse.csr_array((np.ones(group.size, np.float32), (group, np.arange(group.size))))
+    means = members @ keys
+    if scipy.sparse.issparse(keys):
+        features, means.indices = np.unique(means.indices, return_inverse=True)
+        means = scipy.sparse.csr_array((means.data, means.indices, means.indptr), (n, max(1, features.size)))
+        lengths = np.sqrt((means**2).sum(axis=1))
+        means.data /= np.repeat(np.maximum(lengths, _TINY), np.diff(means.indptr))
+    else:
+        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), _TINY)
+    return means
+
+
+def _products(rows: Any, x: np.ndarray) -> np.ndarray:
+    """Return the dot product of each row with ``x``."""
+    return rows @ x if scipy.sparse.issparse(rows) else np.einsum("ij,j->i", rows, x)
+
+
+def _sums(rows: Any, weights: np.ndarray) -> np.ndarray:
+    """Return the sum of the rows, weighted."""
+    return rows.T @ weights if scipy.sparse.issparse(rows) else np.einsum("ij,i->j", rows, weights)
+
+
+def _with_routers(
+    state: State,
+    t: int,
+    rows: Rows,
+    first: int,
+    parts: list[_Part],
+    sides: list[np.ndarray],
+    generator: np.random.Generator,
+) -> State:
+    """Return the state with routers for the nodes from ``first`` on, which tell the sides of parts apart.
+
+    For the while each node is a root above two leaves, which hold the memories of its sides.
+    """
+    nodes = np.arange(first, first + len(parts))
+    left = int(state.counters[t, LEAVES_END]) + 2 * np.arange(len(parts), dtype=np.int64)
+    state.nodes["child"][t, nodes] = np.column_stack([~left, ~(left + 1)])
+    state.nodes["parent"][t, nodes] = NONE
+    for i in range(2):
+        state.leaves["parent"][t, left + i] = nodes
+    if not rows.sparse:
+        state.routers.weights[t].reshape(-1, 2 * rows.n_features)[nodes] = 0.0
+    slots = np.concatenate([part.slots for part in parts])
+    state.leaf_of[t, slots] = np.concatenate([leaf + side for leaf, side in zip(left, sides, strict=True)])
+    at = np.tile(np.array([0, NONE]), (state.parameters.n_trees, 1))
+    for _ in range(_PASSES):
+        lesson = Lesson(rows, generator.permutation(slots), np.arange(rows.n_rows))
+        at[t] = 0, NONE
+        for stop in [*range(_ROWS_AT_ONCE, slots.size, _ROWS_AT_ONCE), slots.size]:
+            while (status := teach_tree(state.parameters, state.trees, state.models, t, lesson, at, stop)) != DONE:
+                state = with_more(state, status, rows.n_rows)
+    return state
+
+
+def _margins(state: State, t: int, node: int, rows: Rows, slots: np.ndarray) -> np.ndarray:
+    """Return what the router of a node says of some memories."""
+    keys, d = rows.take(slots), rows.n_features
+    bias: np.ndarray = np.full(slots.size, state.nodes["bias"][t, node])
+    if not rows.sparse:
+        return bias + _products(as_matrix(keys), state.routers.weights[t, node * 2 * d : (node * 2 + 1) * d])
+    if state.nodes["table_bits"][t, node] == 0:  # all keys are empty
+        return bias
+    start = int(state.nodes["table_start"][t, node]) << SMALLEST_TABLE_BITS
+    cells = state.routers.table[t, start : start + (1 << int(state.nodes["table_bits"][t, node]))]
+    cells = cells[np.argsort(cells["feature"])]  # those that are empty first; each feature of the keys is there
+    weights = cells["weight"][np.searchsorted(cells["feature"], keys.indices)]
+    row_of_cell = np.repeat(np.arange(slots.size), np.diff(keys.offsets))
+    return bias + np.bincount(row_of_cell, weights * keys.values, slots.size)
