@@ -98,8 +98,8 @@ class TaughtForest(StoredForest):
         alone in a node, or where a router errs. Later inserts, updates and reroutes go on from these trees.
 
         Keys, ids, scorer and links stay as they are. Until all trees are complete queries find the old ones, and an
-        interrupt leaves those. This takes about as long as inserting all memories, and as much memory again as trees
-        and, if they are sparse, keys take.
+        interrupt leaves those. This takes about as long as inserting all memories, and as much memory again as the
+        trees, and as keys in full if they are sparse or kept as codes.
 
         Parameters
         ----------

@@ -54,11 +54,13 @@ class _Part(NamedTuple):
 
 
 def stored_rows(state: State) -> Rows:
-    """Return the keys in the order of their slots: a copy if they are sparse."""
+    """Return the keys in the order of their slots: a copy if they are sparse or kept as codes alone."""
     keys, n, d = state.keys, int(state.keys.totals[N_MEMORIES]), state.parameters.n_features
     if not state.parameters.sparse:
-        offsets = np.arange(0, n * d + 1, d, dtype=np.int64)
-        return Rows(keys.values[: n * d], keys.indices, offsets, d, False)
+        values = keys.values[: n * d]
+        if state.parameters.coded:
+            values = state.codes.values[: n * d] * np.repeat(state.codes.marks["scale"][:n], d)
+        return Rows(values, keys.indices, np.arange(0, n * d + 1, d, dtype=np.int64), d, False)
     lengths = np.diff(keys.spans[:n], axis=1)[:, 0]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     cells = np.arange(offsets[-1]) + np.repeat(keys.spans[:n, 0] - offsets[:-1], lengths)
