@@ -143,13 +143,16 @@ def plain_distance(x: list[int], y: list[int], costs: np.ndarray, opening: float
 
 
 def check_kernels(alphabet: list[str], n_pairs: int) -> float:
-    """Return the greatest difference of distances from those of plain Python, for random words and costs."""
+    """Return the greatest difference of distances from those of plain Python, for random words and costs.
+
+    A fifth of the pairs has equal costs, and the others have none or both of affine gaps and local alignment, or one.
+    """
     rng = np.random.default_rng(0)
     codes, worst = {letter: code for code, letter in enumerate(alphabet)}, 0.0
-    for opening, end in ((0.0, None), (0.7, None), (0.0, 0.6), (0.7, 0.6)):
-        n = n_pairs // 4
+    for equal, opening, end in ((1, 0.0, None), (0, 0.0, None), (0, 0.7, None), (0, 0.0, 0.6), (0, 0.7, 0.6)):
+        n = n_pairs // 5
         words = ["".join(rng.choice(alphabet, size)) for size in rng.integers(0, 12, 2 * n)]
-        costs = rng.uniform(0.5, 1.0, (len(alphabet) + 1,) * 2)
+        costs = np.ones((len(alphabet) + 1,) * 2) if equal else rng.uniform(0.5, 1.0, (len(alphabet) + 1,) * 2)
         np.fill_diagonal(costs, 0.0)
         distance = EditDistance(alphabet, gap_opening=opening or None, local=end, symmetric=False)
         distance.pairwise(["a"], ["b"])
