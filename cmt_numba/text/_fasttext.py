@@ -63,8 +63,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
           time and is less accurate.
         - "negative" tells its class from some that are drawn at random.
         - "forest" is the softmax over few classes: its own, those that a forest over the classes finds nearest to the
-          text, and some that are drawn at random, each of which stands for as many others. It takes time that grows
-          with the logarithm of the number of classes, and is almost as accurate as "softmax".
+          text, and some that are drawn at random, each of which stands for as many others. It is almost as accurate
+          as "softmax", and faster from some thousand classes on. Queries score all classes.
     word_ngrams : int, default 2
         Greatest number of words of an n-gram; 1 for none.
     min_n, max_n : int, default 3 and 5
