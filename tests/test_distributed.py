@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +170,29 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     assert opened("shard-001").receive(after.version, "shard-000", 1, [there[0]], vectors[:1], [None])  # has come late
     assert stores["shard-001"].get(there[0]).payloads == items.payloads[:1]
     assert not opened("shard-001").receive(before.version, "shard-000", 9, ["x"], vectors[:1], [None])
+
+
+def test_what_a_move_needs_is_on_disk_before_it_begins(tmp_path: Path):
+    """Copies of the folder hold what a process that is killed would leave."""
+    after = topologies()[1]
+    keys = [f"k{i}" for i in range(20)]
+
+    def left(name: str) -> Moves:
+        with MemoryStore(shutil.copytree(tmp_path / "store", tmp_path / name)) as store:
+            return Moves("shard-000", store, lambda *_: None, lambda *_: None)
+
+    def send(*_: Any) -> None:
+        assert left("sending")._under_way == moves._under_way is not None
+
+    with MemoryStore(tmp_path / "store", random_state=0) as store:
+        store.add(keys, np.random.default_rng(0).normal(size=(20, 4)))
+        moves = Moves("shard-000", store, send, lambda *_: None)
+        moves.adopt(after)
+        assert left("adopted").topology == after
+        moves.give(after.version, None)
+        assert 0 < len(store) < 20
+        assert left("given").moved == moves.moved == Moved({"shard-001": 1}, {})
+        assert left("given 2")._under_way is None
 
 
 def test_a_move_goes_on_without_memories_that_were_evicted():
