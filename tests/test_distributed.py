@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from cmt_numba import FileFormatError, MemoryStore
 from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedStore
-from cmt_numba.distributed._folder import Listed, next_name, read_list, write_list
+from cmt_numba.distributed._folder import Listed, read_list, write_list
 from cmt_numba.distributed._hashing import Ring, hashes
 from cmt_numba.distributed._learned import Learned, combined, exchange, learned
 from cmt_numba.distributed._moves import Moves
@@ -171,6 +172,29 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     assert not opened("shard-001").receive(before.version, "shard-000", 9, ["x"], vectors[:1], [None])
 
 
+def test_what_a_move_needs_is_on_disk_before_it_begins(tmp_path: Path):
+    """Copies of the folder hold what a process that is killed would leave."""
+    after = topologies()[1]
+    keys = [f"k{i}" for i in range(20)]
+
+    def left(name: str) -> Moves:
+        with MemoryStore(shutil.copytree(tmp_path / "store", tmp_path / name)) as store:
+            return Moves("shard-000", store, lambda *_: None, lambda *_: None)
+
+    def send(*_: Any) -> None:
+        assert left("sending")._under_way == moves._under_way is not None
+
+    with MemoryStore(tmp_path / "store", random_state=0) as store:
+        store.add(keys, np.random.default_rng(0).normal(size=(20, 4)))
+        moves = Moves("shard-000", store, send, lambda *_: None)
+        moves.adopt(after)
+        assert left("adopted").topology == after
+        moves.give(after.version, None)
+        assert 0 < len(store) < 20
+        assert left("given").moved == moves.moved == Moved({"shard-001": 1}, {})
+        assert left("given 2")._under_way is None
+
+
 def test_a_move_goes_on_without_memories_that_were_evicted():
     after = topologies()[1]
     stores = [MemoryStore(max_items=4, random_state=0), MemoryStore(random_state=0)]
@@ -260,7 +284,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
 
 
 def listed(*names: str) -> Listed:
-    return Listed(Topology(1, names, names), len(names))
+    return Listed(Topology(1, names, names), len(names), len(names))
 
 
 @pytest.mark.parametrize(
@@ -278,9 +302,6 @@ def test_folders_of_something_else_are_refused(tmp_path: Path, spoil: Callable[[
     assert read_list(tmp_path) is None
     write_list(tmp_path, listed("shard-000"))
     assert read_list(tmp_path) == listed("shard-000")
-    assert next_name(listed("shard-000").topology, tmp_path) == "shard-001"
-    (tmp_path / "shard-007").mkdir()
-    assert next_name(listed("shard-000").topology, tmp_path) == "shard-008"
     (tmp_path / "other").touch()
     spoil(tmp_path)
     with pytest.raises(FileFormatError, match=words):

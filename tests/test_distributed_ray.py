@@ -206,6 +206,8 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
 
     def resize() -> None:
         assert store.add_shard() == "shard-001"
+        assert store.remove_shard() == "shard-001"
+        assert store.add_shard() == "shard-002"  # names are not used again
         assert store.remove_shard("shard-000") == "shard-000"
 
     with ThreadPoolExecutor(1) as executor:
@@ -221,12 +223,12 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
                 assert len(each) == 400
             n += 1
         resized.result()
-    assert copy.shards == store.shards == ("shard-001",)
+    assert copy.shards == store.shards == ("shard-002",)
     assert sorted(store) == sorted(keys)
     assert not (tmp_path / "store" / "shard-000").exists()
     with pytest.raises(RuntimeError, match="has opened"):
         copy.add_shard()
-    with pytest.raises(ValueError, match="must be one of shard-001, not"):
+    with pytest.raises(ValueError, match="must be one of shard-002, not"):
         store.remove_shard("shard-000")
     with pytest.raises(ValueError, match="only shard"):
         store.remove_shard()
@@ -243,11 +245,11 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
         store.add_shard()
     store.close()
     with ShardedStore(path=tmp_path / "store") as store:
-        assert store.shards == ("shard-001", "shard-002")
+        assert store.shards == ("shard-002", "shard-003")
         assert sorted(store) == sorted(keys)
         made_alike = store._actors.ask("options", dict.fromkeys(store.shards, ())).values
-        assert made_alike["shard-001"] == made_alike["shard-002"]
-        assert made_alike["shard-002"][1] == [("n",)]
+        assert made_alike["shard-002"] == made_alike["shard-003"]
+        assert made_alike["shard-003"][1] == [("n",)]
         np.testing.assert_array_equal(store.query(Q, 400, target_recall=1.0).keys, expected.keys)
         assert min(facts.n_memories for facts in store._ask_all("facts")) > 50
 

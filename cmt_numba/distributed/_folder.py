@@ -26,6 +26,8 @@ class Listed(NamedTuple):
         The shards.
     n_parts : int
         The number of shards when the folder was created, among which ``max_items`` was divided.
+    n_made : int
+        The number of shards that were ever made. Names are not used again: clients may know the actors of old ones.
     complete : bool
         Whether all of them have been opened.
     left : tuple of str
@@ -34,6 +36,7 @@ class Listed(NamedTuple):
 
     topology: Topology
     n_parts: int
+    n_made: int
     complete: bool = True
     left: tuple[str, ...] = ()
 
@@ -41,12 +44,6 @@ class Listed(NamedTuple):
 def shard_names(n: int, first: int = 0) -> tuple[str, ...]:
     """Return the names of new shards."""
     return tuple(f"shard-{number:03d}" for number in range(first, first + n))
-
-
-def next_name(topology: Topology, path: Path | None) -> str:
-    """Return a name that no shard has."""
-    known = [*topology.names, *(() if path is None else (found.name for found in path.glob("shard-*")))]
-    return shard_names(1, 1 + max(int(name[6:]) for name in known if _NAME.fullmatch(name)))[0]
 
 
 def read_list(path: Path) -> Listed | None:
@@ -73,10 +70,10 @@ def read_list(path: Path) -> Listed | None:
             raise FileFormatError(path / _LIST, f"is not of version {_VERSION} of a sharded store")
         after = _checked(found["shards"])
         if found["version"] == 1:  # shards could not be added
-            return Listed(Topology(1, after, after), len(after), bool(found["complete"]))
+            return Listed(Topology(1, after, after), len(after), len(after), bool(found["complete"]))
         topology = Topology(int(found["topology"]), _checked(found["before"]), after)
         left = tuple(found["left"]) and _checked(found["left"])
-        return Listed(topology, int(found["parts"]), bool(found["complete"]), left)
+        return Listed(topology, int(found["parts"]), int(found["made"]), bool(found["complete"]), left)
     except FileFormatError:
         raise
     except (ValueError, KeyError, TypeError) as error:
@@ -95,6 +92,7 @@ def write_list(path: Path, listed: Listed) -> None:
     version, before, after = listed.topology
     contents = {"kind": _KIND, "version": _VERSION, "complete": listed.complete, "topology": version}
     contents |= {"shards": after, "before": before, "left": listed.left, "parts": listed.n_parts}
+    contents["made"] = listed.n_made
     unfinished = path / f".{_LIST}.part"
     with open(unfinished, "w", encoding="utf-8") as file:
         json.dump(contents, file)

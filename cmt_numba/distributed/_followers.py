@@ -8,6 +8,7 @@ from typing import Any
 from ..store import MemoryStore
 from ._cluster import actor_of, running
 from ._errors import ClusterError
+from ._moves import write_facts
 from ._reading import Plan, Position
 
 _OPENED = "times opened"  # the name of a fact
@@ -41,7 +42,7 @@ class Followers:
         self.position: Position = (0, 0)
         if plan.n_replicas > 0:
             times = int(store._records().facts().get(_OPENED, 0)) + 1
-            store._keeper.change(lambda kept, commit: kept.records.set_facts({_OPENED: times}))
+            write_facts(store, {_OPENED: times})
             self.position = (times, 0)
             if running().get_runtime_context().was_current_actor_reconstructed:
                 self._actors = replica_names(plan)  # so that they hear that they follow no more

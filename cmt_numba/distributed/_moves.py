@@ -31,6 +31,13 @@ Publish = Callable[..., None]
 """Tells the replicas of the shard of a call of a method, whose name and arguments are given."""
 
 
+def write_facts(store: MemoryStore, facts: dict[str, Any]) -> None:
+    """Write facts about a store, which are on disk when this returns, also without any change of its memories."""
+    with store._keeper.writing:
+        store._keeper.change(lambda kept, commit: kept.records.set_facts(facts))
+        store._keeper.sync()
+
+
 class Batch(NamedTuple):
     """A batch that is under way."""
 
@@ -82,7 +89,7 @@ class Moves:
                 self._publish("adopt", topology)
 
     def _write(self, facts: dict[str, Any]) -> None:
-        self._store._keeper.change(lambda kept, commit: kept.records.set_facts(facts))
+        write_facts(self._store, facts)
 
     # Giving
 

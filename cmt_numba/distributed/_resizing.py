@@ -13,7 +13,7 @@ from ._actors import Actors, new_actors
 from ._arguments import options_of_shard
 from ._client import Client
 from ._errors import ClusterError, NoAnswerError
-from ._folder import Listed, next_name, write_list
+from ._folder import Listed, shard_names, write_list
 from ._reading import Plan
 from ._topology import Topology
 
@@ -27,7 +27,7 @@ class Resizable(Client):
         self._connect(actors, topology, path)
         self._is_owner = True
         self._resizing = threading.Lock()
-        self._n_parts, self._exchange_every = how["n_parts"], how["exchange_every"]
+        self._n_parts, self._n_made, self._exchange_every = how["n_parts"], how["n_made"], how["exchange_every"]
         self._options: dict[str, Any] = how["options"]
         self._actor_options: dict[str, Any] = how["actor_options"]
 
@@ -58,10 +58,11 @@ class Resizable(Client):
             self._finish()
             before = self._topology
             options, fields = self._ask_one(before.after[0], "options")
-            name = next_name(before, self._folder)
+            name = shard_names(1, self._n_made)[0]
             topology = before.next((*before.after, name))
             own = options_of_shard(self._options, int(name.split("-")[1]), 1) | options
             path = None if self._folder is None else str(self._folder / name)
+            self._n_made += 1
             self._list(topology)
             try:
                 plan = Plan(name, self._actors.cluster, path, True, None, own, self._actors.n_replicas)
@@ -169,7 +170,7 @@ class Resizable(Client):
 
     def _list(self, topology: Topology, left: Sequence[str] = ()) -> None:
         if self._folder is not None:
-            write_list(self._folder, Listed(topology, self._n_parts, left=tuple(left)))
+            write_list(self._folder, Listed(topology, self._n_parts, self._n_made, left=tuple(left)))
 
     def _end(self, names: Sequence[str]) -> None:
         """End the processes of shards without memories, and delete their folders."""

@@ -119,7 +119,7 @@ class ShardedStore(Resizable):
         listed = None if folder is None else read_list(folder)
         if listed is None:
             names = _new_names(n_shards)
-            listed = Listed(Topology(1, names, names), len(names), complete=False)
+            listed = Listed(Topology(1, names, names), len(names), len(names), complete=False)
             if folder is not None:
                 write_list(folder, listed)
         topology = listed.topology
@@ -133,7 +133,7 @@ class ShardedStore(Resizable):
             own_folder = None if folder is None else str(folder / name)
             plans.append(Plan(name, cluster, own_folder, may_be_new, None, own, n_replicas))
         how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
-        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts}
+        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts, "n_made": listed.n_made}
         self._begin(plans, topology, folder, address, how)
         try:
             self._end(listed.left)
@@ -366,12 +366,13 @@ class ShardedStore(Resizable):
         topology = self._topology
         if topology.is_moving:
             raise RuntimeError("memories move between shards; save the store afterwards")
-        write_list(folder, Listed(topology, len(topology.after), complete=False))
+        n_made = 1 + max(int(name.split("-")[1]) for name in topology.names)
+        write_list(folder, Listed(topology, len(topology.after), n_made, complete=False))
         files = {name: (str(folder / f"{name}.cmt"),) for name in topology.names}
         self._complete(actors.ask("save", files))
         if self._topology != topology:
             raise RuntimeError("shards were added or removed; save the store again, to another folder")
-        write_list(folder, Listed(topology, len(topology.after)))
+        write_list(folder, Listed(topology, len(topology.after), n_made))
 
     @classmethod
     def load(
@@ -414,7 +415,7 @@ class ShardedStore(Resizable):
             for name in topology.names
         ]
         how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
-        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts}
+        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts, "n_made": listed.n_made}
         store._begin(plans, topology, None, address, how)
         return store
 
