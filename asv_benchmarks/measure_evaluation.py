@@ -56,10 +56,7 @@ def main() -> None:
     on_ray, seconds_on_ray = timed(lambda: evaluate(settings, data.X, data.y, **how))
     rows = [[name, *alone[name].metrics["error"], on_ray[name].per_seed == alone[name].per_seed] for name in settings]
     print(tabulate(rows, ["setting", "error", "deviation", "same on Ray"], floatfmt=".4f"))
-    print(
-        f"{len(settings) * given.seeds} runs: {seconds_alone:.1f} s in one process, {seconds_on_ray:.1f} s in", end=" "
-    )
-    print(f"in {given.processes} processes of Ray")
+    print(f"{len(settings) * given.seeds} runs: {seconds_alone:.1f} s in one process, {seconds_on_ray:.1f} s on Ray")
 
 
 if __name__ == "__main__":
