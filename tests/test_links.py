@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cmt_numba._forest.links
+import cmt_numba.store._querying
+import cmt_numba.store._recall
 from cmt_numba import ContextualMemoryTree, DurableTree, InvariantError, MemoryStore
 from cmt_numba._concurrency.workers import Pace
 
@@ -283,3 +285,21 @@ def test_stores_follow_links_as_far_as_their_recall_needs():
     assert (store.recall[-1].share, store.recall[-1].breadth >= 16) == (1.0, True)
     store.delete(np.setdiff1d(np.arange(4200), true).tolist())
     np.testing.assert_array_equal(store.query(Q, 10, target_recall=0.99).keys, true)
+
+
+@pytest.mark.parametrize("n_near", [12, 400])
+def test_filters_may_leave_only_what_is_far_from_the_query(monkeypatch: pytest.MonkeyPatch, n_near: int):
+    monkeypatch.setattr(cmt_numba.store._recall, "N_EXACT", 0)
+    monkeypatch.setattr(cmt_numba.store._querying, "compares_all", lambda effort, *_, **__: effort.n_probes is None)
+    centre, X = np.full(D, 2.0, np.float32), rows(n_near + 400)
+    X[:n_near] += centre
+    X[n_near:] -= centre
+    store = MemoryStore(random_state=0, n_trees=2)
+    store.add(range(len(X)), X, [{"near": i < n_near, "i": i} for i in range(len(X))])
+    Q = rows(40, 1) + centre
+    # All that may be returned is far away, and all but three.
+    for where in ({"near": False}, {"or": [{"near": False}, {"i": {"lt": 3}}]}):
+        true = store.query(Q, 10, where=where, target_recall=1.0).keys
+        found = store.query(Q, 10, where=where).keys
+        assert np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]) > 0.93
+    assert (np.isin(found, range(3)).sum(axis=1) == 3).all()

@@ -37,8 +37,9 @@ Files
 -----
 :meth:`MemoryStore.save` writes the file of a tree (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``, with one
 array more: ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload, norm) and
-``facts`` (metric, bound, centre, version). A folder is that of a :class:`~cmt_numba.DurableTree` whose
-``journal.sqlite`` also has these tables. Databases with other tables, views or triggers are refused.
+``facts`` (metric, bound, centre, version, and what was learned of queries). A folder is that of a
+:class:`~cmt_numba.DurableTree` whose ``journal.sqlite`` also has these tables. Databases with other tables, views or
+triggers are refused.
 """
 
 from ._checks import DuplicateKeyError

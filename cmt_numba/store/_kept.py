@@ -19,6 +19,7 @@ from ..persistence import FileFormatError
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, take, write_object
 from ._metrics import METRICS, Frame
+from ._query_map import QueryMap
 from ._records import MemoryDatabase, Records, packed
 from ._results import Unread
 from ._trees import FolderTree, Kept, MemoryTree, in_folder, new_in_memory
@@ -93,7 +94,7 @@ class Keeper:
             self.sync()
             return frame
         with refusing(self.path or "the store in memory"):
-            frame = frame_of(facts)
+            frame = frame_of(facts, self.kept.tree.n_features)
         if metric not in (None, frame.metric):
             raise ValueError(f"metric must be {frame.metric!r}, as for the store in {self.path}, not {metric!r}")
         return frame
@@ -195,7 +196,7 @@ class Keeper:
 
     def _read_frame_again(self) -> Frame:
         with suppress(OSError, FileFormatError):
-            return frame_of(self.kept.records.facts())
+            return frame_of(self.kept.records.facts(), self.kept.tree.n_features)
         return self.frame
 
     def set_frame(self, frame: Frame) -> None:
@@ -203,6 +204,11 @@ class Keeper:
         centre = None if frame.centre is None else frame.centre.astype("<f4").tobytes()
         self.kept.records.set_facts({"bound": frame.bound, "centre": centre})
         self.frame = frame
+
+    def set_query_map(self, query_map: QueryMap) -> None:
+        """Write what was learned of queries, within a change."""
+        self.kept.records.set_facts({"query_map": query_map.written()})
+        self.frame = self.frame._replace(query_map=query_map)
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it; nothing in memory."""
@@ -259,8 +265,8 @@ class Keeper:
             )
 
 
-def frame_of(facts: dict[str, Any]) -> Frame:
-    """Return the frame that facts describe.
+def frame_of(facts: dict[str, Any], n_features: int | None) -> Frame:
+    """Return the frame that facts describe, of a tree with keys of so many features.
 
     Raises
     ------
@@ -273,7 +279,8 @@ def frame_of(facts: dict[str, Any]) -> Frame:
     if metric not in METRICS:
         raise ValueError(f"the store has an unknown metric {metric!r:.50}")
     if bound is None:
-        return Frame(metric)
+        learned = facts.get("query_map")
+        return Frame(metric, query_map=None if learned is None else QueryMap.read(learned, n_features))
     if not isinstance(bound, float) or not 0.0 < bound < np.inf or not isinstance(centre, bytes | None):
         raise ValueError("the store has no valid bound or centre")
     return Frame(metric, bound, None if centre is None else np.frombuffer(centre, "<f4").astype(np.float32))
@@ -295,7 +302,7 @@ def made_of(contents: Contents, *, thorough: bool) -> Kept:
     tree = MemoryTree._made_of(contents.fields, arrays, thorough=thorough)
     database = MemoryDatabase(records.tobytes())
     kept = Kept(tree, Records(database), database)
-    frame = frame_of(kept.records.facts())
+    frame = frame_of(kept.records.facts(), tree.n_features)
     if not kept.agree(thorough=thorough):
         raise ValueError("its keys are not those of its memories")
     n_features = tree.n_features

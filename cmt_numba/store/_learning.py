@@ -6,8 +6,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._forest.rows import as_matrix
+from .._forest.state import NONE
+from ..tree import ContextualMemoryTree
 from ._checks import Key
+from ._metrics import blocks
+from ._query_map import Lesson, QueryMap
 from ._results import Results
+from ._search import stored_units
 
 _ROWS_IN_A_BLOCK = 256  # that see the same trees
 
@@ -40,3 +46,17 @@ def learn_in_blocks(store: Teachable, X: Any, keys: list[Key], n_passes: int) ->
             n_right += sum(answer == key for answer, key in zip(answers.tolist(), own, strict=True))
             store.feedback(X[block], own, np.ones(len(own)))
     return float(n_right / X.shape[0])
+
+
+def taught_by(
+    tree: ContextualMemoryTree, query_map: QueryMap | None, X: np.ndarray, ids: np.ndarray, rewards: np.ndarray
+) -> QueryMap:
+    """Return what is known of queries after the rewards of memories that were shown for some, -1 for none."""
+    taught, state = query_map or QueryMap.untaught(X.shape[1]), tree._allocated()
+    asked, slots = as_matrix(tree._check_rows(X)), tree._slots(ids.reshape(-1)).reshape(ids.shape)
+    rewards = np.where(slots == NONE, np.nan, rewards)
+    for first, stop in blocks(X.shape[0], ids.shape[1] * X.shape[1]):
+        some = slots[first:stop]
+        shown = stored_units(state, some.reshape(-1)).reshape(*some.shape, -1)
+        taught = taught.taught(Lesson(asked[first:stop], shown, rewards[first:stop]))
+    return taught

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from ._query_map import QueryMap
+
 METRICS = ("cosine", "inner_product", "euclidean")
 _ROOM = 1.25  # ratio of a bound to the longest vector: the next ones are often a little longer
 _CELLS_AT_ONCE = 1 << 22  # of vectors that are compared one by one
@@ -28,6 +30,7 @@ class Frame(NamedTuple):
     metric: str
     bound: float = 0.0  # on the lengths of vectors less the centre; unused by the cosine
     centre: np.ndarray | None = None  # float32 (n_features,); of dense vectors and Euclidean distances
+    query_map: QueryMap | None = None  # learned from rewards; of dense vectors and the cosine
 
     @property
     def n_more(self) -> int:
@@ -56,7 +59,7 @@ class Frame(NamedTuple):
             return _with_columns(X, zeros)
         if self.metric == "euclidean":
             return _with_columns(self._moved(X), zeros - self.bound / 2, zeros)
-        return X
+        return X if self.query_map is None else self.query_map.mapped(X)
 
     def vectors(self, units: Any, norms: np.ndarray) -> Any:
         """Return the vectors that belong to keys of unit length, up to rounding.

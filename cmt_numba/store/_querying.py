@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from ._trees import Kept
 from ._where import condition_of
 
 _MORE = 8  # found than wanted, where scores of the trees are rounded otherwise than those of the metric
+_DEVIATIONS = 3.0  # by which fewer candidates must be left than are expected, for it not to be chance
 _MOST_FILTERS = 64  # that are kept
 _MOST_TRIES = 5  # of a query, where memories that it has found are deleted meanwhile
 
@@ -99,12 +101,15 @@ class Searchable(Holder):
             effort = self._efforts.of(tree, frame, k, target, among)
             n_probes, breadth = effort.n_probes or 1, effort.breadth
             exact = compares_all(effort, n, rows.n_rows, sparse=rows.sparse)
-        found = scan(tree, rows, wanted, among) if exact else search(tree, rows, wanted, n_probes, among, breadth)
-        are_short = found.ids[:, k - 1] == NONE
-        if np.count_nonzero(are_short) > 0 and not exact:
-            short = np.flatnonzero(are_short)
-            others = scan(tree, rows.take(short), wanted, among)
-            found.ids[short], found.scores[short] = others
+        if exact:
+            found = scan(tree, rows, wanted, among)
+        else:
+            least = k if among is None else min(n, max(k, _least_left(breadth, n / max(n, tree.n_memories))))
+            found = search(tree, rows, max(least, wanted), n_probes, among, breadth)
+            short = np.flatnonzero(found.ids[:, least - 1] == NONE)
+            found = Found(found.ids[:, :wanted], found.scores[:, :wanted])
+            if short.size > 0:
+                found.ids[short], found.scores[short] = scan(tree, rows.take(short), wanted, among)
         return found if frame.n_more == 0 else best_by_metric(tree, frame, X, found, k)
 
     def _results(self, found: Found, k: int, version: int) -> tuple[Results, bool]:
@@ -167,6 +172,14 @@ class Searchable(Holder):
             ids += [memory_id for memory_id, _, payload in found if where(read_payload(payload))]
             last = found[-1][0]
         return np.array(ids, np.int64)
+
+
+def _least_left(breadth: int, share: float) -> int:
+    """Return how many of its candidates a search has left at least if a filter leaves as many near a row as elsewhere.
+
+    Where it has fewer left, what the filter leaves lies farther away than the search has gone.
+    """
+    return int(share * breadth - _DEVIATIONS * math.sqrt(share * (1.0 - share) * breadth))
 
 
 def _check_directions(rows: Rows) -> None:

@@ -1,0 +1,174 @@
+"""A linear map of dense queries, learned from rewards.
+
+Queries may differ from what they ask for: in how long they are, or in which features say much. A linear map makes up
+for what is the same for all queries, and what is stored stays as it is.
+
+Let ``p`` be how probable each of the memories shown for a query ``x`` is to be right, by a softmax of the cosines, and
+``q`` the shares of the rewards. The sum ``G`` of ``(q - p) z x^T``, over queries and the memories ``z`` shown for them,
+is the gradient of the log-likelihood by the map, at the identity. A Newton step with a prior leads to the map
+``I + s G (A + c I)^-1``, where ``A`` is the sum of ``x x^T``. Sums do not depend on the order of the queries, and no
+query need be kept.
+
+How far to go, ``s``, is decided by a quarter of the queries, which teach nothing. Queries are mapped only if one of
+some maps is better than none for these, by more than chance.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+WIDEST = 512
+"""Features of queries that are mapped at most: a map has the square of it in entries."""
+
+_STRENGTHS = np.array([1.0, 3.0, 10.0, 30.0])
+_STEEPNESS = 20.0  # of the softmax, per unit of the cosine
+_PRIOR = 1.0  # ratio of the prior to the mean square of a feature
+_KEPT = 0.999  # of the trials, for each further one: maps become better
+_DEVIATIONS = 2.0  # by which a gain in likelihood must be more than chance
+_TOLERATED = 1.0  # deviations by which first answers may have become worse
+_FEWEST = 20  # trials
+_TINY = np.float32(1e-38)
+_ROWS_IN_A_BLOCK = 256  # that are tried with the same maps
+_HELD_OUT = 0.25
+_N_COLUMNS = 5  # of the trials
+
+
+class Lesson(NamedTuple):
+    """Queries with the memories that were shown for them, all of unit length."""
+
+    asked: np.ndarray  # float (n, n_features)
+    shown: np.ndarray  # float (n, k, n_features)
+    rewards: np.ndarray  # float (n, k), NaN where there is no memory
+
+
+class QueryMap:
+    """What has been learned of queries.
+
+    Parameters
+    ----------
+    sums : ndarray of float32, shape (2, n_features, n_features)
+        The gradient and the squares.
+    trials : ndarray of float64, shape (n_strengths, 5)
+        For each strength of the map, of held-out queries: their number, the sums of the gain in log-likelihood and of
+        its square, and those of the gain in the reward of the first answer.
+    """
+
+    def __init__(self, sums: np.ndarray, trials: np.ndarray) -> None:
+        self.sums, self.trials = sums, trials
+        strength = self._best()
+        self.matrix = None if strength == 0.0 else (strength * self._step()).astype(np.float32)
+
+    @classmethod
+    def untaught(cls, n_features: int) -> QueryMap:
+        """Return a map that has been taught nothing."""
+        return cls(np.zeros((2, n_features, n_features), np.float32), np.zeros((_STRENGTHS.size, _N_COLUMNS)))
+
+    @classmethod
+    def read(cls, contents: Any, n_features: int | None) -> QueryMap:
+        """Return the map that :meth:`written` has returned.
+
+        Raises
+        ------
+        ValueError
+            If this is none, for queries of so many features.
+        """
+        n_trials = _N_COLUMNS * _STRENGTHS.size
+        if n_features is None or not isinstance(contents, bytes) or len(contents) != 8 * (n_trials + n_features**2):
+            raise ValueError("what was learned of queries does not fit the vectors")
+        trials = np.frombuffer(contents, "<f8", n_trials).reshape(-1, _N_COLUMNS)
+        sums = np.frombuffer(contents, "<f4", offset=8 * n_trials).reshape(2, n_features, n_features)
+        if not (np.isfinite(trials).all() and np.isfinite(sums).all()):
+            raise ValueError("what was learned of queries is not finite")
+        return cls(sums.astype(np.float32), trials.astype(np.float64))
+
+    def written(self) -> bytes:
+        """Return the map as bytes."""
+        return self.trials.astype("<f8").tobytes() + self.sums.astype("<f4").tobytes()
+
+    def mapped(self, X: np.ndarray) -> np.ndarray:
+        """Return queries, mapped: float32. Their lengths change."""
+        if self.matrix is None:
+            return X
+        X = X / np.maximum(np.abs(X).max(axis=1, keepdims=True), _TINY)  # so that no sum is too large for a float32
+        return X + X @ self.matrix.T
+
+    def taught(self, lesson: Lesson) -> QueryMap:
+        """Return what is known after another lesson."""
+        sums, trials = self.sums.astype(np.float64), self.trials.copy()
+        for first in range(0, len(lesson.asked), _ROWS_IN_A_BLOCK):
+            some = _comparable(Lesson(*(part[first : first + _ROWS_IN_A_BLOCK] for part in lesson)))
+            held_out = _are_held_out(some.asked)
+            if sums[0].any():
+                _try(trials, QueryMap(sums, trials)._step(), Lesson(*(part[held_out] for part in some)))
+            asked, shown, rewards = (part[~held_out] for part in some)
+            pulls = np.einsum("ij,ijf->if", _weights(rewards) - _chances(asked, shown, rewards), shown)
+            sums += pulls.T @ asked, asked.T @ asked
+        return QueryMap(sums.astype(np.float32), trials)
+
+    def _step(self) -> np.ndarray:
+        """Return the map of strength 1, less the identity."""
+        gradient, squares = self.sums.astype(np.float64)
+        prior = _PRIOR * (1.0 + np.trace(squares) / len(squares))
+        step: np.ndarray = np.linalg.solve(squares + prior * np.eye(len(squares)), gradient.T).T
+        return step
+
+    def _best(self) -> float:
+        """Return the strength that has found most, 0 if none has found more than no map by more than chance."""
+        n = np.maximum(self.trials[:, 0], 1.0)  # columns are those of ``trials``
+        gain, square, first, first_square = self.trials[:, 1:].T / n
+        error, first_error = (np.sqrt(it / n) for it in (square, first_square))
+        helps = (n >= _FEWEST) & (gain > _DEVIATIONS * error) & (first >= -_TOLERATED * first_error)
+        return float(_STRENGTHS[np.argmax(np.where(helps, gain, 0.0))]) if helps.any() else 0.0
+
+
+def _comparable(lesson: Lesson) -> Lesson:
+    """Return the queries of a lesson for which some memory was worth more than another."""
+    rewards = lesson.rewards
+    some = np.flatnonzero(np.nanmax(rewards, axis=1, initial=0.0) > np.nanmin(rewards, axis=1, initial=1.0))
+    return Lesson(*(part[some] for part in lesson))
+
+
+def _are_held_out(asked: np.ndarray) -> np.ndarray:
+    """Return which queries teach nothing: always the same ones."""
+    factors = np.random.default_rng(0).integers(0, 2**32, asked.shape[1], dtype=np.uint32) | np.uint32(1)
+    words = np.ascontiguousarray(asked, np.float32).view(np.uint32)
+    sums = (words * factors).sum(axis=1, dtype=np.uint32)
+    held_out: np.ndarray = sums < _HELD_OUT * 2**32
+    return held_out
+
+
+def _weights(rewards: np.ndarray) -> np.ndarray:
+    """Return rewards, by rows, as shares of their sum: 0 where there is no memory."""
+    there = np.nan_to_num(rewards)
+    shares: np.ndarray = there / there.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _chances(asked: np.ndarray, shown: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    """Return how probable it is of each memory to be right, by its cosine."""
+    scores = _STEEPNESS * np.einsum("if,ijf->ij", asked, shown)
+    scores = np.where(np.isnan(rewards), -np.inf, scores)
+    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares: np.ndarray = chances / chances.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _try(trials: np.ndarray, step: np.ndarray, lesson: Lesson) -> None:
+    """Add what maps of all strengths find of held-out queries to the trials."""
+    if len(lesson.asked) == 0:
+        return
+    shares = _weights(lesson.rewards)
+
+    def likelihoods(asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        chances = _chances(asked / np.linalg.norm(asked, axis=1, keepdims=True), lesson.shown, lesson.rewards)
+        first = np.take_along_axis(lesson.rewards, chances.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return (shares * np.log(np.maximum(chances, 1e-9))).sum(axis=1), first
+
+    own, own_first = likelihoods(lesson.asked)
+    trials *= _KEPT ** len(own)
+    for i, strength in enumerate(_STRENGTHS):
+        found, first = likelihoods(lesson.asked + strength * lesson.asked @ step.T)
+        gain, gain_of_first = found - own, first - own_first
+        trials[i] += len(gain), *(np.sum(it**power) for it in (gain, gain_of_first) for power in (1, 2))
