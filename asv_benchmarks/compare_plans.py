@@ -4,6 +4,7 @@ Error and microseconds of processor time a row, in batches of 1, of 1,000 and of
 synthetic set of ``labelled_sets.py`` with several numbers of classes::
 
     python asv_benchmarks/compare_plans.py --data path/to/folder --classes 1000 5000 10000
+    python asv_benchmarks/compare_plans.py --classes 1000000 --shots 1 --repeats 1 --product-queries 1000
 
 The rivals are one product with the class means, one with the classifier's own scorers, and an inverted file in a few
 lines of NumPy: landmarks by k-means, for each landmark a list of the scorers that score best for it, and each row
@@ -16,6 +17,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
     os.environ[_variable] = "1"  # before any library reads them
 
 import argparse
+import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,12 +31,16 @@ from cmt_numba import CMTClassifier
 from cmt_numba._heads.products import all_scorers
 
 BATCHES = (1, 1000, None)
+PRODUCTS_AT_ONCE = 50_000_000  # float32, 200 MB
 Way = Callable[[np.ndarray], np.ndarray]
 
 
 def product(weights: np.ndarray, classes: np.ndarray) -> Way:
-    """Return the class whose vector has the greatest product with a row, for each row of a batch."""
-    return lambda X: classes[(X @ weights.T).argmax(axis=1)]
+    """Return the class whose vector has the greatest product with a row, for each row of a batch, some at a time."""
+    length = max(1, PRODUCTS_AT_ONCE // len(weights))
+    return lambda X: np.concatenate(
+        [classes[(X[i : i + length] @ weights.T).argmax(axis=1)] for i in range(0, len(X), length)]
+    )
 
 
 def inverted_file(weights: np.ndarray, classes: np.ndarray, n_listed: int) -> Way:
@@ -70,9 +76,12 @@ def nearest(landmarks: np.ndarray, units: np.ndarray) -> np.ndarray:
 
 def ways(data: LabelledSet) -> Iterator[tuple[str, float, Way]]:
     """Yield ways to answer: their names, the seconds that it took to make them ready, and what answers."""
-    began = time.process_time()
+    before, began = peak_gigabytes(), time.process_time()
     classifier = CMTClassifier(random_state=0).fit(data.X, data.y)
+    fitted, after_fit = time.process_time() - began, peak_gigabytes()
     classifier.predict(data.queries[:1])
+    print(f"fit {fitted:.1f} s; peak memory {before:.2f} GB before, {after_fit:.2f} after it", end="")
+    print(f", {peak_gigabytes():.2f} when ready to answer")
     yield "CMTClassifier", time.process_time() - began, classifier.predict
     classes, positions = np.unique(data.y, return_inverse=True)
     means = np.zeros((classes.size, data.X.shape[1]), np.float32)
@@ -89,22 +98,36 @@ def ways(data: LabelledSet) -> Iterator[tuple[str, float, Way]]:
             yield f"inverted file, {n_listed} listed", time.process_time() - began, listed
 
 
-def compare(data: LabelledSet, repeats: int) -> list[list[float | str]]:
-    """Return error, seconds to make ready and microseconds a row for each way."""
+def peak_gigabytes() -> float:
+    """Return the most memory that the process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def compare(data: LabelledSet, repeats: int, product_queries: int) -> list[list[float | str]]:
+    """Return error, seconds to make ready and microseconds a row for each way.
+
+    Products answer only so many of the queries, from which the errors are.
+    """
     everything = list(ways(data))
     queries = np.ascontiguousarray(data.queries, np.float32)
     least = np.full((len(everything), len(BATCHES)), np.inf)
     for i, batch in enumerate(BATCHES):
-        n_rows = min(batch or len(queries), len(queries))
-        n_calls = 50 if n_rows == 1 else 1
+        n_calls = 50 if batch == 1 else 1
         for _ in range(repeats):
-            for j, (_, _, way) in enumerate(everything):
+            for j, (name, _, way) in enumerate(everything):
+                n_rows = min(batch or len(queries), asked_of(name, queries, product_queries))
                 began = time.process_time()
                 for call in range(n_calls):
                     way(queries[call : call + n_rows])
                 least[j, i] = min(least[j, i], 1e6 * (time.process_time() - began) / n_calls / n_rows)
-    errors = [float(np.mean(way(queries) != data.answers)) for _, _, way in everything]
+    asked, answers = queries[:product_queries], data.answers[:product_queries]
+    errors = [float(np.mean(way(asked) != answers)) for _, _, way in everything]
     return [[name, errors[j], seconds, *least[j]] for j, (name, seconds, _) in enumerate(everything)]
+
+
+def asked_of(name: str, queries: np.ndarray, product_queries: int) -> int:
+    """Return how many of the queries a way is asked."""
+    return min(len(queries), product_queries) if name.startswith("product") else len(queries)
 
 
 def main() -> None:
@@ -116,6 +139,12 @@ def main() -> None:
     )
     parser.add_argument("--shots", type=int, default=5, help="of each class of synthetic sets")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--product-queries",
+        type=int,
+        default=4000,
+        help="most that products with all classes answer, and that errors are of",
+    )
     options = parser.parse_args()
     sets: dict[str, Callable[[], LabelledSet]] = {}
     if options.data is not None:
@@ -128,7 +157,11 @@ def main() -> None:
         print(f"\n{name}: {data.X.shape[0]} examples of {np.unique(data.y).size} classes, {data.X.shape[1]} features")
         headers = ["way", "error", "ready s", "us, batch of 1", "batch of 1,000", f"batch of {len(data.answers):,}"]
         print(
-            tabulate(compare(data, options.repeats), headers, floatfmt=("", ".4f", ".2f", ".1f", ".1f", ".1f")),
+            tabulate(
+                compare(data, options.repeats, options.product_queries),
+                headers,
+                floatfmt=("", ".4f", ".2f", ".1f", ".1f", ".1f"),
+            ),
             flush=True,
         )
 

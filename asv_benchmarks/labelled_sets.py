@@ -107,9 +107,10 @@ def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
     """Return noisy dense keys of 128 features, shaped like views of many objects.
 
     Centres of classes are sparse mixtures of 40 shared prototypes and a little of their own; each example moves along
-    two directions of its class, takes multiplicative noise, and loses its small values.
+    two directions of its class, takes multiplicative noise, and loses its small values. Of more than 100,000 classes
+    each has one query.
     """
-    n_asked, n_features = 10, 128
+    n_asked, n_features = 10 if n_classes <= 100_000 else 1, 128
     r = np.random.RandomState(1)
     prototypes = r.gamma(0.35, 1.0, (40, n_features)) * (r.rand(40, n_features) < 0.35)
     own = 0.05 * r.gamma(0.3, 1.0, (n_classes, n_features)) * (r.rand(n_classes, n_features) < 0.15)

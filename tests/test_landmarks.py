@@ -6,8 +6,9 @@ from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
 from cmt_numba._heads.landmarks import best_of_reached, count_reached, landmarks_of, top_of_reached
-from cmt_numba._heads.products import AllScorers, best_of_all, top_of_all
+from cmt_numba._heads.products import AllScorers, all_scorers, best_of_all, top_of_all
 from cmt_numba._validation import check_rows
+from cmt_numba.estimators._label_forest import MOST_TRAINED_ALONE_DENSE
 
 
 def clustered(n_labels: int, *, biased: bool, seed: int = 0) -> tuple[AllScorers, np.ndarray]:
@@ -84,3 +85,18 @@ def test_a_classifier_of_many_classes_uses_lists():
         new = np.arange(first, min(first + 4, 8200))
         np.testing.assert_array_equal(classifier.partial_fit(X[new], new).predict(X[new]), new)
     assert classifier.set_params(n_candidates=9).count_candidates(queries).max() <= 9
+
+
+@needs_jit
+def test_very_many_classes_of_one_example_are_not_trained():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(MOST_TRAINED_ALONE_DENSE + 1, 4)).astype(np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    classifier = CMTClassifier(n_trees=1, random_state=0).fit(X, np.arange(len(X)))
+    scorers = all_scorers(classifier.head_)
+    assert scorers is not None
+    np.testing.assert_allclose(scorers.weights.T, X[classifier._class_of_label], atol=1e-5)
+    assert np.mean(classifier.predict(X[:500]) == np.arange(500)) > 0.99
+    landmarks = classifier._landmarks()
+    assert landmarks is not None
+    assert landmarks.gap > landmarks_of(scorers).gap

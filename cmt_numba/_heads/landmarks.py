@@ -20,8 +20,12 @@ _LISTS = 1.4  # times the root of the number of labels
 _LABELS_OF_A_LIST = 64  # that k-means looks at
 _ROUNDS = 6  # of k-means
 _SCORERS_ASKED = 512  # to decide which lists are searched
+_FEWEST_ASKED_AT_ONCE = 8  # so that very many scorers are not read once for each of those asked
 _SIMILAR = 5  # labels that each of them should find
 _SHARE_FOUND = 0.98  # of those labels
+SHARE_FOUND_UNTRAINED = 0.999
+"""The same for scorers that are single examples: rows lie farther from them than from means of several."""
+
 _COMPARED_AT_ONCE = 1 << 21  # rows and landmarks, or labels
 _SHORTEST = np.float32(1e-30)
 
@@ -37,8 +41,11 @@ class Landmarks(NamedTuple):
     gap: float  # between the scores of the nearest landmark and of the farthest one that counts, of a row of length 1
 
 
-def landmarks_of(scorers: AllScorers) -> Landmarks:
-    """Return dense scorers in lists; the same for the same scorers."""
+def landmarks_of(scorers: AllScorers, share_found: float = _SHARE_FOUND) -> Landmarks:
+    """Return dense scorers in lists; the same for the same scorers.
+
+    With as many lists as are reached, a scorer finds this share of those that are most similar to it.
+    """
     weights = scorers.weights.T
     n_labels = weights.shape[0]
     units = _scaled(weights)
@@ -56,7 +63,7 @@ def landmarks_of(scorers: AllScorers) -> Landmarks:
     starts = np.searchsorted(nearest[order], np.arange(n_lists + 1))
     biases = None if scorers.biases is None else scorers.biases[order]
     asked = units[np.sort(rng.permutation(n_labels)[:_SCORERS_ASKED])]
-    gap = _gap_that_finds(centers, nearest, scorers, asked)
+    gap = _gap_that_finds(centers, nearest, scorers, asked, share_found)
     return Landmarks(centers, starts, order, weights[order], biases, gap)
 
 
@@ -81,10 +88,12 @@ def _nearest(centers: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return nearest
 
 
-def _gap_that_finds(centers: np.ndarray, nearest: np.ndarray, scorers: AllScorers, asked: np.ndarray) -> float:
-    """Return the gap with which the vectors asked find the labels that score best for them."""
+def _gap_that_finds(
+    centers: np.ndarray, nearest: np.ndarray, scorers: AllScorers, asked: np.ndarray, share: float
+) -> float:
+    """Return the gap with which the vectors asked find this share of the labels that score best for them."""
     n_similar, gaps = min(_SIMILAR, nearest.size), []
-    length = max(1, _COMPARED_AT_ONCE // nearest.size)
+    length = max(_FEWEST_ASKED_AT_ONCE, _COMPARED_AT_ONCE // nearest.size)
     for first in range(0, asked.shape[0], length):
         some = asked[first : first + length]
         scores, near = some @ scorers.weights, some @ centers.T
@@ -92,7 +101,7 @@ def _gap_that_finds(centers: np.ndarray, nearest: np.ndarray, scorers: AllScorer
             scores += scorers.biases
         best = np.argpartition(-scores, n_similar - 1, axis=1)[:, :n_similar]
         gaps.append(near.max(axis=1)[:, None] - np.take_along_axis(near, nearest[best], axis=1))
-    return float(np.quantile(np.concatenate(gaps), _SHARE_FOUND))
+    return float(np.quantile(np.concatenate(gaps), share))
 
 
 def _lists_reached(landmarks: Landmarks, X: np.ndarray) -> np.ndarray:

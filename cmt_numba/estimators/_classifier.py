@@ -26,7 +26,7 @@ from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Optional, Rea
 from ._base import changes_at_once
 from ._forgetting import Forgetting, check_example_ids, with_ids_of_newest
 from ._input import DTYPES, warn_of_scales
-from ._label_forest import MOST_TRAINED_ALONE, LabelForest, routed
+from ._label_forest import MOST_TRAINED_ALONE_DENSE, LabelForest, routed
 from ._labels import check_classes, check_expected, check_targets, in_one_type
 from ._relearning import PASSES_ONLINE, former_head_on_failure, head_of_means, is_due, replayed
 from ._votes import VOTES
@@ -300,8 +300,10 @@ class CMTClassifier(Forgetting):
     def _learn(self, batch: Batch, classes: np.ndarray, *, afresh: bool) -> None:
         """Make classes known, which include those that are, and learn examples of some of them."""
         rows, y, ids, weights = batch
-        # Classes of one sparse example each are found by their features: routers have nothing to learn for them.
-        listed = afresh and rows.sparse and np.unique(y).size == rows.n_rows
+        # Sparse classes of one example each are found by their features, and very many dense ones by lists of similar
+        # scorers: routers have nothing to learn for them.
+        many = rows.sparse or rows.n_rows > MOST_TRAINED_ALONE_DENSE
+        listed = afresh and many and np.unique(y).size == rows.n_rows
         batch = batch._replace(y=np.searchsorted(classes, y))
         labels, known = self._make_known(batch, classes, 0 if listed else None)
         if self.examples_ is not None:
@@ -414,7 +416,7 @@ class CMTClassifier(Forgetting):
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
         search = Search(state.trees, state.models, effort, self.forest_._threads_for(n_rows))
         measure_gaps(search, self.head_, lesson, duals, float(of_labels.mean()))
-        if questions.rows.sparse and n_examples > MOST_TRAINED_ALONE and self._n_of_label.max() == 1:
+        if self._is_untrained():
             return
 
         def learn(n_pass: int, order: np.ndarray) -> Head:

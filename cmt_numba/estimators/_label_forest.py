@@ -53,6 +53,9 @@ LOGITS_PER_MARGIN = 4.0
 MOST_TRAINED_ALONE = 8192
 """Labels of one sparse example each that a head is trained for. For more, passes over the examples lower no error."""
 
+MOST_TRAINED_ALONE_DENSE = 50_000
+"""The same of dense examples: a pass over more takes minutes, for each example is searched for in all trees."""
+
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
 _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
@@ -107,6 +110,8 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
     n_jobs: int | None
     random_state: Any
     verbose: bool
+
+    _n_of_label: np.ndarray  # int64: examples of each
 
     def _new_forest(self, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
         return ContextualMemoryTree(
@@ -235,6 +240,11 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         if self.n_probes is None and self.n_candidates is None and self.forest_.n_memories <= most:
             return scorers_laid_out(self, for_one=n_rows == 1)
         return None
+
+    def _is_untrained(self) -> bool:
+        """Return whether labels have one example each, and are so many that the head is not trained with passes."""
+        most = MOST_TRAINED_ALONE if self.head_.parameters.sparse else MOST_TRAINED_ALONE_DENSE
+        return bool(self._n_of_label.size > most and self._n_of_label.max() == 1)
 
     def _landmarks(self) -> Landmarks | None:
         """Return scorers in lists if there are too many dense ones to score all."""

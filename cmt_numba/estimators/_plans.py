@@ -16,7 +16,7 @@ import numpy as np
 
 from .._heads.inference_weights import Digest
 from .._heads.label_scorers import Head
-from .._heads.landmarks import Landmarks, landmarks_of
+from .._heads.landmarks import SHARE_FOUND_UNTRAINED, Landmarks, landmarks_of
 from .._heads.products import AllScorers, all_scorers
 
 if TYPE_CHECKING:
@@ -57,13 +57,15 @@ def landmarks_laid_out(forest: LabelForest) -> Landmarks | None:
     head = forest.head_
     if head.digest.halves.shape[0] != forest.forest_.n_memories:
         return None
-    laid_out = _kept(forest, partial(_in_lists, head))
+    laid_out = _kept(forest, partial(_in_lists, head, forest._is_untrained()))
     return laid_out if isinstance(laid_out, Landmarks) else None
 
 
-def _in_lists(head: Head) -> Landmarks | None:
+def _in_lists(head: Head, untrained: bool) -> Landmarks | None:
     scorers = all_scorers(head)
-    return None if scorers is None else landmarks_of(scorers)
+    if scorers is None:
+        return None
+    return landmarks_of(scorers, SHARE_FOUND_UNTRAINED) if untrained else landmarks_of(scorers)
 
 
 def _kept(forest: LabelForest, lay_out: Callable[[], AllScorers | Landmarks | None]) -> AllScorers | Landmarks | None:
