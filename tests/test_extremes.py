@@ -13,7 +13,7 @@ from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.allocation import MOST_CELLS, with_tables
 from cmt_numba._forest.hash_table import hash_feature, hash_number
 from cmt_numba._forest.linear_model import probed_margin
-from cmt_numba._forest.rows import Row
+from cmt_numba._forest.rows import UNSCALED, Row
 from cmt_numba._forest.scorer import Probe
 from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._forest.state import leaf_limit
@@ -220,7 +220,7 @@ def test_labels_whose_mean_is_zero():
     head.routers.table["weight"][0, :16] = 5.0  # the other label's
     tables = head.nodes["table_bits"][0, :2]
     probe = Probe(np.ones(2, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64), np.ones(1, np.float32))
-    row = Row(np.ones(2, np.float32), np.arange(2, dtype=np.int32), 0, 2)
+    row = Row(np.ones(2, np.float32), np.arange(2, dtype=np.int32), 0, 2, UNSCALED)
     assert sorted(tables > 0) == [False, True]
     assert margin_in_kernel(head.models, 0, int(np.argmin(tables)), probe, row) == 0.0
 

@@ -393,6 +393,7 @@ def test_names_of_operations_are_kept():
         ("remove", 2): {"ids"},
         ("replace", 2): {"ids", "keys"},
         ("reroute", 2): {"number"},
+        ("rebuild", 2): {"ids", "groups"},
         ("compact", 2): {"copies"},
         ("draw", 2): set(),
         ("return", 2): {"ids"},
