@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+from compare_candidates import product_of_all
 from labelled_sets import SETS, LabelledSet
 from peers.ours import CHEAPER
 from sklearn.svm import LinearSVC
@@ -104,7 +105,7 @@ def measured(
 def _pickled_megabytes(learner: Any) -> float:
     try:
         return len(pickle.dumps(learner, protocol=5)) / 1e6
-    except (TypeError, RuntimeError, pickle.PicklingError):
+    except (AttributeError, TypeError, RuntimeError, pickle.PicklingError):
         return float("nan")
 
 
@@ -164,7 +165,7 @@ def linear(data: LabelledSet) -> Iterator[Outcome]:
 
 
 def ours(data: LabelledSet) -> Iterator[Outcome]:
-    """Return the classifier of this package with its defaults, and how often its first memory is right."""
+    """Return the classifier of this package with its defaults, a matrix product with all of its scorers, and others."""
     _compile(data)
     outcome, classifier = measured(
         "CMTClassifier",
@@ -174,6 +175,12 @@ def ours(data: LabelledSet) -> Iterator[Outcome]:
         lambda learner: float(learner.count_candidates(data.queries).mean()) / learner.classes_.size,
     )
     yield outcome
+    yield measured(
+        "all scorers of it, by one product",
+        data,
+        lambda: product_of_all(classifier),
+        lambda answer: answer(data.queries),
+    )[0]
     start = time.process_time()
     ids = classifier.kneighbors(data.queries, 1, return_distance=False)[:, 0]
     microseconds = (time.process_time() - start) / data.answers.size * 1e6
