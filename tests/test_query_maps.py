@@ -71,6 +71,17 @@ def test_where_nothing_can_be_learned_nothing_changes():
     assert learned.trials[:, 0].min() > 100
 
 
+def test_places_without_a_memory_teach_nothing():
+    store = store_of(rows(5, 0))
+    store._keeper.kept.tree._allocated().keys.values[5 * D :] = np.nan  # room for further keys, never written
+    store.feedback(rows(40, 1), [[0, None]] * 40, np.ones((40, 2)))
+    store.feedback(rows(40, 2), [1] * 40, np.ones(40))
+    learned = store._keeper.frame.query_map
+    assert learned is not None
+    assert learned.sums.any()
+    assert np.isfinite(learned.sums).all()
+
+
 def test_lessons_may_come_in_any_parts_and_queries_be_of_any_length():
     X = rows(N, 0)
     Q, wanted = asked(X, 1)

@@ -57,6 +57,8 @@ def taught_by(
     rewards = np.where(slots == NONE, np.nan, rewards)
     for first, stop in blocks(X.shape[0], ids.shape[1] * X.shape[1]):
         some = slots[first:stop]
-        shown = stored_units(state, some.reshape(-1)).reshape(*some.shape, -1)
+        there = some != NONE
+        shown = np.zeros((*some.shape, X.shape[1]), np.float32)
+        shown[there] = stored_units(state, some[there])
         taught = taught.taught(Lesson(asked[first:stop], shown, rewards[first:stop]))
     return taught
