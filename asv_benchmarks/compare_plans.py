@@ -106,7 +106,7 @@ def peak_gigabytes() -> float:
 def compare(data: LabelledSet, repeats: int, product_queries: int) -> list[list[float | str]]:
     """Return error, seconds to make ready and microseconds a row for each way.
 
-    Products answer only so many of the queries, from which the errors are.
+    Products answer the first ``product_queries`` only, and all errors are of these.
     """
     everything = list(ways(data))
     queries = np.ascontiguousarray(data.queries, np.float32)

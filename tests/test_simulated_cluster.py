@@ -20,7 +20,7 @@ def simulation(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def waits(simulation: ModuleType, cluster: tuple[Any, ...], busy: float, kind: str) -> float:
-    """Return the mean wait, in times of service, at a server that is busy so much of the time."""
+    """Return the mean time in the queue, in units of the service time, at a server of this utilisation."""
     draws = np.random.default_rng(3)
     services = draws.exponential(1.0, (N, 1)) if kind == "exponential" else np.ones((N, 1))
     of_cluster = simulation.Cluster(*cluster)

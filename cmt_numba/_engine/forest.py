@@ -26,9 +26,9 @@ from .._forest.hits import (
 from .._forest.insert_remove import finisher_of, insert_slots, remove_ids, reroute_tree, turn_of
 from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
-from .._forest.key_store import append_keys
+from .._forest.key_store import append_keys, stored_rows
 from .._forest.links import Linkage
-from .._forest.partition import stored_rows, with_tree, without_trees
+from .._forest.partition import with_tree, without_trees
 from .._forest.quantization import encode_keys
 from .._forest.replacement import overwrite_keys, reinsert_slots
 from .._forest.rows import Rows
@@ -371,7 +371,8 @@ class Forest(Queried):
         slots, before = self._known_slots(ids), self._allocated()
         group = np.arange(self.n_memories)
         group[slots] = self.n_memories + np.unique(groups, return_inverse=True)[1]
-        state, rows, generator = without_trees(before), stored_rows(before), self._new_generator()
+        rows = stored_rows(before, slice(self.n_memories))
+        state, generator = without_trees(before), self._new_generator()
         n_trees = state.parameters.n_trees
         with progress_bar(n_trees, "tree", progress) as report:
             for t in range(n_trees):

@@ -1,15 +1,33 @@
-"""Kernels: the store of keys."""
+"""The store of keys: what Python reads of it, and kernels."""
+
+from typing import Any
 
 import numpy as np
 
 from .._jit import by_reference, inner, kernel, prefetch
 from .hash_table import belongs_before, enter_place, find_place, hash_number
 from .quantization import write_code
-from .rows import UNSCALED, Row, row_of
-from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE
+from .rows import UNSCALED, Row, Rows, row_of
+from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE, State
 
 _CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
 _CODES_IN_A_LINE = 64
+
+
+def stored_rows(state: State, slots: Any) -> Rows:
+    """Return the keys in some slots, an array or a slice: copies, but of dense keys in full in a slice."""
+    keys, d = state.keys, state.parameters.n_features
+    if state.parameters.sparse:
+        spans = keys.spans[slots]
+        lengths = spans[:, 1] - spans[:, 0]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        cells = np.arange(offsets[-1]) + np.repeat(spans[:, 0] - offsets[:-1], lengths)
+        return Rows(keys.values[cells], keys.indices[cells], offsets, d, True)
+    if state.parameters.coded:
+        values = state.codes.values.reshape(-1, d)[slots] * state.codes.marks["scale"][slots, None]
+    else:
+        values = keys.values.reshape(-1, d)[slots]
+    return Rows(values.reshape(-1), keys.indices, np.arange(0, values.size + 1, d, dtype=np.int64), d, False)
 
 
 @inner

@@ -24,7 +24,6 @@ from .state import (
     FREE_TABLES,
     LEAF,
     LEAVES_END,
-    N_MEMORIES,
     NODES_END,
     NONE,
     ROOT,
@@ -51,20 +50,6 @@ class _Part(NamedTuple):
     slots: np.ndarray
     parent: int
     side: int
-
-
-def stored_rows(state: State) -> Rows:
-    """Return the keys in the order of their slots: a copy if they are sparse or kept as codes alone."""
-    keys, n, d = state.keys, int(state.keys.totals[N_MEMORIES]), state.parameters.n_features
-    if not state.parameters.sparse:
-        values = keys.values[: n * d]
-        if state.parameters.coded:
-            values = state.codes.values[: n * d] * np.repeat(state.codes.marks["scale"][:n], d)
-        return Rows(values, keys.indices, np.arange(0, n * d + 1, d, dtype=np.int64), d, False)
-    lengths = np.diff(keys.spans[:n], axis=1)[:, 0]
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    cells = np.arange(offsets[-1]) + np.repeat(keys.spans[:n, 0] - offsets[:-1], lengths)
-    return Rows(keys.values[cells], keys.indices[cells], offsets, d, True)
 
 
 def without_trees(state: State) -> State:

@@ -11,6 +11,7 @@ import scipy.sparse
 from .._engine.filters import Filter
 from .._forest.filtering import WORTH_A_LEAF
 from .._forest.hits import unexplored
+from .._forest.key_store import stored_rows
 from .._forest.rows import Rows, as_matrix
 from .._forest.state import N_MEMORIES, NONE, State
 from ..tree import ContextualMemoryTree
@@ -86,16 +87,7 @@ def _scan_block(tree: ContextualMemoryTree, rows: Rows, among: Filter | None, fo
 
 def stored_units(state: State, slots: Any) -> Any:
     """Return the keys of unit length in some slots, while the tree is read; of dense keys also those of a slice."""
-    width = state.parameters.n_features
-    if state.parameters.coded:
-        return state.codes.values.reshape(-1, width)[slots] * state.codes.marks["scale"][slots, None]
-    if not state.parameters.sparse:
-        return state.keys.values.reshape(-1, width)[slots]
-    spans = state.keys.spans[slots]
-    sizes = spans[:, 1] - spans[:, 0]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    cells = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - spans[:, 0], sizes)
-    return scipy.sparse.csr_array((state.keys.values[cells], state.keys.indices[cells], offsets), (slots.size, width))
+    return as_matrix(stored_rows(state, slots))
 
 
 def are_stored(state: State, slots: np.ndarray, rows: Rows) -> bool:
