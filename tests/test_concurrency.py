@@ -17,10 +17,13 @@ from sklearn.base import clone
 from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
 
+import cmt_numba._engine.driver
 import cmt_numba._engine.forest
+import cmt_numba._forest.allocation
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._concurrency.rwlock import ReadWriteLock
 from cmt_numba._concurrency.workers import Pace, Steps, map_threads
+from cmt_numba._forest.allocation import WORTH_GROWING_BEFORE, with_more
 
 # The lock
 
@@ -266,6 +269,33 @@ def test_steps_leave_no_trace(sparse: bool):
     for pace in (Pace(1, 0.0), Pace(7, 1e-4), Pace(10**6, 1.0)):
         results.add(changed(keys, pace))
     assert len(results) == 1
+
+
+@needs_jit
+@pytest.mark.parametrize("sparse", [False, True])
+def test_large_arrays_grow_between_steps(monkeypatch: pytest.MonkeyPatch, sparse: bool):
+    keys = np.random.default_rng(0).normal(size=(1500, 8)).astype(np.float32)
+    keys = scipy.sparse.csr_array(keys * (keys > 0.3)) if sparse else keys
+    trees, n_growths = [], 0
+
+    def grow(*arguments: Any) -> Any:
+        nonlocal n_growths
+        n_growths += 1
+        return with_more(*arguments)
+
+    monkeypatch.setattr(cmt_numba._engine.driver, "with_more", grow)
+    for worth in (WORTH_GROWING_BEFORE, 0):
+        monkeypatch.setattr(cmt_numba._forest.allocation, "WORTH_GROWING_BEFORE", worth)
+        tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
+        tree.insert(keys[:500])
+        n_growths = 0
+        tree.insert(keys[500:])
+        tree.reroute(300)
+        tree.check_invariants()
+        trees.append((n_growths, tree.query(keys[:50], 5).ids.tolist()))
+    (n_before, answers), (n_after, same) = trees
+    assert same == answers
+    assert n_after < n_before if sparse else n_after == 0 < n_before
 
 
 @needs_jit

@@ -11,10 +11,10 @@ it holds its own lock, so either the step waits for it or it sees the closed gat
 After a step that blocked readers, the gate stays open for longer than it was closed, so that readers get their turn
 between the steps of a long change. The gate closes again even if readers never pause, so changes always progress.
 
-A change is more than its steps: what it does between them needs the interpreter, which readers in many threads leave to
-it only for a moment in every few hundred milliseconds. So readers *hold back* for a change: who comes while one is under
-way waits for its end, but no longer than some milliseconds. Nothing relies on that. After it readers have their turn,
-and from the end of that turn on they hold back by themselves: a change that waits would wake up too late.
+What a change does between its steps needs the interpreter, which each of the reading threads keeps for some
+milliseconds before another has it. So readers *hold back* for a change: who comes while one is under way waits for its
+end, but no longer than some milliseconds. Nothing relies on that. Afterwards readers have their turn, and from its end
+on they hold back by themselves: a change that sleeps until then would wake up too late.
 
 All locks are acquired by ``with`` statements on the interpreter's locks, which a ``KeyboardInterrupt`` cannot separate
 from their release. Therefore work is passed as a function, not placed between calls that acquire and release. Other
