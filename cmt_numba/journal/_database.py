@@ -361,9 +361,8 @@ class DatabaseCopy(Database):
                         raise
             contents = file.read()  # opening and closing the file again here would release the lock
             if _is_blank(self.path, contents):
-                raise FileFormatError(
-                    self.path, "is empty: there is no tree yet; open it without read_only to create one"
-                )
+                reason = "is empty: nothing has been stored yet; open it without read_only to begin"
+                raise FileFormatError(self.path, reason)
             log_path = Path(f"{self.path}-wal")
             log = read_log(_read(log_path, -1)) if check_regular(log_path) else None
         with self._reading():
