@@ -154,7 +154,8 @@ class Records:
         if table is not None:
             return table.find(ids)
         if self._to_look_up is None:
-            self._to_look_up = self.totals()[0] // _AS_LONG
+            n: Any = self._database.execute("SELECT count(*) FROM records")
+            self._to_look_up = n[0][0] // _AS_LONG
         self._to_look_up -= ids.size
         return self._keys().find(ids) if self._to_look_up < 0 else self._look_up(ids)
 
