@@ -229,7 +229,7 @@ class Database:
         if entries not in schema or not (self._tables.allows(others) if self._tables else not others):
             reason = "has other tables than a journal" if self._tables is None else "is not the journal of such a store"
             raise FileFormatError(self.path, reason)
-        found = self._run("PRAGMA integrity_check(1)")
+        found = self._run("PRAGMA quick_check(1)")  # whether indexes fit their tables takes four times as long to tell
         if found != "ok":
             raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
         return not self._run("SELECT EXISTS (SELECT * FROM entries)")
