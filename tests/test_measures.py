@@ -196,7 +196,8 @@ def test_candidates_comparison(
     use_one_thread(monkeypatch)
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     printed = run(monkeypatch, capsys, "compare_candidates", "--data", str(tmp_path), "--sets", "bibtex")
-    lines = {line[:12].strip(): line[12:].split() for line in printed.splitlines()}
+    lines = {line[:12].strip(): line[12:].split() for line in printed.splitlines() if line[:1] != "|"}
+    assert "| bibtex | " in " ".join(printed.split())
     assert {"default", "all labels", "index only", "trees only", "both"} <= set(lines)
     assert lines["default"][:5] == lines["all labels"][:5]
     assert float(lines["default"][0]) > 0.8
