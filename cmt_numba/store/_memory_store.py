@@ -37,7 +37,7 @@ class MemoryStore(Searchable):
     """A store of vectors with keys of your own and payloads: search, filters, changes at any time, and learning.
 
     A store lives in memory or in a folder. In a folder each change is on disk before the call returns; keys, payloads
-    and vectors change together or not at all.
+    and vectors change together or not at all. Opening a folder maps the vectors, and reads them when they are needed.
 
     Stores of up to 4,096 vectors, and filters with so few candidates, are searched exactly. Larger ones are searched
     through Contextual Memory Trees and along links between near vectors, as far as ``target_recall`` needs.
