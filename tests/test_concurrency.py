@@ -17,6 +17,7 @@ from sklearn.base import clone
 from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
 
+import cmt_numba._concurrency.rwlock
 import cmt_numba._engine.driver
 import cmt_numba._engine.forest
 import cmt_numba._forest.allocation
@@ -30,6 +31,7 @@ from cmt_numba._forest.allocation import WORTH_GROWING_BEFORE, with_more
 
 def test_steps_wait_for_readers_and_readers_for_steps():
     lock, log = ReadWriteLock(), []
+    lock._patience = SOON  # with the first reader
     reading, read_on, stepping, step_on = (threading.Event() for _ in range(4))
 
     def read() -> None:
@@ -188,6 +190,36 @@ def test_changes_let_their_own_threads_read():
         return [*map_threads(lambda _: lock.read(lambda: "read"), range(3), 3), str(lock._kept_waiting)]
 
     assert lock.change(change) == ["read", "read", "read", "False"]
+
+
+def test_readers_do_not_wait_for_one_that_reads_for_long(monkeypatch: pytest.MonkeyPatch):
+    """A change tries again and again until the long reader has read, and others read meanwhile."""
+    monkeypatch.setattr(cmt_numba._concurrency.rwlock, "_PATIENT_TRIES", 10**9)
+    lock, log, read_on, reading = ReadWriteLock(), [], threading.Event(), threading.Event()
+
+    def read_for_long() -> None:
+        reading.set()
+        assert read_on.wait(SOON)
+
+    long_reader = started(lambda: lock.read(read_for_long))
+    assert reading.wait(SOON)
+    writer = started(lambda: lock.change(lambda: lock.step(lambda: log.append("step"))))
+    until(lambda: lock._hold is not None and lock._hold.n_tries > 2)
+    for _ in range(3):
+        lock.read(lambda: log.append("read"))
+    assert log == ["read"] * 3
+    read_on.set()
+    for thread in (long_reader, writer):
+        thread.join(SOON)
+    assert log == ["read"] * 3 + ["step"]
+
+
+def test_changes_become_impatient_with_readers_that_read_for_long():
+    """Of several threads that read for long, at any time one reads; yet a change is made."""
+    lock = ReadWriteLock()
+    with Threads(*[lambda: lock.read(lambda: time.sleep(0.05))] * 3):
+        lock.change(lambda: lock.step(lambda: None))
+        assert lock._patience > 0.05
 
 
 def test_readers_have_their_turn_after_a_change_that_kept_them_waiting():

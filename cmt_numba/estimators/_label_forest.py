@@ -58,6 +58,7 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
+_MANY_LABELS = 1000  # of which going through all scorers once takes some milliseconds
 _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
 
 # Routers.
@@ -205,6 +206,9 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
     def _worth_listing(self, n_rows: int) -> bool:
         """Return whether learning this number of rows takes as long as going through all scorers once."""
         return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
+
+    def _has_much_due(self, n_rows: int) -> bool:
+        return self.forest_.n_memories >= _MANY_LABELS and self._worth_listing(self._n_unlisted + n_rows)
 
     # Answering
 
