@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numba
 import numpy as np
@@ -93,6 +94,15 @@ class Driver:
         if self._state is not None:
             find_slots(self._state.keys, ids, slots)
         return slots
+
+    @changes  # nothing, but other changes must wait
+    def _twin(self) -> Self:
+        """Return a forest that goes on exactly as this one would, and shares nothing with it."""
+        twin = object.__new__(type(self))
+        with self._lock.instant:  # queries may draw random numbers meanwhile
+            copied = {name: copy.deepcopy(vars(self)[name]) for name in ("_streams", "_state", "_eviction", "_links")}
+        vars(twin).update(vars(self) | copied, _lock=ReadWriteLock(), _filters=Remembered())
+        return twin
 
     # Random numbers
 

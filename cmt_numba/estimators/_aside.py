@@ -21,10 +21,11 @@ from ._values import DistinctVectors
 
 _CHANGED_IN_PLACE = ("forest_", "head_", "examples_", "expectation_", "_distinct", "_orders")
 _REPLACES_ALL = frozenset({("CMTClassifier", "remove"), ("CMTClassifier", "remove_classes")})
-_LONG = 0.008  # seconds: readers are to wait no longer
+_LONG = 0.02  # seconds: readers are to wait no longer
 _FEW = 4  # rows that are likely to be learned in a moment
+_MOST_GROWTH = 1.5  # of the time that a change is expected to take: one may have waited for something else
 
-_SECONDS_A_ROW: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()  # of the last change by each method
+_SECONDS_A_ROW: WeakKeyDictionary[Any, dict[str, float]] = WeakKeyDictionary()  # of changes by each method
 
 
 def twin_of(estimator: Any, apart: frozenset[str], name: str, n_rows: int, lock: ReadWriteLock) -> Any:
@@ -56,7 +57,8 @@ def twin_of(estimator: Any, apart: frozenset[str], name: str, n_rows: int, lock:
 
 def note_duration(estimator: Any, name: str, n_rows: int, seconds: float) -> None:
     """Take note of how long a change took, for the next one by the same method."""
-    _SECONDS_A_ROW.setdefault(estimator, {})[name] = seconds / max(1, n_rows)
+    of_methods, measured = _SECONDS_A_ROW.setdefault(estimator, {}), seconds / max(1, n_rows)
+    of_methods[name] = min(measured, _MOST_GROWTH * of_methods.get(name, measured))
 
 
 def take_over_draws(old: Any, new: Any, drawn: int) -> None:
@@ -91,7 +93,5 @@ def _may_be_read(lock: ReadWriteLock) -> bool:
 
 def _copied(value: Any) -> Any:
     if isinstance(value, Driver):
-        twin: Any = object.__new__(type(value))
-        twin.__setstate__(value.__getstate__())  # type: ignore[attr-defined]
-        return twin
+        return value._twin()
     return value.copied() if isinstance(value, DistinctVectors) else copy.deepcopy(value)
