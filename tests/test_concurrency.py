@@ -214,12 +214,23 @@ def test_readers_do_not_wait_for_one_that_reads_for_long(monkeypatch: pytest.Mon
     assert log == ["read"] * 3 + ["step"]
 
 
-def test_changes_become_impatient_with_readers_that_read_for_long():
-    """Of several threads that read for long, at any time one reads; yet a change is made."""
-    lock = ReadWriteLock()
-    with Threads(*[lambda: lock.read(lambda: time.sleep(0.05))] * 3):
-        lock.change(lambda: lock.step(lambda: None))
-        assert lock._patience > 0.05
+def test_changes_become_impatient_with_readers_that_read_for_long(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cmt_numba._concurrency.rwlock, "_PATIENT_TRIES", 1)
+    monkeypatch.setattr(cmt_numba._concurrency.rwlock, "_LEAST_PATIENCE", 1e-4)
+    lock, reading, changed = ReadWriteLock(), threading.Event(), []
+    lock._patience = 1e-4
+
+    def read_for_long() -> None:
+        reading.set()
+        until(lambda: lock._patience > 0.05)
+
+    long_reader = started(lambda: lock.read(read_for_long))
+    assert reading.wait(SOON)
+    lock.change(lambda: lock.step(lambda: changed.append(lock._patience)))
+    long_reader.join(SOON)
+    assert changed
+    lock.change(lambda: lock.step(lambda: None))
+    assert lock._patience <= 2.0 * max(changed)
 
 
 def test_readers_have_their_turn_after_a_change_that_kept_them_waiting():
