@@ -182,6 +182,20 @@ def test_short_changes_and_those_that_nobody_could_read_are_made_in_place(monkey
         assert classifier.forest_ is not forest
 
 
+def test_readers_find_scorers_laid_out(aside: None, monkeypatch: pytest.MonkeyPatch):
+    """What products need is laid out before a change is put in place, not by all threads that ask."""
+    classifier = fitted("classifier", scipy.sparse.csr_array(X * (X > 0.0)))
+    expected = copy.deepcopy(classifier).partial_fit(X[100:], y[100:]).predict(X)
+    classifier.predict(X)
+    classifier.partial_fit(X[100:], y[100:])
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("laid out again")
+
+    monkeypatch.setattr("cmt_numba.estimators._plans.all_scorers", fail)
+    np.testing.assert_array_equal(classifier.predict(X), expected)
+
+
 def test_readers_in_steps_of_a_stream_of_changes():
     """Of several threads that ask, each has the answers of some state: classes come one after the other."""
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, y)

@@ -95,6 +95,7 @@ def _make_change(estimator: Any, name: str, n_rows: int, make: Make, look: Calla
 
     lock.let_in()
     result = make_timed(twin)
+    twin._get_ready(estimator)
     lock.step(put_in_place)
     return estimator if result is twin else result
 
@@ -182,6 +183,9 @@ class SavableEstimator(Lockable):
         learned = LEARNED[self._kind]
         kept = {name: value for name, value in vars(self).items() if name not in learned and name != _MARK}
         self.__dict__ = kept | {name: value for name, value in vars(other).items() if name in learned}
+
+    def _get_ready(self, _former: Any) -> None:
+        """Prepare what answers need, if the former estimator has, so that those who ask do not wait for it."""
 
     def _has_much_due(self, _n_rows: int) -> bool:
         """Return whether learning this number of rows entails much more work than the rows themselves."""

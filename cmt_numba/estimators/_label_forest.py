@@ -33,7 +33,14 @@ from ._base import SavableEstimator
 from ._durable import KeptInFolder
 from ._input import checked_matrix
 from ._options import FIT_ONLY, OF_ALL, PASSES
-from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, landmarks_laid_out, scorers_laid_out
+from ._plans import (
+    MOST_SCORED,
+    MOST_SCORED_SPARSE,
+    hand_over,
+    landmarks_laid_out,
+    lay_out_like,
+    scorers_laid_out,
+)
 from ._relearning import means_of
 
 # Labels that are found for a row, in leaves and in lists of the head's index.
@@ -206,6 +213,13 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
     def _worth_listing(self, n_rows: int) -> bool:
         """Return whether learning this number of rows takes as long as going through all scorers once."""
         return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
+
+    def _get_ready(self, former: Any) -> None:
+        lay_out_like(former, self)
+
+    def _become(self, other: Any) -> None:
+        super()._become(other)
+        hand_over(other, self)
 
     def _has_much_due(self, n_rows: int) -> bool:
         return self.forest_.n_memories >= _MANY_LABELS and self._worth_listing(self._n_unlisted + n_rows)
