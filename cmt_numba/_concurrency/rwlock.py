@@ -5,16 +5,15 @@ in a readable state. Changes are made one at a time, in the order of their arriv
 
 The standard library has no reader-writer lock. Queries take tens of microseconds and come from many threads, so they
 must not share a lock: each reading thread holds a lock of its own while it reads. A step closes a gate, where new
-readers wait, and then waits once for the lock of each thread that may still be reading. A reader checks the gate while
-it holds its own lock, so either the step waits for it or it sees the closed gate.
-
-After a step that blocked readers, the gate stays open for longer than it was closed, so that readers get their turn
-between the steps of a long change. The gate closes again even if readers never pause, so changes always progress.
+readers wait, and then waits until no thread reads. A reader checks the gate while it holds its own lock, so either the
+step waits for it or it sees the closed gate. If a reader goes on for long, the gate is opened again for the others and
+the step is tried later, for a number of times.
 
 What a change does between its steps needs the interpreter, which each of the reading threads keeps for some
 milliseconds before another has it. So readers *hold back* for a change: who comes while one is under way waits for its
-end, but no longer than some milliseconds. Nothing relies on that. Afterwards readers have their turn, and from its end
-on they hold back by themselves: a change that sleeps until then would wake up too late.
+end, but no longer than some milliseconds. Nothing relies on that. After a hold that kept readers waiting they have
+their turn, which is longer, and from its end on they hold back again by themselves: a change that sleeps until then
+would wake up too late. A hold begins even if readers never pause, so changes always progress.
 
 All locks are acquired by ``with`` statements on the interpreter's locks, which a ``KeyboardInterrupt`` cannot separate
 from their release. Therefore work is passed as a function, not placed between calls that acquire and release. Other
@@ -41,7 +40,7 @@ _READERS_SHARE = 2.0  # ratio of the time that readers have to the time that a c
 _SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers has a cost
 _LONGEST_PAUSE = 0.1
 _LONGEST_HOLD = 0.01  # from when all readers hold back; they wait for the end of a step besides
-_LEAST_PATIENCE = 0.02  # with readers that still read when others hold back
+_LEAST_PATIENCE = 0.01  # with readers that still read when others hold back
 _PATIENT_TRIES = 10  # after which a change has more and more patience, at the expense of all other readers
 _LOOK = 0.0002  # between looks at readers that still read
 
@@ -84,7 +83,7 @@ class _Hold:
     __slots__ = ("began", "lock", "n_tries", "owner", "since", "until")
 
     def __init__(self) -> None:
-        self.lock = Lock()  # locked until the change ends
+        self.lock = Lock()  # locked until the change ends, or some milliseconds longer
         self.owner = get_ident()
         self.since = self.until = 0.0  # as of ``time.perf_counter``
         self.began = 0.0  # when all readers held back, and the change had the object for itself

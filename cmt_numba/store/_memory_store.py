@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from .._concurrency.workers import spans
 from .._forest.hits import no_hits, rewarded_memories
 from .._forest.state import NONE
 from .._validation import check_passes, check_rewards
@@ -30,6 +31,7 @@ from ._querying import Searchable
 from ._search import stored_units
 from ._trees import Kept, replace_keys
 
+_CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
 _N_COMPETITORS = 9  # of a memory that was rewarded alone
 
 
@@ -204,9 +206,11 @@ class MemoryStore(Searchable):
             vectors, norms = self._keeper.frame.keys(X), np.full(len(checked), np.nan)
             if self.metric == "cosine":
                 norms = lengths(X)
-            if old.size > 0:
-                kept.records.update(ids[old], [texts[i] for i in old], norms[old])
-                replace_keys(kept, ids[old], vectors[old], commit)
+            n_cells = vectors.nnz if scipy.sparse.issparse(vectors) else vectors.size
+            for start, stop in spans(old.size, max(1, _CELLS_REPLACED_AT_ONCE * len(checked) // max(1, n_cells))):
+                some = old[start:stop]
+                kept.records.update(ids[some], [texts[i] for i in some], norms[some])
+                replace_keys(kept, ids[some], vectors[some], commit)
             if new.size > 0:
                 first = kept.tree._next_id()
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
