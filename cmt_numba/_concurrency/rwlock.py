@@ -40,7 +40,7 @@ _READERS_SHARE = 2.0  # ratio of the time that readers have to the time that a c
 _SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers has a cost
 _LONGEST_PAUSE = 0.1
 _LONGEST_HOLD = 0.01  # from when all readers hold back; they wait for the end of a step besides
-_LEAST_PATIENCE = 0.01  # with readers that still read when others hold back
+_LEAST_PATIENCE = 0.01  # with readers that still read when others hold back, from when the last one has stopped
 _PATIENT_TRIES = 10  # after which a change has more and more patience, at the expense of all other readers
 _LOOK = 0.0002  # between looks at readers that still read
 
@@ -286,25 +286,24 @@ class ReadWriteLock:
                     hold.until = max(hold.until, time.perf_counter())  # readers have waited for the gate
 
     def _wait_for_readers(self, hold: _Hold) -> bool:
-        """Wait until nobody reads; return whether that was so before the patience was at its end."""
+        """Wait until nobody reads; return whether that was so before the patience with those left was at its end."""
         with self._registering:
-            readers = self._readers
-        came = time.perf_counter()
-        for known in readers:
-            reader = known()
-            if reader is None:
-                continue
-            while reader.lock.locked():
-                self._kept_waiting = True
-                if (now := time.perf_counter()) > came + self._patience:
-                    hold.until = now
-                    hold.n_tries += 1
-                    if hold.n_tries > _PATIENT_TRIES:
-                        self._patience *= 2.0
-                    return False
-                time.sleep(_LOOK)
-        if hold.n_tries > 0 or self._kept_waiting:
-            self._patience = max(_LEAST_PATIENCE, 2.0 * (time.perf_counter() - came))
+            readers = [reader for reader in (known() for known in self._readers) if reader is not None]
+        n_left, latest = len(readers) + 1, 0.0
+        while readers := [reader for reader in readers if reader.lock.locked()]:
+            self._kept_waiting = True
+            now = time.perf_counter()
+            if len(readers) < n_left:
+                n_left, latest = len(readers), now + self._patience
+                hold.until = max(hold.until, latest)
+            elif now > latest:
+                hold.until = now
+                hold.n_tries += 1
+                if hold.n_tries > _PATIENT_TRIES:
+                    self._patience *= 2.0
+                return False
+            time.sleep(_LOOK)
+        self._patience = _LEAST_PATIENCE
         return True
 
     def seize(self, *, patient: bool) -> Callable[[], None] | None:
