@@ -7,7 +7,7 @@ The standard library has no reader-writer lock. Queries take tens of microsecond
 must not share a lock: each reading thread holds a lock of its own while it reads. A step closes a gate, where new
 readers wait, and then waits until no thread reads. A reader checks the gate while it holds its own lock, so either the
 step waits for it or it sees the closed gate. If a reader goes on for long, the gate is opened again for the others and
-the step is tried later, for a number of times.
+the step is tried later, for some time.
 
 What a change does between its steps needs the interpreter, which each of the reading threads keeps for some
 milliseconds before another has it. So readers *hold back* for a change: who comes while one is under way waits for its
@@ -41,7 +41,7 @@ _SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers
 _LONGEST_PAUSE = 0.1
 _LONGEST_HOLD = 0.01  # from when all readers hold back; they wait for the end of a step besides
 _LEAST_PATIENCE = 0.01  # with readers that still read when others hold back, from when the last one has stopped
-_PATIENT_TRIES = 10  # after which a change has more and more patience, at the expense of all other readers
+_PATIENT_FOR = 0.2  # after which a change that tries has more and more patience, at the expense of all other readers
 _LOOK = 0.0002  # between looks at readers that still read
 
 
@@ -80,14 +80,14 @@ class _Turn:
 class _Hold:
     """A time in which readers hold back for a change. A long change has several, one after the other."""
 
-    __slots__ = ("began", "lock", "n_tries", "owner", "since", "until")
+    __slots__ = ("began", "lock", "owner", "since", "tried_since", "until")
 
     def __init__(self) -> None:
         self.lock = Lock()  # locked until the change ends, or some milliseconds longer
         self.owner = get_ident()
         self.since = self.until = 0.0  # as of ``time.perf_counter``
         self.began = 0.0  # when all readers held back, and the change had the object for itself
-        self.n_tries = 0  # how often readers have read on for longer than was waited for them
+        self.tried_since: float | None = None  # when a reader first read on for longer than was waited for
 
 
 class ReadWriteLock:
@@ -298,12 +298,12 @@ class ReadWriteLock:
                 hold.until = max(hold.until, latest)
             elif now > latest:
                 hold.until = now
-                hold.n_tries += 1
-                if hold.n_tries > _PATIENT_TRIES:
+                hold.tried_since = hold.tried_since or now
+                if now > hold.tried_since + _PATIENT_FOR:
                     self._patience *= 2.0
                 return False
             time.sleep(_LOOK)
-        self._patience = _LEAST_PATIENCE
+        self._patience = max(_LEAST_PATIENCE, self._patience / 2.0)
         return True
 
     def seize(self, *, patient: bool) -> Callable[[], None] | None:
