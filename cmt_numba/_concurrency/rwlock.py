@@ -41,6 +41,7 @@ _SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers
 _LONGEST_PAUSE = 0.1
 _LONGEST_HOLD = 0.01  # from when all readers hold back; they wait for the end of a step besides
 _LEAST_PATIENCE = 0.01  # with readers that still read when others hold back, from when the last one has stopped
+_LONGEST_DRAIN = 0.1  # for which readers hold back while others still read, should the change be late to end the hold
 _PATIENT_FOR = 0.2  # after which a change that tries has more and more patience, at the expense of all other readers
 _LOOK = 0.0002  # between looks at readers that still read
 
@@ -213,7 +214,7 @@ class ReadWriteLock:
         """Have readers hold back after their turn, and wait until they do. If one goes on for long, the hold ends."""
         now = time.perf_counter()
         hold.since = hold.began = max(now, self._open_until)
-        hold.until = hold.since + self._patience
+        hold.until = hold.since + _LONGEST_DRAIN
         self._kept_waiting, self._hold = False, hold
         if hold.since > now:
             time.sleep(hold.since - now)
@@ -289,13 +290,13 @@ class ReadWriteLock:
         """Wait until nobody reads; return whether that was so before the patience with those left was at its end."""
         with self._registering:
             readers = [reader for reader in (known() for known in self._readers) if reader is not None]
-        n_left, latest = len(readers) + 1, 0.0
+        n_left, latest, until = len(readers) + 1, 0.0, hold.until
         while readers := [reader for reader in readers if reader.lock.locked()]:
             self._kept_waiting = True
             now = time.perf_counter()
             if len(readers) < n_left:
                 n_left, latest = len(readers), now + self._patience
-                hold.until = max(hold.until, latest)
+                hold.until = now + _LONGEST_DRAIN
             elif now > latest:
                 hold.until = now
                 hold.tried_since = hold.tried_since or now
@@ -303,6 +304,7 @@ class ReadWriteLock:
                     self._patience *= 2.0
                 return False
             time.sleep(_LOOK)
+        hold.until = until
         self._patience = max(_LEAST_PATIENCE, self._patience / 2.0)
         return True
 
