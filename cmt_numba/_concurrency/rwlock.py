@@ -39,7 +39,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _READERS_SHARE = 2.0  # ratio of the time that readers have to the time that a change had before
 _SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers has a cost
 _LONGEST_PAUSE = 0.1
-_LONGEST_HOLD = 0.01  # from when all readers hold back; they wait for the end of a step besides
+_LONGEST_WORK = 0.01  # of a change, before its next step lets readers in
+_LONGEST_HOLD = 0.02  # from when all readers hold back; they wait for the end of a step besides
+_LOOK_AGAIN = 0.005  # of a reader that holds back
 _LEAST_PATIENCE = 0.01  # with readers that still read when others hold back, from when the last one has stopped
 _LONGEST_DRAIN = 0.1  # for which readers hold back while others still read, should the change be late to end the hold
 _PATIENT_FOR = 0.2  # after which a change that tries has more and more patience, at the expense of all other readers
@@ -180,7 +182,7 @@ class ReadWriteLock:
                 return  # this is one after the other
             self._kept_waiting = True
             # Whatever happens between these two, who waits for the lock after this waits for a short time.
-            if hold.lock.acquire(timeout=min(_LONGEST_HOLD, hold.until - now)):
+            if hold.lock.acquire(timeout=min(_LOOK_AGAIN, hold.until - now)):
                 hold.lock.release()
             hold, now = self._hold, time.perf_counter()
 
@@ -271,7 +273,7 @@ class ReadWriteLock:
             return self.ahead(partial(self.step, work))
         hold = cast(_Hold, self._hold)
         while True:
-            while time.perf_counter() >= hold.until:
+            while time.perf_counter() >= min(hold.until, hold.began + _LONGEST_WORK):
                 self._end(hold)
                 self._begin(hold)
             gate = Lock()
