@@ -22,7 +22,9 @@ def scorers_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Scorers
     return Scorers(both.reshape(-1), both.shape[1], np.zeros(0, np.float32) if biases is None else biases)
 
 
-def clustered(n_labels: int, *, biased: bool, n_features: int = 24, seed: int = 0) -> tuple[np.ndarray, Scorers, np.ndarray]:
+def clustered(
+    n_labels: int, *, biased: bool, n_features: int = 24, seed: int = 0
+) -> tuple[np.ndarray, Scorers, np.ndarray]:
     """Return weights around some centres, scorers with them, and rows near them."""
     rng = np.random.default_rng(seed)
     centers, shape = rng.normal(size=(12, n_features)), (n_labels, n_features)
@@ -60,7 +62,7 @@ def test_nearly_all_of_the_best_labels_are_found_in_few_lists(biased: bool):
     row, rank = np.nonzero(found.labels >= 0)
     np.testing.assert_allclose(found.scores[row, rank], expected[row, found.labels[row, rank]], rtol=1e-4, atol=1e-5)
     assert np.isneginf(found.scores[found.labels < 0]).all()
-    assert all((np.diff(scores[: n]) <= 0).all() for scores, n in zip(found.scores, found.n_scored, strict=True))
+    assert all((np.diff(scores[:n]) <= 0).all() for scores, n in zip(found.scores, found.n_scored, strict=True))
     few = asked_at_once(lists, scorers, X, 3)
     np.testing.assert_array_equal(few.labels, found.labels[:, :3])
     np.testing.assert_array_equal(few.scores, found.scores[:, :3])

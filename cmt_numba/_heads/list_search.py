@@ -55,10 +55,10 @@ class Scorers(NamedTuple):
 class Reached(NamedTuple):
     """The rows of a block, and which lists they reach."""
 
-    asked: Asked  # all of them, and those four that are at hand
+    asked: Asked  # all of them, and those that are at hand
     scales: np.ndarray  # float32 (rows,), of the codes
     errors: np.ndarray  # float32 (rows,): the length of what codes leave out
-    scores: np.ndarray  # float32 (4 * landmarks,), of the rows at hand
+    scores: np.ndarray  # float32 (8 * landmarks,), of the rows at hand
     largest: np.ndarray  # float32 (32,)
     lists: np.ndarray  # int32 (rows * lists,): those that each row reaches, one row after the other
     ends: np.ndarray  # int64 (rows,)

@@ -2,8 +2,8 @@
 
 One vector after the other, every dot product ends with adding up the lanes of a register, and the next one reads its
 codes again. Here the codes of 32 vectors lie side by side, two features of each at a time, so each lane of a register
-adds up one product, and codes that have been read serve all rows. Processors of the x86 kind multiply and add such pairs
-of 16-bit integers in one instruction; others do it in the steps that the code generator finds.
+adds up one product, and codes that have been read serve all rows. Processors of the x86 kind multiply and add pairs of
+16-bit integers in one instruction; others do it in the steps that the code generator finds.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from numba.extending import lower_builtin, type_callable
 TILE = 32
 """Vectors whose codes lie side by side."""
 
-ROWS_OF_A_TILE = 4
+ROWS_OF_A_TILE = 8
 """Rows that are multiplied with them together."""
 
 _LANES = 16  # products of a register
@@ -42,16 +42,16 @@ class Tiles(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Up to four rows that are asked together, of all those that are there."""
+    """Up to eight rows that are asked together, of all those that are there."""
 
     codes: np.ndarray  # int32 (rows * pairs of features,): two 16-bit integers in each
-    places: np.ndarray  # int64 (4,): where the codes of each begin
-    scales: np.ndarray  # float32 (4,), of the codes
-    bars: np.ndarray  # float32 (4,): scores above it are noted
+    places: np.ndarray  # int64 (8,): where the codes of each begin
+    scales: np.ndarray  # float32 (8,), of the codes
+    bars: np.ndarray  # float32 (8,): scores above it are noted
 
 
 def score_tile(tiles: Any, tile: Any, asked: Any, n_pairs: Any, scores: Any, at: Any, width: Any) -> Any:
-    """Write the scores of a tile for four rows, and return whether one of them is above its row's bar.
+    """Write the scores of a tile for eight rows, and return whether one of them is above its row's bar.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def score_tile(tiles: Any, tile: Any, asked: Any, n_pairs: Any, scores: Any, at:
 
 
 def score_tile_for_one(tiles: Any, tile: Any, asked: Any, n_pairs: Any, scores: Any, at: Any, width: Any) -> Any:
-    """Do what :func:`score_tile` does, for the first of the four rows alone."""
+    """Do what :func:`score_tile` does, for the first of the eight rows alone."""
     return _score(1, tiles, tile, asked, n_pairs, scores, at, width)
 
 
@@ -155,9 +155,7 @@ def _lowered(n_rows: int) -> Any:
         codes, scales, added = _pointers(context, builder, of_type[0], arguments[0])
         asked, places, of_rows, bars = _pointers(context, builder, of_type[2], arguments[2])
         scores = context.make_array(of_type[4])(context, builder, arguments[4]).data
-        tile, n_pairs, at, width = (
-            context.cast(builder, arguments[i], of_type[i], types.int64) for i in (1, 3, 5, 6)
-        )
+        tile, n_pairs, at, width = (context.cast(builder, arguments[i], of_type[i], types.int64) for i in (1, 3, 5, 6))
         rows = [builder.load(builder.gep(places, [_WORD(i)])) for i in range(n_rows)]
         start = builder.mul(tile, builder.mul(n_pairs, _WORD(2 * TILE)))
         before, loop, end = builder.block, builder.append_basic_block("pairs"), builder.append_basic_block("summed")
@@ -176,7 +174,10 @@ def _lowered(n_rows: int) -> Any:
             more += [_multiplied(context, builder, half, builder.bitcast(both, _PAIRS)) for half in halves]
         sums = [builder.add(total, value) for total, value in zip(totals, more, strict=True)]
         following = builder.add(pair, _WORD(1))
-        for phi, first, then in [(pair, _WORD(0), following), *((t, _NOTHING, s) for t, s in zip(totals, sums))]:
+        for phi, first, then in [
+            (pair, _WORD(0), following),
+            *((t, _NOTHING, s) for t, s in zip(totals, sums, strict=True)),
+        ]:
             phi.add_incoming(first, before)
             phi.add_incoming(then, loop)
         builder.cbranch(builder.icmp_signed("<", following, n_pairs), loop, end)
@@ -204,6 +205,6 @@ def _lowered(n_rows: int) -> Any:
 for _function, _n_rows in ((score_tile, ROWS_OF_A_TILE), (score_tile_for_one, 1)):
     type_callable(_function)(_type_of)
     _number = types.Integer
-    lower_builtin(
-        _function, types.BaseTuple, _number, types.BaseTuple, _number, types.Array, _number, _number
-    )(_lowered(_n_rows))
+    lower_builtin(_function, types.BaseTuple, _number, types.BaseTuple, _number, types.Array, _number, _number)(
+        _lowered(_n_rows)
+    )
