@@ -136,6 +136,15 @@ def test_a_classifier_of_many_classes_uses_lists():
     np.testing.assert_array_equal(predicted, classifier.classes_[classes[:, 0]])
     np.testing.assert_array_equal(classifier.predict(queries.astype(np.float32)), predicted)
     assert (np.diff(scores, axis=1) <= 0).all()
+    every = all_scorers(classifier.head_)
+    assert every is not None
+    asked, stored = (as_matrix(check_rows(some)) for some in (queries, X[:n]))
+    nearness = (asked @ stored.T + (asked @ every.weights)[:, classifier._label_of_class]) / 2.0
+    distances, ids = classifier.kneighbors(queries, 3)
+    assert np.mean(ids[:, 0] == nearness.argmax(axis=1)) > 0.95
+    biases = 0.0 if every.biases is None else every.biases[classifier._label_of_class[ids]] / 2.0
+    expected = np.take_along_axis(nearness, ids, axis=1) + biases
+    np.testing.assert_allclose(1.0 - distances, expected, atol=1e-4)
     proba = classifier.predict_proba(queries[:20])
     np.testing.assert_array_equal(proba.argmax(axis=1), classes[:20, 0])
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
@@ -151,7 +160,8 @@ def test_very_many_classes_of_one_example_are_not_trained():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(MOST_TRAINED_ALONE_DENSE + 1, 4)).astype(np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    classifier = CMTClassifier(n_trees=1, random_state=0).fit(X, np.arange(len(X)))
+    classifier = CMTClassifier(random_state=0).fit(X, np.arange(len(X)))
+    assert classifier.forest_._allocated().parameters.n_trees == 1
     scorers = all_scorers(classifier.head_)
     assert scorers is not None
     np.testing.assert_allclose(scorers.weights.T, X[classifier._class_of_label], atol=1e-5)

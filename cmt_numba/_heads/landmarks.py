@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from .._forest.rows import Rows
-from .._forest.state import NODES_END, NONE
+from .._forest.state import NODES_END
 from .candidates import Answers
 from .coded_lists import coded_lists
 from .label_scorers import Head
@@ -23,7 +23,6 @@ _LABELS_OF_A_LIST = 40  # that k-means looks at
 _ROUNDS = 6  # of k-means
 _SHARE_FOUND = 0.99
 _COMPARED_AT_ONCE = 1 << 23  # rows and labels
-_FEWEST_ASKED_AT_ONCE = 8  # so that very many scorers are not read once for each of those asked
 _SHORTEST = np.float32(1e-30)
 
 ROWS_ASKED = 512
@@ -116,18 +115,20 @@ def _gap_that_finds(
     centers: np.ndarray, list_of: np.ndarray, scorers: Scorers, asked: np.ndarray, own: np.ndarray
 ) -> float:
     """Return the gap with which nearly all of the rows asked find the label that scores best for them."""
-    vectors, gaps = vectors_of(scorers, asked.shape[1]), []
-    length = max(_FEWEST_ASKED_AT_ONCE, _COMPARED_AT_ONCE // list_of.size)
-    for first in range(0, asked.shape[0], length):
-        some, of_some = asked[first : first + length], own[first : first + length]
-        scores, near = some @ vectors.T, some @ centers.T
+    vectors, every = vectors_of(scorers, asked.shape[1]), np.arange(own.size)
+    best, largest = np.zeros(own.size, np.int64), np.full(own.size, -np.inf, np.float32)
+    length = max(1, _COMPARED_AT_ONCE // own.size)
+    for first in range(0, list_of.size, length):
+        scores = asked @ vectors[first : first + length].T
         if scorers.biases.size > 0:
-            scores += scorers.biases
-        known = np.flatnonzero(of_some != NONE)
-        scores[known, of_some[known]] = -np.inf
-        found = np.take_along_axis(near, list_of[scores.argmax(axis=1)][:, None], axis=1)[:, 0]
-        gaps.append(near.max(axis=1) - found)
-    return float(np.quantile(np.concatenate(gaps), _SHARE_FOUND))
+            scores += scorers.biases[first : first + length]
+        here = np.flatnonzero((own >= first) & (own < first + length))
+        scores[here, own[here] - first] = -np.inf
+        at = scores.argmax(axis=1)
+        better = np.flatnonzero(scores[every, at] > largest)
+        best[better], largest[better] = first + at[better], scores[better, at[better]]
+    near = asked @ centers.T
+    return float(np.quantile(near.max(axis=1) - near[every, list_of[best]], _SHARE_FOUND))
 
 
 def best_listed(lists: Listed, scorers: Scorers, rows: Rows, k: int, share: Share) -> Answers:

@@ -69,6 +69,7 @@ _MORE_TREES, _MANY_EXAMPLES = (
     12,
     16,
 )  # where classes have at least this number of examples on average: routers and head are then worth more
+# Very many labels of one dense example each need one: lists of similar scorers answer, and nothing is trained.
 _SPARSE_TREES = 2  # sparse rows have the head's index as well
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves again for each time that labels are twice as many
@@ -129,8 +130,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         """Make an empty forest and head for rows like these, with this number of labels."""
         n_trees, leaf_multiplier = self.n_trees, self.leaf_multiplier
         if n_trees is None:
-            many = rows.n_rows >= _MANY_EXAMPLES * n_labels
-            n_trees = _SPARSE_TREES if rows.sparse else _MORE_TREES if many else _DENSE_TREES
+            n_trees = _dense_trees(rows.n_rows, n_labels) if not rows.sparse else _SPARSE_TREES
         if leaf_multiplier is None:
             leaf_multiplier = _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
         seed = check_random_state(self.random_state).randint(2**31)
@@ -338,6 +338,13 @@ def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray
     """Return labels and scores of ``k`` columns, where there are none NONE and minus infinity."""
     missing = ((0, 0), (0, k - labels.shape[1]))
     return np.pad(labels, missing, constant_values=NONE), np.pad(scores, missing, constant_values=-np.inf)
+
+
+def _dense_trees(n_rows: int, n_labels: int) -> int:
+    """Return how many trees suit dense examples."""
+    if n_rows == n_labels > MOST_TRAINED_ALONE_DENSE:
+        return 1
+    return _MORE_TREES if n_rows >= _MANY_EXAMPLES * n_labels else _DENSE_TREES
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
