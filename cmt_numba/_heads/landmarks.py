@@ -21,11 +21,11 @@ from .list_search import Landmarks, Scorers, search_lists
 _LISTS = 4.0  # times the root of the number of labels
 _LABELS_OF_A_LIST = 40  # that k-means looks at
 _ROUNDS = 6  # of k-means
-_SHARE_FOUND = 0.99
+_SHARE_FOUND = 0.995
 _COMPARED_AT_ONCE = 1 << 23  # rows and labels
 _SHORTEST = np.float32(1e-30)
 
-ROWS_ASKED = 512
+ROWS_ASKED = 2048
 """Rows that decide which lists are searched."""
 
 Share = Callable[[Callable[[int, int], Any]], None]
