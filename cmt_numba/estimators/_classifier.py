@@ -52,8 +52,9 @@ class CMTClassifier(Forgetting):
     ----------
     n_trees : int, optional
         Trees of the forest. More trees find the right class more often and take longer. By default 2 for sparse
-        examples, whose classes are also found by their rare features, 8 for dense ones, and 12 where the classes have
-        16 dense examples or more on average.
+        examples, whose classes are also found by their rare features, 8 for dense ones, 12 where the classes have 16
+        dense examples or more on average, and 1 for more than 50,000 classes of one dense example each, for which it is
+        not searched.
     n_probes : int, optional
         Leaves searched in all trees together. Where trees are searched, by default one for each tree with sparse
         examples, three for two trees with dense ones, and as many again for each time that there are twice as many
