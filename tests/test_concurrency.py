@@ -20,7 +20,7 @@ from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
 import cmt_numba._engine.forest
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._concurrency.rwlock import ReadWriteLock
-from cmt_numba._concurrency.workers import Pace, Steps
+from cmt_numba._concurrency.workers import Pace, Steps, map_threads
 
 # The lock
 
@@ -42,7 +42,7 @@ def test_steps_wait_for_readers_and_readers_for_steps():
     reader = started(lambda: lock.read(read))
     assert reading.wait(SOON)
     writer = started(lambda: lock.change(lambda: lock.step(step)))
-    until(lambda: lock._gate is not None)
+    until(lambda: lock._hold is not None)
     late = started(lambda: lock.read(lambda: log.append("late")))
     assert not stepping.wait(0.02)
     read_on.set()
@@ -143,6 +143,85 @@ def test_changes_that_never_pause_do_not_stop_readers():
     with Threads(*[lambda: lock.change(lambda: lock.step(lambda: None))] * 2):
         for _ in range(20):
             lock.read(lambda: None)
+
+
+def test_readers_hold_back_for_what_a_change_does_between_its_steps():
+    """They do so for some milliseconds only, in which a busy machine may not get there: so there are several trials."""
+    lock = ReadWriteLock()
+
+    def steps_before_a_reader() -> int:
+        log: list[str] = []
+        readers: list[threading.Thread] = []
+
+        def change() -> None:
+            lock.step(lambda: log.append("step"))
+            readers.append(started(lambda: lock.read(lambda: log.append("read"))))
+            until(lambda: lock._kept_waiting)
+            lock.step(lambda: log.append("step"))
+
+        lock.change(change)
+        readers[0].join(SOON)
+        return log.index("read")
+
+    assert any(steps_before_a_reader() == 2 for _ in range(100))
+
+
+def test_readers_do_not_hold_back_for_the_whole_of_a_long_change():
+    lock, log, has_read = ReadWriteLock(), [], threading.Event()
+
+    def change() -> None:
+        started(lambda: lock.read(has_read.set))
+        assert has_read.wait(SOON)
+        lock.step(lambda: log.append("step"))
+        has_read.clear()
+        started(lambda: lock.read(has_read.set))
+        assert has_read.wait(SOON)
+
+    lock.change(change)
+    assert log == ["step"]
+    assert lock.read(lambda: "done") == "done"
+
+
+def test_changes_let_their_own_threads_read():
+    lock = ReadWriteLock()
+
+    def change() -> list[str]:
+        lock.let_in()
+        return [*map_threads(lambda _: lock.read(lambda: "read"), range(3), 3), str(lock._kept_waiting)]
+
+    assert lock.change(change) == ["read", "read", "read", "False"]
+
+
+def test_readers_have_their_turn_after_a_change_that_kept_them_waiting():
+    """As many changes follow one another as it takes: none begins before the readers of the one before have read."""
+    lock, log, n_changes = ReadWriteLock(), [], 20
+
+    def change() -> None:
+        readers.append(started(lambda: lock.read(lambda: log.append("read"))))
+        until(lambda: lock._kept_waiting)
+        lock.step(lambda: log.append("step"))
+
+    readers: list[threading.Thread] = []
+    for _ in range(n_changes):
+        lock.change(change)
+    for reader in readers:
+        reader.join(SOON)
+    assert log.count("step") == log.count("read") == n_changes
+    assert lock._open_until > 0.0
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_nobody_holds_back_for_a_change_that_failed(error: type[BaseException]):
+    lock = ReadWriteLock()
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(error):
+        lock.ahead(fail)
+    assert lock._hold is None
+    assert lock.read(lambda: "read") == "read"
+    assert not lock._kept_waiting
 
 
 def test_steps_cover_all_rows():

@@ -11,7 +11,7 @@ from conftest import needs_jit
 from journals import crashed, execute
 from kill_store import contents, equal, kill_changes
 
-from cmt_numba import DurableTree, FileFormatError, MemoryStore
+from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.store._metrics import METRICS
 
@@ -164,6 +164,43 @@ def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pyt
     store.upsert(["k1", "x"], vectors(2, 2))
     with MemoryStore(crashed(Path(str(store.path)))) as again:
         assert equal(contents(again), contents(store))
+
+
+def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder: Path):
+    store.delete("k3")
+    store.upsert("k4", vectors(1, 4))
+    store.close()
+    with MemoryStore(folder) as again:
+        records = again._keeper.kept.records
+        few = np.array([2, 3, 4, 4, -1, 99])
+        looked_up = records.named(few)
+        assert records.kind() is str
+        again.add("new", vectors(1, 5))
+        again.delete("k5")
+        assert records._table is None
+        for _ in range(3):
+            read = records.named(few)
+        assert records._table is not None
+        for there, found in ((looked_up, read), (records.named(few), read)):
+            assert there.are_there.tolist() == found.are_there.tolist() == [True, False, True, True, False, False]
+            assert there.keys[there.are_there].tolist() == ["k2", "k4", "k4"]
+            assert there.has_payload[there.are_there].tolist() == [True, False, False]
+        assert records.named(np.array([5, 30])).are_there.tolist() == [False, True]
+
+
+def test_a_check_of_everything_finds_what_opening_does_not_read(store: MemoryStore, folder: Path):
+    store.check_invariants()
+    store.close()
+    journal = folder / "journal.sqlite"
+    contents = journal.read_bytes()
+    assert contents.count(b"k17") == 2  # in the table and in its index
+    journal.write_bytes(contents.replace(b"k17", b"k1x", 1))
+    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="the index of the keys is not theirs"):
+        again.check_invariants()
+    journal.write_bytes(contents)
+    execute(folder, "UPDATE records SET payload = '{' WHERE id = 3")
+    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="keys are not those of the memories"):
+        again.check_invariants()
 
 
 def test_a_store_is_open_once(store: MemoryStore, folder: Path):

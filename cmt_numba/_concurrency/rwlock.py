@@ -11,6 +11,11 @@ it holds its own lock, so either the step waits for it or it sees the closed gat
 After a step that blocked readers, the gate stays open for longer than it was closed, so that readers get their turn
 between the steps of a long change. The gate closes again even if readers never pause, so changes always progress.
 
+A change is more than its steps: what it does between them needs the interpreter, which readers in many threads leave to
+it only for a moment in every few hundred milliseconds. So readers *hold back* for a change: who comes while one is under
+way waits for its end, but no longer than some milliseconds. Nothing relies on that. After it readers have their turn,
+and from the end of that turn on they hold back by themselves: a change that waits would wake up too late.
+
 All locks are acquired by ``with`` statements on the interpreter's locks, which a ``KeyboardInterrupt`` cannot separate
 from their release. Therefore work is passed as a function, not placed between calls that acquire and release. Other
 attributes are valid only while the corresponding lock is held, because an interrupt may prevent a thread from resetting
@@ -32,9 +37,11 @@ from weakref import ReferenceType, WeakSet, ref
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_READERS_SHARE = 2.0  # ratio of the time the gate stays open to the time it was closed
+_READERS_SHARE = 2.0  # ratio of the time that readers have to the time that a change had before
 _SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers has a cost
 _LONGEST_PAUSE = 0.1
+_LONGEST_HOLD = 0.01  # from when all readers hold back; they wait for the end of a step besides
+_LONGEST_DRAIN = 1.0  # until all readers hold back
 
 
 class _Reader:
@@ -69,6 +76,18 @@ class _Turn:
         return not self.lock.locked() and self.before is None
 
 
+class _Hold:
+    """A time in which readers hold back for a change. A long change has several, one after the other."""
+
+    __slots__ = ("began", "lock", "owner", "since", "until")
+
+    def __init__(self) -> None:
+        self.lock = Lock()  # locked until the change ends
+        self.owner = get_ident()
+        self.since = self.until = 0.0  # as of ``time.perf_counter``
+        self.began = 0.0  # when all readers held back, and the change had the object for itself
+
+
 class ReadWriteLock:
     """A reader-writer lock for the threads that use an object.
 
@@ -85,8 +104,6 @@ class ReadWriteLock:
     ----------
     is_outer : bool
         As given.
-    n_steps : int
-        The number of steps so far: what was derived from the object is valid while it stays as it is.
     instant : Lock
         Protects data that readers change too. It is held only for very short operations.
     n_steps : int
@@ -115,8 +132,9 @@ class ReadWriteLock:
             self._gate: Lock | None = None  # held while a step is under way
         self._local = local()
         self._readers: list[ReferenceType[_Reader]] = []  # all threads that have read, ended ones included
-        self._kept_waiting = False  # whether the current step has blocked a reader
-        self._open_until = 0.0
+        self._hold: _Hold | None = None  # that readers obey, unless it has ended
+        self._kept_waiting = False  # whether a reader has waited during the current or last hold
+        self._open_until = 0.0  # the end of the readers' turn
 
     def read(self, work: Callable[[], T]) -> T:
         """Call ``work``, which only reads, outside any step, and return its result.
@@ -129,6 +147,9 @@ class ReadWriteLock:
             reader = self._new_reader()
         if (reader.held is not None and reader.held.locked()) or self.is_stepping():
             return work()
+        hold = self._hold
+        if hold is not None:
+            self._hold_back(hold)
         while True:
             with reader.lock:
                 gate = self._gate
@@ -147,6 +168,64 @@ class ReadWriteLock:
             self._readers = [*(known for known in self._readers if known() is not None), ref(reader)]
         return reader
 
+    def _hold_back(self, hold: _Hold | None) -> None:
+        """Wait for the end of a hold, if it has begun."""
+        now = came = time.perf_counter()
+        while hold is not None and hold.since <= now < hold.until and hold.owner != get_ident():
+            if hold.since > came + _LONGEST_HOLD:
+                return  # this is one after the other
+            self._kept_waiting = True
+            # Whatever happens between these two, who waits for the lock after this waits for a short time.
+            if hold.lock.acquire(timeout=min(_LONGEST_HOLD, hold.until - now)):
+                hold.lock.release()
+            hold, now = self._hold, time.perf_counter()
+
+    def ahead(self, work: Callable[[], T]) -> T:
+        """Call ``work``, which makes a change or prepares it, and return its result. Readers hold back meanwhile.
+
+        Only one thread at a time may do so: one that makes a change, or holds a lock that changes need.
+        """
+        if self._is_holding():
+            return work()
+        hold = _Hold()
+        with hold.lock:
+            try:
+                self._begin(hold)
+                return work()
+            finally:
+                self._end(hold)
+                self._hold = None
+
+    def let_in(self) -> None:
+        """Have no reader hold back before the next step of the change of the calling thread, if it makes one."""
+        if self._is_holding():
+            self._end(cast(_Hold, self._hold))
+
+    def _is_holding(self) -> bool:
+        """Return whether readers hold back for the calling thread, or have done so."""
+        hold = self._hold
+        return hold is not None and hold.owner == get_ident() and hold.lock.locked()
+
+    def _begin(self, hold: _Hold) -> None:
+        """Have readers hold back after their turn, and wait until they do."""
+        now = time.perf_counter()
+        hold.since = hold.began = max(now, self._open_until)
+        hold.until = hold.since + _LONGEST_DRAIN
+        self._kept_waiting, self._hold = False, hold
+        if hold.since > now:
+            time.sleep(hold.since - now)
+        self._wait_for_readers()
+        hold.began = time.perf_counter()
+        hold.until = hold.began + _LONGEST_HOLD
+
+    def _end(self, hold: _Hold) -> None:
+        """Have readers hold back no longer, and give them their turn if any has waited."""
+        hold.until = min(hold.until, time.perf_counter())
+        if self._kept_waiting:
+            turn = _READERS_SHARE * (hold.until - hold.began)
+            turn = min(max(_SHORTEST_PAUSE, turn), _LONGEST_PAUSE)
+            self._open_until = max(self._open_until, hold.until + turn)
+
     def change(self, work: Callable[[], T]) -> T:
         """Wait for all earlier changes, call ``work``, which may take steps, and return its result."""
         if self.is_changing():
@@ -158,7 +237,7 @@ class ReadWriteLock:
             turn.before = None
             self._turn, self._changer = turn, get_ident()
             try:
-                return work()
+                return self.ahead(work)
             finally:
                 self._changer = None
 
@@ -178,23 +257,23 @@ class ReadWriteLock:
         """Call ``work`` as a step of the current change, while no thread reads, and return its result."""
         if self.is_stepping():
             return work()
-        pause = self._open_until - time.perf_counter()
-        if pause > 0.0:
-            time.sleep(pause)
-        gate, closed = Lock(), time.perf_counter()
+        if not self._is_holding():
+            return self.ahead(partial(self.step, work))
+        hold = cast(_Hold, self._hold)
+        if time.perf_counter() >= hold.until:
+            self._end(hold)
+            self._begin(hold)
+        gate = Lock()
         with gate:
             try:
-                self._kept_waiting, self._gate = False, gate
+                self._gate = gate
                 self._wait_for_readers()
                 self._stepper = get_ident()
                 self.n_steps += 1
                 return work()
             finally:
                 self._stepper = self._gate = None
-                if self._kept_waiting:
-                    opened = time.perf_counter()
-                    wanted = max(_SHORTEST_PAUSE, _READERS_SHARE * (opened - closed))
-                    self._open_until = opened + min(wanted, _LONGEST_PAUSE)
+                hold.until = max(hold.until, time.perf_counter())  # readers have waited for the gate
 
     def _wait_for_readers(self) -> None:
         with self._registering:

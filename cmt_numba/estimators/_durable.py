@@ -290,7 +290,7 @@ class EstimatorJournal(InFolder):
         contents: Contents = self.estimator._contents()
         return contents
 
-    def _made_of_snapshot(self, contents: Contents) -> Any:
+    def _made_of_snapshot(self, contents: Contents, *, values: bool = True) -> Any:
         return estimator_of(self._class, contents, thorough=True)
 
 

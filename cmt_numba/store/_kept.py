@@ -6,8 +6,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -31,6 +32,7 @@ _VERSION = 1  # of the facts
 _NEW = {"n_trees": 4, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Keeper:
@@ -263,6 +265,18 @@ class Keeper:
             self.kept.tree._lock.change(
                 lambda: write_object(path, self.contents, lambda read: made_of(read, thorough=True))
             )
+
+
+def changes(method: Method) -> Method:
+    """Let a method of a store be a change: no other thread makes one meanwhile, and queries hold back for it."""
+
+    @wraps(method)
+    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        keeper: Keeper = self._keeper
+        with keeper.writing:
+            return keeper.kept.tree._lock.ahead(partial(method, self, *args, **kwargs))
+
+    return cast(Method, changing)
 
 
 def frame_of(facts: dict[str, Any], n_features: int | None) -> Frame:
