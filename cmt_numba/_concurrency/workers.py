@@ -19,7 +19,7 @@ _MOST_GROWTH = 4.0  # largest ratio of the lengths of successive steps
 class Pace(NamedTuple):
     """How long steps are."""
 
-    first: int = 64  # rows of the first step
+    first: int = 16  # rows of the first step
     seconds: float = 0.004  # of each further step
 
 

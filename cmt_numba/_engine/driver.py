@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numba
 import numpy as np
 
 from .._concurrency.rwlock import ReadWriteLock, changes
 from .._concurrency.workers import Pace, Steps, Workers, progress_bar, workers
-from .._forest.allocation import with_more
+from .._forest.allocation import with_more, with_spare_room
 from .._forest.eviction import Eviction, new_eviction
 from .._forest.insert_remove import remove_slots_from, undo_move
 from .._forest.key_store import drop_keys_from, find_slots
@@ -94,6 +95,15 @@ class Driver:
             find_slots(self._state.keys, ids, slots)
         return slots
 
+    @changes  # nothing, but other changes must wait
+    def _twin(self) -> Self:
+        """Return a forest that goes on exactly as this one would, and shares nothing with it."""
+        twin = object.__new__(type(self))
+        with self._lock.instant:  # queries may draw random numbers meanwhile
+            copied = {name: copy.deepcopy(vars(self)[name]) for name in ("_streams", "_state", "_eviction", "_links")}
+        vars(twin).update(vars(self) | copied, _lock=ReadWriteLock(), _filters=Remembered())
+        return twin
+
     # Random numbers
 
     def _draw_word(self) -> int:
@@ -114,15 +124,22 @@ class Driver:
     def _threads_for(self, n_rows: int) -> int:
         return max(1, min(self._most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
 
-    def _in_steps(self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None]) -> None:
-        """Do ``work`` on the rows ``0 .. n``, one step after the other."""
+    def _in_steps(
+        self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None], n_new: int = 0
+    ) -> None:
+        """Do ``work`` on the rows ``0 .. n``, one step after the other. Of these ``n_new`` are new memories.
+
+        Large arrays grow between the steps, because that takes too long for one of them.
+        """
         steps = Steps(0, n, self._pace)
         with progress_bar(n, unit, progress) as report, workers(self._threads_for(n)) as run:
 
             def take_step(start: int, stop: int) -> None:
                 work(start, stop, run)
 
+            n_memories = self.n_memories + n_new
             for start, stop in steps:
+                self._state = with_spare_room(self._allocated(), stop - start, n_memories)
                 self._lock.step(partial(steps.take, take_step, start, stop))
                 report(stop - start)
 
