@@ -47,6 +47,8 @@ class Driver:
     """
 
     _pace = Pace()
+    _of_searches: tuple[State, Any] | None = None  # what searches read of which state
+    _the_state: State | None = None
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class Driver:
         self._filters: Remembered[Filter] = Remembered()
         # The initial random streams: one for each tree, and one more for queries.
         self._streams = seed.generate_state(options["n_trees"] + 1, np.uint64)
-        self._state: State | None = None  # allocated by the first insert, which sets the form and the width of keys
+        self._state = None  # allocated by the first insert, which sets the form and the width of keys
         self._lock = ReadWriteLock()
 
     @property
@@ -75,6 +77,22 @@ class Driver:
         """Number of memories stored."""
         state = self._state
         return 0 if state is None else int(state.keys.totals[N_MEMORIES])
+
+    @property
+    def _state(self) -> State | None:
+        return self._the_state
+
+    @_state.setter
+    def _state(self, state: State | None) -> None:
+        self._the_state = state
+        self._of_searches = None  # it would keep the arrays of the former state
+
+    def _searched(self, state: State) -> Any:
+        """Return what searches read of the state, as kernels take it; made once for each state."""
+        known = self._of_searches
+        if known is None or known[0] is not state:
+            known = self._of_searches = state, state.searched
+        return known[1]
 
     def _allocated(self) -> State:
         assert self._state is not None
