@@ -106,6 +106,12 @@ class MemoryDatabase:
         """Execute a statement once for each row of values."""
         self._connection.executemany(statement, rows)
 
+    def commit(self, more: bool = False) -> None:
+        """Keep what was written since the last BEGIN, and begin again if there is more to come."""
+        self._connection.commit()
+        if more:
+            self.execute("BEGIN")
+
     def roll_back(self) -> None:
         """Undo what was written since the last BEGIN."""
         if self._connection.in_transaction:
