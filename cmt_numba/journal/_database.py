@@ -296,11 +296,18 @@ class Database:
             self._run("COMMIT")
 
     def restart(self, sequence: int, entry: bytes) -> None:
-        """Replace all entries by one, and sync it to disk."""
-        self.begin()
-        self._run("DELETE FROM entries")
-        self.append(sequence, entry)
-        self.sync()
+        """Replace all entries by one, and sync it to disk. If this fails, what was synced before is still there."""
+        version = self._version
+        try:
+            self.begin()
+            self._run("DELETE FROM entries")
+            self.append(sequence, entry)
+            self.sync()
+        except BaseException:
+            self._version = version
+            with self._reading():
+                self._connection.rollback()
+            raise
 
     def checkpoint(self) -> None:
         """Sync the log to disk even if nothing has been written since the database was opened.
