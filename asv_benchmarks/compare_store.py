@@ -7,8 +7,8 @@ Expects ``omniglot_background/hog.npz`` as ``compare_peers.py`` does, ``packages
 ``compare_text.py`` does, and ``flickr8k/images.jsonl.gz`` as ``compare_rerankers.py`` does. Recall and filters:
 clustered vectors, and features of Omniglot's characters of which every tenth is asked. Codes: clustered vectors that
 are kept in full, and as 8-bit codes alone. Changes: recall after every vector has been replaced and half of them have
-been deleted. Single: changes of one vector at a time. Rewards: package summaries, and captions of pictures; 2,000 queries are rewarded, and others are asked,
-which an index answers as before.
+been deleted. Single: changes of one vector at a time. Rewards: package summaries, and captions of pictures; 2,000
+queries are rewarded, and others are asked, which an index answers as before.
 Threads: single queries from 1 to 32 threads at once, alone, beside a thread that replaces vectors, and beside one that
 adds to a store in a folder, which grows and takes snapshots. Opening: how long it takes to open a store, and to answer
 the first query. Times are of the processor, on one thread, in microseconds for each query of a batch; those of threads

@@ -148,8 +148,9 @@ def test_a_change_that_is_on_disk_is_made_though_no_snapshot_replaces_the_journa
         store.add([f"k{i}" for i in range(30)], vectors(30))
         monkeypatch.setattr(Database, "append", full)
         for i in range(2):
+            tree = store._keeper.kept.tree
+            tree._journal = tree._journal._replace(seconds=1e6)
             with pytest.warns(RuntimeWarning, match=r"no snapshot could be taken.*no space"):
-                store._keeper.kept.tree._journal = store._keeper.kept.tree._journal._replace(seconds=1e6)
                 store.upsert("k1", vectors(1, i))
             expected.upsert("k1", vectors(1, i))
             assert equal(contents(store), contents(expected))

@@ -247,8 +247,8 @@ class Records:
         """Return the type of the keys; None if there are none."""
         if self._table is not None:
             return self._table.kind
-        found = self._database.execute("SELECT typeof(key) FROM records LIMIT 1")
-        return {(): None, ("text",): str, ("integer",): int}[found[0] if found else ()]
+        found = self._database.execute("SELECT key FROM records LIMIT 1")
+        return type(found[0][0]) if found else None
 
     def totals(self) -> tuple[int, int]:
         """Return the number of records and the sum of their ids."""
