@@ -479,9 +479,9 @@ def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error
     for name, change in (
         ("insert_slots", lambda: tree.insert(keys)),
         ("update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
-        ("teach_tree", lambda: tree.teach(keys, np.arange(500))),
+        ("teach_trees", lambda: tree.teach(keys, np.arange(500))),
         ("remove_ids", lambda: tree.remove(np.arange(500))),
-        ("reroute_tree", lambda: tree.reroute(5)),
+        ("reroute_trees", lambda: tree.reroute(5)),
         ("compacted", lambda: tree.compact()),
     ):
         with monkeypatch.context() as patch:
