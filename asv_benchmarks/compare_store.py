@@ -7,8 +7,8 @@ Expects ``omniglot_background/hog.npz`` as ``compare_peers.py`` does, ``packages
 ``compare_text.py`` does, and ``flickr8k/images.jsonl.gz`` as ``compare_rerankers.py`` does. Recall and filters:
 clustered vectors, and features of Omniglot's characters of which every tenth is asked. Codes: clustered vectors that
 are kept in full, and as 8-bit codes alone. Changes: recall after every vector has been replaced and half of them have
-been deleted. Rewards: package summaries, and captions of pictures; 2,000 queries are rewarded, and others are asked,
-which an index answers as before.
+been deleted. Single: changes of one vector at a time. Rewards: package summaries, and captions of pictures; 2,000
+queries are rewarded, and others are asked, which an index answers as before.
 Threads: single queries from 1 to 32 threads at once, alone, beside a thread that replaces vectors, and beside one that
 replaces or adds to a store in a folder, which grows and takes snapshots; the thread that changes also by itself.
 Opening: how long it takes to open a store, and to answer the first query. Times are of the processor, on one thread, in
@@ -40,8 +40,9 @@ from cmt_numba import MemoryStore
 K, N_ASKED, N_REWARDED = 10, 1000, 2000
 TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
 PROBED = 4, 16, 64  # lists of faiss's inverted file
+N_CHANGED = 500
 SHARES = (0.5, 0.01, 0.0001)
-PARTS = "recall", "filters", "codes", "changes", "omniglot", "rewards", "threads", "opening"
+PARTS = "recall", "filters", "codes", "changes", "single", "omniglot", "rewards", "threads", "opening"
 N_THREADS = 1, 2, 8, 32
 
 
@@ -238,6 +239,53 @@ def compare_changes(n: int, n_features: int) -> None:
     note("half deleted")
     print(f"\nchanges, {n} x {n_features}: recall, with a target of 0.95, and hnswlib's with ef 20\n")
     print(tabulate(rows, ["", "store", "hnswlib", "breadth"], floatfmt=".3f"))
+
+
+def compare_single_changes(n: int, n_features: int) -> None:
+    """Print what changes of single vectors take."""
+    data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored[:N_CHANGED]
+    changed = np.random.default_rng(2).permutation(n)[:N_CHANGED].tolist()
+    rows: list[list[Any]] = []
+
+    def note(name: str, *changes: Callable[[int], Any]) -> None:
+        rows.append([name])
+        for change in changes:
+            times = []
+            for i in range(N_CHANGED):
+                begun = process_time()
+                change(i)
+                times.append(process_time() - begun)
+            rows[-1].append(1e6 * float(np.median(times[50:])))
+
+    def fill(store: MemoryStore) -> tuple[Callable[[int], Any], ...]:
+        store.add(range(n), data.stored)
+        return (
+            lambda i: store.upsert(changed[i], others[i : i + 1]),
+            lambda i: store.add(n + i, others[i : i + 1]),
+            lambda i: store.delete(n + i),
+        )
+
+    with tempfile.TemporaryDirectory() as folder:
+        note("store in memory", *fill(MemoryStore(random_state=0, n_threads=1)))
+        with MemoryStore(Path(folder) / "store", random_state=0, n_threads=1, sync_every=1000) as durable:
+            note("store in a folder, without waiting for the disk", *fill(durable))
+    if find_spec("hnswlib"):
+        import hnswlib
+
+        graph = hnswlib.Index("cosine", n_features)
+        graph.init_index(n + N_CHANGED, M=16, ef_construction=100, random_seed=0, allow_replace_deleted=True)
+        graph.add_items(data.stored, np.arange(n), num_threads=1)
+
+        def replace(i: int) -> None:
+            graph.mark_deleted(changed[i])
+            graph.add_items(others[i : i + 1], changed[i : i + 1], num_threads=1, replace_deleted=True)
+
+        def add(i: int) -> None:
+            graph.add_items(others[i : i + 1], [n + i], num_threads=1)
+
+        note("hnswlib", replace, add, lambda i: graph.mark_deleted(n + i))
+    print(f"\nsingle changes, {n} x {n_features}: median us\n")
+    print(tabulate(rows, ["", "upsert", "add", "delete"], floatfmt=".0f"))
 
 
 def filtered(store: MemoryStore, graph: Any, data: Vectors) -> Iterator[tuple[float, float, float, float, float]]:
@@ -467,6 +515,8 @@ def main() -> None:
         compare_codes(given.n, given.features)
     if "changes" in parts:
         compare_changes(given.n, given.features)
+    if "single" in parts:
+        compare_single_changes(given.n, given.features)
     if "omniglot" in parts:
         compare_searches("omniglot", omniglot(given.data), ["recall", "filters"])
     if "threads" in parts:

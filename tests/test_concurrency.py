@@ -151,19 +151,24 @@ def test_changes_that_never_pause_do_not_stop_readers():
 
 
 def test_readers_hold_back_for_what_a_change_does_between_its_steps():
-    lock, log = ReadWriteLock(), []
+    """They do so for some milliseconds only, in which a busy machine may not get there: so there are several trials."""
+    lock = ReadWriteLock()
 
-    def change() -> None:
-        lock.step(lambda: log.append("step"))
-        reader.append(started(lambda: lock.read(lambda: log.append("read"))))
-        until(lambda: lock._kept_waiting)
-        log.append("between")
-        lock.step(lambda: log.append("step"))
+    def steps_before_a_reader() -> int:
+        log: list[str] = []
+        readers: list[threading.Thread] = []
 
-    reader: list[threading.Thread] = []
-    lock.change(change)
-    reader[0].join(SOON)
-    assert log == ["step", "between", "step", "read"]
+        def change() -> None:
+            lock.step(lambda: log.append("step"))
+            readers.append(started(lambda: lock.read(lambda: log.append("read"))))
+            until(lambda: lock._kept_waiting)
+            lock.step(lambda: log.append("step"))
+
+        lock.change(change)
+        readers[0].join(SOON)
+        return log.index("read")
+
+    assert any(steps_before_a_reader() == 2 for _ in range(100))
 
 
 def test_readers_do_not_hold_back_for_the_whole_of_a_long_change():
@@ -475,9 +480,9 @@ def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error
     for name, change in (
         ("insert_slots", lambda: tree.insert(keys)),
         ("update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
-        ("teach_tree", lambda: tree.teach(keys, np.arange(500))),
+        ("teach_trees", lambda: tree.teach(keys, np.arange(500))),
         ("remove_ids", lambda: tree.remove(np.arange(500))),
-        ("reroute_tree", lambda: tree.reroute(5)),
+        ("reroute_trees", lambda: tree.reroute(5)),
         ("compacted", lambda: tree.compact()),
     ):
         with monkeypatch.context() as patch:
