@@ -17,9 +17,14 @@ from .decorators import (
 from .prefetch import prefetch
 from .pruning import Known, known
 from .references import by_reference, by_value
+from .tiles import ROWS_OF_A_TILE, TILE, Asked, Tiles, score_tile, score_tile_for_one
 
 __all__ = [
+    "ROWS_OF_A_TILE",
+    "TILE",
+    "Asked",
     "Known",
+    "Tiles",
     "address_of",
     "as_python",
     "by_reference",
@@ -37,6 +42,8 @@ __all__ = [
     "known",
     "prefetch",
     "release",
+    "score_tile",
+    "score_tile_for_one",
     "uninterrupted",
     "zeros",
 ]
