@@ -271,7 +271,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
     real = cmt_numba._engine.forest.insert_slots
 
     def interrupted(*arguments: Any) -> int:
-        if arguments[4] == 1:
+        if arguments[4].first == 1:
             raise KeyboardInterrupt
         return int(real(*arguments))
 

@@ -111,6 +111,7 @@ class Queried(Driver):
             self._lock.read(partial(answer, 0, rows.n_rows))
             return
         n_threads = self._threads_for(rows.n_rows)
+        self._lock.let_in()  # a change that asks would wait for its own threads
         with progress_bar(rows.n_rows, "query", progress) as report:
 
             def answer_in_steps(span: tuple[int, int]) -> None:

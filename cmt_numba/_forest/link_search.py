@@ -22,7 +22,7 @@ from .leaf_scan import answer, new_best, offer_memory
 from .quantization import encode, prefetch_code, product_of_codes, scale_for
 from .rows import row_of
 from .scorer import aim_weighted_probe, new_probe, score
-from .state import N_MEMORIES, NONE
+from .state import NONE
 
 _BITS = 32  # in a word of ``Walk.met``
 _MOST_NOTED = 1 << 12  # words of ``Walk.met`` that are cleared one by one
@@ -60,9 +60,9 @@ class Walk(NamedTuple):
 
 
 @inner_allocating
-def new_walk(keys, links):
+def new_walk(links):
     """Return room for one search after the other."""
-    n_words = keys.totals[N_MEMORIES] // _BITS + 1
+    n_words = links.near.shape[0] // _BITS + 1  # wherever links lead to
     return Walk(
         empty(links.breadth, np.float32),
         empty(links.breadth, np.int64),
@@ -228,7 +228,7 @@ def query_links(searched, query, links, hits):
     searched = by_reference(searched)
     trees, routers, keys = searched.trees, searched.routers, searched.keys
     codes, scorer = searched.codes, searched.scorer
-    frontiers, walk = new_frontiers(trees, 1), new_walk(keys, links)
+    frontiers, walk = new_frontiers(trees, 1), new_walk(links)
     probe, best = new_probe(query.rows, query.first, query.stop), new_best(hits.ids.shape[1], 1)
     asked = empty(codes.n_features, np.int8)
     for row in range(query.first, query.stop):

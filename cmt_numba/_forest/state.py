@@ -236,6 +236,13 @@ class Searched(NamedTuple):
     scorer: Scorer
 
 
+class Some(NamedTuple):
+    """The trees ``first`` up to ``stop`` of a forest."""
+
+    first: int
+    stop: int
+
+
 class State(NamedTuple):
     """All there is to a forest: what grows, and what is saved. Kernels are handed the parts that they touch."""
 

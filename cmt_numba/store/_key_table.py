@@ -47,7 +47,7 @@ class KeyTable:
     """
 
     def __init__(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
-        self._columns = _Columns(ids.size, ids, _as_array(keys), np.where(has_payload, _WITH, _WITHOUT).astype(np.int8))
+        self._columns = _Columns(ids.size, ids, as_array(keys), np.where(has_payload, _WITH, _WITHOUT).astype(np.int8))
         self._n_gone = 0
 
     @property
@@ -107,7 +107,8 @@ class KeyTable:
             self._columns, self._n_gone = _Columns(left.size, all_ids[left], keys[left], kinds[left]), 0
 
 
-def _as_array(keys: Sequence[Key]) -> np.ndarray:
+def as_array(keys: Sequence[Key | None]) -> np.ndarray:
+    """Return keys of one type as an array: int64, or object for strings."""
     if len(keys) > 0 and isinstance(keys[0], int):
         return np.array(keys, np.int64)
     array = np.empty(len(keys), object)
