@@ -56,7 +56,7 @@ class Searching(LabelForest):
     def _all_scorers(self, n_rows: int = 0) -> None:
         return None
 
-    def _landmarks(self) -> None:
+    def _lists(self) -> None:
         return None
 
     def _lists_best(self, k: int) -> bool:

@@ -10,9 +10,10 @@ are kept in full, and as 8-bit codes alone. Changes: recall after every vector h
 been deleted. Single: changes of one vector at a time. Rewards: package summaries, and captions of pictures; 2,000
 queries are rewarded, and others are asked, which an index answers as before.
 Threads: single queries from 1 to 32 threads at once, alone, beside a thread that replaces vectors, and beside one that
-adds to a store in a folder, which grows and takes snapshots. Opening: how long it takes to open a store, and to answer
-the first query. Times are of the processor, on one thread, in microseconds for each query of a batch; those of threads
-and of opening are by the clock. Needs tabulate; without hnswlib or faiss their rows are left out.
+replaces or adds to a store in a folder, which grows and takes snapshots; the thread that changes also by itself.
+Opening: how long it takes to open a store, and to answer the first query. Times are of the processor, on one thread, in
+microseconds for each query of a batch; those of threads and of opening are by the clock. Needs tabulate; without
+hnswlib or faiss their rows are left out.
 """
 
 import os
@@ -25,6 +26,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter, process_time
@@ -41,7 +43,7 @@ PROBED = 4, 16, 64  # lists of faiss's inverted file
 N_CHANGED = 500
 SHARES = (0.5, 0.01, 0.0001)
 PARTS = "recall", "filters", "codes", "changes", "single", "omniglot", "rewards", "threads", "opening"
-N_THREADS, SECONDS = (1, 2, 8, 32), 3.0
+N_THREADS, SECONDS = (1, 2, 8, 32), 2.0
 
 
 class Vectors(NamedTuple):
@@ -369,47 +371,53 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
     print(tabulate(rows, ["vectors", "stored", "before", "after feedback", "five times", "us a row"], floatfmt=".3f"))
 
 
+def asked_and_changed(
+    ask: Callable[[int], Any], n_asked: int, n_threads: int, change: Callable[[int], Any] | None
+) -> list[float]:
+    """Return queries a second of some threads and changes a second of another one, and quantiles of their times."""
+    times: list[list[float]] = [[] for _ in range(n_threads + 1)]
+    together, end = threading.Barrier(n_threads + 2), [0.0]
+
+    def work(own: list[float], order: np.ndarray, do: Callable[[int], Any] | None) -> None:
+        together.wait()  # a thread may be kept from beginning for as long as all others together
+        i = 0
+        while do is not None and perf_counter() < end[0]:
+            begun = perf_counter()
+            do(int(order[i % order.size]))
+            own.append(perf_counter() - begun)
+            i += 1
+
+    for do in (ask, change):
+        if do is not None:
+            do(0)  # has kernels compiled
+    orders = [np.random.default_rng(i).permutation(n_asked) for i in range(n_threads)]
+    given = [(own, order, ask) for own, order in zip(times, orders, strict=False)]
+    threads = [
+        threading.Thread(target=work, args=args) for args in (*given, (times[-1], np.arange(1, 1 << 20), change))
+    ]
+    for thread in threads:
+        thread.start()
+    end[0] = perf_counter() + SECONDS
+    together.wait()
+    for thread in threads:
+        thread.join()
+    shown: list[float] = []
+    for spent in (np.array([time for own in times[:-1] for time in own]), np.array(times[-1])):
+        quantiles = (*np.quantile(spent, [0.5, 0.99]), spent.max()) if spent.size > 0 else [float("nan")] * 3
+        shown += [spent.size / SECONDS, *(1e3 * float(value) for value in quantiles)]
+    return shown
+
+
 def compare_threads(n: int, n_features: int) -> None:
-    """Print queries a second from several threads, and quantiles of the time that one takes."""
+    """Print queries a second from several threads beside a thread that changes, and quantiles of times."""
     data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
     rows: list[list[Any]] = []
-
-    def ask(store: MemoryStore, n_threads: int, change: Callable[[int], Any] | None) -> list[float]:
-        store.query(data.asked[:1], K)
-        if change is not None:
-            change(0)  # has kernels compiled
-        end = perf_counter() + SECONDS
-        times: list[list[float]] = [[] for _ in range(n_threads)]
-        n_changes = [1]
-
-        def read(own: list[float], seed: int) -> None:
-            order = np.random.default_rng(seed).permutation(len(data.asked))
-            while perf_counter() < end:
-                for i in order[:50]:
-                    begun = perf_counter()
-                    store.query(data.asked[i : i + 1], K)
-                    own.append(perf_counter() - begun)
-
-        def write() -> None:
-            while change is not None and perf_counter() < end:
-                change(n_changes[0])
-                n_changes[0] += 1
-
-        threads = [threading.Thread(target=read, args=(own, i)) for i, own in enumerate(times)]
-        for thread in (*threads, writer := threading.Thread(target=write)):
-            thread.start()
-        for thread in (*threads, writer):
-            thread.join()
-        spent = np.concatenate(times)
-        shown = [1e3 * float(value) for value in (*np.quantile(spent, [0.5, 0.99]), spent.max())]
-        return [spent.size / SECONDS, *shown, (n_changes[0] - 1) / SECONDS]
-
     store = MemoryStore(random_state=0, n_threads=1)
     store.add(range(n), data.stored)
 
-    def replace(i: int) -> None:
-        some = np.arange(10 * i, 10 * i + 10) % n
-        store.upsert(some.tolist(), others[some])
+    def replace(some: int, i: int) -> None:
+        first = some * i % (n - some)
+        store.upsert(range(first, first + some), others[first : first + some])
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -417,14 +425,38 @@ def compare_threads(n: int, n_features: int) -> None:
     ):
         durable.add(range(n // 4), data.stored[: n // 4])
 
+        def replace_durably(i: int) -> None:
+            durable.upsert([i % (n // 4)], others[i % n : i % n + 1])
+
         def add(i: int) -> None:
             first = n // 4 + 100 * i
-            durable.upsert(range(first, first + 100), data.stored[np.arange(first, first + 100) % n])
+            durable.upsert(range(first, first + 100), others[100 * i % (n - 100) :][:100])
 
-        for how, asked, change in (("alone", store, None), ("ten replaced", store, replace), ("added", durable, add)):
-            rows += [[how, n_threads, *ask(asked, n_threads, change)] for n_threads in N_THREADS]
+        changes: dict[str, tuple[MemoryStore, Callable[[int], Any] | None]] = {
+            "none": (store, None),
+            "one replaced": (store, partial(replace, 1)),
+            "ten replaced": (store, partial(replace, 10)),
+            "one replaced, in a folder": (durable, replace_durably),
+            "100 added, in a folder": (durable, add),
+        }
+        for how, (asked, change) in changes.items():
+            ask = lambda i: asked.query(data.asked[i : i + 1], K)  # noqa: B023, E731
+            for n_threads in N_THREADS if change is None else (0, *N_THREADS):
+                rows.append([how, n_threads, *asked_and_changed(ask, N_ASKED, n_threads, change)])
+    if find_spec("hnswlib"):  # whose queries must not meet changes
+        graph = graph_of(data.stored)[0]
+        graph.set_ef(20)
+        ask = lambda i: graph.knn_query(data.asked[i : i + 1], K, num_threads=1)  # noqa: E731
+        rows += [
+            ["hnswlib, none", n_threads, *asked_and_changed(ask, N_ASKED, n_threads, None)] for n_threads in N_THREADS
+        ]
     print(f"\nthreads, {n} x {n_features}\n")
-    print(tabulate(rows, ["changes", "threads", "queries a second", "p50 ms", "p99", "longest", "changes a second"]))
+    headers = ["changes", "readers", "queries a second", "p50 ms", "p99", "longest", "changes a second"]
+    print(
+        tabulate(
+            rows, [*headers, "p50 ms", "p99", "longest"], floatfmt=("", "", ".0f", *[".2f"] * 3, ".0f", *[".2f"] * 3)
+        )
+    )
 
 
 def compare_opening(n: int, n_features: int) -> None:

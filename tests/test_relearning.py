@@ -56,15 +56,19 @@ def test_examples_are_given_back(form: Any, rng: np.random.Generator):
     np.testing.assert_allclose(lengths, np.linalg.norm(sums, axis=1), rtol=1e-5)
     assert means.n_rows == 5
 
-    some, some_labels, _ = replayed(classifier.examples_, 10, np.random.default_rng(0))
+    none = np.zeros(5, np.int64)
+    some, some_labels, _ = replayed(classifier.examples_, 10, none, np.random.default_rng(0))
     assert some_labels[-10:].tolist() == labels[-10:].tolist()
     newest = rows.between(50, 60)
     first = some.offsets[-11]
     np.testing.assert_array_equal(some.values[first:], newest.values)
     np.testing.assert_array_equal(some.offsets[-11:] - first, newest.offsets)
-    assert 10 < some.n_rows <= 50
-    all_of_it, _, _ = replayed(classifier.examples_, 60, np.random.default_rng(0))
+    assert 10 < some.n_rows <= 60
+    all_of_it, _, _ = replayed(classifier.examples_, 60, none, np.random.default_rng(0))
     assert all_of_it.n_rows == 60
+    competing = np.array([0, 0, 1, 0, 0])
+    _, drawn, _ = replayed(classifier.examples_, 2, competing, np.random.default_rng(0))
+    assert np.mean(drawn[:-2] == 2) > 0.3  # of a label that competes, which a fifth of the examples have
 
 
 @needs_jit
@@ -90,6 +94,26 @@ def test_classes_do_not_fade_beside_new_ones(rng: np.random.Generator):
     assert classifier.score(queries[old], answers[old]) > fitted - 0.05
 
 
+@needs_jit
+def test_what_scorers_have_learned_is_known_of_each_example(rng: np.random.Generator):
+    X, y = clouds(rng, 300, 6)
+    classifier = CMTClassifier(**FEW).fit(X[:200], y[:200])
+    classifier.partial_fit(X[200:210], y[200:210]).partial_fit(X[210:220], y[210:220])
+    rows, labels = all_examples(classifier.examples_)
+    keys, sums = rows.values.reshape(rows.n_rows, -1), np.zeros((6, 16))
+    competitors, weights = classifier._duals
+    np.add.at(sums, labels, keys)
+    learned = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    np.add.at(learned, labels, keys * weights[: labels.size].sum(axis=1, keepdims=True))
+    for competitor, weight in zip(competitors[: labels.size].T, weights[: labels.size].T, strict=True):
+        np.subtract.at(learned, competitor, keys * weight[:, None])
+    scorers = classifier.head_.routers.weights[0, : 6 * 32].reshape(6, 32)[:, :16]
+    np.testing.assert_allclose(scorers, learned, atol=2e-3)
+    classifier.remove(np.arange(0, 20)).remove_classes([2]).check_invariants()
+    assert classifier._duals.weights.any()
+    assert classifier._duals.competitors.max() == 4
+
+
 def test_what_fails_leaves_the_head(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     X, y = clouds(rng, 60, 5)
     classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
@@ -112,6 +136,7 @@ def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
     classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
     classifier.save(tmp_path / "model")
     loaded = CMTClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded._duals.weights, classifier._duals.weights[: loaded._duals.weights.shape[0]])
     for each in (classifier, loaded):
         each.partial_fit(X[40:45], y[40:45]).partial_fit(X[45:], y[45:])
     np.testing.assert_array_equal(loaded.top_classes(X)[1], classifier.top_classes(X)[1])

@@ -19,7 +19,7 @@ _MOST_GROWTH = 4.0  # largest ratio of the lengths of successive steps
 class Pace(NamedTuple):
     """How long steps are."""
 
-    first: int = 64  # rows of the first step
+    first: int = 16  # rows of the first step
     seconds: float = 0.004  # of each further step
 
 
@@ -71,6 +71,9 @@ def spans(n: int, length: int) -> list[tuple[int, int]]:
 
 def share_rows(work: Callable[[int, int], Any], n_rows: int, n_threads: int) -> None:
     """Call ``work(first, stop)`` for equal spans of all rows, one per thread."""
+    if n_threads <= 1:
+        work(0, n_rows)
+        return
     map_threads(lambda span: work(*span), spans(n_rows, -(-n_rows // n_threads)), n_threads)
 
 

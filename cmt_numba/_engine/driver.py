@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numba
 import numpy as np
 
 from .._concurrency.rwlock import ReadWriteLock, changes
 from .._concurrency.workers import Pace, Steps, Workers, in_own_thread, progress_bar, workers
-from .._forest.allocation import with_more
+from .._forest.allocation import with_more, with_spare_room
 from .._forest.eviction import Eviction, new_eviction
 from .._forest.insert_remove import remove_slots_from, undo_move
 from .._forest.key_store import drop_keys_from, find_slots
@@ -46,6 +47,8 @@ class Driver:
     """
 
     _pace = Pace()
+    _of_searches: tuple[State, Any] | None = None  # what searches read of which state
+    _the_state: State | None = None
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class Driver:
         self._filters: Remembered[Filter] = Remembered()
         # The initial random streams: one for each tree, and one more for queries.
         self._streams = seed.generate_state(options["n_trees"] + 1, np.uint64)
-        self._state: State | None = None  # allocated by the first insert, which sets the form and the width of keys
+        self._state = None  # allocated by the first insert, which sets the form and the width of keys
         self._lock = ReadWriteLock()
 
     @property
@@ -74,6 +77,22 @@ class Driver:
         """Number of memories stored."""
         state = self._state
         return 0 if state is None else int(state.keys.totals[N_MEMORIES])
+
+    @property
+    def _state(self) -> State | None:
+        return self._the_state
+
+    @_state.setter
+    def _state(self, state: State | None) -> None:
+        self._the_state = state
+        self._of_searches = None  # it would keep the arrays of the former state
+
+    def _searched(self, state: State) -> Any:
+        """Return what searches read of the state, as kernels take it; made once for each state."""
+        known = self._of_searches
+        if known is None or known[0] is not state:
+            known = self._of_searches = state, state.searched
+        return known[1]
 
     def _allocated(self) -> State:
         assert self._state is not None
@@ -93,6 +112,15 @@ class Driver:
         if self._state is not None:
             find_slots(self._state.keys, ids, slots)
         return slots
+
+    @changes  # nothing, but other changes must wait
+    def _twin(self) -> Self:
+        """Return a forest that goes on exactly as this one would, and shares nothing with it."""
+        twin = object.__new__(type(self))
+        with self._lock.instant:  # queries may draw random numbers meanwhile
+            copied = {name: copy.deepcopy(vars(self)[name]) for name in ("_streams", "_state", "_eviction", "_links")}
+        vars(twin).update(vars(self) | copied, _lock=ReadWriteLock(), _filters=Remembered())
+        return twin
 
     # Random numbers
 
@@ -114,10 +142,16 @@ class Driver:
     def _threads_for(self, n_rows: int) -> int:
         return max(1, min(self._most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
 
-    def _in_steps(self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None]) -> None:
-        """Do ``work`` on the rows ``0 .. n``, one step after the other."""
-        n_threads = self._threads_for(n)
+    def _in_steps(
+        self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None], n_new: int = 0
+    ) -> None:
+        """Do ``work`` on the rows ``0 .. n``, one step after the other. Of these ``n_new`` are new memories.
+
+        Large arrays grow between the steps, because that takes too long for one of them.
+        """
+        n_threads, n_memories = self._threads_for(n), self.n_memories + n_new
         if n <= min(self._pace.first, _ROWS_WORTH_A_THREAD) and not progress:  # a single step in this thread
+            self._state = with_spare_room(self._allocated(), n, n_memories)
             self._lock.step(lambda: work(0, n, in_own_thread))
             return
         steps = Steps(0, n, self._pace)
@@ -127,6 +161,7 @@ class Driver:
                 work(start, stop, run)
 
             for start, stop in steps:
+                self._state = with_spare_room(self._allocated(), stop - start, n_memories)
                 self._lock.step(partial(steps.take, take_step, start, stop))
                 report(stop - start)
 

@@ -199,7 +199,7 @@ class Forest(Queried):
             self._on_each_tree(insert_rows, slot + stop, run, slot + rows.n_rows)
             self._eviction.inserted(self._allocated(), slot + start)
 
-        self._in_steps(rows.n_rows, "insert", progress, insert)
+        self._in_steps(rows.n_rows, "insert", progress, insert, rows.n_rows)
 
     def _link_in_steps(self, slots: np.ndarray, progress: bool) -> None:
         """Link memories that are new, in the order of their slots, or have other keys now."""

@@ -10,7 +10,7 @@ import numpy as np
 from .._forest.invariants.errors import require
 from .._forest.invariants.numbers import all_finite, all_within
 from .._forest.state import N_MEMORIES, NEXT_ID, NONE
-from .._heads.invariants.labels import check_example_frame, check_examples, check_head, check_head_frame
+from .._heads.invariants.labels import check_duals, check_example_frame, check_examples, check_head, check_head_frame
 from .._heads.invariants.ridge import check_expectation, check_expectation_frame
 from ._memories import Memories
 
@@ -72,7 +72,10 @@ def _check_classifier(estimator: Any, thorough: bool) -> None:
     require(estimator._class_of_label.size == n_labels, "labels must have a class each")
     _check_weights("labels", estimator._weight_of_label, n_labels)
     if examples is not None:
-        _check_weights("examples", estimator._example_weights, int(examples.keys.totals[N_MEMORIES]))
+        n_examples = int(examples.keys.totals[N_MEMORIES])
+        _check_weights("examples", estimator._example_weights, n_examples)
+        if estimator._duals is not None:
+            check_duals(estimator._duals, n_examples, n_labels, thorough=thorough)
     if thorough:
         require(bool(np.all(classes[:-1] < classes[1:])), "classes must be sorted")
         _check_inverse(estimator._label_of_class, estimator._class_of_label, "classes and labels")

@@ -9,7 +9,7 @@ from sklearn.utils.validation import validate_data
 
 from .._forest.rows import Rows, rescaled
 from .._forest.state import N_MEMORIES, NEXT_ID, NONE
-from .._heads.candidates import Questions, all_of
+from .._heads.candidates import Answers, Questions, all_of
 from .._heads.examples import (
     ExampleParameters,
     all_examples,
@@ -20,8 +20,9 @@ from .._heads.examples import (
 )
 from .._heads.label_scorers import HEAD_LOSSES, Head, count_in_means
 from .._heads.lessons import Lesson, Search
-from .._heads.multiclass_svm import learn_labels, measure_gaps, new_duals
+from .._heads.multiclass_svm import N_COMPETITORS, learn_labels, measure_gaps, new_duals
 from .._heads.shortlists import new_shortlists
+from .._heads.stored_duals import StoredDuals, no_stored_duals, resume, with_duals
 from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Optional, Real, check_rows, sound, unmasked
 from ._base import changes_at_once
 from ._forgetting import Forgetting, check_example_ids, with_ids_of_newest
@@ -52,8 +53,9 @@ class CMTClassifier(Forgetting):
     ----------
     n_trees : int, optional
         Trees of the forest. More trees find the right class more often and take longer. By default 2 for sparse
-        examples, whose classes are also found by their rare features, 8 for dense ones, and 12 where the classes have
-        16 dense examples or more on average.
+        examples, whose classes are also found by their rare features, 8 for dense ones, 12 where the classes have 16
+        dense examples or more on average, and 1 for more than 50,000 classes of one dense example each, for which it is
+        not searched.
     n_probes : int, optional
         Leaves searched in all trees together. Where trees are searched, by default one for each tree with sparse
         examples, three for two trees with dense ones, and as many again for each time that there are twice as many
@@ -129,6 +131,7 @@ class CMTClassifier(Forgetting):
     _n_relearned = 0  # examples there were when all were learned last; files of earlier versions do not say
     _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
     _example_weights: np.ndarray | None = None  # float32, by slots of stored examples, perhaps with some more
+    _duals: StoredDuals | None = None  # of stored examples; None as long as none have been learned with MIRA
     _constraints: ClassVar[dict[str, Constraint]] = {
         **LabelForest._constraints,
         "loss": OneOf(tuple(HEAD_LOSSES)),
@@ -292,7 +295,7 @@ class CMTClassifier(Forgetting):
         self.classes_ = classes
         self._calibration = np.full(1, np.nan)
         self._n_of_label = np.empty(0, np.int64)
-        self._weight_of_label = self._example_weights = None
+        self._weight_of_label = self._example_weights = self._duals = None
         self._n_measured = self._n_relearned = 0  # examples there were when half of the gaps were last forgotten
         self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
@@ -321,12 +324,15 @@ class CMTClassifier(Forgetting):
             self.head_ = count_in_means(self.head_, counted, labels[known])
         if not listed:
             self._teach_routers(routed(rows), labels, afresh=afresh)
-        n_rows, n_passes = rows.n_rows, self.n_head_passes
-        if self.examples_ is not None and self._n_relearned > 0:
-            rows, labels, slots = replayed(self.examples_, n_rows, self._orders)
-            n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self._example_weights, slots)
+        n_rows, n_passes, slots = rows.n_rows, self.n_head_passes, None
+        if self.examples_ is not None and n_passes > 0:
+            slots = all_slots(self.examples_)[-n_rows:]
+            if self._n_relearned > 0:
+                competing = self._count_competing(rows, labels)
+                rows, labels, slots = replayed(self.examples_, n_rows, competing, self._orders)
+                n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self._example_weights, slots)
         if n_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, n_passes, weights)
+            self._train_head(all_of(routed(rows), rows), labels, n_passes, weights, slots)
         self._end_training(n_rows)
         self._n_relearned = self._n_relearned or n_rows
 
@@ -339,23 +345,33 @@ class CMTClassifier(Forgetting):
         if not due or self.examples_ is None:
             return False
         rows, labels = all_examples(self.examples_)
-        weights = taken(self._example_weights, all_slots(self.examples_))
+        slots = all_slots(self.examples_)
         with former_head_on_failure(self):
-            self._train_from_means(rows, labels, weights, teach_routers=True)
+            self._duals = None
+            self._train_from_means(rows, labels, taken(self._example_weights, slots), slots)
         self._n_relearned = rows.n_rows
         self._calibration = np.full(1, np.nan)
         return True
 
+    def _has_much_due(self, n_rows: int) -> bool:
+        n_examples = int(self._n_of_label.sum()) + n_rows
+        learns_again = self.n_head_passes > 0 and self.examples_ is not None and is_due(n_examples, self._n_relearned)
+        evicts = self.max_examples is not None and n_examples > self.max_examples
+        return learns_again or evicts or super()._has_much_due(n_rows)
+
     def _train_from_means(
-        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, *, teach_routers: bool = False
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, slots: np.ndarray | None = None
     ) -> None:
-        """Start the head again from the means of these examples, and train it on them, which are all there are."""
+        """Start the head again from the means of these examples, and train it on them, which are all there are.
+
+        If their ``slots`` are given they are the classifier's own, and routers are taught as well.
+        """
         self.head_ = head_of_means(self.head_, rows, labels, weights)
         self._begin_training()
-        if teach_routers:
+        if slots is not None:
             self._teach_routers(routed(rows), labels, afresh=False)
         if self.n_head_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes, weights)
+            self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes, weights, slots)
         self._end_training(rows.n_rows)
 
     def _make_known(self, batch: Batch, classes: np.ndarray, n_reroutes: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -402,9 +418,23 @@ class CMTClassifier(Forgetting):
             self._example_weights = taken(self._example_weights, all_slots(self.examples_))
         self._recover_labels(self._class_of_label.size)
 
+    def _count_competing(self, rows: Rows, labels: np.ndarray) -> np.ndarray:
+        """Return how many of these rows, which have these labels, each label competes for: int64, shape (n_labels,)."""
+        shape = rows.n_rows, N_COMPETITORS
+        best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
+        self._search_labels(rows, Answers(best, scores, *np.zeros((2, rows.n_rows), np.int64)))
+        wrong = best[(best != NONE) & (best != labels[:, None])]
+        return np.bincount(wrong, minlength=self.forest_.n_memories)
+
     def _train_head(
-        self, questions: Questions, labels: np.ndarray, n_passes: int, weights: np.ndarray | None = None
+        self,
+        questions: Questions,
+        labels: np.ndarray,
+        n_passes: int,
+        weights: np.ndarray | None,
+        slots: np.ndarray | None,
     ) -> None:
+        """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
         n_examples = int(self._n_of_label.sum())
         if n_examples > 2 * self._n_measured:
@@ -412,6 +442,8 @@ class CMTClassifier(Forgetting):
             self._n_measured = n_examples
         of_labels = self._n_of_label if self._weight_of_label is None else self._weight_of_label
         duals = new_duals(self.aggressiveness, of_labels[labels], weights)
+        if slots is not None and self._duals is not None:
+            resume(self._duals, slots, duals)
         shortlists = new_shortlists(labels)
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
         search = Search(state.trees, state.models, effort, self.forest_._threads_for(n_rows))
@@ -423,6 +455,8 @@ class CMTClassifier(Forgetting):
             return learn_labels(search, self.head_, Lesson(questions, order, labels, shortlists, n_pass == 0), duals)
 
         self._train_in_passes(n_rows, n_passes, duals.settled, learn)
+        if slots is not None and self.loss == "mira":
+            self._duals = with_duals(self._duals or no_stored_duals(), slots, duals)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

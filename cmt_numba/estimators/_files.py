@@ -19,6 +19,7 @@ from .._forest.structures import arrays_of, numbers_of, put_together, writeable
 from .._heads.examples import Examples
 from .._heads.label_scorers import Head
 from .._heads.ridge import Expectation
+from .._heads.stored_duals import StoredDuals, trim_duals
 from ..persistence._columns import column, read_array, read_column, read_sparse_matrix, sparse_matrix
 from ..persistence._container import Contents
 from ..persistence._generators import generator_fields, read_generator
@@ -303,6 +304,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "_n_relearned": _Number(),
         "_weight_of_label": _Optional(_Array(np.float64)),
         "_example_weights": _Optional(_Array(np.float32)),
+        "_duals": _Optional(_Structure(StoredDuals, trim_duals)),
         "_calibration": _Calibration(),
         "_label_of_class": _Array(np.int64),
         "_class_of_label": _Array(np.int64),
@@ -342,6 +344,7 @@ _NOT_ALWAYS = {
     "_weight_of_label",
     "_weight_of_rows",
     "_example_weights",
+    "_duals",
     "_calibration",
     "threshold_",
     "_names",

@@ -18,6 +18,7 @@ from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.examples import Examples, all_examples, slots_of_examples, with_example_ids, with_only_examples
 from .._heads.label_scorers import Head, as_ready_as, count_in_means, with_only
+from .._heads.stored_duals import StoredDuals, duals_of_slots
 from .._validation import check_ids, check_known
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once
@@ -113,6 +114,7 @@ def forget(classifier: Any, classes: np.ndarray, slots: np.ndarray) -> None:
     n_of_label: np.ndarray = classifier._n_of_label[kept]
     weight_of_label = taken(classifier._weight_of_label, kept)
     weights: np.ndarray | None = classifier._example_weights
+    duals: StoredDuals | None = classifier._duals
     unlearn: Callable[[Head], Head] = _no_change
     if examples is not None:
         rows, label_of = all_examples(examples)
@@ -127,6 +129,7 @@ def forget(classifier: Any, classes: np.ndarray, slots: np.ndarray) -> None:
             unlearn = _subtraction(weighted(rescaled(rows.take(gone)), weights_of_gone), of_gone)
         stays = np.flatnonzero(stays)
         weights = taken(weights, stays)
+        duals = None if duals is None else duals_of_slots(duals, stays, number)
         examples = with_only_examples(examples, stays, number[label_of[stays]], kept.size)
     left = np.delete(np.arange(classifier.classes_.size), classes)
     position = np.full(classifier.classes_.size, NONE, np.int64)
@@ -144,6 +147,7 @@ def forget(classifier: Any, classes: np.ndarray, slots: np.ndarray) -> None:
         _n_of_label=n_of_label,
         _weight_of_label=weight_of_label,
         _example_weights=weights,
+        _duals=duals,
         _n_measured=min(classifier._n_measured, int(n_of_label.sum())),
         _n_relearned=max(1, classifier._n_relearned - 2 * n_gone) if classifier._n_relearned > 0 else 0,
         _label_of_class=label_of_class,

@@ -2,7 +2,8 @@
 
 A head that learns in batches knows nothing of what its earlier examples asked for: each batch moves the scorers of the
 labels that it competes with, and nothing takes back what is too much. So labels without new examples fade, and the
-error stays above that of one ``fit``. Therefore a few earlier examples are learned again beside each new one; and
+error stays above that of one ``fit``. Therefore a few earlier examples are learned again beside each new one, half of
+them of labels that compete with the new ones, each from the dual variables that it had (``stored_duals.py``); and
 whenever the number of examples has grown by a share, the head starts again from the means of all examples, and is
 trained on all of them. The work for n examples, in any number of batches, is that of a constant number of passes.
 """
@@ -25,7 +26,7 @@ from .._validation import check_rows
 PASSES_ONLINE = 2
 """Passes over a batch and the earlier examples beside it. More would fit the head to these few."""
 
-_REPLAYED = 4  # earlier examples that are learned again beside each new one
+_REPLAYED = 8  # earlier examples that are learned again beside each new one
 _GROWTH = 0.25  # of the number of examples, after which all are learned again: so each is five times, on average
 _FEWEST = 16  # new examples, below which the online steps do
 
@@ -38,11 +39,22 @@ def is_due(n_examples: int, n_learned: int) -> bool:
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
-def replayed(examples: Examples, n_new: int, generator: np.random.Generator) -> tuple[Rows, np.ndarray, np.ndarray]:
-    """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all."""
+def replayed(
+    examples: Examples, n_new: int, competing: np.ndarray, generator: np.random.Generator
+) -> tuple[Rows, np.ndarray, np.ndarray]:
+    """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all.
+
+    Half of the others are drawn from all labels, half by how much labels compete: numbers, shape (n_labels,).
+    """
     keys, n, d = examples.keys, int(examples.keys.totals[N_MEMORIES]), examples.parameters.n_features
     n_old = n - n_new
-    drawn = np.unique(generator.integers(n_old, size=_REPLAYED * n_new)) if n_old > 0 else np.empty(0, np.int64)
+    drawn = np.empty(0, np.int64)
+    if n_old > 0:
+        share = competing / np.maximum(1, np.bincount(examples.label_of[:n_old], minlength=competing.size))
+        chances = share[examples.label_of[:n_old]]
+        up_to = np.cumsum(chances + max(1.0, chances.sum()) / n_old)
+        at = generator.random(_REPLAYED * n_new) * up_to[-1]
+        drawn = np.minimum(np.unique(np.searchsorted(up_to, at, side="right")), n_old - 1)
     chosen = np.concatenate([drawn, np.arange(n_old, n)])
     labels = examples.label_of[chosen].astype(np.int64)
     if not examples.parameters.sparse:
@@ -56,12 +68,15 @@ def replayed(examples: Examples, n_new: int, generator: np.random.Generator) -> 
 
 @contextmanager
 def former_head_on_failure(classifier: Any) -> Iterator[None]:
-    """Give a classifier back the head that it has now, if what is done meanwhile fails or is interrupted."""
-    before = classifier.head_
+    """Give a classifier back the head that it has now, if what is done meanwhile fails or is interrupted.
+
+    Its stored dual variables belong to the head.
+    """
+    before = classifier.head_, classifier._duals
     try:
         yield
     except BaseException:
-        classifier.head_ = before
+        classifier.head_, classifier._duals = before
         raise
 
 

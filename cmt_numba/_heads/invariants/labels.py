@@ -12,6 +12,7 @@ from ..examples import Examples
 from ..inference_weights import Common, Digest
 from ..inverted_index import Postings
 from ..label_scorers import HEAD_LOSSES, Head, HeadLoss
+from ..stored_duals import StoredDuals
 
 
 def check_head_frame(head: Head, n_labels: int) -> None:
@@ -109,3 +110,17 @@ def check_examples(examples: Examples, n_labels: int) -> None:
     require(np.array_equal(label_of[next_of[followed]], label_of[followed]), "a label's list goes on with another's")
     listed = np.bincount(np.concatenate([first_of[labels], next_of[followed]]), minlength=n)
     require(bool(np.all(listed == 1)), "an example is in no list, or twice")
+
+
+def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough: bool) -> None:
+    """Raise InvariantError unless stored dual variables are of examples and labels that exist."""
+    check_layout(duals, {})
+    if thorough:
+        n = duals.weights.shape[0]
+        require(
+            not duals.weights[min(n, n_examples) :].any(), "there are dual variables of examples that are not stored"
+        )
+        require(
+            all_within(duals.competitors, int(NONE), n_labels - 1), "an example competes with a label that has gone"
+        )
+        require(all_finite(duals.weights) and bool(np.all(duals.weights >= 0)), "a dual variable is negative")

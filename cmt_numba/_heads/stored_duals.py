@@ -1,0 +1,74 @@
+"""Dual variables of examples, kept between the batches that a head learns.
+
+A scorer is its label's mean, plus and minus examples times their dual variables. Whoever looks at an example again must
+know them, to take back what has turned out to be too much; otherwise it can only add to it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from .._forest.state import NONE
+from .._forest.structures import kind_of
+from .multiclass_svm import Duals
+
+N_STORED = 4
+"""Competitors of an example that are kept, those of the largest weights. More take memory and lower no error."""
+
+_GENTLE = 1.25  # growth of the arrays
+
+
+class StoredDuals(NamedTuple):
+    """The dual variables of examples by their slots. Slots beyond the end have none."""
+
+    competitors: Annotated[np.ndarray, kind_of(np.int32, "slots", N_STORED)]  # labels, NONE where there is none
+    weights: Annotated[np.ndarray, kind_of(np.float32, "slots", N_STORED)]
+
+
+def no_stored_duals(n_slots: int = 0) -> StoredDuals:
+    """Return dual variables of examples that nothing has been learned from."""
+    return StoredDuals(np.full((n_slots, N_STORED), NONE, np.int32), np.zeros((n_slots, N_STORED), np.float32))
+
+
+def resume(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> None:
+    """Write what is stored for the examples of some slots to ``duals``, which have a row for each and hold nothing."""
+    known = np.flatnonzero(slots < stored.weights.shape[0])
+    duals.competitors[known, :N_STORED] = stored.competitors[slots[known]]
+    duals.weights[known, :N_STORED] = stored.weights[slots[known]]
+
+
+def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDuals:
+    """Store the ``duals`` of the examples of some slots; return all, which are others if they had to grow."""
+    n = int(slots.max(initial=-1)) + 1
+    if n > stored.weights.shape[0]:
+        larger = no_stored_duals(max(n, int(_GENTLE * stored.weights.shape[0])))
+        for new, old in zip(larger, stored, strict=True):
+            new[: old.shape[0]] = old
+        stored = larger
+    largest = np.argsort(-duals.weights, axis=1, kind="stable")[:, :N_STORED]
+    weights = np.take_along_axis(duals.weights, largest, axis=1)
+    stored.weights[slots] = weights
+    stored.competitors[slots] = np.where(weights > 0.0, np.take_along_axis(duals.competitors, largest, axis=1), NONE)
+    return stored
+
+
+def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -> StoredDuals:
+    """Return the dual variables of the examples of some slots, in this order; label ``l`` becomes ``number[l]``.
+
+    Competitors that become NONE have no weight.
+    """
+    fewer, known = no_stored_duals(slots.size), slots < stored.weights.shape[0]
+    competitors = stored.competitors[slots[known]]
+    competitors = np.where(competitors == NONE, NONE, number[competitors])
+    fewer.competitors[known] = competitors
+    fewer.weights[known] = np.where(competitors == NONE, np.float32(0.0), stored.weights[slots[known]])
+    return fewer
+
+
+def trim_duals(stored: StoredDuals) -> StoredDuals:
+    """Return dual variables for a file, without examples at the end that have none. They share arrays."""
+    used = np.flatnonzero(stored.weights.any(axis=1))
+    n = int(used[-1]) + 1 if used.size > 0 else 0
+    return StoredDuals(stored.competitors[:n], stored.weights[:n])
