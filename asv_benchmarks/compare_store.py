@@ -43,7 +43,7 @@ PROBED = 4, 16, 64  # lists of faiss's inverted file
 N_CHANGED = 500
 SHARES = (0.5, 0.01, 0.0001)
 PARTS = "recall", "filters", "codes", "changes", "single", "omniglot", "rewards", "threads", "opening"
-N_THREADS, SECONDS = (1, 2, 8, 32), 2.0
+N_THREADS = 1, 2, 8, 32
 
 
 class Vectors(NamedTuple):
@@ -372,7 +372,7 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
 
 
 def asked_and_changed(
-    ask: Callable[[int], Any], n_asked: int, n_threads: int, change: Callable[[int], Any] | None
+    ask: Callable[[int], Any], n_threads: int, change: Callable[[int], Any] | None, seconds: float
 ) -> list[float]:
     """Return queries a second of some threads and changes a second of another one, and quantiles of their times."""
     times: list[list[float]] = [[] for _ in range(n_threads + 1)]
@@ -390,25 +390,25 @@ def asked_and_changed(
     for do in (ask, change):
         if do is not None:
             do(0)  # has kernels compiled
-    orders = [np.random.default_rng(i).permutation(n_asked) for i in range(n_threads)]
+    orders = [np.random.default_rng(i).permutation(N_ASKED) for i in range(n_threads)]
     given = [(own, order, ask) for own, order in zip(times, orders, strict=False)]
     threads = [
         threading.Thread(target=work, args=args) for args in (*given, (times[-1], np.arange(1, 1 << 20), change))
     ]
     for thread in threads:
         thread.start()
-    end[0] = perf_counter() + SECONDS
+    end[0] = perf_counter() + seconds
     together.wait()
     for thread in threads:
         thread.join()
     shown: list[float] = []
     for spent in (np.array([time for own in times[:-1] for time in own]), np.array(times[-1])):
         quantiles = (*np.quantile(spent, [0.5, 0.99]), spent.max()) if spent.size > 0 else [float("nan")] * 3
-        shown += [spent.size / SECONDS, *(1e3 * float(value) for value in quantiles)]
+        shown += [spent.size / seconds, *(1e3 * float(value) for value in quantiles)]
     return shown
 
 
-def compare_threads(n: int, n_features: int) -> None:
+def compare_threads(n: int, n_features: int, seconds: float) -> None:
     """Print queries a second from several threads beside a thread that changes, and quantiles of times."""
     data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
     rows: list[list[Any]] = []
@@ -442,13 +442,13 @@ def compare_threads(n: int, n_features: int) -> None:
         for how, (asked, change) in changes.items():
             ask = lambda i: asked.query(data.asked[i : i + 1], K)  # noqa: B023, E731
             for n_threads in N_THREADS if change is None else (0, *N_THREADS):
-                rows.append([how, n_threads, *asked_and_changed(ask, N_ASKED, n_threads, change)])
+                rows.append([how, n_threads, *asked_and_changed(ask, n_threads, change, seconds)])
     if find_spec("hnswlib"):  # whose queries must not meet changes
         graph = graph_of(data.stored)[0]
         graph.set_ef(20)
         ask = lambda i: graph.knn_query(data.asked[i : i + 1], K, num_threads=1)  # noqa: E731
         rows += [
-            ["hnswlib, none", n_threads, *asked_and_changed(ask, N_ASKED, n_threads, None)] for n_threads in N_THREADS
+            ["hnswlib, none", n_threads, *asked_and_changed(ask, n_threads, None, seconds)] for n_threads in N_THREADS
         ]
     print(f"\nthreads, {n} x {n_features}\n")
     headers = ["changes", "readers", "queries a second", "p50 ms", "p99", "longest", "changes a second"]
@@ -505,6 +505,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=384)
     parser.add_argument("--packages", type=int, default=30_000)
     parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each number of threads")
     parser.add_argument("--parts", nargs="+", choices=PARTS)
     given = parser.parse_args()
     parts = given.parts or list(PARTS)
@@ -519,7 +520,7 @@ def main() -> None:
     if "omniglot" in parts:
         compare_searches("omniglot", omniglot(given.data), ["recall", "filters"])
     if "threads" in parts:
-        compare_threads(given.n, given.features)
+        compare_threads(given.n, given.features, given.seconds)
     if "opening" in parts:
         compare_opening(given.n, given.features)
     if "rewards" in parts:

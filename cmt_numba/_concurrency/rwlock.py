@@ -5,16 +5,15 @@ in a readable state. Changes are made one at a time, in the order of their arriv
 
 The standard library has no reader-writer lock. Queries take tens of microseconds and come from many threads, so they
 must not share a lock: each reading thread holds a lock of its own while it reads. A step closes a gate, where new
-readers wait, and then waits once for the lock of each thread that may still be reading. A reader checks the gate while
-it holds its own lock, so either the step waits for it or it sees the closed gate.
-
-After a step that blocked readers, the gate stays open for longer than it was closed, so that readers get their turn
-between the steps of a long change. The gate closes again even if readers never pause, so changes always progress.
+readers wait, and then waits until no thread reads. A reader checks the gate while it holds its own lock, so either the
+step waits for it or it sees the closed gate. If a reader goes on for long, the gate is opened again for the others and
+the step is tried later, for some time.
 
 What a change does between its steps needs the interpreter, which each of the reading threads keeps for some
 milliseconds before another has it. So readers *hold back* for a change: who comes while one is under way waits for its
-end, but no longer than some milliseconds. Nothing relies on that. Afterwards readers have their turn, and from its end
-on they hold back by themselves: a change that sleeps until then would wake up too late.
+end, but no longer than some milliseconds. Nothing relies on that. After a hold that kept readers waiting they have
+their turn, which is longer, and from its end on they hold back again by themselves: a change that sleeps until then
+would wake up too late. A hold begins even if readers never pause, so changes always progress.
 
 All locks are acquired by ``with`` statements on the interpreter's locks, which a ``KeyboardInterrupt`` cannot separate
 from their release. Therefore work is passed as a function, not placed between calls that acquire and release. Other
@@ -40,9 +39,12 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _READERS_SHARE = 2.0  # ratio of the time that readers have to the time that a change had before
 _SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers has a cost
 _LONGEST_PAUSE = 0.1
-_LONGEST_HOLD = 0.01  # from when all readers hold back; they wait for the end of a step besides
-_LEAST_PATIENCE = 0.02  # with readers that still read when others hold back
-_PATIENT_TRIES = 10  # after which a change has more and more patience, at the expense of all other readers
+_LONGEST_WORK = 0.01  # of a change, before its next step lets readers in
+_LONGEST_HOLD = 0.02  # from when all readers hold back; they wait for the end of a step besides
+_LOOK_AGAIN = 0.005  # of a reader that holds back
+_LEAST_PATIENCE = 0.01  # with readers that still read when others hold back, from when the last one has stopped
+_LONGEST_DRAIN = 0.1  # for which readers hold back while others still read, should the change be late to end the hold
+_PATIENT_FOR = 0.2  # after which a change that tries has more and more patience, at the expense of all other readers
 _LOOK = 0.0002  # between looks at readers that still read
 
 
@@ -81,14 +83,14 @@ class _Turn:
 class _Hold:
     """A time in which readers hold back for a change. A long change has several, one after the other."""
 
-    __slots__ = ("began", "lock", "n_tries", "owner", "since", "until")
+    __slots__ = ("began", "lock", "owner", "since", "tried_since", "until")
 
     def __init__(self) -> None:
-        self.lock = Lock()  # locked until the change ends
+        self.lock = Lock()  # locked until the change ends, or some milliseconds longer
         self.owner = get_ident()
         self.since = self.until = 0.0  # as of ``time.perf_counter``
         self.began = 0.0  # when all readers held back, and the change had the object for itself
-        self.n_tries = 0  # how often readers have read on for longer than was waited for them
+        self.tried_since: float | None = None  # when a reader first read on for longer than was waited for
 
 
 class ReadWriteLock:
@@ -180,7 +182,7 @@ class ReadWriteLock:
                 return  # this is one after the other
             self._kept_waiting = True
             # Whatever happens between these two, who waits for the lock after this waits for a short time.
-            if hold.lock.acquire(timeout=min(_LONGEST_HOLD, hold.until - now)):
+            if hold.lock.acquire(timeout=min(_LOOK_AGAIN, hold.until - now)):
                 hold.lock.release()
             hold, now = self._hold, time.perf_counter()
 
@@ -214,7 +216,7 @@ class ReadWriteLock:
         """Have readers hold back after their turn, and wait until they do. If one goes on for long, the hold ends."""
         now = time.perf_counter()
         hold.since = hold.began = max(now, self._open_until)
-        hold.until = hold.since + self._patience
+        hold.until = hold.since + _LONGEST_DRAIN
         self._kept_waiting, self._hold = False, hold
         if hold.since > now:
             time.sleep(hold.since - now)
@@ -271,7 +273,7 @@ class ReadWriteLock:
             return self.ahead(partial(self.step, work))
         hold = cast(_Hold, self._hold)
         while True:
-            while time.perf_counter() >= hold.until:
+            while time.perf_counter() >= min(hold.until, hold.began + _LONGEST_WORK):
                 self._end(hold)
                 self._begin(hold)
             gate = Lock()
@@ -287,25 +289,25 @@ class ReadWriteLock:
                     hold.until = max(hold.until, time.perf_counter())  # readers have waited for the gate
 
     def _wait_for_readers(self, hold: _Hold) -> bool:
-        """Wait until nobody reads; return whether that was so before the patience was at its end."""
+        """Wait until nobody reads; return whether that was so before the patience with those left was at its end."""
         with self._registering:
-            readers = self._readers
-        came = time.perf_counter()
-        for known in readers:
-            reader = known()
-            if reader is None:
-                continue
-            while reader.lock.locked():
-                self._kept_waiting = True
-                if (now := time.perf_counter()) > came + self._patience:
-                    hold.until = now
-                    hold.n_tries += 1
-                    if hold.n_tries > _PATIENT_TRIES:
-                        self._patience *= 2.0
-                    return False
-                time.sleep(_LOOK)
-        if hold.n_tries > 0 or self._kept_waiting:
-            self._patience = max(_LEAST_PATIENCE, 2.0 * (time.perf_counter() - came))
+            readers = [reader for reader in (known() for known in self._readers) if reader is not None]
+        n_left, latest, until = len(readers) + 1, 0.0, hold.until
+        while readers := [reader for reader in readers if reader.lock.locked()]:
+            self._kept_waiting = True
+            now = time.perf_counter()
+            if len(readers) < n_left:
+                n_left, latest = len(readers), now + self._patience
+                hold.until = now + _LONGEST_DRAIN
+            elif now > latest:
+                hold.until = now
+                hold.tried_since = hold.tried_since or now
+                if now > hold.tried_since + _PATIENT_FOR:
+                    self._patience *= 2.0
+                return False
+            time.sleep(_LOOK)
+        hold.until = until
+        self._patience = max(_LEAST_PATIENCE, self._patience / 2.0)
         return True
 
     def seize(self, *, patient: bool) -> Callable[[], None] | None:

@@ -118,8 +118,10 @@ class Driver:
         """Return a forest that goes on exactly as this one would, and shares nothing with it."""
         twin = object.__new__(type(self))
         with self._lock.instant:  # queries may draw random numbers meanwhile
-            copied = {name: copy.deepcopy(vars(self)[name]) for name in ("_streams", "_state", "_eviction", "_links")}
-        vars(twin).update(vars(self) | copied, _lock=ReadWriteLock(), _filters=Remembered())
+            own = {name: copy.deepcopy(getattr(self, name)) for name in ("_streams", "_eviction", "_links", "_state")}
+        vars(twin).update(vars(self) | {"_lock": ReadWriteLock(), "_filters": Remembered()})
+        for name, value in own.items():
+            setattr(twin, name, value)
         return twin
 
     # Random numbers

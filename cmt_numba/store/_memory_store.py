@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from .._concurrency.workers import spans
 from .._forest.hits import no_hits, rewarded_memories
 from .._forest.state import NONE
 from .._validation import check_passes, check_rewards
@@ -31,6 +32,7 @@ from ._querying import Searchable
 from ._search import stored_units
 from ._trees import Kept, replace_keys
 
+_CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
 _N_COMPETITORS = 9  # of a memory that was rewarded alone
 
 
@@ -207,9 +209,11 @@ class MemoryStore(Searchable):
         def write(kept: Kept, commit: Callable[..., None]) -> None:
             vectors = self._keeper.frame.keys(X)
             kept_norms = norms if self.metric == "cosine" else np.full(len(checked), np.nan)
-            if old.size > 0:
-                kept.records.update(ids[old], [texts[i] for i in old], kept_norms[old])
-                replace_keys(kept, ids[old], vectors[old], partial(commit, new.size > 0))
+            n_cells = vectors.nnz if scipy.sparse.issparse(vectors) else vectors.size
+            for start, stop in spans(old.size, max(1, _CELLS_REPLACED_AT_ONCE * len(checked) // max(1, n_cells))):
+                some, more = old[start:stop], stop < old.size or new.size > 0
+                kept.records.update(ids[some], [texts[i] for i in some], kept_norms[some])
+                replace_keys(kept, ids[some], vectors[some], partial(commit, more))
             if new.size > 0:
                 first = kept.tree._next_id()
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
