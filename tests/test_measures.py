@@ -100,7 +100,7 @@ PLT = """
 import numpy as np
 
 class PLT:
-    def __init__(self, folder, threads, verbose):
+    def __init__(self, folder, threads, seed, verbose):
         self.folder = folder
 
     def fit(self, X, lists):

@@ -29,7 +29,7 @@ KIND = "MemoryStore"
 """The kind of object that files hold."""
 
 _VERSION = 1  # of the facts
-_NEW = {"scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
+_NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
 _TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
 
 T = TypeVar("T")

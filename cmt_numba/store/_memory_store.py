@@ -211,9 +211,9 @@ class MemoryStore(Searchable):
             kept_norms = norms if self.metric == "cosine" else np.full(len(checked), np.nan)
             n_cells = vectors.nnz if scipy.sparse.issparse(vectors) else vectors.size
             for start, stop in spans(old.size, max(1, _CELLS_REPLACED_AT_ONCE * len(checked) // max(1, n_cells))):
-                some, goes_on = old[start:stop], stop < old.size or new.size > 0
+                some, more = old[start:stop], stop < old.size or new.size > 0
                 kept.records.update(ids[some], [texts[i] for i in some], kept_norms[some])
-                replace_keys(kept, ids[some], vectors[some], partial(commit, goes_on))
+                replace_keys(kept, ids[some], vectors[some], partial(commit, more))
             if new.size > 0:
                 first = kept.tree._next_id()
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
