@@ -75,44 +75,45 @@ def test_damage_is_told_or_does_no_harm(state: str, left_behind: Any, tmp_path: 
     assert n_refused["acknowledged"] == 30
 
 
-def spoil_array(folder: Path, name: str, at: int) -> None:
-    """Flip a bit of an array of the snapshot in a folder."""
+def spoil_array(folder: Path, name: str, at: int, bit: int) -> None:
+    """Flip a bit of a byte of an array of the snapshot in a folder."""
     path = next(folder.glob("tree-*.cmt"))
     file = bytearray(path.read_bytes())
     described, _ = parsed(bytes(file))
     entry = next(entry for entry in described["arrays"] if entry["name"] == name)
-    file[entry["offset"] + at] ^= 64
+    file[entry["offset"] + at] ^= bit
     path.write_bytes(bytes(file))
 
 
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_damaged_keys_are_told_when_all_is_read(name: str, tmp_path: Path):
     folder = tmp_path / "tree"
-    with DurableTree(folder, **OPTIONS) as tree:
+    with DurableTree(folder, n_links=4, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
+        tree.compact()
         tree.snapshot()
-    spoil_array(folder, name, 33)
+    spoil_array(folder, name, 32, 1)
     with DurableTree(folder, snapshot_seconds=0.0) as tree:
         tree._last_snapshot = tree._last_snapshot._replace(seconds=0.0)  # a snapshot is due after every change
-        words = f"tree-1.cmt: array '{name}' is damaged"
+        words = f"tree-2.cmt: array '{name}' is damaged"
         with pytest.raises(FileFormatError, match=words):
             tree.check_invariants()
         with pytest.warns(RuntimeWarning, match=f"no snapshot could be taken.*{words}"):
             tree.remove([1])
         with pytest.raises(FileFormatError, match=words):
             tree.snapshot()
-    assert [path.name for path in folder.glob("tree-*")] == ["tree-1.cmt"]
+    assert [path.name for path in folder.glob("tree-*")] == ["tree-2.cmt"]
     with DurableTree(folder) as tree:
         assert len(tree) == 39
 
 
-@pytest.mark.parametrize("name", ["keys.ids", "keys.slot_table", "members", "leaf_of", "leaves", "links.near"])
+@pytest.mark.parametrize("name", ["keys.ids", "keys.slot_table", "members", "leaf_of", "leaves", "nodes"])
 def test_damage_that_would_lead_searches_astray_is_told_at_once(name: str, tmp_path: Path):
     folder = tmp_path / "tree"
     with DurableTree(folder, n_links=4, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
         tree.snapshot()
-    spoil_array(folder, name, 2)
+    spoil_array(folder, name, 2, 64)
     with pytest.raises(FileFormatError, match="is damaged"):
         DurableTree(folder)
 

@@ -13,6 +13,7 @@ from kill_store import contents, equal, kill_changes
 
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
+from cmt_numba.journal._database import Database
 from cmt_numba.store._metrics import METRICS
 
 D = 8
@@ -131,6 +132,36 @@ def test_a_full_disk_is_reported_and_the_store_goes_on(store: MemoryStore):
     assert store.get("k1").payloads == [{"n": 5}]
     with MemoryStore(crashed(Path(str(store.path)))) as again:
         assert equal(contents(again), contents(store))
+
+
+def test_a_change_that_is_on_disk_is_made_though_no_snapshot_replaces_the_journal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(self: Database, sequence: int, entry: bytes) -> None:
+        if b'"snapshot"' in entry:
+            raise OSError(28, "no space")
+        append(self, sequence, entry)
+
+    append, expected = Database.append, MemoryStore(random_state=0, n_trees=2)
+    expected.add([f"k{i}" for i in range(30)], vectors(30))
+    with MemoryStore(folder, random_state=0, n_trees=2, snapshot_bytes=0, snapshot_seconds=0.0) as store:
+        store.add([f"k{i}" for i in range(30)], vectors(30))
+        monkeypatch.setattr(Database, "append", full)
+        for i in range(2):
+            tree = store._keeper.kept.tree
+            tree._journal = tree._journal._replace(seconds=1e6)
+            with pytest.warns(RuntimeWarning, match=r"no snapshot could be taken.*no space"):
+                store.upsert("k1", vectors(1, i))
+            expected.upsert("k1", vectors(1, i))
+            assert equal(contents(store), contents(expected))
+            with MemoryStore(crashed(folder)) as again:
+                assert equal(contents(again), contents(expected))
+        monkeypatch.undo()
+        store.upsert("k2", vectors(1, 3))
+        expected.upsert("k2", vectors(1, 3))
+        assert equal(contents(store), contents(expected))
+    with MemoryStore(folder) as again:
+        assert equal(contents(again), contents(expected))
 
 
 def test_a_store_that_cannot_be_opened_again_can_be_queried_and_recovers(

@@ -5,16 +5,15 @@ in a readable state. Changes are made one at a time, in the order of their arriv
 
 The standard library has no reader-writer lock. Queries take tens of microseconds and come from many threads, so they
 must not share a lock: each reading thread holds a lock of its own while it reads. A step closes a gate, where new
-readers wait, and then waits once for the lock of each thread that may still be reading. A reader checks the gate while
-it holds its own lock, so either the step waits for it or it sees the closed gate.
+readers wait, and then waits until no thread reads. A reader checks the gate while it holds its own lock, so either the
+step waits for it or it sees the closed gate. If a reader goes on for long, the gate is opened again for the others and
+the step is tried later, for some time.
 
-After a step that blocked readers, the gate stays open for longer than it was closed, so that readers get their turn
-between the steps of a long change. The gate closes again even if readers never pause, so changes always progress.
-
-A change is more than its steps: what it does between them needs the interpreter, which readers in many threads leave to
-it only for a moment in every few hundred milliseconds. So readers *hold back* for a change: who comes while one is under
-way waits for its end, but no longer than some milliseconds. Nothing relies on that. After it readers have their turn,
-and from the end of that turn on they hold back by themselves: a change that waits would wake up too late.
+What a change does between its steps needs the interpreter, which each of the reading threads keeps for some
+milliseconds before another has it. So readers *hold back* for a change: who comes while one is under way waits for its
+end, but no longer than some milliseconds. Nothing relies on that. After a hold that kept readers waiting they have
+their turn, which is longer, and from its end on they hold back again by themselves: a change that sleeps until then
+would wake up too late. A hold begins even if readers never pause, so changes always progress.
 
 All locks are acquired by ``with`` statements on the interpreter's locks, which a ``KeyboardInterrupt`` cannot separate
 from their release. Therefore work is passed as a function, not placed between calls that acquire and release. Other
@@ -40,8 +39,13 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _READERS_SHARE = 2.0  # ratio of the time that readers have to the time that a change had before
 _SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers has a cost
 _LONGEST_PAUSE = 0.1
-_LONGEST_HOLD = 0.01  # from when all readers hold back; they wait for the end of a step besides
-_LONGEST_DRAIN = 1.0  # until all readers hold back
+_LONGEST_WORK = 0.01  # of a change, before its next step lets readers in
+_LONGEST_HOLD = 0.02  # from when all readers hold back; they wait for the end of a step besides
+_LOOK_AGAIN = 0.005  # of a reader that holds back
+_LEAST_PATIENCE = 0.01  # with readers that still read when others hold back, from when the last one has stopped
+_LONGEST_DRAIN = 0.1  # for which readers hold back while others still read, should the change be late to end the hold
+_PATIENT_FOR = 0.2  # after which a change that tries has more and more patience, at the expense of all other readers
+_LOOK = 0.0002  # between looks at readers that still read
 
 
 class _Reader:
@@ -79,13 +83,14 @@ class _Turn:
 class _Hold:
     """A time in which readers hold back for a change. A long change has several, one after the other."""
 
-    __slots__ = ("began", "lock", "owner", "since", "until")
+    __slots__ = ("began", "lock", "owner", "since", "tried_since", "until")
 
     def __init__(self) -> None:
-        self.lock = Lock()  # locked until the change ends
+        self.lock = Lock()  # locked until the change ends, or some milliseconds longer
         self.owner = get_ident()
         self.since = self.until = 0.0  # as of ``time.perf_counter``
         self.began = 0.0  # when all readers held back, and the change had the object for itself
+        self.tried_since: float | None = None  # when a reader first read on for longer than was waited for
 
 
 class ReadWriteLock:
@@ -135,6 +140,7 @@ class ReadWriteLock:
         self._hold: _Hold | None = None  # that readers obey, unless it has ended
         self._kept_waiting = False  # whether a reader has waited during the current or last hold
         self._open_until = 0.0  # the end of the readers' turn
+        self._patience = _LEAST_PATIENCE
 
     def read(self, work: Callable[[], T]) -> T:
         """Call ``work``, which only reads, outside any step, and return its result.
@@ -176,7 +182,7 @@ class ReadWriteLock:
                 return  # this is one after the other
             self._kept_waiting = True
             # Whatever happens between these two, who waits for the lock after this waits for a short time.
-            if hold.lock.acquire(timeout=min(_LONGEST_HOLD, hold.until - now)):
+            if hold.lock.acquire(timeout=min(_LOOK_AGAIN, hold.until - now)):
                 hold.lock.release()
             hold, now = self._hold, time.perf_counter()
 
@@ -207,16 +213,16 @@ class ReadWriteLock:
         return hold is not None and hold.owner == get_ident() and hold.lock.locked()
 
     def _begin(self, hold: _Hold) -> None:
-        """Have readers hold back after their turn, and wait until they do."""
+        """Have readers hold back after their turn, and wait until they do. If one goes on for long, the hold ends."""
         now = time.perf_counter()
         hold.since = hold.began = max(now, self._open_until)
         hold.until = hold.since + _LONGEST_DRAIN
         self._kept_waiting, self._hold = False, hold
         if hold.since > now:
             time.sleep(hold.since - now)
-        self._wait_for_readers()
-        hold.began = time.perf_counter()
-        hold.until = hold.began + _LONGEST_HOLD
+        if self._wait_for_readers(hold):
+            hold.began = time.perf_counter()
+            hold.until = hold.began + _LONGEST_HOLD
 
     def _end(self, hold: _Hold) -> None:
         """Have readers hold back no longer, and give them their turn if any has waited."""
@@ -249,6 +255,12 @@ class ReadWriteLock:
         """Return whether the calling thread is inside the current step."""
         return self._stepper == get_ident() and self._gate is not None and self._gate.locked()
 
+    def has_other_readers(self) -> bool:
+        """Return whether another thread has read that is still there."""
+        own = getattr(self._local, "reader", None)
+        with self._registering:
+            return any(reader is not None and reader is not own for reader in (known() for known in self._readers))
+
     def _enqueue(self, turn: _Turn) -> None:
         with self._queueing:
             turn.before, self._last = self._last, turn
@@ -260,32 +272,43 @@ class ReadWriteLock:
         if not self._is_holding():
             return self.ahead(partial(self.step, work))
         hold = cast(_Hold, self._hold)
-        if time.perf_counter() >= hold.until:
-            self._end(hold)
-            self._begin(hold)
-        gate = Lock()
-        with gate:
-            try:
-                self._gate = gate
-                self._wait_for_readers()
-                self._stepper = get_ident()
-                self.n_steps += 1
-                return work()
-            finally:
-                self._stepper = self._gate = None
-                hold.until = max(hold.until, time.perf_counter())  # readers have waited for the gate
+        while True:
+            while time.perf_counter() >= min(hold.until, hold.began + _LONGEST_WORK):
+                self._end(hold)
+                self._begin(hold)
+            gate = Lock()
+            with gate:
+                try:
+                    self._gate = gate
+                    if self._wait_for_readers(hold):
+                        self._stepper = get_ident()
+                        self.n_steps += 1
+                        return work()
+                finally:
+                    self._stepper = self._gate = None
+                    hold.until = max(hold.until, time.perf_counter())  # readers have waited for the gate
 
-    def _wait_for_readers(self) -> None:
+    def _wait_for_readers(self, hold: _Hold) -> bool:
+        """Wait until nobody reads; return whether that was so before the patience with those left was at its end."""
         with self._registering:
-            readers = self._readers
-        for known in readers:
-            reader = known()
-            if reader is None:
-                continue
-            if reader.lock.locked():
-                self._kept_waiting = True
-            with reader.lock:
-                pass
+            readers = [reader for reader in (known() for known in self._readers) if reader is not None]
+        n_left, latest, until = len(readers) + 1, 0.0, hold.until
+        while readers := [reader for reader in readers if reader.lock.locked()]:
+            self._kept_waiting = True
+            now = time.perf_counter()
+            if len(readers) < n_left:
+                n_left, latest = len(readers), now + self._patience
+                hold.until = now + _LONGEST_DRAIN
+            elif now > latest:
+                hold.until = now
+                hold.tried_since = hold.tried_since or now
+                if now > hold.tried_since + _PATIENT_FOR:
+                    self._patience *= 2.0
+                return False
+            time.sleep(_LOOK)
+        hold.until = until
+        self._patience = max(_LEAST_PATIENCE, self._patience / 2.0)
+        return True
 
     def seize(self, *, patient: bool) -> Callable[[], None] | None:
         """Prevent other threads from starting a change; return a function that allows it again.

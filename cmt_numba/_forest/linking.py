@@ -119,6 +119,8 @@ def _begin_at(trees, codes, near, walk, slot, start):
     for t in range(trees.counters.shape[0]):
         leaf = np.int64(trees.leaf_of[t, slot])
         for i in range(trees.leaves[t, leaf]["size"]):
+            prefetch_code(codes, np.int64(trees.members[t, leaf, i]))
+        for i in range(trees.leaves[t, leaf]["size"]):
             other = np.int64(trees.members[t, leaf, i])
             if (other < slot or near[other, 0] != NONE) and is_met_first(walk, other):
                 weigh_candidate(codes, walk, codes.values, start, other)

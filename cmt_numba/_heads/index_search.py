@@ -167,7 +167,7 @@ def _label_of_largest(sums):
         if _any_from(some, largest):
             for i in range(some.size):
                 if some[i] > largest:
-                    best, largest = first + i, some[i]
+                    best, largest = np.int64(first + i), some[i]
     return best
 
 

@@ -25,7 +25,7 @@ _SHARE_FOUND = 0.995
 _COMPARED_AT_ONCE = 1 << 23  # rows and labels
 _SHORTEST = np.float32(1e-30)
 
-ROWS_ASKED = 2048
+ROWS_ASKED = 4096
 """Rows that decide which lists are searched."""
 
 Share = Callable[[Callable[[int, int], Any]], None]

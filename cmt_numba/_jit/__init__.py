@@ -14,6 +14,7 @@ from .decorators import (
     kernel,
     uninterrupted,
 )
+from .held import held
 from .prefetch import prefetch
 from .pruning import Known, known
 from .references import by_reference, by_value
@@ -31,6 +32,7 @@ __all__ = [
     "by_value",
     "call_at",
     "empty",
+    "held",
     "inner",
     "inner_allocating",
     "inner_called",

@@ -353,6 +353,12 @@ class CMTClassifier(Forgetting):
         self._calibration = np.full(1, np.nan)
         return True
 
+    def _has_much_due(self, n_rows: int) -> bool:
+        n_examples = int(self._n_of_label.sum()) + n_rows
+        learns_again = self.n_head_passes > 0 and self.examples_ is not None and is_due(n_examples, self._n_relearned)
+        evicts = self.max_examples is not None and n_examples > self.max_examples
+        return learns_again or evicts or super()._has_much_due(n_rows)
+
     def _train_from_means(
         self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, slots: np.ndarray | None = None
     ) -> None:

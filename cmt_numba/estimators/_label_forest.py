@@ -34,7 +34,7 @@ from ._base import SavableEstimator
 from ._durable import KeptInFolder
 from ._input import checked_matrix
 from ._options import FIT_ONLY, OF_ALL, PASSES
-from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, lists_laid_out, scorers_laid_out
+from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, hand_over, lay_out_like, lists_laid_out, scorers_laid_out
 from ._relearning import means_of
 
 # Labels that are found for a row, in leaves and in lists of the head's index.
@@ -44,9 +44,8 @@ _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them 
 _FEWEST_LISTED = 16  # of those from the head's index that are scored with all their weights
 _SHARE_LISTED = 1 / 64  # of those found, if that is more
 _MOST_RANKED = 16  # labels wanted that the index alone is asked for
-_WIDER_IN_TRAINING = (
-    2  # leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score
-)
+# Leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score.
+_WIDER_IN_TRAINING = 2
 
 LOGITS_PER_MARGIN = 4.0
 """A lead of a whole margin is worth odds of 55 to 1."""
@@ -59,17 +58,16 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
+_MANY_LABELS = 1000  # of which going through all scorers once takes some milliseconds
 _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
 
 # Routers.
 _CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
 _SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
 _DENSE_TREES = 8
-_MORE_TREES, _MANY_EXAMPLES = (
-    12,
-    16,
-)  # where classes have at least this number of examples on average: routers and head are then worth more
-# Very many labels of one dense example each need one: lists of similar scorers answer, and nothing is trained.
+# Where classes have at least this number of examples on average, routers and head are worth more. Very many labels of
+# one dense example each need one tree: lists of similar scorers answer, and nothing is trained.
+_MORE_TREES, _MANY_EXAMPLES = 12, 16
 _SPARSE_TREES = 2  # sparse rows have the head's index as well
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves again for each time that labels are twice as many
@@ -206,6 +204,16 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
     def _worth_listing(self, n_rows: int) -> bool:
         """Return whether learning this number of rows takes as long as going through all scorers once."""
         return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
+
+    def _get_ready(self, former: Any) -> None:
+        lay_out_like(former, self)
+
+    def _become(self, other: Any) -> None:
+        super()._become(other)
+        hand_over(other, self)
+
+    def _has_much_due(self, n_rows: int) -> bool:
+        return self.forest_.n_memories >= _MANY_LABELS and self._worth_listing(self._n_unlisted + n_rows)
 
     # Answering
 

@@ -74,6 +74,19 @@ def _in_lists(forest: LabelForest) -> Listed:
     return listed(scorers, as_matrix(rows.take(some)), labels[some])
 
 
+def lay_out_like(other: LabelForest, forest: LabelForest) -> None:
+    """Lay out for one forest what has been laid out for another."""
+    if other in _LAID_OUT and forest.forest_.n_memories > 0:
+        forest._all_scorers(1)
+        forest._lists()
+
+
+def hand_over(other: LabelForest, forest: LabelForest) -> None:
+    """Keep for one forest what is laid out for another, which has the same head."""
+    if other in _LAID_OUT:
+        _LAID_OUT[forest] = _LAID_OUT[other]
+
+
 def _kept(forest: LabelForest, lay_out: Callable[[], AllScorers | Listed | None]) -> AllScorers | Listed | None:
     """Return what was laid out for the head's digest, or lay it out: scorers that changed have another digest."""
     digest, kept = forest.head_.digest, _LAID_OUT.get(forest)

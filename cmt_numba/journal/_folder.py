@@ -251,10 +251,14 @@ class Folder:
         return self._acknowledged.identity
 
     def restart(self, sequence: int, entry: bytes) -> None:
-        """Replace all changes up to this number by a snapshot, which must be on disk."""
+        """Replace all changes up to this number by a snapshot, which must be on disk.
+
+        An OSError leaves those that were synced in the journal, unless there are others that were not.
+        """
         assert self._acknowledged is not None
         self.database.restart(sequence, entry)
-        self._acknowledged.set(sequence)
+        if self._acknowledged.sequence < sequence:
+            self._acknowledged.set(sequence)
         superseded, self.base = self.base, sequence
         if self.identity is None and superseded != sequence:
             with suppress(OSError):

@@ -269,8 +269,13 @@ class InFolder:
         self._folder.check_room_for(self._sequence)
         path = self._folder.snapshot_path(self._sequence)
         self._save_snapshot(path)
-        with self._writing():
+        try:
             self._folder.restart(self._sequence, pack_entry(self._sequence, self._snapshot_entry()))
+        except OSError:
+            raise  # the journal holds the changes
+        except BaseException:
+            with self._writing():
+                raise
         self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(path.stat().st_size, perf_counter() - started)
 
     def _verify(self) -> None:

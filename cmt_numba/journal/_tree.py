@@ -6,6 +6,7 @@ import os
 import warnings
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import Any, Self
 
@@ -223,26 +224,33 @@ class DurableTree(InFolder, ContextualMemoryTree):
     ) -> Any:
         """Make a change and journal it."""
         with self._alone():
-            if name != _RETURN:
-                self._enter_notes()  # queries before the change
-            arguments = plain_arguments(arguments)
-            started = perf_counter()
-            # If the following is interrupted, for example by a signal, memory and journal may disagree.
-            self._refusal = f"{name} was interrupted, and the tree in memory may differ from the journal"
-            try:
-                answer = self._do(operation, arguments | shown)
-            except (LookupError, TypeError, ValueError):
-                self._refusal = None
-                raise
-            forgotten = np.concatenate(self._forgotten) if self._forgotten else None
-            entry = Entry(name, operation.stored(arguments), fingerprint(self), forgotten, self._folder.identity)
-            self._enter(entry, perf_counter() - started, synced)
-            self._refusal = None
-            if name != _RETURN:
-                self._enter_notes()  # queries during the change
+            work = partial(self._make_and_enter, name, operation, arguments, shown, synced)
+            answer = self._lock.ahead(work) if synced else work()
             if not self._as_one:
                 self._take_snapshot_if_due()
             return answer
+
+    def _make_and_enter(
+        self, name: str, operation: Operation, arguments: dict[str, Any], shown: dict[str, Any], synced: bool
+    ) -> Any:
+        if name != _RETURN:
+            self._enter_notes()  # queries before the change
+        arguments = plain_arguments(arguments)
+        started = perf_counter()
+        # If the following is interrupted, for example by a signal, memory and journal may disagree.
+        self._refusal = f"{name} was interrupted, and the tree in memory may differ from the journal"
+        try:
+            answer = self._do(operation, arguments | shown)
+        except (LookupError, TypeError, ValueError):
+            self._refusal = None
+            raise
+        forgotten = np.concatenate(self._forgotten) if self._forgotten else None
+        entry = Entry(name, operation.stored(arguments), fingerprint(self), forgotten, self._folder.identity)
+        self._enter(entry, perf_counter() - started, synced)
+        self._refusal = None
+        if name != _RETURN:
+            self._enter_notes()  # queries during the change
+        return answer
 
     def _do(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         self._under_way = True

@@ -29,8 +29,8 @@ from ._versions import upgraded
 DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
 """The dtypes of all arrays, by their names in files. The meaning of a name never changes."""
 
-VALUES = frozenset({"keys.values", "codes.values"})
-"""Arrays that are most of a forest's file, and of which anything may be read without harm to kernels."""
+VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.weights", "links.near"})
+"""Arrays that are most of a forest's file. No kernel takes harm at what is in them, if links lead to memories."""
 
 _STREAMS = "streams"
 
@@ -165,7 +165,7 @@ def state_of(
 def check_state(state: State, *, thorough: bool, values: bool = True) -> None:
     """Raise InvariantError if a state from a file is invalid.
 
-    The contents of large arrays are validated only if ``thorough``, those of keys and their codes only with ``values``.
+    The contents of large arrays are validated only if ``thorough``, those in :data:`VALUES` only with ``values``.
     """
     check_frame(state)
     check_at_rest(state.counters)

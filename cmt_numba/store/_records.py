@@ -106,6 +106,12 @@ class MemoryDatabase:
         """Execute a statement once for each row of values."""
         self._connection.executemany(statement, rows)
 
+    def commit(self, more: bool = False) -> None:
+        """Keep what was written since the last BEGIN, and begin again if there is more to come."""
+        self._connection.commit()
+        if more:
+            self.execute("BEGIN")
+
     def roll_back(self) -> None:
         """Undo what was written since the last BEGIN."""
         if self._connection.in_transaction:
@@ -241,8 +247,8 @@ class Records:
         """Return the type of the keys; None if there are none."""
         if self._table is not None:
             return self._table.kind
-        found = self._database.execute("SELECT typeof(key) FROM records LIMIT 1")
-        return {(): None, ("text",): str, ("integer",): int}[found[0] if found else ()]
+        found = self._database.execute("SELECT key FROM records LIMIT 1")
+        return type(found[0][0]) if found else None
 
     def totals(self) -> tuple[int, int]:
         """Return the number of records and the sum of their ids."""

@@ -9,7 +9,7 @@ from .numbers import all_within
 
 def check_link_frame(near: np.ndarray, n: int) -> None:
     """Raise InvariantError if a link of ``n`` memories leads to what is none."""
-    require(all_within(near[:n], NONE, n - 1), "a link is with no memory")
+    require(all_within(near[:n], int(NONE), n - 1), "a link is with no memory")
 
 
 def check_links(near: np.ndarray, n: int) -> None:
