@@ -136,7 +136,18 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")  # as the script does for good
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
-    arguments = ["--sets", "clinc150, 5", "--learners", "exact", "means", "linear", "plt", "xr_linear", "ours"]
+    arguments = [
+        "--sets",
+        "clinc150, 5",
+        "--learners",
+        "exact",
+        "means",
+        "linear",
+        "plt",
+        "xr_linear",
+        "ours",
+        "ours_of_terms",
+    ]
     arguments += ["--python", "xr_linear=false"]  # a command that fails
     written = tmp_path / "outcomes.json"
     printed = run(
@@ -145,7 +156,7 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert "clinc150, 5 shots: 150 examples of 30 classes" in printed
     assert "xr_linear is left out: false cannot import pecos" in printed
     lines = [line.split("|")[1:-1] for line in printed.splitlines() if line.startswith("| clinc150")]
-    assert [cell.strip() for cell in lines[0]] == ["clinc150, 5 shots", "150 / 30", *["0.000"] * 6]
+    assert [cell.strip() for cell in lines[0]] == ["clinc150, 5 shots", "150 / 30", *["0.000"] * 7]
     (outcomes,) = json.loads(written.read_text()).values()
     learners = {outcome["learner"] for outcome in outcomes}
     assert learners >= {"exact nearest neighbour", "class means", "PLT (napkinXC)", "CMTClassifier"}
