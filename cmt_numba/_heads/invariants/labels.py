@@ -117,6 +117,10 @@ def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough:
     check_layout(duals, {})
     if thorough:
         n = duals.weights.shape[0]
-        require(not duals.weights[min(n, n_examples) :].any(), "there are dual variables of examples that are not stored")
-        require(all_within(duals.competitors, int(NONE), n_labels - 1), "an example competes with a label that has gone")
+        require(
+            not duals.weights[min(n, n_examples) :].any(), "there are dual variables of examples that are not stored"
+        )
+        require(
+            all_within(duals.competitors, int(NONE), n_labels - 1), "an example competes with a label that has gone"
+        )
         require(all_finite(duals.weights) and bool(np.all(duals.weights >= 0)), "a dual variable is negative")
