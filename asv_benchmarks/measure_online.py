@@ -3,12 +3,12 @@
     python asv_benchmarks/measure_online.py --data path/to/folder
 
 Expects ``clinc150``, ``wikipara1k`` and ``coil100`` in the folder, as ``labelled_sets.py`` describes them, and
-``debtags``, as ``compare_multilabel.py`` does, of which each row gets the rarest tag that 20 rows have. Other
-dense sets are synthetic. Prints the error of ``fit`` and of ``partial_fit`` in batches of several sizes, with seconds; and the
-accuracy for two thirds of the classes before and after the others came, a tenth of these at a time, by ``partial_fit``
-alone, as the mean over several divisions of the classes. That there are more classes costs something by itself: so the
-accuracy of one fit on all stands beside. Each is also measured without stored examples, of which none can be learned
-again. Needs tabulate.
+``debtags``, as ``compare_multilabel.py`` does, of which each row gets the rarest tag that 20 rows have. Other dense
+sets are synthetic. Prints the error of ``fit`` and of ``partial_fit`` in batches of several sizes, with seconds; and
+the accuracy for two thirds of the classes before and after the others came, a tenth of these at a time, by
+``partial_fit`` alone, as the mean over several divisions of the classes. That there are more classes costs something by
+itself: so the accuracy of one fit on all stands beside. Each is also measured without stored examples, of which none
+can be learned again. Needs tabulate.
 """
 
 import os
