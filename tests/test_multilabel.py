@@ -290,3 +290,55 @@ def test_what_is_learned_does_not_depend_on_stored_examples():
         stream.kneighbors(X)
     with pytest.raises(TypeError, match="store_examples must be True or False"):
         CMTMultilabelClassifier(store_examples=1).fit(X, Y)
+
+
+def few_words(rng: np.random.Generator, n_rows: int, n_labels: int = 1100) -> tuple[Any, Any]:
+    """Return rows of one label each, by features of which each label has some of its own: too many to be all common."""
+    labels = np.arange(n_rows) % n_labels
+    cells = np.column_stack([2 * labels, 2 * labels + 1, 2 * n_labels + rng.integers(50, size=n_rows)])
+    values = np.column_stack([np.ones((n_rows, 2)), rng.random(n_rows)])
+    X = scipy.sparse.csr_array((values.ravel(), (np.repeat(np.arange(n_rows), 3), cells.ravel())))
+    X.resize(n_rows, 2 * n_labels + 50)
+    return X.astype(np.float32), scipy.sparse.csr_array((np.ones(n_rows), (np.arange(n_rows), labels)))
+
+
+@needs_jit
+def test_trees_over_labels_are_grown_when_they_are_needed(rng: np.random.Generator, tmp_path: Any):
+    X, Y = few_words(rng, 2200)
+    classifier = CMTMultilabelClassifier(random_state=0).fit(X, Y)
+    assert classifier.forest_.leaves().tree.size == 1
+    assert classifier.forest_.n_memories == 1100
+    classifier.check_invariants()
+    right = np.arange(1100)
+    np.testing.assert_array_equal(classifier.top_labels(X[:1100], 1)[0][:, 0], right)
+    n_scored = classifier.count_candidates(X[:100])
+    classifier.n_probes = 4
+    assert np.all(classifier.count_candidates(X[:100]) > n_scored)  # those of leaves as well
+    assert np.mean(classifier.top_labels(X[:1100], 1)[0][:, 0] == right) > 0.99
+    assert classifier.forest_.leaves().tree.size == 1  # the trees are no part of what has been learned
+    classifier.n_probes = None
+
+    classifier.save(tmp_path / "model")
+    loaded = CMTMultilabelClassifier.load(tmp_path / "model")
+    for each in (classifier, loaded):
+        each.partial_fit(X[:8], Y[:8])
+        assert each.forest_.leaves().tree.size > 2
+        each.check_invariants()
+    np.testing.assert_array_equal(loaded.top_labels(X)[1], classifier.top_labels(X)[1])
+
+
+@needs_jit
+@pytest.mark.parametrize("options", [{"n_trees": 1}, {"n_probes": 2}, {"leaf_multiplier": 1.0}])
+def test_trees_over_labels_are_grown_by_fit_if_wanted(options: Any, rng: np.random.Generator):
+    X, Y = few_words(rng, 1100)
+    classifier = CMTMultilabelClassifier(n_head_passes=1, random_state=0, **options).fit(X, Y)
+    assert classifier.forest_.leaves().tree.size > 1
+
+
+@needs_jit
+def test_new_labels_are_found_at_once(rng: np.random.Generator):
+    X, Y = few_words(rng, 1100)
+    old = np.flatnonzero(np.arange(1100) < 1090)
+    classifier = CMTMultilabelClassifier(random_state=0).fit(X[old], Y[old])
+    classifier.partial_fit(X[1090:], Y[1090:])
+    np.testing.assert_array_equal(classifier.top_labels(X[1090:], 1)[0][:, 0], np.arange(1090, 1100))

@@ -13,6 +13,7 @@ from cmt_numba._forest.rows import row_of
 from cmt_numba._forest.state import NODES_END, NONE, RIGHT, ROOT, State
 from cmt_numba._heads.candidates import Answers, Effort, Questions, all_of, score_labels
 from cmt_numba._heads.examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
+from cmt_numba._heads.inference_weights import Digest
 from cmt_numba._heads.inverted_index import Postings, list_by_feature, meet_labels
 from cmt_numba._heads.label_scorers import (
     HEAD_LOSSES,
@@ -354,7 +355,8 @@ def signed_scorers(rng: np.random.Generator) -> np.ndarray:
 
 def index_of(W: np.ndarray) -> Postings:
     cells = scipy.sparse.csr_array(W)
-    return list_by_feature(cells.indptr.astype(np.int64), cells.indices, cells.data, W.shape[1])
+    digest = Digest(cells.indptr.astype(np.int64), cells.indices, cells.data, np.empty((0, 0), np.uint16))
+    return list_by_feature(digest, np.arange(cells.nnz), W.shape[1])
 
 
 def test_the_index_lists_the_heaviest_labels_first(rng: np.random.Generator):

@@ -15,6 +15,7 @@ import scipy.sparse
 from .._forest.state import NONE
 from .._forest.structures import kind_of
 from .._jit import inner
+from .inference_weights import Digest
 
 _MOST_LISTS = 32  # that a row goes through
 
@@ -37,18 +38,18 @@ def no_postings() -> Postings:
     return Postings(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 0)
 
 
-def list_by_feature(offsets: np.ndarray, features: np.ndarray, weights: np.ndarray, n_features: int) -> Postings:
-    """Return the index of scorers, of which label ``l`` has the cells ``offsets[l] .. offsets[l + 1]``."""
-    n_labels = offsets.size - 1
+def list_by_feature(digest: Digest, cells: np.ndarray, n_features: int) -> Postings:
+    """Return the index of some cells of a digest, which are not 0: int64, sorted."""
+    features, weights = digest.features[cells], digest.weights[cells]
     upright = np.bincount(features, weights, minlength=n_features) >= 0.0
-    kept = np.flatnonzero((weights != 0.0) & (upright[features] == (weights > 0.0)))
+    kept = np.flatnonzero(upright[features] == (weights > 0.0))
     kept = kept[np.argsort(-np.abs(weights[kept]), kind="stable")]
-    labels = np.repeat(np.arange(n_labels, dtype=np.int32), np.diff(offsets))
+    labels = (np.searchsorted(digest.offsets, cells, side="right") - 1).astype(np.int32)
     # One row for each entry, in order: conversion to columns sorts by feature and keeps the order within a feature.
     one_each = np.arange(kept.size + 1)
     ranked = scipy.sparse.csr_array((one_each[:-1], features[kept], one_each), (kept.size, n_features)).tocsc()
     kept = kept[ranked.indices]
-    return Postings(ranked.indptr.astype(np.int64), labels[kept], weights[kept], n_labels)
+    return Postings(ranked.indptr.astype(np.int64), labels[kept], weights[kept], digest.n_labels)
 
 
 @inner

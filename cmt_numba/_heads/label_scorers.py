@@ -23,8 +23,8 @@ from .._forest.linear_model import (
     margin_of,
     new_workspace,
     probed_margin,
+    release_model,
     reset_model,
-    reset_weights,
 )
 from .._forest.rows import Rows, longest_row, row_of, squared_length
 from .._forest.sparse_weights import copy_heavy_cells
@@ -280,15 +280,13 @@ def with_index(head: Head, lightest: float = 0.0) -> Head:
     if not head.parameters.sparse:
         return head
     digest = head.digest if head.digest.features.size > 0 else with_digest(head).digest
-    listed = np.ones(digest.n_labels, np.bool_)
-    listed[head.common.labels] = False
     magnitudes, n_cells = np.abs(digest.weights), np.diff(digest.offsets)
-    largest = np.zeros(digest.n_labels, np.float32)
-    largest[n_cells > 0] = np.maximum.reduceat(magnitudes, digest.offsets[:-1][n_cells > 0]) if n_cells.any() else 0.0
-    kept = np.repeat(listed, n_cells) & (magnitudes >= np.repeat(np.float32(lightest) * largest, n_cells))
-    weights = np.where(kept, digest.weights, np.float32(0.0))
-    postings = list_by_feature(digest.offsets, digest.features, weights, head.parameters.n_features)
-    return head._replace(postings=postings)
+    least = np.zeros(digest.n_labels, np.float32)
+    least[n_cells > 0] = np.maximum.reduceat(magnitudes, digest.offsets[:-1][n_cells > 0]) if n_cells.any() else 0.0
+    least *= np.float32(lightest)
+    least[head.common.labels] = np.inf
+    magnitudes[magnitudes < np.repeat(least, n_cells)] = 0.0
+    return head._replace(postings=list_by_feature(digest, np.flatnonzero(magnitudes), head.parameters.n_features))
 
 
 @inner
@@ -417,10 +415,11 @@ def move_means(models, rows, labels, at):
 
 @kernel
 def forget_labels(models, first):
-    """Let the scorers of the labels from ``first`` on answer 0 everywhere.
+    """Let the scorers of the labels from ``first`` on answer 0 everywhere, and give up their tables.
 
     Writes the models.
     """
     models = by_reference(models)
     for label in range(first, models.counters[0, NODES_END]):
-        reset_weights(models, ONLY_TREE, label)
+        release_model(models, ONLY_TREE, label)
+        reset_model(models, ONLY_TREE, label)

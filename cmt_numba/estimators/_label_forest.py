@@ -12,8 +12,9 @@ from sklearn.utils import check_random_state
 
 from .._concurrency.workers import share_rows, with_progress
 from .._forest.allocation import most_cells_in_use, with_tables
+from .._forest.key_store import stored_rows
 from .._forest.rows import Rows, keep_heaviest, rescaled
-from .._forest.state import NONE, TABLES_END
+from .._forest.state import NONE, TABLES_END, State
 from .._heads.candidates import Answers, Effort, all_of, score_labels
 from .._heads.index_search import rank_listed
 from .._heads.label_scorers import (
@@ -34,7 +35,15 @@ from ._base import SavableEstimator
 from ._durable import KeptInFolder
 from ._input import checked_matrix
 from ._options import FIT_ONLY, OF_ALL, PASSES
-from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, hand_over, lay_out_like, lists_laid_out, scorers_laid_out
+from ._plans import (
+    MOST_SCORED,
+    MOST_SCORED_SPARSE,
+    hand_over,
+    lay_out_like,
+    lists_laid_out,
+    scorers_laid_out,
+    trees_laid_out,
+)
 from ._relearning import means_of
 
 # Labels that are found for a row, in leaves and in lists of the head's index.
@@ -85,6 +94,8 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     _lightest_listed = 0.0
     _trees_add_to_index = True  # labels that are better than those of the index alone
+    _trees_on_request = False  # for sparse rows, whose labels the index finds
+    _without_trees = False  # all labels are in one leaf; files of earlier versions do not say
     _fit_only = FIT_ONLY | {"n_trees"}
     _constraints: ClassVar[dict[str, Constraint]] = {
         **OF_ALL,
@@ -131,6 +142,10 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             n_trees = _dense_trees(rows.n_rows, n_labels) if not rows.sparse else _SPARSE_TREES
         if leaf_multiplier is None:
             leaf_multiplier = _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
+        by_default = self.n_trees is self.n_probes is self.leaf_multiplier is None
+        self._without_trees = self._trees_on_request and rows.sparse and by_default
+        if self._without_trees:
+            n_trees, leaf_multiplier = 1, _multiplier_of_one_leaf(n_labels)
         seed = check_random_state(self.random_state).randint(2**31)
         self.forest_ = self._new_forest(n_trees, leaf_multiplier, seed)
         self.head_ = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
@@ -138,6 +153,19 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         self._orders = np.random.default_rng(seed)
         self._cells_pruned = 0
         self._n_unlisted = 0
+
+    def _grown_forest(self) -> ContextualMemoryTree:
+        """Return trees over the labels of a forest without trees, grown from their keys alone."""
+        n_labels = self.forest_.n_memories
+        grown = self._new_forest(_SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self._seed)
+        if n_labels > 0:
+            grown._insert_rows(stored_rows(self.forest_._allocated(), np.arange(n_labels)), self.verbose)
+        return grown
+
+    def _searched(self) -> State:
+        """Return the trees that are searched for candidates, grown if there are none and leaves are wanted."""
+        forest = trees_laid_out(self) if self._without_trees and self.n_probes is not None else self.forest_
+        return forest._allocated()
 
     # Learning
 
@@ -158,6 +186,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         """
         means, lengths = means_of(rows, of_labels, of_rows, n_new, weights)
         head = with_labels(without_digest(self.head_), means, lengths)
+        n_reroutes = 0 if self._without_trees else n_reroutes
         return head, self.forest_._insert_rows(rescaled(routed(means)), self.verbose, n_reroutes)
 
     def _recover_labels(self, n_labels: int) -> None:
@@ -186,7 +215,10 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         """Let the head forget what makes no difference, once there is much of it."""
         if self.head_.parameters.sparse and self.head_.counters[0, TABLES_END] > 2 * self._cells_pruned:
             self.head_ = without_negligible_weights(self.head_)
-            self._cells_pruned = int(self.head_.counters[0, TABLES_END])
+            self._note_pruned()
+
+    def _note_pruned(self) -> None:
+        self._cells_pruned = int(self.head_.counters[0, TABLES_END])
 
     def _begin_training(self) -> None:
         """Make the head ready to learn, and its index fit for finding hard negatives."""
@@ -223,6 +255,8 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         width = _WIDER_IN_TRAINING if training else 1
         if self.n_probes is not None:
             n_leaves = width * self.n_probes
+        elif self._without_trees:
+            n_leaves = 0
         elif parameters.sparse:
             n_leaves = width * _SPARSE_LEAVES * parameters.n_trees
         else:
@@ -332,7 +366,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     def _search_labels(self, rows: Rows, answers: Answers) -> None:
         """Write the best labels that are candidates for the rows."""
-        state, effort = self.forest_._allocated(), self._effort()
+        state, effort = self._searched(), self._effort()
         questions, head = all_of(routed(rows), rows), self.head_.scorers
         trees, routers = state.trees, state.models
 
@@ -353,6 +387,11 @@ def _dense_trees(n_rows: int, n_labels: int) -> int:
     if n_rows == n_labels > MOST_TRAINED_ALONE_DENSE:
         return 1
     return _MORE_TREES if n_rows >= _MANY_EXAMPLES * n_labels else _DENSE_TREES
+
+
+def _multiplier_of_one_leaf(n_labels: int) -> float:
+    """Return ``c`` for trees whose root stays a leaf while this number of labels is inserted."""
+    return min(max(2.0, (n_labels + 1) / float(np.log2(max(2, n_labels)))), 2.0**20)
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from .._concurrency.workers import spans, with_progress
+from .._forest.allocation import with_tables
 from .._forest.rows import Rows
 from .._heads.binary_svm import learn_memberships, new_duties
 from .._heads.candidates import Questions, list_hard_negatives
@@ -49,6 +50,8 @@ def train_memberships(
     Labels from ``n_known`` on are new. ``weights`` are those of the rows.
     """
     forget_labels(classifier.head_.models, n_known)  # they started as their means, which the index lists
+    if n_known == 0 and classifier.head_.parameters.sparse:
+        classifier.head_ = with_tables(classifier.head_, 0)  # what they took is of no use for what they will need
     n_rows, n_labels = questions.rows.n_rows, classifier.forest_.n_memories
     common, orders = classifier.head_.common.labels, classifier._orders
     of_each = filled(weights, n_rows)
@@ -72,21 +75,24 @@ def train_memberships(
         train(rows, of_each[order], pairs, _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
     if n_labels == common.size:
         return
+    del rows, answers  # a copy of all rows
     others = ~np.isin(labels, common)
     pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
     for n_pass in with_progress(range(classifier.n_head_passes), "pass", classifier.verbose):
         if n_pass > 0 and classifier._worth_listing(n_rows):
             # It finds what the last pass got wrong.
             classifier.head_ = with_index(classifier.head_, classifier._lightest_listed)
-        found = _hard_negatives(classifier, questions)
-        pairs = pair_with_hard_negatives(pairs, found, orders.permutation(n_rows))
+        pairs = pair_with_hard_negatives(pairs, _hard_negatives(classifier, questions), orders.permutation(n_rows))
         train(questions.rows, of_each, pairs, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
-    classifier._prune()
+    if n_known > 0:
+        classifier._prune()
+    else:
+        classifier._note_pruned()  # all have lost what is negligible with every pass
 
 
 def _hard_negatives(classifier: CMTMultilabelClassifier, questions: Questions) -> np.ndarray:
     """Return the candidate labels of each row, without the common ones, then NONE: int32."""
-    state, effort = classifier.forest_._allocated(), classifier._effort(training=True)
+    state, effort = classifier._searched(), classifier._effort(training=True)
     most = effort.n_leaves * state.members.shape[2] + effort.n_listed
     found = np.empty((questions.rows.n_rows, most), np.int32)
     trees, routers, head = state.trees, state.models, classifier.head_.scorers

@@ -28,10 +28,10 @@ from ._plans import scorers_laid_out
 from ._thresholds import F1, Threshold, best_threshold
 from ._weights import check_sample_weight, taken, totals
 
-_LABELS_PER_LEVEL = 128  # met besides, for each level that a balanced tree of all labels would have
-_FEWEST_LISTED = 16  # of those from the head's index that are scored
-_LISTED_FOR_A_LABEL = 4  # if that is more, for each label that a row has on average
-_WIDER_IN_TRAINING = 8  # of them, so that labels meet the rows that they could be taken for
+_LABELS_PER_LEVEL = 256  # met besides, for each level that a balanced tree of all labels would have
+_FEWEST_LISTED = 48  # of those from the head's index that are scored
+_LISTED_FOR_A_LABEL = 12  # if that is more, for each label that a row has on average
+_WIDER_IN_TRAINING = 3  # of them, so that labels meet the rows that they could be taken for
 _EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
 _LABELS_LISTED = 1 << 16
 
@@ -49,10 +49,14 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     ----------
     n_candidates : int, optional
         Maximum number of labels that are scored for a row, beside the common ones. By default see the notes.
-    n_trees, n_probes, leaf_multiplier, alpha, n_reroutes, n_jobs, random_state, verbose
+    n_trees, n_probes, leaf_multiplier
+        As for :class:`CMTClassifier`. As long as none of them is set, ``fit`` grows no trees for sparse examples, whose
+        labels the index finds. Trees are grown when ``n_probes`` is set later and leaves are wanted, and by
+        ``partial_fit`` after that, whose new labels are not in the index at once.
+    alpha, n_reroutes, n_jobs, random_state, verbose
         As for :class:`CMTClassifier`.
     n_router_passes : int, default 1
-        Passes over the examples in which the routers learn.
+        Passes over the examples in which the routers learn, where there are trees.
     n_head_passes : int, default 3
         Passes in which the scorers of labels that are not common learn, each after another search for hard negatives.
     store_examples : bool, default True
@@ -68,9 +72,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     Notes
     -----
     Up to 1,024 labels are all common: then the classifier is one against all, and no tree is searched. Of more, those
-    are common that one example in 256 has, at most 1,024. Besides, at most ``128 * log2(n_labels)`` labels are met in
-    leaves and in the lists of the index. Those of the leaves are scored, and of those that the index lists the best 16,
-    or 4 times the labels that an example has on average. :meth:`count_candidates` tells how many are scored.
+    are common that one example in 256 has, at most 1,024. Besides, at most ``256 * log2(n_labels)`` labels are met in
+    leaves, if there are trees, and in the lists of the index. Those of the leaves are scored, and of those that the
+    index lists the best 48, or 12 times the labels that an example has on average. :meth:`count_candidates` tells how
+    many are scored.
 
     ``n_head_passes`` is the number of times that the head looks for hard negatives for labels that are not common.
     With 0, labels are ranked by their cosine, and those of a positive one are predicted.
@@ -84,7 +89,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     n_features_in_ : int
         Width of the examples.
     forest_ : ContextualMemoryTree
-        The trees over the labels.
+        The trees over the labels; a single leaf with all of them where no trees have been grown.
     examples_ : ContextualMemoryTree or None
         Trees over the examples.
     threshold_ : float
@@ -95,6 +100,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     _names: np.ndarray | None = None  # of columns; files of earlier versions have none
     _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
     _weight_of_rows: float | None = None  # likewise
+    _trees_on_request = True
     _lightest_listed = 0.1  # weights from hard negatives are many and small, and find nothing
     _constraints: ClassVar[dict[str, Constraint]] = {**LabelForest._constraints, "threshold": Threshold()}
 
@@ -232,6 +238,9 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     def _learn(self, labelled: LabelledRows, names: np.ndarray | None, *, afresh: bool) -> None:
         rows, n_known, of_rows = labelled.rows, self.forest_.n_memories, labelled.of_answers()
+        if self._without_trees and not afresh:
+            # The index is not made anew for every few labels, and those that it does not list yet are found in trees.
+            self.__dict__.update(forest_=self._grown_forest(), _without_trees=False)
         labels = self._make_known(labelled, of_rows, names)
         if self.examples_ is not None:
             self.examples_._insert_rows(rescaled(rows), self.verbose)
@@ -240,7 +249,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         self._choose_common()
         questions = all_of(routed(rows), rows)
         self._begin_training()
-        if labels.size > 0:
+        if labels.size > 0 and not self._without_trees:
             self._teach_routers(rescaled(questions.routed.take(of_rows)), labels, afresh=afresh)
         if self.n_head_passes > 0:
             train_memberships(self, questions, of_rows, labels, n_known, labelled.weights)
@@ -366,7 +375,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         if scorers is not None:
             row, labels, scores = all_above(scorers, rows, lowest)
             return row, self._column_of_label[labels], scores
-        state, effort, questions = self.forest_._allocated(), self._effort(), all_of(routed(rows), rows)
+        state, effort, questions = self._searched(), self._effort(), all_of(routed(rows), rows)
         trees, routers, head = state.trees, state.models, self.head_.scorers
 
         def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -22,6 +22,7 @@ from .._heads.landmarks import ROWS_ASKED, Listed, dense_scorers, listed, scaled
 from .._heads.products import AllScorers, all_scorers
 
 if TYPE_CHECKING:
+    from ..tree import ContextualMemoryTree
     from ._label_forest import LabelForest
 
 MOST_SCORED = 8192
@@ -30,6 +31,7 @@ MOST_SCORED = 8192
 MOST_SCORED_SPARSE = 1024
 """Labels that are all scored for sparse rows, for which searches are cheaper."""
 
+_GROWN: WeakKeyDictionary[LabelForest, tuple[ContextualMemoryTree, ContextualMemoryTree]] = WeakKeyDictionary()
 _LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | Listed | None]] = WeakKeyDictionary()
 
 
@@ -52,6 +54,14 @@ def scorers_laid_out(forest: LabelForest, *, for_one: bool = False) -> AllScorer
 def _without_gaps(head: Head) -> AllScorers | None:
     scorers = all_scorers(head)
     return None if scorers is None else scorers._replace(weights=np.ascontiguousarray(scorers.weights.T).T)
+
+
+def trees_laid_out(forest: LabelForest) -> ContextualMemoryTree:
+    """Return trees over the labels of an estimator that has learned without trees."""
+    kept = _GROWN.get(forest)
+    if kept is None or kept[0] is not forest.forest_:
+        kept = _GROWN[forest] = forest.forest_, forest._grown_forest()
+    return kept[1]
 
 
 def lists_laid_out(forest: LabelForest) -> Listed | None:
