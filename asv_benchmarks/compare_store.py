@@ -4,11 +4,12 @@
     python asv_benchmarks/compare_store.py --data path/to/folder --n 20000 --features 96 --parts recall filters
 
 Expects ``omniglot_background/hog.npz`` as ``compare_peers.py`` does, ``packages/summaries.jsonl.gz`` as
-``compare_text.py`` does, and ``flickr8k/images.jsonl.gz`` as ``compare_rerankers.py`` does. Recall and filters:
-clustered vectors, and features of Omniglot's characters of which every tenth is asked. Codes: clustered vectors that
-are kept in full, and as 8-bit codes alone. Changes: recall after every vector has been replaced and half of them have
-been deleted. Single: changes of one vector at a time. Rewards: package summaries, and captions of pictures; 2,000
-queries are rewarded, and others are asked, which an index answers as before.
+``compare_text.py`` does, ``flickr8k/images.jsonl.gz`` as ``compare_rerankers.py`` does, and ``coil100/mobilenet.npz``
+and ``flickr8k/mobilenet.npz`` with features ``X``. Recall and filters: clustered vectors, and features of pictures of
+which every tenth is asked. Sparse: package summaries as vectors of BM25, beside nmslib's graph and a sparse product.
+Codes: clustered vectors that are kept in full, and as 8-bit codes alone. Changes: recall after every vector has been
+replaced and half of them have been deleted. Single: changes of one vector at a time. Rewards: package summaries, and
+captions of pictures; 2,000 queries are rewarded, and others are asked, which an index answers as before.
 Threads: single queries from 1 to 32 threads at once, alone, beside a thread that replaces vectors, and beside one that
 replaces or adds to a store in a folder, which grows and takes snapshots; the thread that changes also by itself.
 Opening: how long it takes to open a store, and to answer the first query. Times are of the processor, on one thread, in
@@ -42,7 +43,12 @@ TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
 PROBED = 4, 16, 64  # lists of faiss's inverted file
 N_CHANGED = 500
 SHARES = (0.5, 0.01, 0.0001)
-PARTS = "recall", "filters", "codes", "changes", "single", "omniglot", "rewards", "threads", "opening"
+FEATURES = {
+    "omniglot": "omniglot_background/hog.npz",
+    "coil100": "coil100/mobilenet.npz",
+    "flickr8k": "flickr8k/mobilenet.npz",
+}
+PARTS = "recall", "filters", "codes", "changes", "single", *FEATURES, "sparse", "rewards", "threads", "opening"
 N_THREADS = 1, 2, 8, 32
 
 
@@ -68,10 +74,11 @@ def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
     return Vectors(rows[:n], rows[n:])
 
 
-def omniglot(folder: Path) -> Vectors:
-    """Return features of drawn characters."""
-    with np.load(folder / "omniglot_background/hog.npz") as file:
+def features(folder: Path, name: str) -> Vectors:
+    """Return features of pictures, of which every tenth is asked."""
+    with np.load(folder / FEATURES[name]) as file:
         rows = unit(file["X"].astype(np.float32))
+    rows = rows[rows.any(axis=1)]
     asked = np.arange(0, len(rows), 10)
     return Vectors(np.delete(rows, asked, axis=0), rows[asked][:N_ASKED])
 
@@ -194,7 +201,10 @@ def compare_codes(n: int, n_features: int) -> None:
             graph.set_ef(ef)
             search = lambda: graph.knn_query(data.asked, K, num_threads=1)[0]  # noqa: E731
             note(f"hnswlib, ef {ef}", bytes_of(graph, n), seconds, search)
-    for kind, n_probes in (("Flat", 4), ("SQ8", 4), ("SQ8", 0)) if find_spec("faiss") else ():
+    product = f"PQ{n_features // 2}x4fs"
+    for kind, n_probes in (
+        (("Flat", 4), ("SQ8", 4), ("SQ8", 0), ("SQ4", 4), (product, 16)) if find_spec("faiss") else ()
+    ):
         import faiss
 
         index, seconds = file_of(data.stored, kind, lists=n_probes > 0)
@@ -205,6 +215,69 @@ def compare_codes(n: int, n_features: int) -> None:
         note(name, faiss.serialize_index(index).size / n, seconds, search)
     print(f"\nwhat is kept of vectors, {n} x {n_features}\n")
     print(tabulate(rows, ["", "recall", "bytes a vector", "us a query", "built in s"], floatfmt=".3f"))
+
+
+def compare_sparse(folder: Path, n: int) -> None:
+    """Print recall and times of searches for sparse vectors."""
+    from compare_text import packages
+
+    from cmt_numba.text import BM25Vectorizer
+
+    texts, vectorizer = packages(folder, n, n_queries=N_ASKED), BM25Vectorizer()
+    keys = vectorizer.fit_transform(texts.stored)
+    asked = vectorizer.transform(texts.queries)
+    asked = asked[np.diff(asked.indptr) > 0]
+    store = MemoryStore(random_state=0)
+    _, built = timed(lambda: store.add(range(n), keys))
+    rows: list[list[Any]] = []
+    scores, true = np.empty(0), np.empty(0, np.int64)
+
+    def best(block: Any) -> np.ndarray:
+        products = (block @ keys.T).toarray()
+        found = np.argpartition(products, n - K, axis=1)[:, n - K :]
+        order: np.ndarray = np.argsort(-np.take_along_axis(products, found, axis=1), axis=1)
+        return np.take_along_axis(found, order, axis=1)
+
+    def by_product(asked: Any) -> np.ndarray:
+        return np.concatenate([best(asked[first : first + 100]) for first in range(0, asked.shape[0], 100)])
+
+    def score(found: np.ndarray) -> np.ndarray:
+        """Return the scores of what was found for each row: of equal ones any counts."""
+        row = np.repeat(np.arange(asked.shape[0]), K)
+        return np.asarray(asked[row].multiply(keys[found.reshape(-1)]).sum(axis=1)).reshape(found.shape)
+
+    def note(name: str, search: Callable[[Any], Any]) -> None:
+        search(asked[:1])  # measures what it takes
+        found, seconds = timed(lambda: search(asked))
+        _, single = timed(lambda: [search(asked[i : i + 1]) for i in range(200)])
+        least = scores[:, -1:] * (1.0 - 1e-5)
+        share = float((score(np.asarray(found, np.int64)) >= least).mean())
+        rows.append([name, share, 1e6 * seconds / asked.shape[0], 1e6 * single / 200])
+
+    asked = asked.tocsr()
+    true = by_product(asked)
+    scores = score(true)
+    note("product", by_product)
+    for target in (0.9, 0.95, 0.98, 1.0):
+        note(f"store, {target}", lambda some: store.query(some, K, target_recall=target).keys)  # noqa: B023
+    if find_spec("nmslib"):
+        import nmslib  # type: ignore[import-not-found]
+
+        graph = nmslib.init(method="hnsw", space="cosinesimil_sparse_fast", data_type=nmslib.DataType.SPARSE_VECTOR)
+        graph.addDataPointBatch(keys)
+        how = {"M": 16, "efConstruction": 100, "indexThreadQty": 1}
+        _, of_graph = timed(lambda: graph.createIndex(how, print_progress=False))
+        print(f"nmslib: built in {of_graph:.1f} s")
+
+        def along(some: Any) -> np.ndarray:
+            found = [ids for ids, _ in graph.knnQueryBatch(some, K, num_threads=1)]
+            return np.array([np.resize(ids, K) for ids in found])
+
+        for ef in (20, 100, 400):
+            graph.setQueryTimeParams({"efSearch": ef})
+            note(f"nmslib, ef {ef}", along)
+    print(f"\nsparse: {n} x {keys.shape[1]}, store built in {built:.1f} s\n")
+    print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
 
 
 def compare_changes(n: int, n_features: int) -> None:
@@ -517,8 +590,11 @@ def main() -> None:
         compare_changes(given.n, given.features)
     if "single" in parts:
         compare_single_changes(given.n, given.features)
-    if "omniglot" in parts:
-        compare_searches("omniglot", omniglot(given.data), ["recall", "filters"])
+    for name in FEATURES:
+        if name in parts:
+            compare_searches(name, features(given.data, name), ["recall", "filters"])
+    if "sparse" in parts:
+        compare_sparse(given.data, given.packages)
     if "threads" in parts:
         compare_threads(given.n, given.features, given.seconds)
     if "opening" in parts:

@@ -84,8 +84,9 @@ class Driver:
 
     @_state.setter
     def _state(self, state: State | None) -> None:
+        if state is not self._the_state:
+            self._of_searches = None  # it would keep the arrays of the former state
         self._the_state = state
-        self._of_searches = None  # it would keep the arrays of the former state
 
     def _searched(self, state: State) -> Any:
         """Return what searches read of the state, as kernels take it; made once for each state."""
@@ -118,10 +119,9 @@ class Driver:
         """Return a forest that goes on exactly as this one would, and shares nothing with it."""
         twin = object.__new__(type(self))
         with self._lock.instant:  # queries may draw random numbers meanwhile
-            own = {name: copy.deepcopy(getattr(self, name)) for name in ("_streams", "_eviction", "_links", "_state")}
-        vars(twin).update(vars(self) | {"_lock": ReadWriteLock(), "_filters": Remembered()})
-        for name, value in own.items():
-            setattr(twin, name, value)
+            own = ("_streams", "_the_state", "_eviction", "_links")
+            copied = {name: copy.deepcopy(vars(self)[name]) for name in own}
+        vars(twin).update(vars(self) | copied, _of_searches=None, _lock=ReadWriteLock(), _filters=Remembered())
         return twin
 
     # Random numbers
