@@ -144,7 +144,7 @@ def test_folders_of_others_are_refused(tmp_path: Path):
 
 def test_entries_of_a_later_version_are_refused(tmp_path: Path):
     path = tmp_path / "folder" / "journal.sqlite"
-    with CMTClassifier.open(tmp_path / "folder", **FEW) as classifier:
+    with CMTClassifier.open(tmp_path / "folder", snapshot_seconds=1e9, **FEW) as classifier:
         classifier.fit(X, Y).remove_classes(["a"])
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         number, packed = database.execute("SELECT sequence, entry FROM entries ORDER BY sequence DESC").fetchone()

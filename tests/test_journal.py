@@ -273,7 +273,7 @@ def test_a_change_too_large_for_the_journal_is_a_snapshot(folder: Path, opened: 
 
 
 def test_a_snapshot_at_will(folder: Path, opened: Opened):
-    tree = opened(**OPTIONS)
+    tree = opened(snapshot_seconds=1e9, **OPTIONS)
     tree.insert(dense_rows(30, 4))
     tree.snapshot()
     tree.snapshot()

@@ -25,7 +25,7 @@ from cmt_numba.persistence._trees import VALUES, read_object, write_object
 def left_behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, ContextualMemoryTree]:
     """Return the folder of a tree that was killed, that of the same tree closed, and what must be in them."""
     folder = tmp_path_factory.mktemp("left") / "tree"
-    with DurableTree(folder, **OPTIONS) as tree:
+    with DurableTree(folder, snapshot_seconds=1e9, **OPTIONS) as tree:  # however long compiling takes
         tree.insert(dense_rows(40, 4))
         tree.snapshot()
         tree.insert(dense_rows(600, 4, 1))  # more than fits into what the log holds later

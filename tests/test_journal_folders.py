@@ -105,7 +105,7 @@ def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path,
 
 def test_the_journal_says_what_was_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """As where trees grow otherwise, and a policy would choose other memories."""
-    with DurableTree(folder, max_memories=20, eviction="random", random_state=0) as tree:
+    with DurableTree(folder, max_memories=20, eviction="random", random_state=0, snapshot_seconds=1e9) as tree:
         tree.insert(dense_rows(50, 4))
         live = sorted(tree.ids)
     choose = Random.choose
@@ -199,7 +199,8 @@ def test_snapshots_leave_files_of_others_alone(folder: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["journal.sqlite", "acknowledged", "tree-0.cmt"])
 def test_files_of_another_folder_are_refused(name: str, folder: Path):
-    with DurableTree(folder, **OPTIONS) as tree, DurableTree(folder.with_name("other"), **OPTIONS) as other:
+    options = OPTIONS | {"snapshot_seconds": 1e9}
+    with DurableTree(folder, **options) as tree, DurableTree(folder.with_name("other"), **options) as other:
         tree.insert(np.eye(4))
         other.insert(np.eye(4))
         other.insert(np.eye(4))

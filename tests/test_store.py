@@ -508,3 +508,29 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
     assert store.get(list(range(5, 45))).payloads == payloads
     assert store.query(X[20:], 1).keys[:, 0].tolist() == list(range(5, 45))
     store._keeper.kept.tree.check_invariants()
+
+
+@pytest.mark.parametrize(("options", "n_trees"), [({}, 2), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
+def test_how_many_trees_a_new_store_has(options: dict[str, Any], n_trees: int):
+    store = MemoryStore(random_state=0, **options)
+    assert store._keeper.kept.tree._named_options()["n_trees"] == n_trees
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
+def test_a_vector_without_a_length_changes_nothing(bad: float):
+    store = MemoryStore(random_state=0)
+    store.add(["a", "b"], np.eye(2))
+    with pytest.raises(ValueError, match="row 1"):
+        store.upsert(["a", "c"], [[1.0, 1.0], [bad, 0.0]])
+    assert sorted(store) == ["a", "b"]
+    np.testing.assert_array_equal(store.get(["a"]).vectors, [[1.0, 0.0]])
+
+
+def test_keys_of_another_type_are_refused_beside_those_that_are_there():
+    store = MemoryStore(random_state=0)
+    store.add(["a", "b"], np.eye(2))
+    with pytest.raises(TypeError, match="keys must be strings like those in the store"):
+        store.upsert([1], np.eye(2)[:1])
+    store.delete(["a", "b"])
+    store.add([1], np.eye(2)[:1])
+    assert list(store) == [1]
