@@ -15,6 +15,7 @@ from conftest import needs_jit
 from threads import SOON, Threads, started
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
+from cmt_numba._concurrency.rwlock import ReadWriteLock
 from cmt_numba.estimators import _aside
 
 pytestmark = needs_jit
@@ -67,7 +68,7 @@ def fitted(kind: str, rows: Any = X) -> Any:
 def aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all changes made in twins."""
     monkeypatch.setattr(_aside, "_is_short", lambda *_: False)
-    monkeypatch.setattr(_aside, "_may_be_read", lambda _: True)
+    monkeypatch.setattr(ReadWriteLock, "has_other_readers", lambda _: True)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -76,7 +77,7 @@ def test_a_change_comes_to_the_same_in_place_and_aside(kind: str, sparse: bool, 
     rows = scipy.sparse.csr_array(X * (X > 0.0)) if sparse else X
     found = []
     for is_aside in (False, True):
-        monkeypatch.setattr(_aside, "_may_be_read", lambda _: True)
+        monkeypatch.setattr(ReadWriteLock, "has_other_readers", lambda _: True)
         monkeypatch.setattr(_aside, "_is_short", lambda *_: not is_aside)  # noqa: B023
         estimator = fitted(kind, rows)
         before = estimator.forest_
@@ -168,10 +169,10 @@ def test_folders_go_on_from_changes_that_were_made_aside(kind: str, aside: None,
                 np.testing.assert_array_equal(array, expected.arrays[name], err_msg=name)
 
 
-def test_short_changes_and_those_that_nobody_could_read_are_made_in_place(monkeypatch: pytest.MonkeyPatch):
+def test_short_changes_and_those_of_what_nobody_else_reads_are_made_in_place():
     classifier = fitted("classifier")
     forest = classifier.forest_
-    monkeypatch.setattr(_aside.threading, "active_count", lambda: 1)
+    classifier.predict(X)
     classifier.partial_fit(X[:50], y[:50])
     assert classifier.forest_ is forest
     with Threads(lambda: classifier.predict(X[:1])):

@@ -3,13 +3,12 @@
 A short change is made in place while nobody reads. A long one would keep readers waiting, and between its steps they
 would meet scorers that are half trained. So it is made in a twin: readers have the answers from before until all is
 done, and a failure leaves everything as it was. That takes time and memory for a copy of what is learned, so nothing is
-copied if no other thread can be reading, or if a change replaces all that it changes.
+copied as long as no other thread has read the estimator, or if a change replaces all that it changes.
 """
 
 from __future__ import annotations
 
 import copy
-import threading
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -45,7 +44,7 @@ def twin_of(estimator: Any, apart: frozenset[str], name: str, n_rows: int, lock:
         The lock of the estimator.
     """
     replaces_all = name == "fit" or not hasattr(estimator, "forest_") or (estimator._kind, name) in _REPLACES_ALL
-    if not replaces_all and (_is_short(estimator, name, n_rows) or not _may_be_read(lock)):
+    if not replaces_all and (_is_short(estimator, name, n_rows) or not lock.has_other_readers()):
         return None
     twin: Any = object.__new__(type(estimator))
     vars(twin).update((attribute, value) for attribute, value in vars(estimator).items() if attribute not in apart)
@@ -84,11 +83,6 @@ def _is_short(estimator: Any, name: str, n_rows: int) -> bool:
     known = _SECONDS_A_ROW.get(estimator, {}).get(name)
     is_short = n_rows <= _FEW if known is None else n_rows * known <= _LONG
     return is_short and not estimator._has_much_due(n_rows)
-
-
-def _may_be_read(lock: ReadWriteLock) -> bool:
-    """Return whether other threads read, or there are any that could begin to."""
-    return lock.has_other_readers() or threading.active_count() > 1
 
 
 def _copied(value: Any) -> Any:
