@@ -13,7 +13,8 @@ by itself. *all labels* scores all labels with what the default has learned, by 
 for several labels precision at 1, 3 and 5; how many labels are scored for a query, with all their weights, and how many
 are met: those found in leaves and in lists of the index, where an entry of a list is added up, and the common ones;
 processor time of a query in one batch, and to fit. With ``--wider 5``, which is the default, another row has the
-default with ``n_candidates`` five times what it scores.
+default with ``n_candidates`` five times what it scores. In the end a table with a line for each set: error, or
+precision at 1, labels scored, and microseconds.
 """
 
 import os
@@ -55,7 +56,7 @@ class Searching(LabelForest):
     def _all_scorers(self, n_rows: int = 0) -> None:
         return None
 
-    def _landmarks(self) -> None:
+    def _lists(self) -> None:
         return None
 
     def _lists_best(self, k: int) -> bool:
@@ -204,6 +205,17 @@ def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
             yield row(f"default, {wider} times as many", learner, None)
 
 
+def summary(everything: dict[str, list[list[Any]]]) -> str:
+    """Return a table with a line for each set: the first measure of quality, labels scored, and microseconds."""
+    ways = [way for way in (*KINDS, "all labels") if any(row[0] == way for rows in everything.values() for row in rows)]
+    table = []
+    for name, rows in everything.items():
+        cells = {row[0]: f"{row[1]:.3f}, {row[-4]:,.0f}, {row[-2]:,.{1 if row[-2] < 9.95 else 0}f} us" for row in rows}
+        wider = [f"{row[1] - rows[0][1]:+.3f}, {row[-4]:,.0f}" for row in rows if row[0].startswith("default, ")]
+        table.append([name, *(cells.get(way, "") for way in ways), *wider])
+    return tabulate(table, ["set", *ways, "more labels"], tablefmt="pipe", disable_numparse=True)
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare sources of candidate labels.")
@@ -212,6 +224,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--wider", type=int, default=5, help="times as many candidates; 0 for none")
     options = parser.parse_args()
+    everything = {}
     for name, read in readers().items():
         if not name.startswith(tuple(options.sets)):
             continue
@@ -221,8 +234,9 @@ def main() -> None:
         headers += ["scored", "met", "us a query", "s to fit"]
         print(f"\n{name}: {data.X.shape[0]} examples")
         formats = ("", *([".4f"] * (len(headers) - 5)), ".0f", ".0f", ".1f", ".1f")
-        table = tabulate(list(outcomes(data, options.ways, options.wider)), headers, floatfmt=formats)
-        print(table, flush=True)
+        everything[name] = list(outcomes(data, options.ways, options.wider))
+        print(tabulate(everything[name], headers, floatfmt=formats), flush=True)
+    print(f"\n{summary(everything)}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,21 @@
-"""Compare classifiers over many classes: exact search, class means, linear one-against-all, Vowpal Wabbit, and ours.
+"""Compare classifiers over many classes: exact search, class means, linear ones, BM25, label trees, and ours.
 
-All run in this process and on one thread, one after the other, on the sets that ``labelled_sets.py`` describes::
+All run on one thread, one after the other, on the sets that ``labelled_sets.py`` describes::
 
-    python asv_benchmarks/compare_classifiers.py --data path/to/folder
+    python asv_benchmarks/compare_classifiers.py --data path/to/folder \
+        --learners exact means linear bm25 plt xr_linear ours --python plt=plt/bin/python xr_linear=xr/bin/python
     python asv_benchmarks/compare_classifiers.py --data path/to/folder --sets clinc150 coil100 --learners exact ours
+
+PLT (napkinXC) and XR-Linear (PECOS) run in processes and environments of their own, and are told of one label for each
+example; ``extreme_learners.py`` says what to install. BM25 is the nearest text by the library bm25s. What is not
+installed is left out, and the script says so.
 
 For each set a table: error, seconds to train, microseconds a query (all queries in one batch), both of the processor,
 the share of the classes that were looked at for a query, the peak of the memory that came on top (Linux only), and the
-size of the model as it is pickled (not for Vowpal Wabbit). Then, for Vowpal
-Wabbit's Contextual Memory Tree, the fastest of our settings that errs no more than its best run, and how many times
-faster it trains and answers. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
+size of the model as it is pickled, or of its files (not for Vowpal Wabbit). Texts are vectorised, or divided into
+words, before. Then, for Vowpal Wabbit's Contextual Memory Tree, the fastest of our settings that errs no more than its
+best run, and how many times faster it trains and answers. In the end the tables of ``docs/figures.md``, with a line for
+each set. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
 """
 
 import os
@@ -18,19 +24,23 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
     os.environ[_variable] = "1"  # before any library reads them
 
 import argparse
-import contextlib
 import json
 import pickle
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from compare_candidates import product_of_all
+from compare_text import TOKEN
+from extreme_learners import apart, forget_peak, is_installed, resident_peak
 from labelled_sets import SETS, LabelledSet
 from peers.ours import CHEAPER
 from sklearn.svm import LinearSVC
@@ -64,18 +74,6 @@ class Outcome(NamedTuple):
     model_megabytes: float = float("nan")
 
 
-def _resident_peak() -> float:
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return float("nan")
-    return float(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
-
-
-def _forget_peak() -> None:
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
 def measured(
     name: str,
     data: LabelledSet,
@@ -85,8 +83,8 @@ def measured(
     note: str = "",
 ) -> tuple[Outcome, Any]:
     """Return what a learner did, and the learner. The least time of several for all queries counts."""
-    _forget_peak()
-    before = _resident_peak()
+    forget_peak()
+    before = resident_peak()
     start = time.process_time()
     learner = train()
     trained = time.process_time() - start
@@ -97,7 +95,7 @@ def measured(
         times.append(time.process_time() - start)
     n = data.answers.size
     error = float(np.mean(answers != data.answers))
-    peak = _resident_peak() - before
+    peak = resident_peak() - before
     size = _pickled_megabytes(learner)
     return Outcome(name, error, trained, min(times) / n * 1e6, touched(learner), peak, note, size), learner
 
@@ -162,6 +160,42 @@ def linear(data: LabelledSet) -> Iterator[Outcome]:
         lambda: _quietly(lambda: LinearSVC().fit(data.X, data.y)),
         lambda learner: learner.predict(data.queries),
     )[0]
+
+
+def bm25(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the class of the nearest text by BM25."""
+    if data.texts is None:
+        return
+    import bm25s
+
+    options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
+    stored, asked = (bm25s.tokenize(texts, **options) for texts in data.texts)
+
+    def train() -> Any:
+        index = bm25s.BM25(backend="numba")
+        index.index(stored, show_progress=False)
+        return index
+
+    def predict(index: Any) -> np.ndarray:
+        found = index.retrieve(asked, k=1, n_threads=1, show_progress=False, return_as="documents")
+        return data.y[np.asarray(found)[:, 0]]
+
+    predict(train())  # compiles
+    yield measured("BM25 (bm25s)", data, train, predict)[0]
+
+
+def of_labels(data: LabelledSet, name: str, title: str, python: str) -> Iterator[Outcome]:
+    """Return a learner of several labels that has a process of its own."""
+    classes, y = np.unique(data.y, return_inverse=True)
+    labels = scipy.sparse.csr_matrix((np.ones(y.size), (np.arange(y.size), y)), (y.size, classes.size))
+    matrices = {"X_train": data.X, "Y_train": labels, "X_test": data.queries}
+    with tempfile.TemporaryDirectory() as folder:
+        for part, matrix in matrices.items():
+            scipy.sparse.save_npz(Path(folder) / f"{part}.npz", scipy.sparse.csr_matrix(matrix), compressed=False)
+        run = apart(name, Path(folder), 1, python)
+    error = float(np.mean((run.best[:, 0] < 0) | (classes[run.best[:, 0]] != data.answers)))
+    costs = run.train_seconds, run.query_microseconds
+    yield Outcome(title, error, *costs, float("nan"), run.added, model_megabytes=run.model)
 
 
 def ours(data: LabelledSet) -> Iterator[Outcome]:
@@ -248,14 +282,34 @@ def vw_others(data: LabelledSet) -> Iterator[Outcome]:
     yield _vw("Vowpal Wabbit, recall tree", "--recall_tree {n_classes} -b 24", 3, data)
 
 
-LEARNERS: dict[str, Callable[[LabelledSet], Iterator[Outcome]]] = {
+LEARNERS: dict[str, Callable[..., Iterator[Outcome]]] = {
     "exact": exact,
     "means": class_means,
     "linear": linear,
+    "bm25": bm25,
+    "plt": partial(of_labels, name="plt", title="PLT (napkinXC)", python=sys.executable),
+    "xr_linear": partial(of_labels, name="xr_linear", title="XR-Linear (PECOS)", python=sys.executable),
     "ours": ours,
     "vw": vw_others,
     "vw_cmt": vw_cmt,
 }
+
+
+COLUMNS = {
+    "exact": "exact nearest neighbour",
+    "means": "class means",
+    "linear": "LinearSVC, one against all",
+    "VW": "Vowpal Wabbit, memory tree",
+    "BM25": "BM25 (bm25s)",
+    "PLT": "PLT (napkinXC)",
+    "XR-Linear": "XR-Linear (PECOS)",
+    "all": "all scorers of it, by one product",
+    "ours": "CMTClassifier",
+}
+"""The learners of the tables at the end, by heading."""
+
+FIGURES = {"Error": "error", "Microseconds a query": "query_microseconds", "Seconds to train": "train_seconds"}
+"""What the tables at the end show."""
 
 
 def fastest_as_good(data: LabelledSet, bar: float) -> Outcome | None:
@@ -274,6 +328,41 @@ def fastest_as_good(data: LabelledSet, bar: float) -> Outcome | None:
     return None
 
 
+def learners(names: list[str], interpreters: dict[str, str]) -> dict[str, Callable[[LabelledSet], Iterator[Outcome]]]:
+    """Return the learners of these names that are installed."""
+    found = {name: LEARNERS[name] for name in names}
+    if "bm25" in found and find_spec("bm25s") is None:
+        print("bm25 is left out: bm25s is not installed", flush=True)
+        del found["bm25"]
+    for name in [name for name in ("plt", "xr_linear") if name in found]:
+        python = interpreters.get(name, sys.executable)
+        if is_installed(name, python):
+            found[name] = partial(LEARNERS[name], python=python)
+        else:
+            del found[name]
+    return found
+
+
+def summary(everything: dict[str, list[Outcome]], sizes: dict[str, str], field: str) -> str:
+    """Return a table with a line for each set, of one figure of the learners in ``COLUMNS``."""
+
+    def written(figure: float) -> str:
+        return f"{figure:.3f}" if field == "error" else f"{figure:,.{1 if figure < 9.95 else 0}f}"
+
+    rows = []
+    for name, outcomes in everything.items():
+        row = [name, sizes[name]]
+        for learner in COLUMNS.values():
+            found = [outcome for outcome in outcomes if outcome.learner == learner]
+            best = min(found, key=lambda outcome: outcome.error, default=None)
+            row.append("" if best is None else written(getattr(best, field)))
+        rows.append(row)
+    kept = [i for i in range(len(COLUMNS) + 2) if any(row[i] for row in rows)]
+    headers = ["set", "examples / classes", *COLUMNS]
+    table = [[row[i] for i in kept] for row in rows]
+    return tabulate(table, [headers[i] for i in kept], tablefmt="pipe", disable_numparse=True)
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare classifiers over many classes.")
@@ -281,13 +370,16 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=[""], help="only sets whose names start with one of these")
     parser.add_argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS))
     parser.add_argument("--json", type=Path, help="file to write all outcomes to")
+    parser.add_argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreters of learners")
     options = parser.parse_args()
-    everything: dict[str, list[dict[str, Any]]] = {}
+    present = learners(options.learners, dict(pair.split("=", 1) for pair in options.python))
+    everything: dict[str, list[Outcome]] = {}
+    sizes: dict[str, str] = {}
     for name in [name for name in SETS if name.startswith(tuple(options.sets))]:
         data = SETS[name](options.data)
-        outcomes = [outcome for learner in options.learners for outcome in LEARNERS[learner](data)]
+        outcomes = [outcome for learner in present.values() for outcome in learner(data)]
         of_vw = [outcome for outcome in outcomes if outcome.learner == "Vowpal Wabbit, memory tree"]
-        if of_vw and "ours" in options.learners:
+        if of_vw and "ours" in present:
             best = min(of_vw, key=lambda outcome: outcome.error)
             ours_as_good = fastest_as_good(data, best.error)
             if ours_as_good is not None:
@@ -298,9 +390,13 @@ def main() -> None:
         print(f"\n{name}: {data.X.shape[0]} examples of {np.unique(data.y).size} classes, {data.X.shape[1]} features")
         headers = ["learner", "error", "train s", "us a query", "share", "MB", "note", "model MB"]
         print(tabulate(outcomes, headers, floatfmt=("", ".4f", ".2f", ".1f", ".3f", ".0f", "", ".1f")), flush=True)
-        everything[name] = [outcome._asdict() for outcome in outcomes]
+        everything[name] = outcomes
+        sizes[name] = f"{data.X.shape[0]:,} / {np.unique(data.y).size:,}"
+    for title, field in FIGURES.items():
+        print(f"\n{title}\n\n{summary(everything, sizes, field)}")
     if options.json:
-        options.json.write_text(json.dumps(everything, indent=2))
+        as_objects = {name: [outcome._asdict() for outcome in outcomes] for name, outcomes in everything.items()}
+        options.json.write_text(json.dumps(as_objects, indent=2))
 
 
 if __name__ == "__main__":

@@ -4,15 +4,17 @@
     python asv_benchmarks/compare_store.py --data path/to/folder --n 20000 --features 96 --parts recall filters
 
 Expects ``omniglot_background/hog.npz`` as ``compare_peers.py`` does, ``packages/summaries.jsonl.gz`` as
-``compare_text.py`` does, and ``flickr8k/images.jsonl.gz`` as ``compare_rerankers.py`` does. Recall and filters:
-clustered vectors, and features of Omniglot's characters of which every tenth is asked. Codes: clustered vectors that
-are kept in full, and as 8-bit codes alone. Changes: recall after every vector has been replaced and half of them have
-been deleted. Rewards: package summaries, and captions of pictures; 2,000 queries are rewarded, and others are asked,
-which an index answers as before.
+``compare_text.py`` does, ``flickr8k/images.jsonl.gz`` as ``compare_rerankers.py`` does, and ``coil100/mobilenet.npz``
+and ``flickr8k/mobilenet.npz`` with features ``X``. Recall and filters: clustered vectors, and features of pictures of
+which every tenth is asked. Sparse: package summaries as vectors of BM25, beside nmslib's graph and a sparse product.
+Codes: clustered vectors that are kept in full, and as 8-bit codes alone. Changes: recall after every vector has been
+replaced and half of them have been deleted. Single: changes of one vector at a time. Rewards: package summaries, and
+captions of pictures; 2,000 queries are rewarded, and others are asked, which an index answers as before.
 Threads: single queries from 1 to 32 threads at once, alone, beside a thread that replaces vectors, and beside one that
-adds to a store in a folder, which grows and takes snapshots. Opening: how long it takes to open a store, and to answer
-the first query. Times are of the processor, on one thread, in microseconds for each query of a batch; those of threads
-and of opening are by the clock. Needs tabulate; without hnswlib or faiss their rows are left out.
+replaces or adds to a store in a folder, which grows and takes snapshots; the thread that changes also by itself.
+Opening: how long it takes to open a store, and to answer the first query. Times are of the processor, on one thread, in
+microseconds for each query of a batch; those of threads and of opening are by the clock. Needs tabulate; without
+hnswlib or faiss their rows are left out.
 """
 
 import os
@@ -21,9 +23,11 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
     os.environ[_variable] = "1"  # before any library reads them
 
 import argparse
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter, process_time
@@ -37,9 +41,15 @@ from cmt_numba import MemoryStore
 K, N_ASKED, N_REWARDED = 10, 1000, 2000
 TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
 PROBED = 4, 16, 64  # lists of faiss's inverted file
+N_CHANGED = 500
 SHARES = (0.5, 0.01, 0.0001)
-PARTS = "recall", "filters", "codes", "changes", "omniglot", "rewards", "threads", "opening"
-N_THREADS, SECONDS = (1, 2, 8, 32), 3.0
+FEATURES = {
+    "omniglot": "omniglot_background/hog.npz",
+    "coil100": "coil100/mobilenet.npz",
+    "flickr8k": "flickr8k/mobilenet.npz",
+}
+PARTS = "recall", "filters", "codes", "changes", "single", *FEATURES, "sparse", "rewards", "threads", "opening"
+N_THREADS = 1, 2, 8, 32
 
 
 class Vectors(NamedTuple):
@@ -64,10 +74,11 @@ def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
     return Vectors(rows[:n], rows[n:])
 
 
-def omniglot(folder: Path) -> Vectors:
-    """Return features of drawn characters."""
-    with np.load(folder / "omniglot_background/hog.npz") as file:
+def features(folder: Path, name: str) -> Vectors:
+    """Return features of pictures, of which every tenth is asked."""
+    with np.load(folder / FEATURES[name]) as file:
         rows = unit(file["X"].astype(np.float32))
+    rows = rows[rows.any(axis=1)]
     asked = np.arange(0, len(rows), 10)
     return Vectors(np.delete(rows, asked, axis=0), rows[asked][:N_ASKED])
 
@@ -190,7 +201,10 @@ def compare_codes(n: int, n_features: int) -> None:
             graph.set_ef(ef)
             search = lambda: graph.knn_query(data.asked, K, num_threads=1)[0]  # noqa: E731
             note(f"hnswlib, ef {ef}", bytes_of(graph, n), seconds, search)
-    for kind, n_probes in (("Flat", 4), ("SQ8", 4), ("SQ8", 0)) if find_spec("faiss") else ():
+    product = f"PQ{n_features // 2}x4fs"
+    for kind, n_probes in (
+        (("Flat", 4), ("SQ8", 4), ("SQ8", 0), ("SQ4", 4), (product, 16)) if find_spec("faiss") else ()
+    ):
         import faiss
 
         index, seconds = file_of(data.stored, kind, lists=n_probes > 0)
@@ -201,6 +215,69 @@ def compare_codes(n: int, n_features: int) -> None:
         note(name, faiss.serialize_index(index).size / n, seconds, search)
     print(f"\nwhat is kept of vectors, {n} x {n_features}\n")
     print(tabulate(rows, ["", "recall", "bytes a vector", "us a query", "built in s"], floatfmt=".3f"))
+
+
+def compare_sparse(folder: Path, n: int) -> None:
+    """Print recall and times of searches for sparse vectors."""
+    from compare_text import packages
+
+    from cmt_numba.text import BM25Vectorizer
+
+    texts, vectorizer = packages(folder, n, n_queries=N_ASKED), BM25Vectorizer()
+    keys = vectorizer.fit_transform(texts.stored)
+    asked = vectorizer.transform(texts.queries)
+    asked = asked[np.diff(asked.indptr) > 0]
+    store = MemoryStore(random_state=0)
+    _, built = timed(lambda: store.add(range(n), keys))
+    rows: list[list[Any]] = []
+    scores, true = np.empty(0), np.empty(0, np.int64)
+
+    def best(block: Any) -> np.ndarray:
+        products = (block @ keys.T).toarray()
+        found = np.argpartition(products, n - K, axis=1)[:, n - K :]
+        order: np.ndarray = np.argsort(-np.take_along_axis(products, found, axis=1), axis=1)
+        return np.take_along_axis(found, order, axis=1)
+
+    def by_product(asked: Any) -> np.ndarray:
+        return np.concatenate([best(asked[first : first + 100]) for first in range(0, asked.shape[0], 100)])
+
+    def score(found: np.ndarray) -> np.ndarray:
+        """Return the scores of what was found for each row: of equal ones any counts."""
+        row = np.repeat(np.arange(asked.shape[0]), K)
+        return np.asarray(asked[row].multiply(keys[found.reshape(-1)]).sum(axis=1)).reshape(found.shape)
+
+    def note(name: str, search: Callable[[Any], Any]) -> None:
+        search(asked[:1])  # measures what it takes
+        found, seconds = timed(lambda: search(asked))
+        _, single = timed(lambda: [search(asked[i : i + 1]) for i in range(200)])
+        least = scores[:, -1:] * (1.0 - 1e-5)
+        share = float((score(np.asarray(found, np.int64)) >= least).mean())
+        rows.append([name, share, 1e6 * seconds / asked.shape[0], 1e6 * single / 200])
+
+    asked = asked.tocsr()
+    true = by_product(asked)
+    scores = score(true)
+    note("product", by_product)
+    for target in (0.9, 0.95, 0.98, 1.0):
+        note(f"store, {target}", lambda some: store.query(some, K, target_recall=target).keys)  # noqa: B023
+    if find_spec("nmslib"):
+        import nmslib  # type: ignore[import-not-found]
+
+        graph = nmslib.init(method="hnsw", space="cosinesimil_sparse_fast", data_type=nmslib.DataType.SPARSE_VECTOR)
+        graph.addDataPointBatch(keys)
+        how = {"M": 16, "efConstruction": 100, "indexThreadQty": 1}
+        _, of_graph = timed(lambda: graph.createIndex(how, print_progress=False))
+        print(f"nmslib: built in {of_graph:.1f} s")
+
+        def along(some: Any) -> np.ndarray:
+            found = [ids for ids, _ in graph.knnQueryBatch(some, K, num_threads=1)]
+            return np.array([np.resize(ids, K) for ids in found])
+
+        for ef in (20, 100, 400):
+            graph.setQueryTimeParams({"efSearch": ef})
+            note(f"nmslib, ef {ef}", along)
+    print(f"\nsparse: {n} x {keys.shape[1]}, store built in {built:.1f} s\n")
+    print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
 
 
 def compare_changes(n: int, n_features: int) -> None:
@@ -235,6 +312,53 @@ def compare_changes(n: int, n_features: int) -> None:
     note("half deleted")
     print(f"\nchanges, {n} x {n_features}: recall, with a target of 0.95, and hnswlib's with ef 20\n")
     print(tabulate(rows, ["", "store", "hnswlib", "breadth"], floatfmt=".3f"))
+
+
+def compare_single_changes(n: int, n_features: int) -> None:
+    """Print what changes of single vectors take."""
+    data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored[:N_CHANGED]
+    changed = np.random.default_rng(2).permutation(n)[:N_CHANGED].tolist()
+    rows: list[list[Any]] = []
+
+    def note(name: str, *changes: Callable[[int], Any]) -> None:
+        rows.append([name])
+        for change in changes:
+            times = []
+            for i in range(N_CHANGED):
+                begun = process_time()
+                change(i)
+                times.append(process_time() - begun)
+            rows[-1].append(1e6 * float(np.median(times[50:])))
+
+    def fill(store: MemoryStore) -> tuple[Callable[[int], Any], ...]:
+        store.add(range(n), data.stored)
+        return (
+            lambda i: store.upsert(changed[i], others[i : i + 1]),
+            lambda i: store.add(n + i, others[i : i + 1]),
+            lambda i: store.delete(n + i),
+        )
+
+    with tempfile.TemporaryDirectory() as folder:
+        note("store in memory", *fill(MemoryStore(random_state=0, n_threads=1)))
+        with MemoryStore(Path(folder) / "store", random_state=0, n_threads=1, sync_every=1000) as durable:
+            note("store in a folder, without waiting for the disk", *fill(durable))
+    if find_spec("hnswlib"):
+        import hnswlib
+
+        graph = hnswlib.Index("cosine", n_features)
+        graph.init_index(n + N_CHANGED, M=16, ef_construction=100, random_seed=0, allow_replace_deleted=True)
+        graph.add_items(data.stored, np.arange(n), num_threads=1)
+
+        def replace(i: int) -> None:
+            graph.mark_deleted(changed[i])
+            graph.add_items(others[i : i + 1], changed[i : i + 1], num_threads=1, replace_deleted=True)
+
+        def add(i: int) -> None:
+            graph.add_items(others[i : i + 1], [n + i], num_threads=1)
+
+        note("hnswlib", replace, add, lambda i: graph.mark_deleted(n + i))
+    print(f"\nsingle changes, {n} x {n_features}: median us\n")
+    print(tabulate(rows, ["", "upsert", "add", "delete"], floatfmt=".0f"))
 
 
 def filtered(store: MemoryStore, graph: Any, data: Vectors) -> Iterator[tuple[float, float, float, float, float]]:
@@ -320,47 +444,53 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
     print(tabulate(rows, ["vectors", "stored", "before", "after feedback", "five times", "us a row"], floatfmt=".3f"))
 
 
-def compare_threads(n: int, n_features: int) -> None:
-    """Print queries a second from several threads, and quantiles of the time that one takes."""
+def asked_and_changed(
+    ask: Callable[[int], Any], n_threads: int, change: Callable[[int], Any] | None, seconds: float
+) -> list[float]:
+    """Return queries a second of some threads and changes a second of another one, and quantiles of their times."""
+    times: list[list[float]] = [[] for _ in range(n_threads + 1)]
+    together, end = threading.Barrier(n_threads + 2), [0.0]
+
+    def work(own: list[float], order: np.ndarray, do: Callable[[int], Any] | None) -> None:
+        together.wait()  # a thread may be kept from beginning for as long as all others together
+        i = 0
+        while do is not None and perf_counter() < end[0]:
+            begun = perf_counter()
+            do(int(order[i % order.size]))
+            own.append(perf_counter() - begun)
+            i += 1
+
+    for do in (ask, change):
+        if do is not None:
+            do(0)  # has kernels compiled
+    orders = [np.random.default_rng(i).permutation(N_ASKED) for i in range(n_threads)]
+    given = [(own, order, ask) for own, order in zip(times, orders, strict=False)]
+    threads = [
+        threading.Thread(target=work, args=args) for args in (*given, (times[-1], np.arange(1, 1 << 20), change))
+    ]
+    for thread in threads:
+        thread.start()
+    end[0] = perf_counter() + seconds
+    together.wait()
+    for thread in threads:
+        thread.join()
+    shown: list[float] = []
+    for spent in (np.array([time for own in times[:-1] for time in own]), np.array(times[-1])):
+        quantiles = (*np.quantile(spent, [0.5, 0.99]), spent.max()) if spent.size > 0 else [float("nan")] * 3
+        shown += [spent.size / seconds, *(1e3 * float(value) for value in quantiles)]
+    return shown
+
+
+def compare_threads(n: int, n_features: int, seconds: float) -> None:
+    """Print queries a second from several threads beside a thread that changes, and quantiles of times."""
     data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
     rows: list[list[Any]] = []
-
-    def ask(store: MemoryStore, n_threads: int, change: Callable[[int], Any] | None) -> list[float]:
-        store.query(data.asked[:1], K)
-        if change is not None:
-            change(0)  # has kernels compiled
-        end = perf_counter() + SECONDS
-        times: list[list[float]] = [[] for _ in range(n_threads)]
-        n_changes = [1]
-
-        def read(own: list[float], seed: int) -> None:
-            order = np.random.default_rng(seed).permutation(len(data.asked))
-            while perf_counter() < end:
-                for i in order[:50]:
-                    begun = perf_counter()
-                    store.query(data.asked[i : i + 1], K)
-                    own.append(perf_counter() - begun)
-
-        def write() -> None:
-            while change is not None and perf_counter() < end:
-                change(n_changes[0])
-                n_changes[0] += 1
-
-        threads = [threading.Thread(target=read, args=(own, i)) for i, own in enumerate(times)]
-        for thread in (*threads, writer := threading.Thread(target=write)):
-            thread.start()
-        for thread in (*threads, writer):
-            thread.join()
-        spent = np.concatenate(times)
-        shown = [1e3 * float(value) for value in (*np.quantile(spent, [0.5, 0.99]), spent.max())]
-        return [spent.size / SECONDS, *shown, (n_changes[0] - 1) / SECONDS]
-
     store = MemoryStore(random_state=0, n_threads=1)
     store.add(range(n), data.stored)
 
-    def replace(i: int) -> None:
-        some = np.arange(10 * i, 10 * i + 10) % n
-        store.upsert(some.tolist(), others[some])
+    def replace(some: int, i: int) -> None:
+        first = some * i % (n - some)
+        store.upsert(range(first, first + some), others[first : first + some])
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -368,35 +498,74 @@ def compare_threads(n: int, n_features: int) -> None:
     ):
         durable.add(range(n // 4), data.stored[: n // 4])
 
+        def replace_durably(i: int) -> None:
+            durable.upsert([i % (n // 4)], others[i % n : i % n + 1])
+
         def add(i: int) -> None:
             first = n // 4 + 100 * i
-            durable.upsert(range(first, first + 100), data.stored[np.arange(first, first + 100) % n])
+            durable.upsert(range(first, first + 100), others[100 * i % (n - 100) :][:100])
 
-        for how, asked, change in (("alone", store, None), ("ten replaced", store, replace), ("added", durable, add)):
-            rows += [[how, n_threads, *ask(asked, n_threads, change)] for n_threads in N_THREADS]
+        changes: dict[str, tuple[MemoryStore, Callable[[int], Any] | None]] = {
+            "none": (store, None),
+            "one replaced": (store, partial(replace, 1)),
+            "ten replaced": (store, partial(replace, 10)),
+            "one replaced, in a folder": (durable, replace_durably),
+            "100 added, in a folder": (durable, add),
+        }
+        for how, (asked, change) in changes.items():
+            ask = lambda i: asked.query(data.asked[i : i + 1], K)  # noqa: B023, E731
+            for n_threads in N_THREADS if change is None else (0, *N_THREADS):
+                rows.append([how, n_threads, *asked_and_changed(ask, n_threads, change, seconds)])
+    if find_spec("hnswlib"):  # whose queries must not meet changes
+        graph = graph_of(data.stored)[0]
+        graph.set_ef(20)
+        ask = lambda i: graph.knn_query(data.asked[i : i + 1], K, num_threads=1)  # noqa: E731
+        rows += [
+            ["hnswlib, none", n_threads, *asked_and_changed(ask, n_threads, None, seconds)] for n_threads in N_THREADS
+        ]
     print(f"\nthreads, {n} x {n_features}\n")
-    print(tabulate(rows, ["changes", "threads", "queries a second", "p50 ms", "p99", "longest", "changes a second"]))
+    headers = ["changes", "readers", "queries a second", "p50 ms", "p99", "longest", "changes a second"]
+    print(
+        tabulate(
+            rows, [*headers, "p50 ms", "p99", "longest"], floatfmt=("", "", ".0f", *[".2f"] * 3, ".0f", *[".2f"] * 3)
+        )
+    )
 
 
 def compare_opening(n: int, n_features: int) -> None:
-    """Print how long it takes to open a store, built without links in one tree, and to answer the first queries."""
+    """Print how long it takes to open a store, from a folder and from a file, and to answer the first queries."""
     data = clustered(n, n_features)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "store"
-        store = MemoryStore(random_state=0, n_trees=1, n_links=0)
-        store.add(range(n), data.stored)
-        store.save(path)
-        del store
-        rows: list[list[Any]] = []
-        for mmap in (False, True):
+    warm = MemoryStore(random_state=0)
+    warm.add(range(300), data.stored[:300])  # has kernels compiled
+    warm.upsert(0, data.stored[:1])
+    warm.query(data.asked, K, n_probes=4)
+    rows: list[list[Any]] = []
+
+    def note(how: str, open_it: Callable[[], MemoryStore]) -> None:
+        begun = perf_counter()
+        opened = open_it()
+        rows.append([how, perf_counter() - begun])
+        for row in data.asked[:2]:
             begun = perf_counter()
-            opened = MemoryStore.load(path, mmap=mmap)
-            rows.append(["mapped" if mmap else "read", perf_counter() - begun])
-            for _ in range(2):
-                begun = perf_counter()
-                opened.query(data.asked[:1], K, n_probes=4)
-                rows[-1].append(perf_counter() - begun)
-            opened.close()
+            opened.query(row[None], K, n_probes=4)
+            rows[-1].append(perf_counter() - begun)
+        opened.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        path, killed, file = (Path(folder) / name for name in ("store", "killed", "file"))
+        with MemoryStore(path, random_state=0) as store:
+            store.add(range(n), data.stored)
+        note("folder, closed", lambda: MemoryStore(path))
+        with MemoryStore(path) as store:
+            begun = perf_counter()
+            for i in range(N_ASKED):
+                store.upsert(i, data.asked[i : i + 1])
+            seconds = perf_counter() - begun
+            shutil.copytree(path, killed)
+            store.save(file)
+        note(f"folder, killed after {N_ASKED} upserts, which took {seconds:.2f} s", lambda: MemoryStore(killed))
+        note("file, read", lambda: MemoryStore.load(file))
+        note("file, mapped", lambda: MemoryStore.load(file, mmap=True))
     print(f"\nopening, {n} x {n_features}: seconds\n")
     print(tabulate(rows, ["", "open", "first query", "second query"], floatfmt=".4f"))
 
@@ -409,6 +578,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=384)
     parser.add_argument("--packages", type=int, default=30_000)
     parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each number of threads")
     parser.add_argument("--parts", nargs="+", choices=PARTS)
     given = parser.parse_args()
     parts = given.parts or list(PARTS)
@@ -418,10 +588,15 @@ def main() -> None:
         compare_codes(given.n, given.features)
     if "changes" in parts:
         compare_changes(given.n, given.features)
-    if "omniglot" in parts:
-        compare_searches("omniglot", omniglot(given.data), ["recall", "filters"])
+    if "single" in parts:
+        compare_single_changes(given.n, given.features)
+    for name in FEATURES:
+        if name in parts:
+            compare_searches(name, features(given.data, name), ["recall", "filters"])
+    if "sparse" in parts:
+        compare_sparse(given.data, given.packages)
     if "threads" in parts:
-        compare_threads(given.n, given.features)
+        compare_threads(given.n, given.features, given.seconds)
     if "opening" in parts:
         compare_opening(given.n, given.features)
     if "rewards" in parts:

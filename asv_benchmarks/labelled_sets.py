@@ -39,6 +39,7 @@ class LabelledSet(NamedTuple):
     y: np.ndarray
     queries: Any
     answers: np.ndarray
+    texts: tuple[list[str], list[str]] | None = None  # those of the examples and of the queries, if they are texts
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -61,7 +62,7 @@ def few_of_each(labels: np.ndarray, n_shots: int) -> np.ndarray:
 
 def _texts(texts: list[str], y: np.ndarray, queries: list[str], answers: np.ndarray) -> LabelledSet:
     words = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
-    return LabelledSet(words.fit_transform(texts), y, words.transform(queries), answers)
+    return LabelledSet(words.fit_transform(texts), y, words.transform(queries), answers, (texts, queries))
 
 
 def bible(folder: Path, n_shots: int, asked: str) -> LabelledSet:

@@ -48,7 +48,7 @@ def _timed(train: Callable[[], Any], answer: Callable[[Any], Any], n: int) -> tu
 
 def _fewer(data: LabelledSet) -> LabelledSet:
     kept = np.random.RandomState(0).permutation(data.answers.size)[:MOST_QUERIES]
-    return data._replace(queries=data.queries[kept], answers=data.answers[kept])
+    return LabelledSet(data.X, data.y, data.queries[kept], data.answers[kept])
 
 
 def _of_classes(data: LabelledSet, n: int) -> LabelledSet:
@@ -302,11 +302,20 @@ CASES: dict[str, Callable[[Any], Case]] = {
     "tree, sparse": lambda folder: _found(_articles(folder)),
     "tree, bounded": lambda folder: _bounded(synthetic(300, 20)),
     "tree, among": lambda folder: _among(synthetic(300, 20)),
+    "tree, rewards": lambda folder: _taught(texts_with_labels(folder, "clinc150", 5), "contrast"),
+    "tree, rewards, dense": lambda folder: _taught(synthetic(300, 10), "contrast"),
     "tree, ranking": lambda folder: _taught(texts_with_labels(folder, "clinc150", 5), "ranking"),
     "tree, mira": lambda folder: _taught(texts_with_labels(folder, "clinc150", 5), "mira"),
 }
 """Each set by name, with what reads it from the folder of data."""
 
-NEED_DATA = frozenset(CASES) - {"synthetic", "digits", "tree, dense", "tree, bounded", "tree, among"}
+NEED_DATA = frozenset(CASES) - {
+    "synthetic",
+    "digits",
+    "tree, dense",
+    "tree, bounded",
+    "tree, among",
+    "tree, rewards, dense",
+}
 
 SLOW = frozenset({"bible", "debian_depends"})

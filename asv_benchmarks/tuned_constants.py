@@ -27,7 +27,7 @@ SOFTMAX = ("clinc150, softmax", "omniglot, softmax")
 COMMON_LABELS = ("bibtex", "delicious")
 RARE_LABELS = ("debian_depends",)
 TREES = ("tree, dense", "tree, sparse")
-LEARNING = ("tree, ranking", "tree, mira")
+LEARNING = ("tree, rewards", "tree, rewards, dense")
 FAR = (0.125, 8.0)
 
 _FOREST, _SVM, _SCORERS = "estimators._label_forest", "_heads.multiclass_svm", "_heads.label_scorers"
@@ -131,10 +131,9 @@ TREE = (
         ("tree, ranking", "tree, mira"),
         (0.125, 1000.0),
     ),
-    Constant(
-        "tree", "_ROWS_IN_A_BLOCK", "learn: rows that see the same tree, freshness against time", ("tree, ranking",)
-    ),
-    Constant("tree", "_WORTH_REBUILDING", "learn: share of memories joined before trees are built anew", LEARNING, FAR),
+    Constant("tree", "_ROWS_IN_A_BLOCK", "learn: rows that see the same tree, freshness against time", LEARNING),
+    Constant("tree", "_LEAVES_OF_EACH", "learn: leaves searched, what is met and joined against time", LEARNING),
+    Constant("tree", "_WORTH_REBUILDING", "learn: share of memories joined before trees are rebuilt", LEARNING, FAR),
     Constant("_forest.partition", "_PASSES", "rebuild: time against how well routers part halves", LEARNING),
     Constant("_forest.partition", "_ROUNDS", "rebuild: time against how near halves are in themselves", LEARNING),
     Constant("_forest.partition", "_LEAST_SHARE", "rebuild: when groups and not routers place memories", LEARNING),

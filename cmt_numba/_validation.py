@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse
 
-from ._concurrency.workers import map_threads, spans
+from ._concurrency.workers import share_rows
 from ._forest.hits import Exploration, Hits
 from ._forest.rows import Rows, normalize_rows
 from ._forest.state import LEFT, MOST_FEATURES, NODES_END, NONE, RIGHT, State
@@ -190,14 +190,13 @@ def _for_kernels(array: Any, dtype: type) -> np.ndarray:
 def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
     unit = np.empty(values.size, np.float32)
 
-    def normalize(span: tuple[int, int]) -> None:
-        bad_row = normalize_rows(values, offsets, span[0], span[1], unit)
+    def normalize(first: int, stop: int) -> None:
+        bad_row = normalize_rows(values, offsets, first, stop, unit)
         if bad_row >= 0:
             raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
 
     n_rows = offsets.size - 1
-    n_threads = max(1, min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD))
-    map_threads(normalize, spans(n_rows, -(-n_rows // n_threads)), n_threads)
+    share_rows(normalize, n_rows, min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD))
     return unit
 
 

@@ -221,7 +221,8 @@ class ContextualMemoryTree(TaughtForest):
             Ids beyond the end of a mask, and those of removed memories, are no candidates. The search skips subtrees
             without candidates, and goes on beyond ``n_probes`` leaves until it has found ``k``. With fewer than about
             a hundred candidates for each of ``n_probes``, all of them are scored. With a ``breadth`` it follows the
-            links first: a filter that leaves a tenth needs ten times the ``breadth``. An array that comes again is
+            links first: a filter that leaves a tenth needs ten times the ``breadth``. Rows for which links lead to
+            fewer candidates than chance would have it are compared with all of them. An array that comes again is
             prepared once, until it or the tree changes. Changes by other threads wait until all rows are answered.
         progress : bool, default False
             Show a progress bar.

@@ -27,18 +27,26 @@ from cmt_numba.store._trees import FolderTree
 
 _LONGEST_LIFE = 0.4  # seconds
 _FEATURES = 6
+_BYTES = 0, 20_000, 1 << 26  # of the journal, above which a snapshot replaces it
 _TOLD = struct.Struct("<q")
 
 Contents = tuple[list[Any], np.ndarray, list[Any]]
 
 
 def new_store(
-    path: Path | None, metric: str = "cosine", max_items: int | None = None, keep: str = "all"
+    path: Path | None,
+    metric: str = "cosine",
+    max_items: int | None = None,
+    keep: str = "all",
+    n_links: int = 24,
+    *,
+    n_bytes: int = 0,
 ) -> MemoryStore:
-    """Return the store in a folder or an empty one in memory, with as many snapshots as it will take."""
+    """Return the store in a folder or an empty one in memory, with a snapshot after so many bytes of changes."""
     options: dict[str, Any] = {"n_trees": 2, "random_state": 7, "n_threads": 1, "max_items": max_items, "keep": keep}
+    options["n_links"] = n_links
     if path is not None:
-        options |= {"snapshot_bytes": 0, "snapshot_seconds": 0.0}
+        options |= {"snapshot_bytes": n_bytes, "snapshot_seconds": 0.0 if n_bytes == 0 else 10.0}
     return MemoryStore(path, metric, **options)
 
 
@@ -69,8 +77,7 @@ def change(store: MemoryStore, number: int) -> None:
 def contents(store: MemoryStore) -> Contents:
     """Return all that is in a store, after checking that its parts fit each other."""
     store._keeper.check_open()  # which opens a folder again after a failure
-    store._keeper.kept.tree.check_invariants()
-    assert store._keeper.kept.agree(thorough=True)
+    store.check_invariants()
     keys = sorted(store)
     if not keys:
         return [], np.empty((0, _FEATURES)), []
@@ -117,8 +124,9 @@ def kill_changes(n: int, seed: int, **options: Any) -> int:
     ):
         path = Path(folder) / "store"
         for _ in range(n):
-            acknowledged = kill_while_changing(path, number, random.random() * _LONGEST_LIFE, options)
-            with new_store(path, **options) as store:
+            how = options | {"n_bytes": int(random.choice(_BYTES))}
+            acknowledged = kill_while_changing(path, number, random.random() * _LONGEST_LIFE, how)
+            with new_store(path, **how) as store:
                 before = contents(reference)
                 while n_changes(reference) < n_changes(store):
                     before = contents(reference)
@@ -144,8 +152,9 @@ def main() -> int:
     parser.add_argument("--metric", choices=METRICS, default="cosine")
     parser.add_argument("--max-items", type=int)
     parser.add_argument("--keep", choices=KEEP, default="all")
+    parser.add_argument("--links", type=int, default=24)
     given = parser.parse_args()
-    options = {"metric": given.metric, "max_items": given.max_items, "keep": given.keep}
+    options = {"metric": given.metric, "max_items": given.max_items, "keep": given.keep, "n_links": given.links}
     n = kill_changes(given.number, given.seed, **options)
     print(f"{given.number} killed, {n} changes; nothing lost, and keys, payloads and vectors belong together")
     return 0

@@ -45,9 +45,11 @@ def benchmarks(
     modules = {name: importlib.import_module(f"benchmarks.{name}") for name in names}
     monkeypatch.setattr(modules["trees"], "GROWN", [("dense", FEW, n_trees, 1) for n_trees in (1, 4)])
     monkeypatch.setattr(modules["search"], "DIALLED", FEW)
+    monkeypatch.setattr(modules["files"], "FORMS", ("dense",))
     monkeypatch.setattr(modules["files"], "SIZES", (FEW,))
     for a_class in (modules["files"].WithFiles, modules["files"].Pickle):
         monkeypatch.setattr(a_class, "params", (("dense",), (FEW,)))
+    monkeypatch.setattr(modules["files"].Journal, "n_rows", 50)
     monkeypatch.setattr(modules["floor"].Floor, "n_memories", FEW)
     monkeypatch.setattr(modules["learning"], "LABELS", 100)
     monkeypatch.setattr(modules["estimators"], "LABELS", 100)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import scipy.sparse
 from conftest import needs_jit
 from numba import config, njit, types
 from numba.core.codegen import JITCodeLibrary
@@ -19,6 +20,7 @@ from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from numba.core.runtime import _nrt_python, rtsys
 
+from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._jit import (
     Known,
@@ -277,6 +279,30 @@ def test_addresses_are_for_the_types_asked_for():
         kernel(call_twice)(address, Part(known(True), np.arange(3)), 5.0)
     with pytest.raises(TypeError, match="first_of must return an int64, not float64"):
         address_of(inner_shared(first_of), np.ones(2))
+
+
+@kernel
+def count_and_add(searched: Any, amount: Any) -> Any:
+    searched = by_reference(searched)
+    keys = searched.keys
+    keys.totals[4] += amount
+    if keys.sparse:
+        return keys.indices[0] + searched.scorer.theta.size
+    return keys.totals[0]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_kernels_take_what_is_held_in_place_of_a_tuple(sparse: bool):
+    """The arrays are those of the tuple, they live as long, and branches on what is known are left out."""
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(scipy.sparse.csr_array([[0.0, 1.0]] * 3) if sparse else np.ones((3, 2)))
+    kept, totals = tree._state.searched, tree._state.keys.totals
+    as_tuple = getattr(kept, "target", kept)
+    del tree
+    gc.collect()
+    longest = int(totals[4])
+    assert [count_and_add(it, 5) for it in (kept, as_tuple, kept)] == [1 if sparse else 3] * 3
+    assert totals[4] == longest + 15
 
 
 class Parts(NamedTuple):

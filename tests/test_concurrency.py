@@ -17,16 +17,21 @@ from sklearn.base import clone
 from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
 
+import cmt_numba._concurrency.rwlock
+import cmt_numba._engine.driver
 import cmt_numba._engine.forest
+import cmt_numba._forest.allocation
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._concurrency.rwlock import ReadWriteLock
-from cmt_numba._concurrency.workers import Pace, Steps
+from cmt_numba._concurrency.workers import Pace, Steps, map_threads
+from cmt_numba._forest.allocation import WORTH_GROWING_BEFORE, with_more
 
 # The lock
 
 
 def test_steps_wait_for_readers_and_readers_for_steps():
     lock, log = ReadWriteLock(), []
+    lock._patience = SOON  # with the first reader
     reading, read_on, stepping, step_on = (threading.Event() for _ in range(4))
 
     def read() -> None:
@@ -42,7 +47,7 @@ def test_steps_wait_for_readers_and_readers_for_steps():
     reader = started(lambda: lock.read(read))
     assert reading.wait(SOON)
     writer = started(lambda: lock.change(lambda: lock.step(step)))
-    until(lambda: lock._gate is not None)
+    until(lambda: lock._hold is not None)
     late = started(lambda: lock.read(lambda: log.append("late")))
     assert not stepping.wait(0.02)
     read_on.set()
@@ -145,6 +150,127 @@ def test_changes_that_never_pause_do_not_stop_readers():
             lock.read(lambda: None)
 
 
+def test_readers_hold_back_for_what_a_change_does_between_its_steps():
+    """They do so for some milliseconds only, in which a busy machine may not get there: so there are several trials."""
+    lock = ReadWriteLock()
+
+    def steps_before_a_reader() -> int:
+        log: list[str] = []
+        readers: list[threading.Thread] = []
+
+        def change() -> None:
+            lock.step(lambda: log.append("step"))
+            readers.append(started(lambda: lock.read(lambda: log.append("read"))))
+            until(lambda: lock._kept_waiting)
+            lock.step(lambda: log.append("step"))
+
+        lock.change(change)
+        readers[0].join(SOON)
+        return log.index("read")
+
+    assert any(steps_before_a_reader() == 2 for _ in range(100))
+
+
+def test_readers_do_not_hold_back_for_the_whole_of_a_long_change():
+    lock, log, has_read = ReadWriteLock(), [], threading.Event()
+
+    def change() -> None:
+        started(lambda: lock.read(has_read.set))
+        assert has_read.wait(SOON)
+        lock.step(lambda: log.append("step"))
+        has_read.clear()
+        started(lambda: lock.read(has_read.set))
+        assert has_read.wait(SOON)
+
+    lock.change(change)
+    assert log == ["step"]
+    assert lock.read(lambda: "done") == "done"
+
+
+def test_changes_let_their_own_threads_read():
+    lock = ReadWriteLock()
+
+    def change() -> list[str]:
+        lock.let_in()
+        return [*map_threads(lambda _: lock.read(lambda: "read"), range(3), 3), str(lock._kept_waiting)]
+
+    assert lock.change(change) == ["read", "read", "read", "False"]
+
+
+def test_readers_do_not_wait_for_one_that_reads_for_long(monkeypatch: pytest.MonkeyPatch):
+    """A change tries again and again until the long reader has read, and others read meanwhile."""
+    monkeypatch.setattr(cmt_numba._concurrency.rwlock, "_PATIENT_FOR", SOON)
+    lock, log, read_on, reading = ReadWriteLock(), [], threading.Event(), threading.Event()
+
+    def read_for_long() -> None:
+        reading.set()
+        assert read_on.wait(SOON)
+
+    long_reader = started(lambda: lock.read(read_for_long))
+    assert reading.wait(SOON)
+    writer = started(lambda: lock.change(lambda: lock.step(lambda: log.append("step"))))
+    until(lambda: lock._hold is not None and lock._hold.tried_since is not None)
+    for _ in range(3):
+        lock.read(lambda: log.append("read"))
+    assert log == ["read"] * 3
+    read_on.set()
+    for thread in (long_reader, writer):
+        thread.join(SOON)
+    assert log == ["read"] * 3 + ["step"]
+
+
+def test_changes_become_impatient_with_readers_that_read_for_long(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cmt_numba._concurrency.rwlock, "_PATIENT_FOR", 0.0)
+    monkeypatch.setattr(cmt_numba._concurrency.rwlock, "_LEAST_PATIENCE", 1e-4)
+    lock, reading, changed = ReadWriteLock(), threading.Event(), []
+    lock._patience = 1e-4
+
+    def read_for_long() -> None:
+        reading.set()
+        until(lambda: lock._patience > 0.05)
+
+    long_reader = started(lambda: lock.read(read_for_long))
+    assert reading.wait(SOON)
+    lock.change(lambda: lock.step(lambda: changed.append(lock._patience)))
+    long_reader.join(SOON)
+    assert changed[0] > 0.01
+    for _ in range(20):
+        lock.change(lambda: lock.step(lambda: None))
+    assert lock._patience == 1e-4
+
+
+def test_readers_have_their_turn_after_a_change_that_kept_them_waiting():
+    """As many changes follow one another as it takes: none begins before the readers of the one before have read."""
+    lock, log, n_changes = ReadWriteLock(), [], 20
+
+    def change() -> None:
+        readers.append(started(lambda: lock.read(lambda: log.append("read"))))
+        until(lambda: lock._kept_waiting)
+        lock.step(lambda: log.append("step"))
+
+    readers: list[threading.Thread] = []
+    for _ in range(n_changes):
+        lock.change(change)
+    for reader in readers:
+        reader.join(SOON)
+    assert log.count("step") == log.count("read") == n_changes
+    assert lock._open_until > 0.0
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_nobody_holds_back_for_a_change_that_failed(error: type[BaseException]):
+    lock = ReadWriteLock()
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(error):
+        lock.ahead(fail)
+    assert lock._hold is None
+    assert lock.read(lambda: "read") == "read"
+    assert not lock._kept_waiting
+
+
 def test_steps_cover_all_rows():
     for n in (0, 1, 63, 64, 65, 5000):
         covered: list[int] = []
@@ -192,6 +318,33 @@ def test_steps_leave_no_trace(sparse: bool):
     for pace in (Pace(1, 0.0), Pace(7, 1e-4), Pace(10**6, 1.0)):
         results.add(changed(keys, pace))
     assert len(results) == 1
+
+
+@needs_jit
+@pytest.mark.parametrize("sparse", [False, True])
+def test_large_arrays_grow_between_steps(monkeypatch: pytest.MonkeyPatch, sparse: bool):
+    keys = np.random.default_rng(0).normal(size=(1500, 8)).astype(np.float32)
+    keys = scipy.sparse.csr_array(keys * (keys > 0.3)) if sparse else keys
+    trees, n_growths = [], 0
+
+    def grow(*arguments: Any) -> Any:
+        nonlocal n_growths
+        n_growths += 1
+        return with_more(*arguments)
+
+    monkeypatch.setattr(cmt_numba._engine.driver, "with_more", grow)
+    for worth in (WORTH_GROWING_BEFORE, 0):
+        monkeypatch.setattr(cmt_numba._forest.allocation, "WORTH_GROWING_BEFORE", worth)
+        tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
+        tree.insert(keys[:500])
+        n_growths = 0
+        tree.insert(keys[500:])
+        tree.reroute(300)
+        tree.check_invariants()
+        trees.append((n_growths, tree.query(keys[:50], 5).ids.tolist()))
+    (n_before, answers), (n_after, same) = trees
+    assert same == answers
+    assert n_after < n_before if sparse else n_after == 0 < n_before
 
 
 @needs_jit
@@ -327,9 +480,9 @@ def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error
     for name, change in (
         ("insert_slots", lambda: tree.insert(keys)),
         ("update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
-        ("teach_tree", lambda: tree.teach(keys, np.arange(500))),
+        ("teach_trees", lambda: tree.teach(keys, np.arange(500))),
         ("remove_ids", lambda: tree.remove(np.arange(500))),
-        ("reroute_tree", lambda: tree.reroute(5)),
+        ("reroute_trees", lambda: tree.reroute(5)),
         ("compacted", lambda: tree.compact()),
     ):
         with monkeypatch.context() as patch:

@@ -244,6 +244,20 @@ def test_changes_that_took_long_are_not_kept_long(folder: Path, opened: Opened, 
     assert sorted(set(found)) == [0, 4, 9]  # more than 3 s, and then more than 4 times the snapshot's 1 s
 
 
+@pytest.mark.parametrize("takes", [0.2, 0.3])
+def test_changes_that_took_long_are_not_made_again_after_the_folder_was_closed(takes: float, folder: Path):
+    with DurableTree(folder, **OPTIONS) as tree:
+        tree.insert(dense_rows(40, 4))
+        tree.snapshot()
+        tree.remove([1])
+        tree._journal = tree._journal._replace(seconds=takes)
+        tree._last_snapshot = tree._last_snapshot._replace(seconds=1.0)
+        before = copy.deepcopy(tree)
+    assert snapshots_in(folder) == ["tree-1.cmt" if takes < 0.25 else "tree-2.cmt"]
+    with DurableTree(folder) as again:
+        assert same(again, before)
+
+
 def test_a_change_too_large_for_the_journal_is_a_snapshot(folder: Path, opened: Opened):
     tree = opened(snapshot_bytes=10_000, sync_every=5, **OPTIONS)
     tree.insert(dense_rows(5, 6))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from journals import OPTIONS, Opened, crashed, entries_in, execute
 from kill_journal import same
+from mutations import parsed, sealed
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
@@ -17,7 +18,7 @@ from cmt_numba._forest.hits import Hits
 from cmt_numba.journal import DurableTree
 from cmt_numba.journal._entries import Entry, pack_entry, unpack_entry
 from cmt_numba.persistence._container import Contents
-from cmt_numba.persistence._trees import read_object, write_object
+from cmt_numba.persistence._trees import VALUES, read_object, write_object
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,62 @@ def test_damage_is_told_or_does_no_harm(state: str, left_behind: Any, tmp_path: 
         shutil.rmtree(copied)
     assert all(n_refused.values()), n_refused
     assert n_refused["acknowledged"] == 30
+
+
+def spoil_array(folder: Path, name: str, at: int, bit: int) -> None:
+    """Flip a bit of a byte of an array of the snapshot in a folder."""
+    path = next(folder.glob("tree-*.cmt"))
+    file = bytearray(path.read_bytes())
+    described, _ = parsed(bytes(file))
+    entry = next(entry for entry in described["arrays"] if entry["name"] == name)
+    file[entry["offset"] + at] ^= bit
+    path.write_bytes(bytes(file))
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_damaged_keys_are_told_when_all_is_read(name: str, tmp_path: Path):
+    folder = tmp_path / "tree"
+    with DurableTree(folder, n_links=4, **OPTIONS) as tree:
+        tree.insert(dense_rows(40, 4))
+        tree.compact()
+        tree.snapshot()
+    spoil_array(folder, name, 32, 1)
+    with DurableTree(folder, snapshot_seconds=0.0) as tree:
+        tree._last_snapshot = tree._last_snapshot._replace(seconds=0.0)  # a snapshot is due after every change
+        words = f"tree-2.cmt: array '{name}' is damaged"
+        with pytest.raises(FileFormatError, match=words):
+            tree.check_invariants()
+        with pytest.warns(RuntimeWarning, match=f"no snapshot could be taken.*{words}"):
+            tree.remove([1])
+        with pytest.raises(FileFormatError, match=words):
+            tree.snapshot()
+    assert [path.name for path in folder.glob("tree-*")] == ["tree-2.cmt"]
+    with DurableTree(folder) as tree:
+        assert len(tree) == 39
+
+
+@pytest.mark.parametrize("name", ["keys.ids", "keys.slot_table", "members", "leaf_of", "leaves", "nodes"])
+def test_damage_that_would_lead_searches_astray_is_told_at_once(name: str, tmp_path: Path):
+    folder = tmp_path / "tree"
+    with DurableTree(folder, n_links=4, **OPTIONS) as tree:
+        tree.insert(dense_rows(40, 4))
+        tree.snapshot()
+    spoil_array(folder, name, 2, 64)
+    with pytest.raises(FileFormatError, match="is damaged"):
+        DurableTree(folder)
+
+
+def test_forged_links_are_refused(tmp_path: Path):
+    folder = tmp_path / "tree"
+    with DurableTree(folder, n_links=4, **OPTIONS) as tree:
+        tree.insert(dense_rows(40, 4))
+        tree.snapshot()
+    path = folder / "tree-1.cmt"
+    described, arrays = parsed(path.read_bytes())
+    i = [entry["name"] for entry in described["arrays"]].index("links.near")
+    path.write_bytes(sealed(described, [*arrays[:i], np.int32(40).tobytes() + arrays[i][4:], *arrays[i + 1 :]]))
+    with pytest.raises(FileFormatError, match="a link is with no memory"):
+        DurableTree(folder)
 
 
 def rewritten(folder: Path, sequence: int, entry: Entry) -> None:

@@ -257,7 +257,7 @@ def test_read_only(folder: Path):
     with pytest.raises(FileNotFoundError):
         DurableTree(folder / "nowhere", read_only=True)
     path.with_name("empty").mkdir()
-    with pytest.raises(FileFormatError, match="there is no tree"):
+    with pytest.raises(FileFormatError, match="nothing is stored here"):
         DurableTree(path.with_name("empty"), read_only=True)
     assert names_in(path.with_name("empty")) == []
 

@@ -29,3 +29,15 @@ def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
         found = zip(range(-1, next_id + 2), *(column.tolist() for column in named), strict=True)
         assert {i: (key, has) for i, key, there, has in found if there} == expected
         assert table.kind is (str if expected else None)
+
+
+def test_ids_may_begin_anywhere_and_be_asked_in_any_shape():
+    for first in (0, 7):
+        table = KeyTable(np.arange(first, first + 3), [10, 11, 12], np.array([True, False, True]))
+        for ids in (np.array([[first + 2, first], [-1, first + 3]]), np.array([[first + 1], [first - 1]])):
+            keys, are_there, has_payload = table.find(ids)
+            assert np.array_equal(are_there, (ids >= first) & (ids < first + 3))
+            assert np.array_equal(keys[are_there], ids[are_there] - first + 10)
+            assert np.array_equal(has_payload[are_there], (ids[are_there] - first) % 2 == 0)
+        table.delete(np.array([first + 1]))
+        assert table.find(np.arange(first, first + 3)).are_there.tolist() == [True, False, True]

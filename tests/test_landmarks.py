@@ -5,60 +5,119 @@ import pytest
 from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
-from cmt_numba._heads.landmarks import best_of_reached, count_reached, landmarks_of, top_of_reached
-from cmt_numba._heads.products import AllScorers, all_scorers, best_of_all, top_of_all
+from cmt_numba._forest.rows import as_matrix
+from cmt_numba._heads.candidates import Answers
+from cmt_numba._heads.landmarks import Listed, best_listed, listed
+from cmt_numba._heads.list_search import Scorers
+from cmt_numba._heads.products import all_scorers
 from cmt_numba._validation import check_rows
 from cmt_numba.estimators._label_forest import MOST_TRAINED_ALONE_DENSE
 
+NOT_KNOWN = -1
 
-def clustered(n_labels: int, *, biased: bool, seed: int = 0) -> tuple[AllScorers, np.ndarray]:
-    """Return scorers around some centres, and rows near them."""
+
+def scorers_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Scorers:
+    """Return scorers that are kept as a head keeps them, with something else behind the weights of each."""
+    both = np.concatenate([weights, np.full_like(weights, np.nan)], axis=1).astype(np.float32)
+    return Scorers(both.reshape(-1), both.shape[1], np.zeros(0, np.float32) if biases is None else biases)
+
+
+def clustered(
+    n_labels: int, *, biased: bool, n_features: int = 24, seed: int = 0
+) -> tuple[np.ndarray, Scorers, np.ndarray]:
+    """Return weights around some centres, scorers with them, and rows near them."""
     rng = np.random.default_rng(seed)
-    centers = rng.normal(size=(12, 24))
-    weights = (centers[rng.integers(12, size=n_labels)] + 0.6 * rng.normal(size=(n_labels, 24))).astype(np.float32)
-    rows = weights[rng.integers(n_labels, size=200)] + 0.6 * rng.normal(size=(200, 24)).astype(np.float32)
-    return AllScorers(weights.T, 0.1 * rng.normal(size=n_labels).astype(np.float32) if biased else None, False), rows
+    centers, shape = rng.normal(size=(12, n_features)), (n_labels, n_features)
+    weights = (centers[rng.integers(12, size=n_labels)] + 0.6 * rng.normal(size=shape)).astype(np.float32)
+    rows = weights[rng.integers(n_labels, size=200)] + 0.6 * rng.normal(size=(200, n_features)).astype(np.float32)
+    biases = 0.1 * rng.normal(size=n_labels).astype(np.float32) if biased else None
+    return weights, scorers_of(weights, biases), rows
+
+
+def in_lists(scorers: Scorers, asked: np.ndarray) -> Listed:
+    rows = check_rows(asked)
+    return listed(scorers, as_matrix(rows), np.full(rows.n_rows, NOT_KNOWN))
+
+
+def asked_at_once(lists: Listed, scorers: Scorers, X: np.ndarray, k: int) -> Answers:
+    rows = check_rows(X)
+    return best_listed(lists, scorers, rows, k, lambda work: work(0, rows.n_rows))
+
+
+def expected_scores(weights: np.ndarray, scorers: Scorers, X: np.ndarray) -> np.ndarray:
+    scores: np.ndarray = as_matrix(check_rows(X)).astype(np.float64) @ weights.T.astype(np.float64)
+    return scores if scorers.biases.size == 0 else scores + scorers.biases
 
 
 @pytest.mark.parametrize("biased", [False, True])
 def test_nearly_all_of_the_best_labels_are_found_in_few_lists(biased: bool):
-    scorers, X = clustered(900, biased=biased)
-    landmarks, rows = landmarks_of(scorers), check_rows(X)
-    np.testing.assert_array_equal(np.sort(landmarks.labels), np.arange(900))
-    n_reached = count_reached(landmarks, rows, at_once=5000)
-    assert n_reached.mean() < 600
-    best = best_of_reached(landmarks, rows, at_once=5000)
-    assert np.mean(best == best_of_all(scorers, rows)) > 0.95
-    labels, scores = top_of_reached(landmarks, rows, 900, at_once=5000)
-    np.testing.assert_array_equal(labels[:, 0], best)
-    np.testing.assert_array_equal((labels >= 0).sum(axis=1), n_reached)
-    assert np.isneginf(scores[labels < 0]).all()
-    expected = check_rows(X).values.reshape(X.shape) @ scorers.weights
-    expected = expected if scorers.biases is None else expected + scorers.biases
-    row, rank = np.nonzero(labels >= 0)
-    np.testing.assert_allclose(scores[row, rank], expected[row, labels[row, rank]], rtol=1e-4, atol=1e-5)
-    few, _ = top_of_reached(landmarks, rows, 3, at_once=5000)
-    np.testing.assert_array_equal(few, labels[:, :3])
-    for i in range(0, 200, 40):
-        assert best_of_reached(landmarks, check_rows(X[[i]])) == best[i]
+    weights, scorers, X = clustered(900, biased=biased)
+    lists = in_lists(scorers, X[:100])
+    found = asked_at_once(lists, scorers, X, 900)
+    assert lists.sizes.sum() == 900
+    assert found.n_scored.mean() < 600
+    expected = expected_scores(weights, scorers, X)
+    assert np.mean(found.labels[:, 0] == expected.argmax(axis=1)) > 0.95
+    np.testing.assert_array_equal((found.labels >= 0).sum(axis=1), found.n_scored)
+    row, rank = np.nonzero(found.labels >= 0)
+    np.testing.assert_allclose(found.scores[row, rank], expected[row, found.labels[row, rank]], rtol=1e-4, atol=1e-5)
+    assert np.isneginf(found.scores[found.labels < 0]).all()
+    assert all((np.diff(scores[:n]) <= 0).all() for scores, n in zip(found.scores, found.n_scored, strict=True))
+    few = asked_at_once(lists, scorers, X, 3)
+    np.testing.assert_array_equal(few.labels, found.labels[:, :3])
+    np.testing.assert_array_equal(few.scores, found.scores[:, :3])
 
 
-def test_with_every_list_reached_answers_are_those_of_all_labels():
-    scorers, X = clustered(300, biased=True)
-    landmarks, rows = landmarks_of(scorers)._replace(gap=1e9), check_rows(X)
-    np.testing.assert_array_equal(best_of_reached(landmarks, rows), best_of_all(scorers, rows))
-    np.testing.assert_array_equal(top_of_reached(landmarks, rows, 5)[0], top_of_all(scorers, rows, 5)[0])
+@pytest.mark.parametrize("n_features", [1, 2, 7, 24])
+@pytest.mark.parametrize("k", [1, 5])
+def test_with_every_list_reached_answers_are_the_best_of_all_labels(n_features: int, k: int):
+    weights, scorers, X = clustered(300, biased=True, n_features=n_features)
+    lists = in_lists(scorers, X)
+    lists = lists._replace(landmarks=lists.landmarks._replace(gap=np.inf))
+    found, expected = asked_at_once(lists, scorers, X, k), expected_scores(weights, scorers, X)
+    best = np.sort(expected, axis=1)[:, ::-1][:, :k]
+    np.testing.assert_allclose(np.take_along_axis(expected, found.labels, axis=1), best, rtol=1e-5, atol=1e-6)
+    assert (found.n_scored == 300).all()
+
+
+def test_a_row_is_answered_alone_as_in_a_batch():
+    _, scorers, X = clustered(500, biased=True)
+    lists = in_lists(scorers, X)
+    together = asked_at_once(lists, scorers, X, 4)
+    for n in (1, 2, 3, 5):
+        for first in range(0, 60, n):
+            alone = asked_at_once(lists, scorers, X[first : first + n], 4)
+            for ours, theirs in zip(alone, together, strict=True):
+                np.testing.assert_array_equal(ours, theirs[first : first + n])
+
+
+def test_rows_wait_for_a_right_label_that_is_not_their_own():
+    """Rows that are scorers would all find themselves in the nearest list."""
+    weights, scorers, _ = clustered(600, biased=False)
+    asked = as_matrix(check_rows(weights[:200]))
+    own = listed(scorers, asked, np.arange(200))
+    assert own.landmarks.gap > listed(scorers, asked, np.full(200, NOT_KNOWN)).landmarks.gap
 
 
 @pytest.mark.parametrize("weights", [np.zeros((20, 4)), np.ones((20, 4)), np.eye(3), np.ones((1, 2))])
 def test_degenerate_scorers(weights: np.ndarray):
     """The first of equal labels is found, in batches and alone."""
-    scorers = AllScorers(weights.astype(np.float32).T, None, False)
-    rows, landmarks = check_rows(np.ones((6, weights.shape[1]))), landmarks_of(scorers)
-    assert (best_of_reached(landmarks, rows) == 0).all()
-    assert (best_of_reached(landmarks, rows.between(0, 1)) == 0).all()
-    labels, _ = top_of_reached(landmarks, rows, 3)
+    scorers, X = scorers_of(weights), np.ones((6, weights.shape[1]))
+    lists = in_lists(scorers, X)
+    assert (asked_at_once(lists, scorers, X, 1).labels == 0).all()
+    assert (asked_at_once(lists, scorers, X[:1], 1).labels == 0).all()
+    labels = asked_at_once(lists, scorers, X, 3).labels
     assert (labels == [0, 1, 2] if len(weights) > 2 else labels == [0, -1, -1]).all()
+    assert (asked_at_once(lists, scorers, 0.0 * X, 1).labels == 0).all()
+
+
+def test_scorers_of_very_different_lengths():
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(400, 10)) * 10.0 ** rng.integers(-30, 15, size=(400, 1))
+    scorers, X = scorers_of(weights), rng.normal(size=(50, 10))
+    lists = in_lists(scorers, X)
+    found = asked_at_once(lists._replace(landmarks=lists.landmarks._replace(gap=np.inf)), scorers, X, 1)
+    np.testing.assert_array_equal(found.labels[:, 0], expected_scores(weights, scorers, X).argmax(axis=1))
 
 
 @needs_jit
@@ -77,6 +136,15 @@ def test_a_classifier_of_many_classes_uses_lists():
     np.testing.assert_array_equal(predicted, classifier.classes_[classes[:, 0]])
     np.testing.assert_array_equal(classifier.predict(queries.astype(np.float32)), predicted)
     assert (np.diff(scores, axis=1) <= 0).all()
+    every = all_scorers(classifier.head_)
+    assert every is not None
+    asked, stored = (as_matrix(check_rows(some)) for some in (queries, X[:n]))
+    nearness = (asked @ stored.T + (asked @ every.weights)[:, classifier._label_of_class]) / 2.0
+    distances, ids = classifier.kneighbors(queries, 3)
+    assert np.mean(ids[:, 0] == nearness.argmax(axis=1)) > 0.95
+    biases = 0.0 if every.biases is None else every.biases[classifier._label_of_class[ids]] / 2.0
+    expected = np.take_along_axis(nearness, ids, axis=1) + biases
+    np.testing.assert_allclose(1.0 - distances, expected, atol=1e-4)
     proba = classifier.predict_proba(queries[:20])
     np.testing.assert_array_equal(proba.argmax(axis=1), classes[:20, 0])
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
@@ -92,11 +160,9 @@ def test_very_many_classes_of_one_example_are_not_trained():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(MOST_TRAINED_ALONE_DENSE + 1, 4)).astype(np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    classifier = CMTClassifier(n_trees=1, random_state=0).fit(X, np.arange(len(X)))
+    classifier = CMTClassifier(random_state=0).fit(X, np.arange(len(X)))
+    assert classifier.forest_._allocated().parameters.n_trees == 1
     scorers = all_scorers(classifier.head_)
     assert scorers is not None
     np.testing.assert_allclose(scorers.weights.T, X[classifier._class_of_label], atol=1e-5)
     assert np.mean(classifier.predict(X[:500]) == np.arange(500)) > 0.99
-    landmarks = classifier._landmarks()
-    assert landmarks is not None
-    assert landmarks.gap > landmarks_of(scorers).gap

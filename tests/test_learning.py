@@ -305,14 +305,14 @@ def test_keys_that_no_router_can_part_are_divided_all_the_same(form: Any):
 def test_a_failure_leaves_the_trees_that_were_there(error: type[BaseException], monkeypatch: pytest.MonkeyPatch):
     tree, ids, groups = in_groups(np.asarray, 2)
     before, leaf_of = tree._state, tree._allocated().leaf_of.copy()
-    teach, calls = partition.teach_tree, iter(range(100))
+    teach, calls = partition.teach_trees, iter(range(100))
 
     def fail(*arguments: Any) -> int:
         if next(calls) == 6:
             raise error
         return int(teach(*arguments))
 
-    monkeypatch.setattr(partition, "teach_tree", fail)
+    monkeypatch.setattr(partition, "teach_trees", fail)
     with pytest.raises(error):
         tree.rebuild(ids, groups)
     assert tree._state is before

@@ -303,3 +303,22 @@ def test_filters_may_leave_only_what_is_far_from_the_query(monkeypatch: pytest.M
         found = store.query(Q, 10, where=where).keys
         assert np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]) > 0.93
     assert (np.isin(found, range(3)).sum(axis=1) == 3).all()
+
+
+def test_filters_of_trees_may_leave_only_what_is_far_from_the_query():
+    centre, X = np.full(D, 2.0, np.float32), rows(1200)
+    X[:600] += centre
+    X[600:] -= centre
+    tree = ContextualMemoryTree(2, n_links=8, random_state=0)
+    ids = tree.insert(X)
+    Q = rows(40, 1) + centre
+    # All that may be returned is far away, and all but three.
+    for among in (ids[600:], np.concatenate([ids[:3], ids[600:]])):
+        cosines = (Q / np.linalg.norm(Q, axis=1, keepdims=True)) @ (
+            X[among] / np.linalg.norm(X[among], axis=1, keepdims=True)
+        ).T
+        true = among[np.argsort(-cosines, axis=1, kind="stable")[:, :10]]
+        hits = tree.query(Q, 10, among=among, breadth=16)
+        np.testing.assert_array_equal(np.sort(hits.ids), np.sort(true))
+        np.testing.assert_allclose(hits.scores, -np.sort(-cosines, axis=1)[:, :10], atol=1e-5)
+    assert (np.isin(hits.ids, ids[:3]).sum(axis=1) == 3).all()

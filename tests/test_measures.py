@@ -96,6 +96,35 @@ def test_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         assert all(figure[f"{found}_{what}"] > 0 for found in ("cold", "warm") for what in ("cpu", "wall"))
 
 
+PLT = """
+import numpy as np
+
+class PLT:
+    def __init__(self, folder, threads, seed, verbose):
+        self.folder = folder
+
+    def fit(self, X, lists):
+        self.keys, self.lists = X, lists
+
+    def load(self):
+        open(self.folder, "w").write("a model")
+
+    def predict(self, queries, top_k):
+        nearest = np.asarray((queries @ self.keys.T).argmax(axis=1)).ravel()
+        return [self.lists[i][:top_k] for i in nearest]
+"""
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let other processes find a nearest neighbour where they expect the library of a probabilistic label tree."""
+    (tmp_path / "libraries/napkinxc").mkdir(parents=True)
+    (tmp_path / "libraries/napkinxc/__init__.py").touch()
+    (tmp_path / "libraries/napkinxc/models.py").write_text(PLT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "libraries"))
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
     (tmp_path / "clinc150").mkdir()
     for part, ways in (("train", 6), ("test", 2)):
@@ -107,14 +136,19 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")  # as the script does for good
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
-    arguments = ["--sets", "clinc150, 5", "--learners", "exact", "means", "linear", "ours"]
+    arguments = ["--sets", "clinc150, 5", "--learners", "exact", "means", "linear", "plt", "xr_linear", "ours"]
+    arguments += ["--python", "xr_linear=false"]  # a command that fails
     written = tmp_path / "outcomes.json"
     printed = run(
         monkeypatch, capsys, "compare_classifiers", "--data", str(tmp_path), *arguments, "--json", str(written)
     )
     assert "clinc150, 5 shots: 150 examples of 30 classes" in printed
+    assert "xr_linear is left out: false cannot import pecos" in printed
+    lines = [line.split("|")[1:-1] for line in printed.splitlines() if line.startswith("| clinc150")]
+    assert [cell.strip() for cell in lines[0]] == ["clinc150, 5 shots", "150 / 30", *["0.000"] * 6]
     (outcomes,) = json.loads(written.read_text()).values()
-    assert {outcome["learner"] for outcome in outcomes} >= {"exact nearest neighbour", "class means", "CMTClassifier"}
+    learners = {outcome["learner"] for outcome in outcomes}
+    assert learners >= {"exact nearest neighbour", "class means", "PLT (napkinXC)", "CMTClassifier"}
     assert all(outcome["error"] == 0 for outcome in outcomes if outcome["learner"] != "CMTClassifier, unsupervised")
     assert all(outcome["query_microseconds"] > 0 for outcome in outcomes)
 
@@ -162,11 +196,27 @@ def test_candidates_comparison(
     use_one_thread(monkeypatch)
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     printed = run(monkeypatch, capsys, "compare_candidates", "--data", str(tmp_path), "--sets", "bibtex")
-    lines = {line[:12].strip(): line[12:].split() for line in printed.splitlines()}
+    lines = {line[:12].strip(): line[12:].split() for line in printed.splitlines() if line[:1] != "|"}
+    assert "| bibtex | " in " ".join(printed.split())
     assert {"default", "all labels", "index only", "trees only", "both"} <= set(lines)
     assert lines["default"][:5] == lines["all labels"][:5]
     assert float(lines["default"][0]) > 0.8
     assert lines["default"][3:5] == ["6", "6"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_extreme_comparison(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
+):
+    write_labels(tmp_path / "few", rng)
+    use_one_thread(monkeypatch)
+    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
+    arguments = ["--data", str(tmp_path), "--sets", "few", "--learners", "plt", "xr_linear", "--python"]
+    printed = run(monkeypatch, capsys, "compare_extreme", *arguments, "xr_linear=false")
+    assert "xr_linear is left out: false cannot import pecos" in printed
+    (line,) = (line.split() for line in printed.splitlines() if line.startswith("plt"))
+    assert float(line[1]) == float(line[4]) > 0.8  # precision and nDCG at 1
+    assert all(float(cell) > 0 for cell in line[1:8])
 
 
 def test_ranking_quality(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):

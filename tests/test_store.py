@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
+from cmt_numba._forest.replacement import overwrite_keys
 from cmt_numba.journal import JournalError
 from cmt_numba.store import DuplicateKeyError
 from cmt_numba.store._metrics import METRICS
@@ -485,3 +486,25 @@ def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     store.delete(range(5))
     found = store._read(lambda kept, frame: store._find(kept, frame, np.eye(5)[:2], 3, among, 0.95, None))
     assert (found.ids == -1).all()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.MonkeyPatch):
+    """No step writes so many that queries would wait for it for long."""
+    X = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+    X = scipy.sparse.csr_array(X) if sparse else X
+    store, n_written = MemoryStore(random_state=0), []
+    store.add(range(30), X[:30])
+
+    def overwrite(*arguments: Any) -> None:
+        n_written.append(arguments[3].size)
+        overwrite_keys(*arguments)
+
+    monkeypatch.setattr("cmt_numba._engine.forest.overwrite_keys", overwrite)
+    monkeypatch.setattr("cmt_numba.store._memory_store._CELLS_REPLACED_AT_ONCE", 80)
+    payloads = list(range(40))
+    store.upsert(range(5, 45), X[20:], payloads)
+    assert n_written == [10, 10, 5]
+    assert store.get(list(range(5, 45))).payloads == payloads
+    assert store.query(X[20:], 1).keys[:, 0].tolist() == list(range(5, 45))
+    store._keeper.kept.tree.check_invariants()

@@ -11,8 +11,9 @@ from conftest import needs_jit
 from journals import crashed, execute
 from kill_store import contents, equal, kill_changes
 
-from cmt_numba import DurableTree, FileFormatError, MemoryStore
+from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
+from cmt_numba.journal._database import Database
 from cmt_numba.store._metrics import METRICS
 
 D = 8
@@ -133,6 +134,36 @@ def test_a_full_disk_is_reported_and_the_store_goes_on(store: MemoryStore):
         assert equal(contents(again), contents(store))
 
 
+def test_a_change_that_is_on_disk_is_made_though_no_snapshot_replaces_the_journal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(self: Database, sequence: int, entry: bytes) -> None:
+        if b'"snapshot"' in entry:
+            raise OSError(28, "no space")
+        append(self, sequence, entry)
+
+    append, expected = Database.append, MemoryStore(random_state=0, n_trees=2)
+    expected.add([f"k{i}" for i in range(30)], vectors(30))
+    with MemoryStore(folder, random_state=0, n_trees=2, snapshot_bytes=0, snapshot_seconds=0.0) as store:
+        store.add([f"k{i}" for i in range(30)], vectors(30))
+        monkeypatch.setattr(Database, "append", full)
+        for i in range(2):
+            tree = store._keeper.kept.tree
+            tree._journal = tree._journal._replace(seconds=1e6)
+            with pytest.warns(RuntimeWarning, match=r"no snapshot could be taken.*no space"):
+                store.upsert("k1", vectors(1, i))
+            expected.upsert("k1", vectors(1, i))
+            assert equal(contents(store), contents(expected))
+            with MemoryStore(crashed(folder)) as again:
+                assert equal(contents(again), contents(expected))
+        monkeypatch.undo()
+        store.upsert("k2", vectors(1, 3))
+        expected.upsert("k2", vectors(1, 3))
+        assert equal(contents(store), contents(expected))
+    with MemoryStore(folder) as again:
+        assert equal(contents(again), contents(expected))
+
+
 def test_a_store_that_cannot_be_opened_again_can_be_queried_and_recovers(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ):
@@ -164,6 +195,43 @@ def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pyt
     store.upsert(["k1", "x"], vectors(2, 2))
     with MemoryStore(crashed(Path(str(store.path)))) as again:
         assert equal(contents(again), contents(store))
+
+
+def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder: Path):
+    store.delete("k3")
+    store.upsert("k4", vectors(1, 4))
+    store.close()
+    with MemoryStore(folder) as again:
+        records = again._keeper.kept.records
+        few = np.array([2, 3, 4, 4, -1, 99])
+        looked_up = records.named(few)
+        assert records.kind() is str
+        again.add("new", vectors(1, 5))
+        again.delete("k5")
+        assert records._table is None
+        for _ in range(3):
+            read = records.named(few)
+        assert records._table is not None
+        for there, found in ((looked_up, read), (records.named(few), read)):
+            assert there.are_there.tolist() == found.are_there.tolist() == [True, False, True, True, False, False]
+            assert there.keys[there.are_there].tolist() == ["k2", "k4", "k4"]
+            assert there.has_payload[there.are_there].tolist() == [True, False, False]
+        assert records.named(np.array([5, 30])).are_there.tolist() == [False, True]
+
+
+def test_a_check_of_everything_finds_what_opening_does_not_read(store: MemoryStore, folder: Path):
+    store.check_invariants()
+    store.close()
+    journal = folder / "journal.sqlite"
+    contents = journal.read_bytes()
+    assert contents.count(b"k17") == 2  # in the table and in its index
+    journal.write_bytes(contents.replace(b"k17", b"k1x", 1))
+    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="the index of the keys is not theirs"):
+        again.check_invariants()
+    journal.write_bytes(contents)
+    execute(folder, "UPDATE records SET payload = '{' WHERE id = 3")
+    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="keys are not those of the memories"):
+        again.check_invariants()
 
 
 def test_a_store_is_open_once(store: MemoryStore, folder: Path):

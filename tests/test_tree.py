@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -270,7 +271,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
     real = cmt_numba._engine.forest.insert_slots
 
     def interrupted(*arguments: Any) -> int:
-        if arguments[4] == 1:
+        if arguments[4].first == 1:
             raise KeyboardInterrupt
         return int(real(*arguments))
 
@@ -289,3 +290,17 @@ def test_ids_in_order_leave_gaps():
         gaps = np.flatnonzero(tree._state.keys.slot_table == NONE)
         assert gaps.size > 0
         assert np.diff(gaps).max() < 50
+
+
+def test_queries_keep_no_arrays_that_have_grown():
+    """What kernels are handed of a tree is made once, and goes when the tree has other arrays."""
+    X = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(X[:20])
+    assert tree.query(X[:1]).ids.shape == (1, 1)
+    former = weakref.ref(tree._state.keys.values)
+    tree.insert(X[20:])
+    assert former() is None
+    before = tree.query(X[:20], 3, n_probes=EVERY_LEAF)
+    tree.update(X[:20], before, np.linspace(0.0, 1.0, 60).reshape(20, 3))
+    assert np.abs(tree.query(X[:20], 3, n_probes=EVERY_LEAF).scores - before.scores).max() > 0.0

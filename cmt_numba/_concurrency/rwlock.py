@@ -5,11 +5,15 @@ in a readable state. Changes are made one at a time, in the order of their arriv
 
 The standard library has no reader-writer lock. Queries take tens of microseconds and come from many threads, so they
 must not share a lock: each reading thread holds a lock of its own while it reads. A step closes a gate, where new
-readers wait, and then waits once for the lock of each thread that may still be reading. A reader checks the gate while
-it holds its own lock, so either the step waits for it or it sees the closed gate.
+readers wait, and then waits until no thread reads. A reader checks the gate while it holds its own lock, so either the
+step waits for it or it sees the closed gate. If a reader goes on for long, the gate is opened again for the others and
+the step is tried later, for some time.
 
-After a step that blocked readers, the gate stays open for longer than it was closed, so that readers get their turn
-between the steps of a long change. The gate closes again even if readers never pause, so changes always progress.
+What a change does between its steps needs the interpreter, which each of the reading threads keeps for some
+milliseconds before another has it. So readers *hold back* for a change: who comes while one is under way waits for its
+end, but no longer than some milliseconds. Nothing relies on that. After a hold that kept readers waiting they have
+their turn, which is longer, and from its end on they hold back again by themselves: a change that sleeps until then
+would wake up too late. A hold begins even if readers never pause, so changes always progress.
 
 All locks are acquired by ``with`` statements on the interpreter's locks, which a ``KeyboardInterrupt`` cannot separate
 from their release. Therefore work is passed as a function, not placed between calls that acquire and release. Other
@@ -32,9 +36,16 @@ from weakref import ReferenceType, WeakSet, ref
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_READERS_SHARE = 2.0  # ratio of the time the gate stays open to the time it was closed
+_READERS_SHARE = 2.0  # ratio of the time that readers have to the time that a change had before
 _SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers has a cost
 _LONGEST_PAUSE = 0.1
+_LONGEST_WORK = 0.01  # of a change, before its next step lets readers in
+_LONGEST_HOLD = 0.02  # from when all readers hold back; they wait for the end of a step besides
+_LOOK_AGAIN = 0.005  # of a reader that holds back
+_LEAST_PATIENCE = 0.01  # with readers that still read when others hold back, from when the last one has stopped
+_LONGEST_DRAIN = 0.1  # for which readers hold back while others still read, should the change be late to end the hold
+_PATIENT_FOR = 0.2  # after which a change that tries has more and more patience, at the expense of all other readers
+_LOOK = 0.0002  # between looks at readers that still read
 
 
 class _Reader:
@@ -69,6 +80,19 @@ class _Turn:
         return not self.lock.locked() and self.before is None
 
 
+class _Hold:
+    """A time in which readers hold back for a change. A long change has several, one after the other."""
+
+    __slots__ = ("began", "lock", "owner", "since", "tried_since", "until")
+
+    def __init__(self) -> None:
+        self.lock = Lock()  # locked until the change ends, or some milliseconds longer
+        self.owner = get_ident()
+        self.since = self.until = 0.0  # as of ``time.perf_counter``
+        self.began = 0.0  # when all readers held back, and the change had the object for itself
+        self.tried_since: float | None = None  # when a reader first read on for longer than was waited for
+
+
 class ReadWriteLock:
     """A reader-writer lock for the threads that use an object.
 
@@ -85,8 +109,6 @@ class ReadWriteLock:
     ----------
     is_outer : bool
         As given.
-    n_steps : int
-        The number of steps so far: what was derived from the object is valid while it stays as it is.
     instant : Lock
         Protects data that readers change too. It is held only for very short operations.
     n_steps : int
@@ -115,8 +137,10 @@ class ReadWriteLock:
             self._gate: Lock | None = None  # held while a step is under way
         self._local = local()
         self._readers: list[ReferenceType[_Reader]] = []  # all threads that have read, ended ones included
-        self._kept_waiting = False  # whether the current step has blocked a reader
-        self._open_until = 0.0
+        self._hold: _Hold | None = None  # that readers obey, unless it has ended
+        self._kept_waiting = False  # whether a reader has waited during the current or last hold
+        self._open_until = 0.0  # the end of the readers' turn
+        self._patience = _LEAST_PATIENCE
 
     def read(self, work: Callable[[], T]) -> T:
         """Call ``work``, which only reads, outside any step, and return its result.
@@ -129,6 +153,9 @@ class ReadWriteLock:
             reader = self._new_reader()
         if (reader.held is not None and reader.held.locked()) or self.is_stepping():
             return work()
+        hold = self._hold
+        if hold is not None:
+            self._hold_back(hold)
         while True:
             with reader.lock:
                 gate = self._gate
@@ -147,6 +174,64 @@ class ReadWriteLock:
             self._readers = [*(known for known in self._readers if known() is not None), ref(reader)]
         return reader
 
+    def _hold_back(self, hold: _Hold | None) -> None:
+        """Wait for the end of a hold, if it has begun."""
+        now = came = time.perf_counter()
+        while hold is not None and hold.since <= now < hold.until and hold.owner != get_ident():
+            if hold.since > came + _LONGEST_HOLD:
+                return  # this is one after the other
+            self._kept_waiting = True
+            # Whatever happens between these two, who waits for the lock after this waits for a short time.
+            if hold.lock.acquire(timeout=min(_LOOK_AGAIN, hold.until - now)):
+                hold.lock.release()
+            hold, now = self._hold, time.perf_counter()
+
+    def ahead(self, work: Callable[[], T]) -> T:
+        """Call ``work``, which makes a change or prepares it, and return its result. Readers hold back meanwhile.
+
+        Only one thread at a time may do so: one that makes a change, or holds a lock that changes need.
+        """
+        if self._is_holding():
+            return work()
+        hold = _Hold()
+        with hold.lock:
+            try:
+                self._begin(hold)
+                return work()
+            finally:
+                self._end(hold)
+                self._hold = None
+
+    def let_in(self) -> None:
+        """Have no reader hold back before the next step of the change of the calling thread, if it makes one."""
+        if self._is_holding():
+            self._end(cast(_Hold, self._hold))
+
+    def _is_holding(self) -> bool:
+        """Return whether readers hold back for the calling thread, or have done so."""
+        hold = self._hold
+        return hold is not None and hold.owner == get_ident() and hold.lock.locked()
+
+    def _begin(self, hold: _Hold) -> None:
+        """Have readers hold back after their turn, and wait until they do. If one goes on for long, the hold ends."""
+        now = time.perf_counter()
+        hold.since = hold.began = max(now, self._open_until)
+        hold.until = hold.since + _LONGEST_DRAIN
+        self._kept_waiting, self._hold = False, hold
+        if hold.since > now:
+            time.sleep(hold.since - now)
+        if self._wait_for_readers(hold):
+            hold.began = time.perf_counter()
+            hold.until = hold.began + _LONGEST_HOLD
+
+    def _end(self, hold: _Hold) -> None:
+        """Have readers hold back no longer, and give them their turn if any has waited."""
+        hold.until = min(hold.until, time.perf_counter())
+        if self._kept_waiting:
+            turn = _READERS_SHARE * (hold.until - hold.began)
+            turn = min(max(_SHORTEST_PAUSE, turn), _LONGEST_PAUSE)
+            self._open_until = max(self._open_until, hold.until + turn)
+
     def change(self, work: Callable[[], T]) -> T:
         """Wait for all earlier changes, call ``work``, which may take steps, and return its result."""
         if self.is_changing():
@@ -158,7 +243,7 @@ class ReadWriteLock:
             turn.before = None
             self._turn, self._changer = turn, get_ident()
             try:
-                return work()
+                return self.ahead(work)
             finally:
                 self._changer = None
 
@@ -170,6 +255,12 @@ class ReadWriteLock:
         """Return whether the calling thread is inside the current step."""
         return self._stepper == get_ident() and self._gate is not None and self._gate.locked()
 
+    def has_other_readers(self) -> bool:
+        """Return whether another thread has read that is still there."""
+        own = getattr(self._local, "reader", None)
+        with self._registering:
+            return any(reader is not None and reader is not own for reader in (known() for known in self._readers))
+
     def _enqueue(self, turn: _Turn) -> None:
         with self._queueing:
             turn.before, self._last = self._last, turn
@@ -178,35 +269,46 @@ class ReadWriteLock:
         """Call ``work`` as a step of the current change, while no thread reads, and return its result."""
         if self.is_stepping():
             return work()
-        pause = self._open_until - time.perf_counter()
-        if pause > 0.0:
-            time.sleep(pause)
-        gate, closed = Lock(), time.perf_counter()
-        with gate:
-            try:
-                self._kept_waiting, self._gate = False, gate
-                self._wait_for_readers()
-                self._stepper = get_ident()
-                self.n_steps += 1
-                return work()
-            finally:
-                self._stepper = self._gate = None
-                if self._kept_waiting:
-                    opened = time.perf_counter()
-                    wanted = max(_SHORTEST_PAUSE, _READERS_SHARE * (opened - closed))
-                    self._open_until = opened + min(wanted, _LONGEST_PAUSE)
+        if not self._is_holding():
+            return self.ahead(partial(self.step, work))
+        hold = cast(_Hold, self._hold)
+        while True:
+            while time.perf_counter() >= min(hold.until, hold.began + _LONGEST_WORK):
+                self._end(hold)
+                self._begin(hold)
+            gate = Lock()
+            with gate:
+                try:
+                    self._gate = gate
+                    if self._wait_for_readers(hold):
+                        self._stepper = get_ident()
+                        self.n_steps += 1
+                        return work()
+                finally:
+                    self._stepper = self._gate = None
+                    hold.until = max(hold.until, time.perf_counter())  # readers have waited for the gate
 
-    def _wait_for_readers(self) -> None:
+    def _wait_for_readers(self, hold: _Hold) -> bool:
+        """Wait until nobody reads; return whether that was so before the patience with those left was at its end."""
         with self._registering:
-            readers = self._readers
-        for known in readers:
-            reader = known()
-            if reader is None:
-                continue
-            if reader.lock.locked():
-                self._kept_waiting = True
-            with reader.lock:
-                pass
+            readers = [reader for reader in (known() for known in self._readers) if reader is not None]
+        n_left, latest, until = len(readers) + 1, 0.0, hold.until
+        while readers := [reader for reader in readers if reader.lock.locked()]:
+            self._kept_waiting = True
+            now = time.perf_counter()
+            if len(readers) < n_left:
+                n_left, latest = len(readers), now + self._patience
+                hold.until = now + _LONGEST_DRAIN
+            elif now > latest:
+                hold.until = now
+                hold.tried_since = hold.tried_since or now
+                if now > hold.tried_since + _PATIENT_FOR:
+                    self._patience *= 2.0
+                return False
+            time.sleep(_LOOK)
+        hold.until = until
+        self._patience = max(_LEAST_PATIENCE, self._patience / 2.0)
+        return True
 
     def seize(self, *, patient: bool) -> Callable[[], None] | None:
         """Prevent other threads from starting a change; return a function that allows it again.

@@ -19,7 +19,7 @@ _MOST_GROWTH = 4.0  # largest ratio of the lengths of successive steps
 class Pace(NamedTuple):
     """How long steps are."""
 
-    first: int = 64  # rows of the first step
+    first: int = 16  # rows of the first step
     seconds: float = 0.004  # of each further step
 
 
@@ -34,13 +34,13 @@ class Workers(Protocol):
 def workers(n_threads: int) -> Iterator[Workers]:
     """Yield workers with up to ``n_threads`` threads; with one, the calling thread does the work."""
     if n_threads <= 1:
-        yield _in_own_thread
+        yield in_own_thread
         return
     with ThreadPoolExecutor(n_threads) as pool:
 
         def run(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
             if len(items) == 1:
-                return _in_own_thread(function, items)
+                return in_own_thread(function, items)
             try:
                 return [future.result() for future in [pool.submit(function, item) for item in items]]
             except BaseException:
@@ -50,7 +50,8 @@ def workers(n_threads: int) -> Iterator[Workers]:
         yield run
 
 
-def _in_own_thread(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+def in_own_thread(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+    """Return the function's result for each item; these are the workers of a single thread."""
     return [function(item) for item in items]
 
 
@@ -58,7 +59,7 @@ def map_threads(function: Callable[[Any], T], items: Sequence[Any], n_threads: i
     """Return the function's result for each item, computed in up to ``n_threads`` threads."""
     n_threads = min(n_threads, len(items))
     if n_threads <= 1:
-        return _in_own_thread(function, items)
+        return in_own_thread(function, items)
     with workers(n_threads) as run:
         return run(function, items)
 
@@ -70,6 +71,9 @@ def spans(n: int, length: int) -> list[tuple[int, int]]:
 
 def share_rows(work: Callable[[int, int], Any], n_rows: int, n_threads: int) -> None:
     """Call ``work(first, stop)`` for equal spans of all rows, one per thread."""
+    if n_threads <= 1:
+        work(0, n_rows)
+        return
     map_threads(lambda span: work(*span), spans(n_rows, -(-n_rows // n_threads)), n_threads)
 
 

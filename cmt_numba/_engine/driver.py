@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numba
 import numpy as np
 
 from .._concurrency.rwlock import ReadWriteLock, changes
-from .._concurrency.workers import Pace, Steps, Workers, progress_bar, workers
-from .._forest.allocation import with_more
+from .._concurrency.workers import Pace, Steps, Workers, in_own_thread, progress_bar, workers
+from .._forest.allocation import with_more, with_spare_room
 from .._forest.eviction import Eviction, new_eviction
 from .._forest.insert_remove import remove_slots_from, undo_move
 from .._forest.key_store import drop_keys_from, find_slots
 from .._forest.links import Linkage
 from .._forest.rng import draw_word
 from .._forest.rows import Rows
-from .._forest.state import COUNT, DONE, N_MEMORIES, Parameters, State, new_state
+from .._forest.state import COUNT, DONE, N_MEMORIES, Parameters, Some, State, new_state
 from .._jit import uninterrupted
 from .filters import Filter, Remembered
 
@@ -46,6 +47,8 @@ class Driver:
     """
 
     _pace = Pace()
+    _of_searches: tuple[State, Any] | None = None  # what searches read of which state
+    _the_state: State | None = None
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class Driver:
         self._filters: Remembered[Filter] = Remembered()
         # The initial random streams: one for each tree, and one more for queries.
         self._streams = seed.generate_state(options["n_trees"] + 1, np.uint64)
-        self._state: State | None = None  # allocated by the first insert, which sets the form and the width of keys
+        self._state = None  # allocated by the first insert, which sets the form and the width of keys
         self._lock = ReadWriteLock()
 
     @property
@@ -74,6 +77,23 @@ class Driver:
         """Number of memories stored."""
         state = self._state
         return 0 if state is None else int(state.keys.totals[N_MEMORIES])
+
+    @property
+    def _state(self) -> State | None:
+        return self._the_state
+
+    @_state.setter
+    def _state(self, state: State | None) -> None:
+        if state is not self._the_state:
+            self._of_searches = None  # it would keep the arrays of the former state
+        self._the_state = state
+
+    def _searched(self, state: State) -> Any:
+        """Return what searches read of the state, as kernels take it; made once for each state."""
+        known = self._of_searches
+        if known is None or known[0] is not state:
+            known = self._of_searches = state, state.searched
+        return known[1]
 
     def _allocated(self) -> State:
         assert self._state is not None
@@ -93,6 +113,16 @@ class Driver:
         if self._state is not None:
             find_slots(self._state.keys, ids, slots)
         return slots
+
+    @changes  # nothing, but other changes must wait
+    def _twin(self) -> Self:
+        """Return a forest that goes on exactly as this one would, and shares nothing with it."""
+        twin = object.__new__(type(self))
+        with self._lock.instant:  # queries may draw random numbers meanwhile
+            own = ("_streams", "_the_state", "_eviction", "_links")
+            copied = {name: copy.deepcopy(vars(self)[name]) for name in own}
+        vars(twin).update(vars(self) | copied, _of_searches=None, _lock=ReadWriteLock(), _filters=Remembered())
+        return twin
 
     # Random numbers
 
@@ -114,36 +144,48 @@ class Driver:
     def _threads_for(self, n_rows: int) -> int:
         return max(1, min(self._most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
 
-    def _in_steps(self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None]) -> None:
-        """Do ``work`` on the rows ``0 .. n``, one step after the other."""
+    def _in_steps(
+        self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None], n_new: int = 0
+    ) -> None:
+        """Do ``work`` on the rows ``0 .. n``, one step after the other. Of these ``n_new`` are new memories.
+
+        Large arrays grow between the steps, because that takes too long for one of them.
+        """
+        n_threads, n_memories = self._threads_for(n), self.n_memories + n_new
+        if n <= min(self._pace.first, _ROWS_WORTH_A_THREAD) and not progress:  # a single step in this thread
+            self._state = with_spare_room(self._allocated(), n, n_memories)
+            self._lock.step(lambda: work(0, n, in_own_thread))
+            return
         steps = Steps(0, n, self._pace)
-        with progress_bar(n, unit, progress) as report, workers(self._threads_for(n)) as run:
+        with progress_bar(n, unit, progress) as report, workers(n_threads) as run:
 
             def take_step(start: int, stop: int) -> None:
                 work(start, stop, run)
 
             for start, stop in steps:
+                self._state = with_spare_room(self._allocated(), stop - start, n_memories)
                 self._lock.step(partial(steps.take, take_step, start, stop))
                 report(stop - start)
 
-    def _on_trees(self, work: Callable[[State, int, int], int]) -> Callable[[int, int, Workers], None]:
+    def _on_trees(self, work: Callable[[State, Some, int], int]) -> Callable[[int, int, Workers], None]:
         """Return a function for :meth:`_in_steps` that does ``work`` on every tree."""
         return lambda start, stop, run: self._on_each_tree(work, stop, run)
 
     def _on_each_tree(
-        self, work: Callable[[State, int, int], int], stop: int, run: Workers, n_memories: int | None = None
+        self, work: Callable[[State, Some, int], int], stop: int, run: Workers, n_memories: int | None = None
     ) -> None:
         """Do ``work`` on every tree up to row ``stop``, and allocate more room whenever a tree runs out of it.
 
-        A tree writes only to memory of its own, so trees run in parallel. Arrays grow while no tree runs, and have
-        room for ``n_memories`` if that is given.
+        A tree writes only to memory of its own, so trees run in parallel; in one thread all in one call. Arrays grow
+        while no tree runs, and have room for ``n_memories`` if that is given.
         """
-        waiting = list(range(self._allocated().parameters.n_trees))
+        n_trees = self._allocated().parameters.n_trees
+        waiting = [Some(0, n_trees)] if run is in_own_thread else [Some(t, t + 1) for t in range(n_trees)]
         try:
             while waiting:
                 state = self._allocated()
-                statuses = run(lambda t: work(state, t, stop), waiting)  # noqa: B023
-                waiting = [t for t, status in zip(waiting, statuses, strict=True) if status != DONE]
+                statuses = run(lambda some: work(state, some, stop), waiting)  # noqa: B023
+                waiting = [some for some, status in zip(waiting, statuses, strict=True) if status != DONE]
                 for status in sorted(set(statuses) - {DONE}):
                     self._state = with_more(self._allocated(), status, n_memories or self.n_memories)
         except BaseException:

@@ -82,8 +82,10 @@ class StoredForest(Forest):
             return cls._made_of(contents.fields, contents.arrays, thorough=not mmap)
 
     @classmethod
-    def _made_of(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool) -> Self:
-        """Return the tree with the contents of a file.
+    def _made_of(
+        cls, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool, values: bool = True
+    ) -> Self:
+        """Return the tree with the contents of a file. See :func:`check_state` for what is validated.
 
         Raises
         ------
@@ -93,10 +95,10 @@ class StoredForest(Forest):
         tree = cls.__new__(cls)
         tree._become(fields, arrays)
         if tree._state is not None:
-            check_state(tree._state, thorough=thorough)
+            check_state(tree._state, thorough=thorough, values=values)
             tree._check_bound()
             tree._eviction.restore(arrays, tree._state)
-            tree._links.restore(arrays, tree._state, thorough=thorough)
+            tree._links.restore(arrays, tree._state, thorough=thorough, values=values)
         return tree
 
     def _become(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

@@ -23,7 +23,7 @@ from .._forest.hits import (
     no_hits,
     with_runners_up,
 )
-from .._forest.insert_remove import finisher_of, insert_slots, remove_ids, reroute_tree, turn_of
+from .._forest.insert_remove import finisher_of, insert_slots, remove_ids, reroute_trees, turn_of
 from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
 from .._forest.key_store import append_keys, stored_rows
@@ -39,11 +39,12 @@ from .._forest.state import (
     NEXT_ID,
     NONE,
     Scorer,
+    Some,
     State,
     count_bytes,
 )
-from .._forest.teaching import Lesson, forget_routes, teach_tree
-from .._forest.update import update_scorer, update_tree
+from .._forest.teaching import Lesson, forget_routes, teach_trees
+from .._forest.update import update_scorer, update_trees
 from .._jit import uninterrupted
 from .._validation import check_known
 from .querying import Queried
@@ -185,10 +186,10 @@ class Forest(Queried):
     def _insert_in_steps(self, rows: Rows, slot: int, progress: bool, n_reroutes: int | None) -> None:
         """Store rows from a slot on, for which there is room, and insert them into the trees."""
 
-        def insert_rows(state: State, t: int, stop: int) -> int:
+        def insert_rows(state: State, some: Some, stop: int) -> int:
             parameters = state.parameters if n_reroutes is None else state.parameters._replace(n_reroutes=n_reroutes)
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(insert_slots(parameters, trees, routers, keys, t, stop, finisher_of(state)))
+            return int(insert_slots(parameters, trees, routers, keys, some, stop, finisher_of(state)))
 
         def insert(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
@@ -198,7 +199,7 @@ class Forest(Queried):
             self._on_each_tree(insert_rows, slot + stop, run, slot + rows.n_rows)
             self._eviction.inserted(self._allocated(), slot + start)
 
-        self._in_steps(rows.n_rows, "insert", progress, insert)
+        self._in_steps(rows.n_rows, "insert", progress, insert, rows.n_rows)
 
     def _link_in_steps(self, slots: np.ndarray, progress: bool) -> None:
         """Link memories that are new, in the order of their slots, or have other keys now."""
@@ -277,9 +278,9 @@ class Forest(Queried):
             state = self._state = state._replace(scorer=state.scorer._replace(theta=theta, squares=squares))
         at, feedback = np.zeros(state.parameters.n_trees, np.int64), Feedback(rows, hits, rewards)
 
-        def learn_rows(state: State, t: int, stop: int) -> int:
+        def learn_rows(state: State, some: Some, stop: int) -> int:
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(update_tree(state.parameters, trees, routers, keys, turn_of(state, t, at, stop), feedback))
+            return int(update_trees(state.parameters, trees, routers, keys, turn_of(state, some, at, stop), feedback))
 
         def learn(start: int, stop: int, run: Workers) -> None:
             state = self._allocated()
@@ -303,8 +304,8 @@ class Forest(Queried):
             lesson = Lesson(rows, orders.permutation(rows.n_rows), slots)
             at = np.tile(np.array([0, NONE]), (state.parameters.n_trees, 1))
 
-            def teach_rows(state: State, t: int, stop: int) -> int:
-                return int(teach_tree(state.parameters, state.trees, state.models, t, lesson, at, stop))  # noqa: B023
+            def teach_rows(state: State, some: Some, stop: int) -> int:
+                return int(teach_trees(state.parameters, state.trees, state.models, some, lesson, at, stop))  # noqa: B023
 
             self._in_steps(rows.n_rows, "teach", progress, self._on_trees(teach_rows))
 
@@ -337,13 +338,15 @@ class Forest(Queried):
     def _replace_rows(self, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:
         """Give memories, each named once, the keys in ``rows``. Raises KeyError if one is not stored."""
         slots = self._known_slots(ids)
-        self._state = state = with_room_for_keys(self._allocated(), 0, rows.values.size)
+        state = self._allocated()
+        if rows.sparse:
+            self._state = state = with_room_for_keys(state, 0, rows.values.size)
         self._lock.step(lambda: overwrite_keys(state.trees, state.key_store, state.code_store, slots, rows))
         at = np.zeros(state.parameters.n_trees, np.int64)
 
-        def reinsert(state: State, t: int, stop: int) -> int:
+        def reinsert(state: State, some: Some, stop: int) -> int:
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(reinsert_slots(state.parameters, trees, routers, keys, turn_of(state, t, at, stop), slots))
+            return int(reinsert_slots(state.parameters, trees, routers, keys, turn_of(state, some, at, stop), slots))
 
         self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
         self._link_in_steps(slots, progress)
@@ -356,9 +359,9 @@ class Forest(Queried):
             return
         at = np.zeros(self._allocated().parameters.n_trees, np.int64)
 
-        def reroute(state: State, t: int, stop: int) -> int:
+        def reroute(state: State, some: Some, stop: int) -> int:
             trees, routers, keys = state.trees, state.models, state.key_store
-            return int(reroute_tree(state.parameters, trees, routers, keys, turn_of(state, t, at, stop)))
+            return int(reroute_trees(state.parameters, trees, routers, keys, turn_of(state, some, at, stop)))
 
         self._in_steps(n, "reroute", progress, self._on_trees(reroute))
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from .._concurrency.workers import Steps, map_threads, progress_bar, spans
 from .._forest.exploration import explore_rows
-from .._forest.filtering import UNRESTRICTED, are_few, score_slots
-from .._forest.hits import Hits, Query, ShownHits, are_among, certain, no_hits, unexplored
+from .._forest.filtering import UNRESTRICTED, are_few, least_left, score_slots
+from .._forest.hits import Hits, Query, ShownHits, are_among, certain, no_hits
 from .._forest.link_search import ALL, Links, query_links
 from .._forest.propensities import add_explored
 from .._forest.rows import Rows
@@ -18,6 +18,7 @@ from .._forest.search import query_rows
 from .._forest.state import NONE, State
 from .driver import Driver
 from .filters import Filter
+from .scanning import scan_dense
 
 _ROWS_AT_ONCE = 64  # so few that dividing them among steps or threads costs more than it saves
 
@@ -59,11 +60,11 @@ class Queried(Driver):
             state = self._fitting_state(rows)
             if state is None or self._lock.n_steps != n_steps:
                 raise RuntimeError("the trees have changed since the query: read propensities before they change")
-            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
+            searched = self._searched(state)
             query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
-            query_rows(*searched, query, UNRESTRICTED, best)
+            query_rows(searched, query, UNRESTRICTED, best)
             shown[first:stop] = (1.0 - epsilon) * are_among(ids[first:stop], best.ids[first:stop])
-            add_explored(*searched, query._replace(epsilon=epsilon), ids, shown)
+            add_explored(searched, query._replace(epsilon=epsilon), ids, shown)
 
         steps = Steps(0, rows.n_rows, self._pace)
         for first, stop in steps:
@@ -98,18 +99,19 @@ class Queried(Driver):
             if state is None:
                 return
             query = Query(rows, first, stop, n_leaves, epsilon, seed)
-            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
+            searched = self._searched(state)
             if breadth > 0 and self._links.are_there:
-                query_links(*searched, query, Links(self._links.near, max(breadth, hits.ids.shape[1]), ALL), hits)
+                query_links(searched, query, Links(self._links.near, max(breadth, hits.ids.shape[1]), ALL), hits)
                 return
-            query_rows(*searched, query, UNRESTRICTED, hits)
+            query_rows(searched, query, UNRESTRICTED, hits)
             if epsilon > 0.0:
-                explore_rows(*searched, query, hits)
+                explore_rows(searched, query, hits)
 
         if rows.n_rows <= _ROWS_AT_ONCE and not progress:
             self._lock.read(partial(answer, 0, rows.n_rows))
             return
         n_threads = self._threads_for(rows.n_rows)
+        self._lock.let_in()  # a change that asks would wait for its own threads
         with progress_bar(rows.n_rows, "query", progress) as report:
 
             def answer_in_steps(span: tuple[int, int]) -> None:
@@ -123,39 +125,46 @@ class Queried(Driver):
     def _answer_fully_among(
         self, rows: Rows, n_leaves: int, among: Filter, progress: bool, hits: Hits, breadth: int
     ) -> None:
-        """Write the answers to rows like :meth:`_answer_among`; searches go on until all that are wanted are found."""
+        """Write the answers to rows like :meth:`_answer_among`, and compare all candidates where links lead to few."""
         self._answer_among(rows, n_leaves, among, progress, hits, breadth)
-        short = np.flatnonzero(hits.ids[:, -1] == NONE) if breadth > 0 else np.empty(0, np.int64)
-        if short.size > 0:
-            others = unexplored(short.size, hits.ids.shape[1])
-            self._answer_among(rows.take(short), n_leaves, among, False, others)
-            hits.ids[short], hits.scores[short] = others.ids, others.scores
+        wanted = min(hits.ids.shape[1], among.slots(self._slots, self._lock.n_steps).size)
+        if breadth > 0 and self._links.are_there and wanted > 0:
+            short = np.flatnonzero(hits.ids[:, wanted - 1] == NONE)
+            if short.size > 0:
+                others = scan_dense(self, rows.take(short), hits.ids.shape[1], among)
+                hits.ids[short], hits.scores[short] = others.ids, others.scores
 
     def _answer_among(
         self, rows: Rows, n_leaves: int, among: Filter, progress: bool, hits: Hits, breadth: int = 0
     ) -> None:
-        """Write the answers to rows, filtered by ``among``, while nothing changes."""
+        """Write the answers to rows, filtered by ``among``, while nothing changes.
+
+        Where links lead to fewer candidates than chance would have it, rows are not answered.
+        """
         state = self._fitting_state(rows)
         chosen = among.slots(self._slots, self._lock.n_steps)
         if state is None or chosen.size == 0:
             return
-        trees, models, keys, codes, scorer = state.trees, state.models, state.key_store, state.code_store, state.scorer
+        searched = self._searched(state)
         n_threads = self._threads_for(rows.n_rows)
         breadth = breadth if self._links.are_there else 0
         few = are_few(chosen, n_leaves, breadth)
         linked = breadth > 0 and not few
         restriction = UNRESTRICTED if few or linked else among.restriction(state)
-        links = Links(self._links.near, max(breadth, hits.ids.shape[1]), among.mask(state) if linked else ALL)
+        links = Links(self._links.near, max(breadth, hits.ids.shape[1]), ALL)
+        if linked:
+            least = max(hits.ids.shape[1], least_left(links.breadth, chosen.size / self.n_memories))
+            links = links._replace(chosen=among.mask(state), least=min(least, chosen.size))
         with progress_bar(rows.n_rows, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
                 query = Query(rows, span[0], span[1], n_leaves, 0.0, np.uint64(0))
                 if few:
-                    score_slots(trees, keys, scorer, query, chosen, hits)
+                    score_slots(searched, query, chosen, hits)
                 elif linked:
-                    query_links(trees, models, keys, codes, scorer, query, links, hits)
+                    query_links(searched, query, links, hits)
                 else:
-                    query_rows(trees, models, keys, codes, scorer, query, restriction, hits)
+                    query_rows(searched, query, restriction, hits)
                 report(span[1] - span[0])
 
             map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)

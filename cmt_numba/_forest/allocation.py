@@ -41,6 +41,11 @@ _GENTLE = 1.25  # growth by this factor still makes the copying per row a consta
 SPARE = 1.1
 """An array that a large insert fills is made so many times as large as it is expected to need, at most."""
 
+WORTH_GROWING_BEFORE = 1 << 22
+"""Bytes of arrays that grow before they are full: from here on copying takes some milliseconds."""
+
+_SPARE_CELLS = 1 / 20  # of the tables, below which they grow before they are full
+
 MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
 """Of the tables of one tree: int32 tells where they start, see ``sparse_weights.py``."""
 
@@ -169,6 +174,26 @@ def with_more(state: State, status: int, n_memories: int) -> State:
         return _with_more_leaves(state, n_memories)
     assert status == TABLES_FULL, status
     return _with_more_tables(state, n_memories)
+
+
+def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
+    """Return a state whose large arrays are not likely to become full by a change that moves ``n_rows`` memories.
+
+    It is to hold ``n_memories`` before long.
+    """
+    n_moved = n_rows * (1 + state.parameters.n_reroutes)  # any of which may divide a leaf
+    nodes_end, leaves_end, tables_end = (
+        int(state.counters[:, end].max()) for end in (NODES_END, LEAVES_END, TABLES_END)
+    )
+    n_nodes, n_leaves, n_cells = state.nodes.shape[1], state.leaves.shape[1], state.routers.table.shape[1]
+    if n_nodes < nodes_end + n_moved and state.nodes.nbytes + state.routers.weights.nbytes >= WORTH_GROWING_BEFORE:
+        state = with_nodes(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))
+    if n_leaves < leaves_end + n_moved and state.members.nbytes >= WORTH_GROWING_BEFORE:
+        state = with_leaves(state, larger(state, n_leaves, leaves_end + n_moved, n_memories))
+    if n_cells < (1.0 + _SPARE_CELLS) * tables_end and state.routers.table.nbytes >= WORTH_GROWING_BEFORE:
+        cells = most_cells_in_use(state)
+        state = with_tables(state, min(larger(state, cells, cells, n_memories), max(n_cells, MOST_CELLS)))
+    return state
 
 
 def trimmed(state: State) -> State:

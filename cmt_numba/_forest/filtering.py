@@ -5,6 +5,7 @@ marked, from the leaves up, which takes time in proportion to their number. Rout
 lead to some of them. If they are so few that to search takes longer than to score them all, that is done.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ WORTH_A_LEAF = 128
 WORTH_A_CANDIDATE = 8
 """Memories that a search along links looks at for each candidate that it keeps."""
 
+_DEVIATIONS = 3.0  # by which fewer candidates must be left than are expected, for it not to be chance
+
 
 class Restriction(NamedTuple):
     """The memories that are candidates of a search; without any entries all of them are."""
@@ -40,6 +43,15 @@ UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np
 def are_few(slots: np.ndarray, n_leaves: int, breadth: int) -> bool:
     """Return whether to score the memories in some slots takes no longer than a search of so many leaves or links."""
     return slots.size <= n_leaves * WORTH_A_LEAF + breadth * WORTH_A_CANDIDATE
+
+
+def least_left(breadth: int, share: float) -> int:
+    """Return how many of its candidates a search has left at least if a filter leaves as many near a row as elsewhere.
+
+    Where it has fewer left, what the filter leaves lies farther away than the search has gone. ``share`` is that of all
+    memories which the filter leaves.
+    """
+    return int(share * breadth - _DEVIATIONS * math.sqrt(share * (1.0 - share) * breadth))
 
 
 def restriction_to(state: State, slots: np.ndarray) -> Restriction:
@@ -120,13 +132,13 @@ def _score_slots(trees, keys, scorer, best, probe, rows, row, slots):
 
 
 @kernel
-def score_slots(trees, keys, scorer, query, slots, hits):
+def score_slots(searched, query, slots, hits):
     """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the rows of ``hits``.
 
     Reads ``slots`` and the streams of ``trees`` (for ties), the keys and the scorer; writes ``hits``.
     """
-    trees = by_reference(trees)
-    keys = by_reference(keys)
+    searched = by_reference(searched)
+    trees, keys, scorer = searched.trees, searched.keys, searched.scorer
     probe = new_probe(query.rows, query.first, query.stop)
     best = new_best(hits.ids.shape[1], 0)
     for row in range(query.first, query.stop):

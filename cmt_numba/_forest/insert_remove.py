@@ -54,6 +54,7 @@ from .state import (
     RIGHT,
     ROOT,
     TABLES_FULL,
+    Some,
     leaf_limit,
 )
 from .topology import (
@@ -313,52 +314,55 @@ def finish_step(finisher, parameters, trees, routers, keys, t, work):
 
 
 @kernel
-def insert_slots(parameters, trees, routers, keys, t, stop, finisher):
-    """INSERT the memories up to slot ``stop`` into tree ``t``, each followed by the reroutes due.
+def insert_slots(parameters, trees, routers, keys, some, stop, finisher):
+    """INSERT the memories up to slot ``stop`` into ``some`` trees, each followed by the reroutes due.
 
-    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone. Returns DONE, or what is
+    Reads the keys; writes ``trees`` and ``routers``, of these trees alone. Returns DONE, or what is
     full; it can then be called again.
     """
     parameters = by_reference(parameters)
     trees = by_reference(trees)
     routers = by_reference(routers)
     keys = by_reference(keys)
-    counters = trees.counters
+    counters, status = trees.counters, DONE
     work = new_workspace(longest_key(keys))
-    while True:
-        status = finish_step(finisher, parameters, trees, routers, keys, t, work)
-        if status != DONE or counters[t, COUNT] == stop:
+    for t in range(some.first, some.stop):
+        while True:
+            status = finish_step(finisher, parameters, trees, routers, keys, t, work)
+            if status != DONE or counters[t, COUNT] == stop:
+                break
+            begin_move(trees, keys, t, counters[t, COUNT], NONE)
+            counters[t, REROUTES_LEFT] = parameters.n_reroutes
+        if status != DONE:
             break
-        begin_move(trees, keys, t, counters[t, COUNT], NONE)
-        counters[t, REROUTES_LEFT] = parameters.n_reroutes
     release(work)
     return status
 
 
 class Turn(NamedTuple):
-    """What is to be done in a tree."""
+    """What is to be done in some trees."""
 
-    t: int
+    some: Some
     at: np.ndarray  # int64 (trees,): the number of the row that each tree goes on from
     stop: int  # the number of the row to stop at
     finisher: Any  # what finishes steps
 
 
-def turn_of(state: Any, t: int, at: np.ndarray, stop: int) -> Turn:
-    """Return the turn of tree ``t`` from row ``at[t]`` up to ``stop``."""
-    return Turn(t, at, stop, finisher_of(state))
+def turn_of(state: Any, some: Some, at: np.ndarray, stop: int) -> Turn:
+    """Return the turn of some trees, each from row ``at[t]`` up to ``stop``."""
+    return Turn(some, at, stop, finisher_of(state))
 
 
-def reroute_tree(parameters: Any, trees: Any, routers: Any, keys: Any, turn: Turn) -> int:
-    """REROUTE the tree whose turn it is once for each number, and move ``turn.at`` on.
+def reroute_trees(parameters: Any, trees: Any, routers: Any, keys: Any, turn: Turn) -> int:
+    """REROUTE the trees whose turn it is once for each number, and move ``turn.at`` on.
 
-    To insert up to the slot that the tree has got to is to do the reroutes that are due.
+    To insert up to the slot that the trees have got to is to do the reroutes that are due.
     """
-    t, at, stop, finisher = turn
-    counters = trees.counters
-    counters[t, REROUTES_LEFT] += stop - at[t]
-    at[t] = stop
-    return int(insert_slots(parameters, trees, routers, keys, t, counters[t, COUNT], finisher))
+    some, at, stop, finisher = turn
+    counters, its = trees.counters, slice(some.first, some.stop)
+    counters[its, REROUTES_LEFT] += stop - at[its]
+    at[its] = stop
+    return int(insert_slots(parameters, trees, routers, keys, some, counters[some.first, COUNT], finisher))
 
 
 @kernel

@@ -4,7 +4,8 @@ A search begins with the members of a leaf and always goes on from the nearest m
 at all that are linked with it, and keeps the nearest ones found so far as candidates. It ends when it has been to all
 candidates. How many it keeps, its *breadth*, decides how much it finds (Malkov and Yashunin, 2018; Fu et al., 2019).
 
-With a filter a search goes along the same links, and returns those of its candidates that the filter leaves.
+With a filter a search goes along the same links, and returns those of its candidates that the filter leaves. Where it
+leaves fewer than must be, what it leaves is far from the query, and the search has not gone there.
 
 Candidates are compared by their codes. Only those that may be among the best by what their codes say are compared by
 their keys.
@@ -21,7 +22,7 @@ from .leaf_scan import answer, new_best, offer_memory
 from .quantization import encode, prefetch_code, product_of_codes, scale_for
 from .rows import row_of
 from .scorer import aim_weighted_probe, new_probe, score
-from .state import N_MEMORIES, NONE
+from .state import NONE
 
 _BITS = 32  # in a word of ``Walk.met``
 _MOST_NOTED = 1 << 12  # words of ``Walk.met`` that are cleared one by one
@@ -38,6 +39,7 @@ class Links(NamedTuple):
     near: np.ndarray  # int32 (places, links of a memory): the slots that each is linked with, NONE behind them
     breadth: int  # candidates to keep
     chosen: np.ndarray  # bool (places,): whether the memory may be returned; without any entries all may
+    least: int = 0  # candidates that may be returned; rows for which a search has fewer are not answered
 
 
 ALL = np.empty(0, np.bool_)
@@ -58,9 +60,9 @@ class Walk(NamedTuple):
 
 
 @inner_allocating
-def new_walk(keys, links):
+def new_walk(links):
     """Return room for one search after the other."""
-    n_words = keys.totals[N_MEMORIES] // _BITS + 1
+    n_words = links.near.shape[0] // _BITS + 1  # wherever links lead to
     return Walk(
         empty(links.breadth, np.float32),
         empty(links.breadth, np.int64),
@@ -191,6 +193,18 @@ def _score_candidates(trees, keys, codes, walk, best, probe, chosen, scale, dist
 
 
 @inner
+def _are_enough(walk, links):
+    """Return whether a search has as many candidates that may be returned as it must."""
+    if links.chosen.size == 0:
+        return walk.totals[N_FOUND] >= links.least
+    n_left = 0
+    for i in range(walk.totals[N_FOUND]):
+        if links.chosen[walk.slots[i]]:
+            n_left += 1
+    return n_left >= links.least
+
+
+@inner
 def _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, links, query, row, hits):
     aim_weighted_probe(probe, row_of(query.rows, row), scorer)
     scale = scale_for(probe.values)
@@ -198,21 +212,23 @@ def _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, prob
     begin_walk(walk)
     _enter_leaves(trees, routers, codes, frontiers, walk, query, row, asked)
     follow_links(codes, links.near, walk, asked, np.int64(0))
-    _score_candidates(trees, keys, codes, walk, best, probe, links.chosen, scale, distance)
-    answer(keys, best, row, hits)
+    if _are_enough(walk, links):
+        _score_candidates(trees, keys, codes, walk, best, probe, links.chosen, scale, distance)
+        answer(keys, best, row, hits)
 
 
 @kernel
-def query_links(trees, routers, keys, codes, scorer, query, links, hits):
+def query_links(searched, query, links, hits):
     """QUERY the rows ``first .. stop`` along the links, writing their answers into the rows of ``hits``.
+
+    Rows for which too few candidates are left stay as they are.
 
     Reads everything but ``hits``, of which it writes ``ids`` and ``scores``.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
-    codes = by_reference(codes)
-    frontiers, walk = new_frontiers(trees, 1), new_walk(keys, links)
+    searched = by_reference(searched)
+    trees, routers, keys = searched.trees, searched.routers, searched.keys
+    codes, scorer = searched.codes, searched.scorer
+    frontiers, walk = new_frontiers(trees, 1), new_walk(links)
     probe, best = new_probe(query.rows, query.first, query.stop), new_best(hits.ids.shape[1], 1)
     asked = empty(codes.n_features, np.int8)
     for row in range(query.first, query.stop):

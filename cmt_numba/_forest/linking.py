@@ -119,6 +119,8 @@ def _begin_at(trees, codes, near, walk, slot, start):
     for t in range(trees.counters.shape[0]):
         leaf = np.int64(trees.leaf_of[t, slot])
         for i in range(trees.leaves[t, leaf]["size"]):
+            prefetch_code(codes, np.int64(trees.members[t, leaf, i]))
+        for i in range(trees.leaves[t, leaf]["size"]):
             other = np.int64(trees.members[t, leaf, i])
             if (other < slot or near[other, 0] != NONE) and is_met_first(walk, other):
                 weigh_candidate(codes, walk, codes.values, start, other)
@@ -188,16 +190,15 @@ def _unlink_slot(codes, near, walk, slot):
 
 
 @kernel
-def link_slots(trees, keys, codes, links, slots):
+def link_slots(trees, codes, links, slots):
     """Link memories with those near their keys, in place of the links that they have.
 
     New memories must be linked in the order of their slots.
     Reads the trees and the codes; writes the links.
     """
     trees = by_reference(trees)
-    keys = by_reference(keys)
     codes = by_reference(codes)
-    walk, near = new_walk(keys, links), links.near
+    walk, near = new_walk(links), links.near
     for i in range(slots.size):
         _unlink_slot(codes, near, walk, slots[i])
         _link_slot(trees, codes, near, walk, slots[i])
@@ -205,14 +206,13 @@ def link_slots(trees, keys, codes, links, slots):
 
 
 @kernel
-def unlink_slots(keys, codes, links, slots):
+def unlink_slots(codes, links, slots):
     """Take memories' links away, and link those that had them with each other.
 
     Writes the links.
     """
-    keys = by_reference(keys)
     codes = by_reference(codes)
-    walk, near = new_walk(keys, links), links.near
+    walk, near = new_walk(links), links.near
     for i in range(slots.size):
         _unlink_slot(codes, near, walk, slots[i])
     release(walk)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .allocation import resized
 from .invariants.errors import require
-from .invariants.links import check_links
+from .invariants.links import check_link_frame, check_links
 from .key_store import find_slots
 from .link_search import ALL, Links
 from .linking import link_slots, unlink_slots
@@ -56,12 +56,12 @@ class Linkage:
 
     def link(self, state: State, slots: np.ndarray) -> None:
         """Link memories, new ones in the order of their slots or those that have other keys now."""
-        link_slots(state.trees, state.key_store, state.code_store, self._for_links(), slots)
+        link_slots(state.trees, state.code_store, self._for_links(), slots)
 
     def unlink(self, state: State, slots: np.ndarray) -> None:
         """Take memories' links away before they are removed."""
         if self.are_there:
-            unlink_slots(state.key_store, state.code_store, self._for_links(), slots)
+            unlink_slots(state.code_store, self._for_links(), slots)
 
     def _for_links(self) -> Links:
         return Links(self.near, _BREADTH_PER_LINK * self.near.shape[1], ALL)
@@ -101,8 +101,10 @@ class Linkage:
         """Return what must be in a file."""
         return {_NEAR: self.near[: int(state.keys.totals[N_MEMORIES])]} if self.are_there else {}
 
-    def restore(self, arrays: dict[str, np.ndarray], state: State, *, thorough: bool) -> None:
+    def restore(self, arrays: dict[str, np.ndarray], state: State, *, thorough: bool, values: bool = True) -> None:
         """Go on from what a file holds; what it holds of each memory is validated only if ``thorough``.
+
+        Without ``values`` no more is validated than that all links are with memories.
 
         Raises
         ------
@@ -118,5 +120,7 @@ class Linkage:
         require(fits, f"there must be links of shape {wanted}")
         assert near is not None
         self.near = near
-        if thorough:
+        if thorough and values:
             self.check(state)
+        elif thorough:
+            check_link_frame(near, int(state.keys.totals[N_MEMORIES]))

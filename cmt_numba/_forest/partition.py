@@ -29,11 +29,12 @@ from .state import (
     ROOT,
     SMALLEST_TABLE_BITS,
     TABLES_END,
+    Some,
     State,
     leaf_limit,
     no_packed,
 )
-from .teaching import Lesson, teach_tree
+from .teaching import Lesson, teach_trees
 
 _PASSES = 5  # of a router over the memories of its node
 _ROUNDS = 10  # of 2-means, at most
@@ -228,7 +229,9 @@ def _with_routers(
         lesson = Lesson(rows, generator.permutation(slots), np.arange(rows.n_rows))
         at[t] = 0, NONE
         for stop in [*range(_ROWS_AT_ONCE, slots.size, _ROWS_AT_ONCE), slots.size]:
-            while (status := teach_tree(state.parameters, state.trees, state.models, t, lesson, at, stop)) != DONE:
+            while (
+                status := teach_trees(state.parameters, state.trees, state.models, Some(t, t + 1), lesson, at, stop)
+            ) != DONE:
                 state = with_more(state, status, rows.n_rows)
     return state
 

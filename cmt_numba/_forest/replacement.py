@@ -36,29 +36,32 @@ def overwrite_keys(trees, keys, codes, slots, rows):
 
 @kernel
 def reinsert_slots(parameters, trees, routers, keys, turn, slots):
-    """REMOVE and INSERT memories in the tree whose turn it is, by their numbers, and reroute after each.
+    """REMOVE and INSERT memories in the trees whose turn it is, by their numbers, and reroute after each.
 
     Moves ``turn.at`` on.
-    Reads the keys; writes ``trees`` and ``routers``, of this tree alone. Returns DONE, or what is
+    Reads the keys; writes ``trees`` and ``routers``, of these trees alone. Returns DONE, or what is
     full; it can then be called again.
     """
     parameters = by_reference(parameters)
     trees = by_reference(trees)
     routers = by_reference(routers)
     keys = by_reference(keys)
-    counters, t, at = trees.counters, turn.t, turn.at
+    counters, at, status = trees.counters, turn.at, DONE
     work = new_workspace(longest_key(keys))
-    while True:
-        status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
-        if status != DONE or at[t] == turn.stop:
+    for t in range(turn.some.first, turn.some.stop):
+        while True:
+            status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
+            if status != DONE or at[t] == turn.stop:
+                break
+            slot = slots[at[t]]
+            at[t] += 1
+            leaf = np.int64(trees.leaf_of[t, slot])
+            take_member(trees, t, leaf, slot)
+            add_to_counts(trees, t, ~leaf, -1)
+            forget_above(trees, routers, keys, t, ~leaf)
+            begin_move(trees, keys, t, slot, leaf)
+            counters[t, REROUTES_LEFT] = parameters.n_reroutes
+        if status != DONE:
             break
-        slot = slots[at[t]]
-        at[t] += 1
-        leaf = np.int64(trees.leaf_of[t, slot])
-        take_member(trees, t, leaf, slot)
-        add_to_counts(trees, t, ~leaf, -1)
-        forget_above(trees, routers, keys, t, ~leaf)
-        begin_move(trees, keys, t, slot, leaf)
-        counters[t, REROUTES_LEFT] = parameters.n_reroutes
     release(work)
     return status

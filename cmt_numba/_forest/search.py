@@ -129,11 +129,10 @@ def _next_row(query, row):
 
 
 @inner_called
-def _answer_rows(trees, routers, keys, codes, scorer, lanes, query, restriction, hits):
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
-    codes = by_reference(codes)
+def _answer_rows(searched, lanes, query, restriction, hits):
+    searched = by_reference(searched)
+    trees, routers, keys = searched.trees, searched.routers, searched.keys
+    codes, scorer = searched.codes, searched.scorer
     row, n_busy = query.first, lanes.row.size
     while n_busy > 0:
         for lane in range(lanes.row.size):
@@ -151,7 +150,7 @@ def _answer_rows(trees, routers, keys, codes, scorer, lanes, query, restriction,
 
 
 @kernel
-def query_rows(trees, routers, keys, codes, scorer, query, restriction, hits):
+def query_rows(searched, query, restriction, hits):
     """QUERY those of the rows ``first .. stop`` that do not explore, writing their answers into the rows of ``hits``.
 
     With a ``restriction`` a search goes on beyond ``n_leaves`` until it has found as many memories as it shall. Rows do
@@ -159,12 +158,7 @@ def query_rows(trees, routers, keys, codes, scorer, query, restriction, hits):
 
     Reads everything but ``hits``, of which it writes ``ids`` and ``scores``.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
-    codes = by_reference(codes)
-    lanes = _new_lanes(trees, query, hits.ids.shape[1])
-    _answer_rows(
-        by_value(trees), by_value(routers), by_value(keys), by_value(codes), scorer, lanes, query, restriction, hits
-    )
+    searched = by_reference(searched)
+    lanes = _new_lanes(searched.trees, query, hits.ids.shape[1])
+    _answer_rows(by_value(searched), lanes, query, restriction, hits)
     release(lanes)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .._jit import Known, inner_exported, known
+from .._jit import Known, held, inner_exported, known
 from .structures import kind_of
 
 # Typed, because numba would compile a function anew for every Python integer that it is called with.
@@ -226,6 +226,23 @@ class CodeStore(NamedTuple):
     packed_marks: np.ndarray
 
 
+class Searched(NamedTuple):
+    """All that searches read of a forest."""
+
+    trees: Trees
+    routers: LinearModels
+    keys: KeyStore
+    codes: CodeStore
+    scorer: Scorer
+
+
+class Some(NamedTuple):
+    """The trees ``first`` up to ``stop`` of a forest."""
+
+    first: int
+    stop: int
+
+
 class State(NamedTuple):
     """All there is to a forest: what grows, and what is saved. Kernels are handed the parts that they touch."""
 
@@ -263,6 +280,11 @@ class State(NamedTuple):
     def code_store(self) -> CodeStore:
         """The codes of the keys."""
         return CodeStore(self.parameters.n_features, *self.codes, *self.packed)
+
+    @property
+    def searched(self) -> Any:
+        """What searches read, as kernels take it."""
+        return held(Searched(self.trees, self.models, self.key_store, self.code_store, self.scorer))
 
 
 def key_store(state: Any) -> KeyStore:

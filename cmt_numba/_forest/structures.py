@@ -3,6 +3,9 @@
 A field is an array, a number or another such tuple, and is named by its path: ``"keys.values"``.
 """
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -22,15 +25,16 @@ def kind_of(dtype: Any, *axes: str | int) -> ArrayKind:
     return ArrayKind(np.dtype(dtype), axes)
 
 
-def layout_of(kind: type[tuple[Any, ...]], prefix: str = "") -> dict[str, ArrayKind]:
+@cache
+def layout_of(kind: type[tuple[Any, ...]]) -> Mapping[str, ArrayKind]:
     """Return of what kind each array of a structure is, by its path, in order."""
     layout: dict[str, ArrayKind] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_args(hint):
-            layout[prefix + name] = get_args(hint)[1]
+            layout[name] = get_args(hint)[1]
         elif issubclass(hint, tuple):
-            layout |= layout_of(hint, f"{prefix}{name}.")
-    return layout
+            layout |= {f"{name}.{path}": inside for path, inside in layout_of(hint).items()}
+    return MappingProxyType(layout)
 
 
 def arrays_of(structure: Any, prefix: str = "") -> dict[str, np.ndarray]:
@@ -66,7 +70,7 @@ def put_together(
         If there is none for a field, or it is a number of another kind than the field's.
     """
     values: dict[str, Any] = {}
-    for name, hint in get_type_hints(kind).items():
+    for name, hint in _hints_of(kind).items():
         path = prefix + name
         if (get_origin(hint) or hint) is np.ndarray:
             if path not in arrays:
@@ -77,6 +81,11 @@ def put_together(
         else:
             values[name] = _number(hint, numbers.get(path), path)
     return kind(**values)
+
+
+@cache
+def _hints_of(kind: type[tuple[Any, ...]]) -> Mapping[str, Any]:
+    return MappingProxyType(get_type_hints(kind))
 
 
 def _number(kind: type, value: Any, path: str) -> Any:

@@ -50,11 +50,11 @@ def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
 
 
 @kernel
-def teach_tree(parameters, trees, routers, t, lesson, at, stop):
-    """Teach tree ``t`` the rows of a lesson from number ``at[t, 0]`` up to ``stop``.
+def teach_trees(parameters, trees, routers, some, lesson, at, stop):
+    """Teach ``some`` trees the rows of a lesson, each from number ``at[t, 0]`` up to ``stop``.
 
     ``at``, int64 of shape (trees, 2), says where each tree is to go on from, and is moved on: the number of a row, and
-    the place above which its routers have still to learn, NONE for the leaf. Writes the routers of tree ``t``. Returns
+    the place above which its routers have still to learn, NONE for the leaf. Writes the routers of these trees. Returns
     DONE, or TABLES_FULL; it can then be called again.
     """
     parameters = by_reference(parameters)
@@ -63,12 +63,12 @@ def teach_tree(parameters, trees, routers, t, lesson, at, stop):
     rows = lesson.rows
     work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
     status = DONE
-    while at[t, 0] < stop:
-        row = lesson.order[at[t, 0]]
-        status = _teach_row(parameters, trees, routers, t, lesson, row, at, work)
-        if status != DONE:
-            break
-        at[t, 0] += 1
+    for t in range(some.first, some.stop):
+        while status == DONE and at[t, 0] < stop:
+            row = lesson.order[at[t, 0]]
+            status = _teach_row(parameters, trees, routers, t, lesson, row, at, work)
+            if status == DONE:
+                at[t, 0] += 1
     release(work)
     return status
 

@@ -99,29 +99,32 @@ def _explored(trees, t, row, exploration):
 
 
 @kernel
-def update_tree(parameters, trees, routers, keys, turn, feedback):
-    """UPDATE the tree whose turn it is: routers where rows explored it, and reroutes after each row.
+def update_trees(parameters, trees, routers, keys, turn, feedback):
+    """UPDATE the trees whose turn it is: routers where rows explored them, and reroutes after each row.
 
     Moves ``turn.at`` on. Records of nodes that have gone are passed over.
-    Reads the keys; writes ``trees`` and ``routers``, of this tree alone. Returns DONE, or what is full; it can then be
-    called again.
+    Reads the keys; writes ``trees`` and ``routers``, of these trees alone. Returns DONE, or what is full; it can then
+    be called again.
     """
     parameters = by_reference(parameters)
     trees = by_reference(trees)
     routers = by_reference(routers)
     keys = by_reference(keys)
-    counters, t, at = trees.counters, turn.t, turn.at
+    counters, at, status = trees.counters, turn.at, DONE
     work = new_workspace(max(longest_key(keys), longest_row(feedback.rows, 0, feedback.rows.offsets.size - 1)))
-    while True:
-        status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
-        row = at[t]
-        if status != DONE or row == turn.stop:
-            break
-        if _explored(trees, t, row, feedback.hits.exploration):
-            status = _route_better(parameters, trees, routers, t, feedback, row, work)
-            if status != DONE:
+    for t in range(turn.some.first, turn.some.stop):
+        while True:
+            status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
+            row = at[t]
+            if status != DONE or row == turn.stop:
                 break
-        counters[t, REROUTES_LEFT] = parameters.n_reroutes
-        at[t] += 1
+            if _explored(trees, t, row, feedback.hits.exploration):
+                status = _route_better(parameters, trees, routers, t, feedback, row, work)
+                if status != DONE:
+                    break
+            counters[t, REROUTES_LEFT] = parameters.n_reroutes
+            at[t] += 1
+        if status != DONE:
+            break
     release(work)
     return status

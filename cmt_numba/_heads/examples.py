@@ -15,7 +15,17 @@ from .._forest.scorer import aim_probe, score
 from .._forest.state import N_MEMORIES, NEXT_ID, NONE, Keys, KeyStore, Scorer, key_store, new_keys, new_scorer
 from .._forest.structures import kind_of
 from .._jit import inner, kernel, release
-from .candidates import Effort, Questions, best_of, drop_candidate, new_candidates, scored_candidates, take_candidates
+from .candidates import (
+    Answers,
+    Effort,
+    Questions,
+    best_of,
+    drop_candidate,
+    new_candidates,
+    scored_candidates,
+    take_candidates,
+)
+from .search import Found
 
 
 class ExampleParameters(NamedTuple):
@@ -186,3 +196,16 @@ def nearest_rows(
     """
     for found in scored_candidates(trees, routers, head, questions, effort):
         find_examples(examples, questions.rows, found, n_labels, hits)
+
+
+def rows_of_labels(
+    examples: ExampleLists, rows: Rows, answers: Answers, n_labels: int, hits: Hits, first: int, stop: int
+) -> None:
+    """Write the best examples of the best ``n_labels`` of the labels answered for the rows ``first .. stop``.
+
+    More labels are looked at where these have too few examples. Writes ``hits`` and nothing else.
+    """
+    labels, scores = answers.labels[first:stop], answers.scores[first:stop]
+    found, n_each = labels != NONE, np.count_nonzero(labels != NONE, axis=1)
+    entries = Found(np.arange(first, stop), np.cumsum(n_each), n_each, labels[found], scores[found], 0, labels.shape[1])
+    find_examples(examples, rows, entries, n_labels, hits)

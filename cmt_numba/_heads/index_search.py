@@ -23,6 +23,8 @@ _RUN = 128  # entries of a list after which it is decided whether to go on
 _SHARE_MET = 0.5  # a list that is longer than this share of the labels met is worth a look at the best of them
 _ENTRIES_IN_A_LABEL = 24  # of lists are read in the time that it takes to find a label's weights
 _ROUNDING = np.float32(1e-5)  # of the sum of all bounds
+_LABELS_IN_A_ROW = 12  # are looked at in the time that it takes to look at one of a list
+_BLOCK = 64  # labels whose sums are compared together
 
 
 class _Room(NamedTuple):
@@ -143,6 +145,33 @@ def _keep(labels, sums, lowest, kept):
 
 
 @inner
+def _is_worth_all(room, n):
+    """Return whether going through all sums, one behind the other, is faster than through those of ``n`` labels."""
+    return n * _LABELS_IN_A_ROW > room.sums.size
+
+
+@inner
+def _any_from(sums, lowest):
+    n_from = np.int32(0)
+    for i in range(sums.size):
+        n_from = np.int32(n_from + np.int32(sums[i] >= lowest))
+    return n_from > 0
+
+
+@inner
+def _label_of_largest(sums):
+    """Return the label of the largest of all sums, which is above 0."""
+    best, largest = np.int64(0), sums[0]
+    for first in range(0, sums.size, _BLOCK):
+        some = sums[first : first + _BLOCK]
+        if _any_from(some, largest):
+            for i in range(some.size):
+                if some[i] > largest:
+                    best, largest = np.int64(first + i), some[i]
+    return best
+
+
+@inner
 def _go_through_lists(postings, digest, biases, highest, room, x, k):
     """Meet all labels that may be among the ``k`` best, and keep those that still may be.
 
@@ -161,8 +190,11 @@ def _go_through_lists(postings, digest, biases, highest, room, x, k):
         feature, value = x.indices[x.a + i], x.values[x.a + i]
         entry, end = postings.offsets[feature], postings.offsets[feature + 1]
         if candidates.size >= k and end - entry > _SHARE_MET * candidates.size:
-            n_scored = _score_best(digest, biases, candidates, room, k)
-            lowest = max(lowest, _score_of_rank(room.scores, n_scored, k))
+            if k == 1 and _is_worth_all(room, candidates.size):
+                lowest = max(lowest, _score(digest, biases, room, _label_of_largest(room.sums)))
+            else:
+                n_scored = _score_best(digest, biases, candidates, room, k)
+                lowest = max(lowest, _score_of_rank(room.scores, n_scored, k))
         meeting = meeting and rest + unread + highest >= lowest
         if not meeting:
             candidates = room.kept[: _keep(candidates, room.sums, lowest - highest - rest - unread, room.kept)]
@@ -213,8 +245,11 @@ def _rank_row(postings, digest, biases, highest, questions, room, row, answers):
                 lowest = max(lowest, room.scores[n_scored])
             n_scored += 1
     _write_best(room, n_scored, row, answers)
-    for i in range(n_found):
-        room.sums[room.labels[i]] = 0.0
+    if _is_worth_all(room, n_found):
+        room.sums[:] = 0.0
+    else:
+        for i in range(n_found):
+            room.sums[room.labels[i]] = 0.0
     answers.n_scored[row] = room.n_scored[0]
     answers.n_met[row] = n_found
 

@@ -15,6 +15,8 @@ from .._forest.state import NONE, ONLY_TREE
 from .._forest.structures import kind_of
 from .._jit import by_reference, inner, inner_fastmath, kernel
 
+_ROUNDED_AT_ONCE = 1 << 20  # weights
+
 
 class Digest(NamedTuple):
     """All scorers, of a sparse head or of a dense one; of no labels where there is no digest.
@@ -42,8 +44,10 @@ def new_digest(n_cells: np.ndarray) -> Digest:
 
 def digest_of(weights: np.ndarray) -> Digest:
     """Return the digest of dense scorers: float32, shape (labels, features)."""
-    bits = np.ascontiguousarray(weights).view(np.uint32)
-    halves = ((bits + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint16)
+    halves, length = np.empty(weights.shape, np.uint16), max(1, _ROUNDED_AT_ONCE // weights.shape[1])
+    for first in range(0, weights.shape[0], length):
+        bits = np.ascontiguousarray(weights[first : first + length]).view(np.uint32)
+        halves[first : first + length] = (bits + np.uint32(0x8000)) >> np.uint32(16)
     return no_digest()._replace(halves=halves)
 
 

@@ -14,18 +14,25 @@ from .decorators import (
     kernel,
     uninterrupted,
 )
+from .held import held
 from .prefetch import prefetch
 from .pruning import Known, known
 from .references import by_reference, by_value
+from .tiles import ROWS_OF_A_TILE, TILE, Asked, Tiles, score_tile, score_tile_for_one
 
 __all__ = [
+    "ROWS_OF_A_TILE",
+    "TILE",
+    "Asked",
     "Known",
+    "Tiles",
     "address_of",
     "as_python",
     "by_reference",
     "by_value",
     "call_at",
     "empty",
+    "held",
     "inner",
     "inner_allocating",
     "inner_called",
@@ -37,6 +44,8 @@ __all__ = [
     "known",
     "prefetch",
     "release",
+    "score_tile",
+    "score_tile_for_one",
     "uninterrupted",
     "zeros",
 ]

@@ -12,7 +12,7 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.ir_utils import get_definition, guard
 from numba.core.untyped_passes import DeadBranchPrune
 
-from .references import Reference, by_reference, by_value
+from .references import HeldType, Reference, by_reference, by_value
 
 Known = tuple[()] | tuple[None]
 """False or true, for a field of a named tuple that kernels are handed."""
@@ -41,7 +41,7 @@ def _types_of(state: Any, value: Any, met: set[str]) -> set[Any]:
         return {found for it in state.func_ir._definitions[value.name] for found in _types_of(state, it, met)}
     if isinstance(value, ir.Arg):
         found = state.args[value.index]
-        return {found.target if isinstance(found, Reference) else found}
+        return {found.target if isinstance(found, HeldType | Reference) else found}
     if isinstance(value, ir.Expr) and value.op == "getattr":
         return {_field(owner, value.attr) for owner in _types_of(state, value.value, met)}
     if isinstance(value, ir.Expr) and value.op == "call" and value.args:

@@ -33,8 +33,19 @@ class Reference(types.Type):
 class _ReferenceModel(models.PrimitiveModel):
     """A pointer."""
 
-    def __init__(self, manager: Any, reference: Reference) -> None:
+    def __init__(self, manager: Any, reference: Any) -> None:
         super().__init__(manager, reference, manager.lookup(reference.target).get_value_type().as_pointer())
+
+
+class HeldType(types.Type):
+    """Numba's type of what stands for a named tuple of type ``target``: see ``held.py``."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        super().__init__(name=f"Held({target})")
+
+
+register_model(HeldType)(_ReferenceModel)
 
 
 @infer_getattr
@@ -61,6 +72,12 @@ def _get_attribute(context: Any, builder: Any, reference: Reference, pointer: An
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _to_reference(_context: Any, target: Any) -> Any:
+    if isinstance(target, HeldType):
+        # Copied into the frame: nothing that the kernel writes can change it there, as far as LLVM sees.
+        def copy(_target_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return cgutils.alloca_once_value(builder, builder.load(arguments[0]))
+
+        return Reference(target.target)(target), copy
     if not isinstance(target, types.BaseNamedTuple):
         return None
 

@@ -70,9 +70,8 @@ class ActionMemory:
             # take longer than the search. Only the bandit changes the tree, and it does not while it proposes.
             ids.fill(NONE)
             scores.fill(-np.inf)
-            searched = state.trees, state.models, state.key_store, state.code_store, state.scorer
             query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
-            query_rows(*searched, query, UNRESTRICTED, Hits(ids, scores, UNEXPLORED))
+            query_rows(self.tree._searched(state), query, UNRESTRICTED, Hits(ids, scores, UNEXPLORED))
         return Proposed(self._ids, self._actions, ids, scores)
 
     def scores_of(self, rows: Rows, actions: np.ndarray, k: int, n_probes: int | None) -> np.ndarray:

@@ -1,19 +1,20 @@
 """What all estimators have in common: whole changes, files, copies, and a check of everything that must hold.
 
 A change of an estimator is made in an order that can be broken off at any place, by an error or an interrupt. What is
-learned from scratch is learned aside and put in place at once. Otherwise one assignment to the estimator's own tables
-makes new memories or labels known, or lets old ones be forgotten, and these tables say what must be there: what was
-inserted into a forest and is not in the tables is surplus, and is taken out again. A mark says that a change is under
-way. The next use that finds it on an estimator that no thread is changing removes the surplus first, so this may be
-interrupted as well.
+learned from scratch, and what takes long while other threads may read, is learned aside and put in place at once
+(``_aside.py``). Otherwise one assignment to the estimator's own tables makes new memories or labels known, or lets old
+ones be forgotten, and these tables say what must be there: what was inserted into a forest and is not in the tables is
+surplus, and is taken out again. A mark says that a change is under way. The next use that finds it on an estimator that
+no thread is changing removes the surplus first, so this may be interrupted as well.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import partial, wraps
+from time import perf_counter
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from sklearn.utils.validation import check_is_fitted
@@ -23,14 +24,16 @@ from .._forest.structures import writeable
 from .._validation import Constraint
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, write_object
+from ._aside import note_duration, queries_drawn, take_over_draws, twin_of
 from ._checks import check_parts
 from ._durable import JOURNAL, journal_of
 from ._files import LEARNED, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Make = Callable[[Any], Any]
 
 _LOCK, _MARK = "_own_lock", "_unfinished"
-_NOT_COPIED = frozenset({_LOCK, JOURNAL})
+_NOT_COPIED = frozenset({_LOCK, _MARK, JOURNAL})
 
 
 class _UnfinishedError(Exception):
@@ -42,28 +45,71 @@ def changes_at_once(method: Method) -> Method:
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        lock: ReadWriteLock = self._lock
+        n_rows = _length(args[0] if args else next(iter(kwargs.values()), None))
 
-        def change(make: Callable[[], Any]) -> Any:
-            def work() -> Any:
-                self._roll_back()
-                vars(self)[_MARK] = True
-                try:
-                    result = make()
-                except BaseException:
-                    self._roll_back()
-                    raise
-                vars(self).pop(_MARK, None)
-                return result
-
-            return lock.change(partial(lock.step, work))
+        def change(make: Make, look: Callable[[Any], None] = _see_nothing) -> Any:
+            return self._lock.change(partial(_make_change, self, method.__name__, n_rows, make, look))
 
         journal = journal_of(self)
         if journal is not None:
             return journal.change(method, args, kwargs, change)
-        return change(partial(method, self, *args, **kwargs))
+        return change(lambda target: method(target, *args, **kwargs))
 
     return cast(Method, changing)
+
+
+def _make_change(estimator: Any, name: str, n_rows: int, make: Make, look: Callable[[Any], None]) -> Any:
+    """Make a change in place or in a twin; ``look`` is called with what has been changed, before others can read it."""
+    lock: ReadWriteLock = estimator._lock
+    if _MARK in vars(estimator):
+        lock.step(estimator._roll_back)
+    twin = None if lock.is_stepping() else twin_of(estimator, _NOT_COPIED, name, n_rows, lock)
+
+    def make_timed(target: Any) -> Any:
+        began = perf_counter()
+        result = make(target)
+        note_duration(estimator, name, n_rows, perf_counter() - began)
+        return result
+
+    def make_in_place() -> Any:
+        vars(estimator)[_MARK] = True
+        try:
+            result = make_timed(estimator)
+            look(estimator)
+        except BaseException:
+            estimator._roll_back()
+            raise
+        vars(estimator).pop(_MARK, None)
+        return result
+
+    if twin is None:
+        return lock.step(make_in_place)
+    forest = vars(twin).get("forest_")
+    drawn = None if forest is None or forest is estimator.forest_ else queries_drawn(forest)
+
+    def put_in_place() -> None:
+        look(twin)
+        if drawn is not None:
+            take_over_draws(estimator.forest_, twin.forest_, drawn)
+        estimator._become(twin)
+
+    lock.let_in()
+    result = make_timed(twin)
+    twin._get_ready(estimator)
+    lock.step(put_in_place)
+    return estimator if result is twin else result
+
+
+def _length(rows: Any) -> int:
+    """Return the number of rows or ids, as far as an argument that has not been checked says it."""
+    shape = getattr(rows, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) > 0 else 1
+    return len(rows) if isinstance(rows, Sized) else 1
+
+
+def _see_nothing(_target: Any) -> None:
+    """Look at nothing."""
 
 
 def reads(method: Method) -> Method:
@@ -91,8 +137,8 @@ class SavableEstimator(Lockable):
     """What estimators have in common that can be saved. Their attributes are listed in ``_files.py``.
 
     Any number of threads may use an estimator at once. Changes are made one after the other, and at once: what is asked
-    meanwhile waits until the change is complete. To set parameters is no change in this sense: who does so while other
-    threads use the estimator must expect either value to be used.
+    meanwhile is answered as before the change, or waits for some milliseconds for a short one. To set parameters is no
+    change in this sense: who does so while other threads use the estimator must expect either value to be used.
     """
 
     _kind: ClassVar[str]
@@ -125,13 +171,25 @@ class SavableEstimator(Lockable):
 
     def _begin_anew(self, learn: Callable[[Any], None]) -> Self:
         """Have ``learn`` make another estimator learn that has learned nothing, and take its place at once."""
-        learned = LEARNED[self._kind] | {_LOCK, _MARK}
+        learned = LEARNED[self._kind] | _NOT_COPIED
         anew: Any = object.__new__(type(self))
         vars(anew).update((name, value) for name, value in vars(self).items() if name not in learned)
         learn(anew)
-        kept = {name: value for name, value in vars(self).items() if name not in learned or name == _LOCK}
-        self.__dict__ = kept | {name: value for name, value in vars(anew).items() if name in learned - {_LOCK, _MARK}}
+        self._become(anew)
         return self
+
+    def _become(self, other: Any) -> None:
+        """Have learned what another estimator has learned, by one assignment. Parameters stay."""
+        learned = LEARNED[self._kind]
+        kept = {name: value for name, value in vars(self).items() if name not in learned and name != _MARK}
+        self.__dict__ = kept | {name: value for name, value in vars(other).items() if name in learned}
+
+    def _get_ready(self, _former: Any) -> None:
+        """Prepare what answers need, if the former estimator has, so that those who ask do not wait for it."""
+
+    def _has_much_due(self, _n_rows: int) -> bool:
+        """Return whether learning this number of rows entails much more work than the rows themselves."""
+        return False
 
     @reads
     def check_invariants(self) -> None:

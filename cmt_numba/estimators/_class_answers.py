@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from .._forest.hits import no_hits
 from .._forest.rows import Rows
 from .._forest.state import NONE
 from .._heads.candidates import all_of
-from .._heads.examples import Examples, all_examples, nearest_rows, slots_of_examples
+from .._heads.examples import Examples, all_examples, nearest_rows, rows_of_labels, slots_of_examples
 from .._heads.multiclass_svm import margin_wanted
 from .._heads.products import exact_scores_of_all
 from .._validation import check_integer, check_real, check_wanted
@@ -336,13 +337,17 @@ class ClassAnswers(ClassifierMixin, LabelForest):
         return self.examples_
 
     def _neighbors(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
-        hits, lists, state = no_hits(rows.n_rows, k), self._stored().lists, self.forest_._allocated()
-        questions, head = all_of(routed(rows), rows), self.head_.scorers
+        hits, examples, in_lists = no_hits(rows.n_rows, k), self._stored().lists, self._lists()
+        if in_lists is not None:
+            best = self._best_listed(in_lists, rows, min(self.forest_.n_memories, k + _LABELS_SCANNED))
+            self._in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
+            return hits.ids, hits.scores
+        questions, head, state = all_of(routed(rows), rows), self.head_.scorers, self.forest_._allocated()
         effort = self._effort()._replace(leaves_last=False)
 
         def answer(first: int, stop: int) -> None:
             asked = questions._replace(first=first, stop=stop)
-            nearest_rows(state.trees, state.models, head, lists, asked, effort, _LABELS_SCANNED, hits)
+            nearest_rows(state.trees, state.models, head, examples, asked, effort, _LABELS_SCANNED, hits)
 
         self._in_threads(rows, answer)
         return hits.ids, hits.scores

@@ -53,8 +53,9 @@ class CMTClassifier(Forgetting):
     ----------
     n_trees : int, optional
         Trees of the forest. More trees find the right class more often and take longer. By default 2 for sparse
-        examples, whose classes are also found by their rare features, 8 for dense ones, and 12 where the classes have
-        16 dense examples or more on average.
+        examples, whose classes are also found by their rare features, 8 for dense ones, 12 where the classes have 16
+        dense examples or more on average, and 1 for more than 50,000 classes of one dense example each, for which it is
+        not searched.
     n_probes : int, optional
         Leaves searched in all trees together. Where trees are searched, by default one for each tree with sparse
         examples, three for two trees with dense ones, and as many again for each time that there are twice as many
@@ -351,6 +352,12 @@ class CMTClassifier(Forgetting):
         self._n_relearned = rows.n_rows
         self._calibration = np.full(1, np.nan)
         return True
+
+    def _has_much_due(self, n_rows: int) -> bool:
+        n_examples = int(self._n_of_label.sum()) + n_rows
+        learns_again = self.n_head_passes > 0 and self.examples_ is not None and is_due(n_examples, self._n_relearned)
+        evicts = self.max_examples is not None and n_examples > self.max_examples
+        return learns_again or evicts or super()._has_much_due(n_rows)
 
     def _train_from_means(
         self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, slots: np.ndarray | None = None

@@ -30,6 +30,7 @@ from ..journal._entries import Entry, count_argument_bytes, plain_arguments
 from ..journal._fingerprint import fingerprint
 from ..journal._in_folder import READ_ONLY, InFolder
 from ..persistence._container import Contents
+from ._aside import queries_drawn, streams_of
 from ._files import _plain, estimator_of
 from ._indicators import lists_of_names
 from ._labels import check_unmixed
@@ -120,9 +121,12 @@ class EstimatorJournal(InFolder):
     # Changes
 
     def change(
-        self, method: Callable[..., Any], args: Any, kwargs: Any, make: Callable[[Callable[[], Any]], Any]
+        self, method: Callable[..., Any], args: Any, kwargs: Any, make: Callable[[Callable[[Any], Any], Any], Any]
     ) -> Any:
-        """Make a change by calling a method, and journal it; ``make`` has a function be one change."""
+        """Make a change by calling a method, and journal it.
+
+        ``make`` has a function of the estimator to be changed be one change, and calls another one at its end.
+        """
         name, estimator = method.__name__, self.estimator
         version = _VERSIONS[estimator._kind, name]
         operation = OPERATIONS[estimator._kind, name, version]
@@ -142,17 +146,21 @@ class EstimatorJournal(InFolder):
             count_argument_bytes(journaled)  # raises if an argument cannot be stored
             self._refusal = f"{name} was interrupted, and what is in memory may differ from the journal"
             before, names, started = self._fingerprint(), _names_of(estimator), perf_counter()
-            noted, after, drawn = np.nan, before, (self._drawn, self._drawn)
+            noted, after, first, last = np.nan, before, self._drawn, self._drawn
+            calibration: np.ndarray | None = None
 
-            def work() -> None:
-                nonlocal noted, after, drawn
-                first = self._drawn_now()
-                noted = self._calibration_now()  # no reader learns it from here on
-                method(estimator, **called)
-                after, drawn = self._fingerprint(), (first, self._drawn_now())
+            def work(target: Any) -> None:
+                nonlocal calibration, first
+                first, calibration = self._drawn_now(target), vars(target).get("_calibration")
+                method(target, **called)
+
+            def look(target: Any) -> None:
+                nonlocal noted, after, last
+                noted = _learned_calibration(calibration)  # no reader learns it from here on
+                after, last = self._fingerprint(target), self._drawn_now(target)
 
             try:
-                make(work)
+                make(work, look)
             except (LookupError, TypeError, ValueError, Warning):
                 if _without_calibration(self._fingerprint()) == _without_calibration(before):
                     self._refusal = None
@@ -161,11 +169,11 @@ class EstimatorJournal(InFolder):
             self._enter_calibration(noted, before)
             if _names_of(estimator) != names:
                 journaled[_NAMES] = np.asarray(_names_of(estimator), object)
-            if drawn[0] is not None:
-                journaled[_DRAWN] = drawn[0]
+            if first is not None:
+                journaled[_DRAWN] = first
             entry = Entry(name, journaled, after, journal=self._folder.identity, version=version)
             self._enter(entry, seconds, True)
-            self._calibration, self._drawn = np.nan if after.get("calibrated") == 0 else noted, drawn[1]
+            self._calibration, self._drawn = np.nan if after.get("calibrated") == 0 else noted, last
             self._refusal = None
             self._take_snapshot_if_due()
         return estimator
@@ -197,15 +205,15 @@ class EstimatorJournal(InFolder):
             self._enter(Entry(_CALIBRATION, {_VALUE: value}, after, journal=self._folder.identity), 0.0, False)
             self._calibration = value
 
-    def _calibration_now(self) -> float:
-        kept = vars(self.estimator).get("_calibration")
-        return np.nan if kept is None else float(kept[0])
+    def _calibration_now(self, estimator: Any = None) -> float:
+        return _learned_calibration(vars(estimator or self.estimator).get("_calibration"))
 
-    def _drawn_now(self) -> int | None:
+    def _drawn_now(self, estimator: Any = None) -> int | None:
         """Return the state of the random numbers for queries, which learning goes on from, if queries can explore."""
-        if self.estimator._kind != "CMTRetriever" or not hasattr(self.estimator, "forest_"):
+        estimator = estimator or self.estimator
+        if estimator._kind != "CMTRetriever" or not hasattr(estimator, "forest_"):
             return None
-        return int(_streams_of(self.estimator.forest_)[-1])
+        return queries_drawn(estimator.forest_)
 
     # Opening
 
@@ -259,12 +267,12 @@ class EstimatorJournal(InFolder):
     def _restore_draws(self, drawn: int | None) -> None:
         if drawn is None or self._drawn_now() is None:
             raise ValueError("it has no random numbers for queries")
-        _streams_of(self.estimator.forest_)[-1] = drawn
+        streams_of(self.estimator.forest_)[-1] = drawn
 
     # What it is
 
-    def _fingerprint(self) -> dict[str, int]:
-        estimator = self.estimator
+    def _fingerprint(self, estimator: Any = None) -> dict[str, int]:
+        estimator = estimator or self.estimator
         if not hasattr(estimator, "forest_"):
             return {}
         orders = json.dumps(estimator._orders.bit_generator.state, default=int, sort_keys=True)
@@ -278,7 +286,7 @@ class EstimatorJournal(InFolder):
                 "n_examples": int(estimator._n_of_label.sum()),
                 "biases": zlib.crc32(np.ascontiguousarray(estimator.head_.nodes[0, :n_labels]["bias"]).tobytes()),
                 "gaps": zlib.crc32(estimator.head_.gaps.tobytes()),
-                "calibrated": int(not np.isnan(self._calibration_now())),
+                "calibrated": int(not np.isnan(self._calibration_now(estimator))),
             }
             | found
         )
@@ -290,7 +298,7 @@ class EstimatorJournal(InFolder):
         contents: Contents = self.estimator._contents()
         return contents
 
-    def _made_of_snapshot(self, contents: Contents) -> Any:
+    def _made_of_snapshot(self, contents: Contents, *, values: bool = True) -> Any:
         return estimator_of(self._class, contents, thorough=True)
 
 
@@ -421,17 +429,16 @@ def _names_of(estimator: Any) -> list[str] | None:
     return None if names is None else list(names)
 
 
+def _learned_calibration(kept: np.ndarray | None) -> float:
+    return np.nan if kept is None else float(kept[0])
+
+
 def _without_calibration(found: dict[str, int]) -> dict[str, int]:
     return {name: value for name, value in found.items() if name != "calibrated"}  # which readers may have learned
 
 
 def _parameters_of(estimator: Any) -> str:
     return json.dumps({name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()})
-
-
-def _streams_of(tree: Any) -> np.ndarray:
-    streams: np.ndarray = tree._streams if tree._state is None else tree._state.streams
-    return streams
 
 
 def _told_by_memories(retriever: Any) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from .._heads.label_scorers import (
     without_digest,
     without_negligible_weights,
 )
-from .._heads.landmarks import Landmarks, best_of_reached, count_reached, top_of_reached
+from .._heads.landmarks import Listed, best_listed, dense_scorers
 from .._heads.products import AllScorers, best_of_all, top_of_all, unscaled_rows
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_jobs, check_rows
 from ..tree import OPTIONS, ContextualMemoryTree
@@ -34,7 +35,15 @@ from ._base import SavableEstimator
 from ._durable import KeptInFolder
 from ._input import checked_matrix
 from ._options import FIT_ONLY, OF_ALL, PASSES
-from ._plans import MOST_SCORED, MOST_SCORED_SPARSE, landmarks_laid_out, scorers_laid_out, trees_laid_out
+from ._plans import (
+    MOST_SCORED,
+    MOST_SCORED_SPARSE,
+    hand_over,
+    lay_out_like,
+    lists_laid_out,
+    scorers_laid_out,
+    trees_laid_out,
+)
 from ._relearning import means_of
 
 # Labels that are found for a row, in leaves and in lists of the head's index.
@@ -44,9 +53,8 @@ _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them 
 _FEWEST_LISTED = 16  # of those from the head's index that are scored with all their weights
 _SHARE_LISTED = 1 / 64  # of those found, if that is more
 _MOST_RANKED = 16  # labels wanted that the index alone is asked for
-_WIDER_IN_TRAINING = (
-    2  # leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score
-)
+# Leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score.
+_WIDER_IN_TRAINING = 2
 
 LOGITS_PER_MARGIN = 4.0
 """A lead of a whole margin is worth odds of 55 to 1."""
@@ -59,16 +67,16 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 
 # The head's index and digest.
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
+_MANY_LABELS = 1000  # of which going through all scorers once takes some milliseconds
 _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
 
 # Routers.
 _CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
 _SURE_MARGIN = 0.2  # taught routers answer new rows with less than what they were taught
 _DENSE_TREES = 8
-_MORE_TREES, _MANY_EXAMPLES = (
-    12,
-    16,
-)  # where classes have at least this number of examples on average: routers and head are then worth more
+# Where classes have at least this number of examples on average, routers and head are worth more. Very many labels of
+# one dense example each need one tree: lists of similar scorers answer, and nothing is trained.
+_MORE_TREES, _MANY_EXAMPLES = 12, 16
 _SPARSE_TREES = 2  # sparse rows have the head's index as well
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves again for each time that labels are twice as many
@@ -131,8 +139,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         """Make an empty forest and head for rows like these, with this number of labels."""
         n_trees, leaf_multiplier = self.n_trees, self.leaf_multiplier
         if n_trees is None:
-            many = rows.n_rows >= _MANY_EXAMPLES * n_labels
-            n_trees = _SPARSE_TREES if rows.sparse else _MORE_TREES if many else _DENSE_TREES
+            n_trees = _dense_trees(rows.n_rows, n_labels) if not rows.sparse else _SPARSE_TREES
         if leaf_multiplier is None:
             leaf_multiplier = _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
         by_default = self.n_trees is self.n_probes is self.leaf_multiplier is None
@@ -230,6 +237,16 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         """Return whether learning this number of rows takes as long as going through all scorers once."""
         return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
 
+    def _get_ready(self, former: Any) -> None:
+        lay_out_like(former, self)
+
+    def _become(self, other: Any) -> None:
+        super()._become(other)
+        hand_over(other, self)
+
+    def _has_much_due(self, n_rows: int) -> bool:
+        return self.forest_.n_memories >= _MANY_LABELS and self._worth_listing(self._n_unlisted + n_rows)
+
     # Answering
 
     def _effort(self, *, training: bool = False) -> Effort:
@@ -272,10 +289,13 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         most = MOST_TRAINED_ALONE if self.head_.parameters.sparse else MOST_TRAINED_ALONE_DENSE
         return bool(self._n_of_label.size > most and self._n_of_label.max() == 1)
 
-    def _landmarks(self) -> Landmarks | None:
+    def _lists(self) -> Listed | None:
         """Return scorers in lists if there are too many dense ones to score all."""
         many = not self.head_.parameters.sparse and self.forest_.n_memories > MOST_SCORED
-        return landmarks_laid_out(self) if many and self.n_probes is None and self.n_candidates is None else None
+        return lists_laid_out(self) if many and self.n_probes is None and self.n_candidates is None else None
+
+    def _best_listed(self, lists: Listed, rows: Rows, k: int) -> Answers:
+        return best_listed(lists, dense_scorers(self.head_, lists.biases), rows, k, partial(self._in_threads, rows))
 
     def _in_form(self, X: Any) -> Any:
         X = checked_matrix(self, X)
@@ -290,28 +310,26 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     def _best_label(self, X: Any) -> np.ndarray:
         """Return the best label of each row of a matrix in form, NONE where none was reached."""
-        scorers, landmarks = self._all_scorers(X.shape[0]), self._landmarks()
+        scorers, lists = self._all_scorers(X.shape[0]), self._lists()
         unscaled = None if scorers is None else unscaled_rows(scorers, X)
         if scorers is not None and unscaled is not None:
             return best_of_all(scorers, *unscaled)
         rows = check_rows(X, sparse=self.head_.parameters.sparse)
         if scorers is not None:
             return best_of_all(scorers, rows)
-        if landmarks is not None:
-            return best_of_reached(landmarks, rows)
-        best: np.ndarray = self._best_labels(rows, 1)[0][:, 0]
+        found = self._best_labels(rows, 1) if lists is None else self._best_listed(lists, rows, 1)
+        best: np.ndarray = found.labels[:, 0]
         return best
 
     def _best_labels(self, rows: Rows, k: int) -> Answers:
         """Return the ``k`` best labels of each row, NONE and minus infinity where fewer were reached."""
-        scorers, landmarks = self._all_scorers(), self._landmarks()
+        scorers, lists = self._all_scorers(), self._lists()
         if scorers is not None:
             labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
             n_scored = np.full(rows.n_rows, scorers.n_labels)
             return Answers(*_widened(labels, scores, k), n_scored, n_scored)
-        if landmarks is not None:
-            n_scored = count_reached(landmarks, rows)
-            return Answers(*top_of_reached(landmarks, rows, k), n_scored, n_scored)
+        if lists is not None:
+            return self._best_listed(lists, rows, k)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
         answers = Answers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
@@ -367,6 +385,13 @@ def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray
 def _multiplier_of_one_leaf(n_labels: int) -> float:
     """Return ``c`` for trees whose root stays a leaf while this number of labels is inserted."""
     return min(max(2.0, (n_labels + 1) / float(np.log2(max(2, n_labels)))), 2.0**20)
+
+
+def _dense_trees(n_rows: int, n_labels: int) -> int:
+    """Return how many trees suit dense examples."""
+    if n_rows == n_labels > MOST_TRAINED_ALONE_DENSE:
+        return 1
+    return _MORE_TREES if n_rows >= _MANY_EXAMPLES * n_labels else _DENSE_TREES
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:

@@ -334,7 +334,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     def _all_scorers(self, n_rows: int = 0) -> AllScorers | None:
         return scorers_laid_out(self) if 0 < self.forest_.n_memories == self.head_.common.labels.size else None
 
-    def _landmarks(self) -> None:
+    def _lists(self) -> None:
         """Return None: rare labels have learned only from rows that they were candidates for."""
 
     @reads

@@ -14,9 +14,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from .._forest.rows import as_matrix
+from .._heads.examples import all_examples
 from .._heads.inference_weights import Digest
 from .._heads.label_scorers import Head
-from .._heads.landmarks import SHARE_FOUND_UNTRAINED, Landmarks, landmarks_of
+from .._heads.landmarks import ROWS_ASKED, Listed, dense_scorers, listed, scaled, vectors_of
 from .._heads.products import AllScorers, all_scorers
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ MOST_SCORED_SPARSE = 1024
 """Labels that are all scored for sparse rows, for which searches are cheaper."""
 
 _GROWN: WeakKeyDictionary[LabelForest, tuple[ContextualMemoryTree, ContextualMemoryTree]] = WeakKeyDictionary()
-_LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | Landmarks | None]] = WeakKeyDictionary()
+_LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | Listed | None]] = WeakKeyDictionary()
 
 
 def scorers_laid_out(forest: LabelForest, *, for_one: bool = False) -> AllScorers | None:
@@ -62,23 +64,40 @@ def trees_laid_out(forest: LabelForest) -> ContextualMemoryTree:
     return kept[1]
 
 
-def landmarks_laid_out(forest: LabelForest) -> Landmarks | None:
+def lists_laid_out(forest: LabelForest) -> Listed | None:
     """Return the scorers of a dense head in lists, or None if it has learned since it was made ready to be read."""
-    head = forest.head_
-    if head.digest.halves.shape[0] != forest.forest_.n_memories:
+    if forest.head_.digest.halves.shape[0] != forest.forest_.n_memories:
         return None
-    laid_out = _kept(forest, partial(_in_lists, head, forest._is_untrained()))
-    return laid_out if isinstance(laid_out, Landmarks) else None
+    laid_out = _kept(forest, partial(_in_lists, forest))
+    return laid_out if isinstance(laid_out, Listed) else None
 
 
-def _in_lists(head: Head, untrained: bool) -> Landmarks | None:
-    scorers = all_scorers(head)
-    if scorers is None:
-        return None
-    return landmarks_of(scorers, SHARE_FOUND_UNTRAINED) if untrained else landmarks_of(scorers)
+def _in_lists(forest: LabelForest) -> Listed:
+    """Return the lists of a head, made for rows like the examples; without these, for rows like the scorers."""
+    scorers, rng = dense_scorers(forest.head_), np.random.default_rng(0)
+    examples = getattr(forest, "examples_", None)
+    if examples is None:
+        own = np.sort(rng.permutation(forest.forest_.n_memories)[:ROWS_ASKED])
+        return listed(scorers, scaled(vectors_of(scorers, forest.head_.parameters.n_features)[own]), own)
+    rows, labels = all_examples(examples)
+    some = np.sort(rng.permutation(rows.n_rows)[:ROWS_ASKED])
+    return listed(scorers, as_matrix(rows.take(some)), labels[some])
 
 
-def _kept(forest: LabelForest, lay_out: Callable[[], AllScorers | Landmarks | None]) -> AllScorers | Landmarks | None:
+def lay_out_like(other: LabelForest, forest: LabelForest) -> None:
+    """Lay out for one forest what has been laid out for another."""
+    if other in _LAID_OUT and forest.forest_.n_memories > 0:
+        forest._all_scorers(1)
+        forest._lists()
+
+
+def hand_over(other: LabelForest, forest: LabelForest) -> None:
+    """Keep for one forest what is laid out for another, which has the same head."""
+    if other in _LAID_OUT:
+        _LAID_OUT[forest] = _LAID_OUT[other]
+
+
+def _kept(forest: LabelForest, lay_out: Callable[[], AllScorers | Listed | None]) -> AllScorers | Listed | None:
     """Return what was laid out for the head's digest, or lay it out: scorers that changed have another digest."""
     digest, kept = forest.head_.digest, _LAID_OUT.get(forest)
     if kept is None or kept[0] is not digest:

@@ -233,6 +233,12 @@ class DistinctVectors:
             raise ValueError("vectors must be distinct, and have distinct numbers")
         return distinct
 
+    def copied(self) -> DistinctVectors:
+        """Return the same vectors apart."""
+        distinct = DistinctVectors()
+        distinct._numbers, distinct._digests = self._numbers.copy(), self._digests.copy()
+        return distinct
+
     def as_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers of all vectors, int64 (n,), and what tells vectors apart, uint8 (n, 16)."""
         numbers = np.array(list(self._digests), np.int64)

@@ -76,7 +76,7 @@ class Folder:
             if self.is_new:
                 self._check_that_nothing_is_lost()
                 if read_only:
-                    reason = "is empty: there is no tree yet; open it without read_only to create one"
+                    reason = "is empty: nothing has been stored yet; open it without read_only to begin"
                     raise FileFormatError(self.journal_path, reason)
             else:
                 self._acknowledged = Acknowledged(self._acknowledged_path, read_only=read_only)
@@ -116,18 +116,15 @@ class Folder:
             if _MARK in others:
                 self._check_that_nothing_is_lost()
             if not self._is_left_by_a_crash(others):
-                reason = (
-                    f"has no journal but other files, such as {others[0]!r}; choose an empty folder or that of a tree"
-                )
+                reason = f"has no journal but other files, such as {others[0]!r}; choose an empty folder"
                 raise FileFormatError(self.path, reason)
         if not self._read_only:
             with suppress(FileExistsError):
                 os.close(open_file(self.journal_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 bring_to_disk(self.path)
         elif not there_is_one:
-            raise FileFormatError(
-                self.path, "there is no tree; check the path, or open it without read_only to create one"
-            )
+            reason = "has no journal: nothing is stored here; check the path, or open it without read_only to begin"
+            raise FileFormatError(self.path, reason)
 
     def _check_that_nothing_is_lost(self) -> None:
         """Raise FileFormatError if the folder shows that there were changes, although the journal is empty."""
@@ -254,10 +251,14 @@ class Folder:
         return self._acknowledged.identity
 
     def restart(self, sequence: int, entry: bytes) -> None:
-        """Replace all changes up to this number by a snapshot, which must be on disk."""
+        """Replace all changes up to this number by a snapshot, which must be on disk.
+
+        An OSError leaves those that were synced in the journal, unless there are others that were not.
+        """
         assert self._acknowledged is not None
         self.database.restart(sequence, entry)
-        self._acknowledged.set(sequence)
+        if self._acknowledged.sequence < sequence:
+            self._acknowledged.set(sequence)
         superseded, self.base = self.base, sequence
         if self.identity is None and superseded != sequence:
             with suppress(OSError):

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Self
 from .._concurrency.rwlock import ReadWriteLock
 from .._validation import check_integer, check_real
 from ..persistence import FileFormatError
-from ..persistence._container import Contents
-from ..persistence._trees import read_object, refusing, write_object
+from ..persistence._container import Contents, verify_arrays
+from ..persistence._trees import DTYPES, read_object, refusing, write_object
 from ._database import MOST_BYTES, Tables
 from ._entries import Entry, count_argument_bytes, pack_entry, unpack_entry
 from ._errors import AlreadyOpenError, JournalError
@@ -28,6 +28,7 @@ CLOSED = "it is closed"
 READ_ONLY = "it is read-only"
 REMEDIES = {CLOSED: "open it again", READ_ONLY: "open it without read_only"}
 _TIMES_A_SNAPSHOT = 4  # smallest ratio of the time between snapshots to the time of a snapshot
+_AT_THE_END = 1 / 40  # of how long a journal may get, above which it gets a snapshot when the folder is closed
 
 
 class _Effort(NamedTuple):
@@ -44,6 +45,7 @@ class InFolder:
     """
 
     _kind_of_snapshot: str  # the kind of object that files of snapshots hold
+    _unread: frozenset[str] = frozenset()  # arrays of snapshots that are mapped, and verified later
     _tables: Tables | None = None  # of a subclass, beside the entries of the journal
     _lock: ReadWriteLock  # of what is in memory
     _refusal: str | None  # the reason why it cannot be changed
@@ -67,6 +69,7 @@ class InFolder:
         self._sequence = self._unsynced = 0
         self._as_one = self._only_in_memory = False  # see _journaling.as_one
         self._journal = self._last_snapshot = _Effort(0, 0.0)
+        self._is_verified = True  # whether no array is mapped that may be damaged
         self._folder = Folder(path, read_only=read_only, tables=self._tables)
 
     # What a subclass defines
@@ -83,8 +86,8 @@ class InFolder:
         """Return what a snapshot holds."""
         raise NotImplementedError
 
-    def _made_of_snapshot(self, contents: Contents) -> Any:
-        """Return the object in a snapshot, checked."""
+    def _made_of_snapshot(self, contents: Contents, *, values: bool = True) -> Any:
+        """Return the object in a snapshot, checked; arrays in ``_unread`` need be only with ``values``."""
         raise NotImplementedError
 
     def _begin_from(self, restored: Any) -> None:
@@ -146,6 +149,8 @@ class InFolder:
     def close(self) -> None:
         """Write all changes to disk and close the folder. It can still be queried, but not changed.
 
+        If it would take long to make the changes in the journal again, a snapshot replaces it.
+
         Raises
         ------
         JournalError
@@ -162,6 +167,7 @@ class InFolder:
                 self._enter_notes()
                 if self._refusal is None:
                     self._sync()
+                    self._take_snapshot_if_due(_AT_THE_END)
             finally:
                 self._refusal = CLOSED
                 self._folder.close()
@@ -243,14 +249,15 @@ class InFolder:
         """Return the size of the journal above which a snapshot is due."""
         return max(self._snapshot_bytes, self._last_snapshot.n_bytes)
 
-    def _take_snapshot_if_due(self) -> None:
-        most_seconds = max(self._snapshot_seconds, _TIMES_A_SNAPSHOT * self._last_snapshot.seconds)
-        if self._journal.n_bytes <= self._most_bytes() and self._journal.seconds <= most_seconds:
+    def _take_snapshot_if_due(self, share: float = 1.0) -> None:
+        """Take a snapshot if the journal has got longer than it may, or than a share of that."""
+        most_seconds = share * max(self._snapshot_seconds, _TIMES_A_SNAPSHOT * self._last_snapshot.seconds)
+        if self._journal.n_bytes <= share * self._most_bytes() and self._journal.seconds <= most_seconds:
             return
         self._sync()
         try:
             self._take_snapshot()
-        except (MemoryError, OSError) as error:  # the journal holds the changes
+        except (FileFormatError, MemoryError, OSError) as error:  # the journal holds the changes
             self._journal = _Effort(0, 0.0)  # try again after as many further changes
             message = f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
@@ -258,12 +265,24 @@ class InFolder:
     def _take_snapshot(self) -> None:
         """Replace the journal by a snapshot. The journal must be synced, except for changes only in the snapshot."""
         started = perf_counter()
+        self._verify()  # what is damaged must not get into another file
         self._folder.check_room_for(self._sequence)
         path = self._folder.snapshot_path(self._sequence)
         self._save_snapshot(path)
-        with self._writing():
+        try:
             self._folder.restart(self._sequence, pack_entry(self._sequence, self._snapshot_entry()))
+        except OSError:
+            raise  # the journal holds the changes
+        except BaseException:
+            with self._writing():
+                raise
         self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(path.stat().st_size, perf_counter() - started)
+
+    def _verify(self) -> None:
+        """Raise FileFormatError if an array of the last snapshot that was only mapped is damaged."""
+        if not self._is_verified:
+            verify_arrays(self._folder.snapshot_path(self._folder.base), DTYPES, self._unread)
+            self._is_verified = True
 
     def _save_snapshot(self, path: Path) -> None:
         identity, mode = self._folder.identify(), self._folder.mode
@@ -312,11 +331,12 @@ class InFolder:
         path, started = self._folder.snapshot_path(sequence), perf_counter()
         if not check_regular(path):
             raise FileFormatError(path, "is missing; restore it from a copy")
-        contents = read_object(path, (self._kind_of_snapshot,), mmap=False)
+        contents = read_object(path, (self._kind_of_snapshot,), mmap=False, unread=self._unread)
+        self._is_verified = not self._unread
         if contents.fields.get(IDENTITY) != self._folder.identity:
             raise FileFormatError(path, "is of another journal than the one in the folder")
         with refusing(path):
-            restored = self._made_of_snapshot(contents)
+            restored = self._made_of_snapshot(contents, values=False)
         self._journal = _Effort(0, 0.0)
         self._last_snapshot = _Effort(path.stat().st_size, perf_counter() - started)
         self._begin_from(restored)

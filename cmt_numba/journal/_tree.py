@@ -6,18 +6,21 @@ import os
 import warnings
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
 
+from .._concurrency.rwlock import changes
 from .._validation import check_ids, check_known
 from ..persistence._container import Contents
+from ..persistence._trees import VALUES
 from ..tree import ContextualMemoryTree
 from ._entries import Entry, plain_arguments
 from ._errors import JournalError
 from ._fingerprint import fingerprint, has_fingerprint
-from ._in_folder import READ_ONLY, REMEDIES, InFolder
+from ._in_folder import CLOSED, READ_ONLY, REMEDIES, InFolder
 from ._journaling import journaled
 from ._operations import Operation
 from ._replay import recover, redo
@@ -31,6 +34,9 @@ class DurableTree(InFolder, ContextualMemoryTree):
     Each change (``insert``, ``update``, ``remove``, ...), and each block of ``learn``, is written to a journal on disk
     before the call returns. When the folder is opened again, the tree is bit-identical to the one after the last
     change. Otherwise it behaves like any other tree.
+
+    Opening a folder maps the keys instead of reading them, so it takes little time. Damaged keys are therefore found by
+    :meth:`check_invariants`, and before the next snapshot; all else that is damaged is refused at once.
 
     A change with invalid arguments changes nothing. A change that fails half-way (out of memory, disk full,
     interrupted) leaves a tree in memory that differs from the one on disk: it can still be queried, but it rejects
@@ -87,6 +93,7 @@ class DurableTree(InFolder, ContextualMemoryTree):
     """
 
     _kind_of_snapshot = "ContextualMemoryTree"
+    _unread = VALUES
 
     def __init__(
         self,
@@ -166,6 +173,25 @@ class DurableTree(InFolder, ContextualMemoryTree):
         self._forgotten.append(chosen)
         return chosen
 
+    @changes
+    def check_invariants(self) -> None:
+        """Check all that :meth:`ContextualMemoryTree.check_invariants` does, and that the last snapshot is not damaged.
+
+        When a folder is opened the keys in it are not read, but only what lies around them. So this may find damage.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the snapshot is damaged.
+        InvariantError
+            If an invariant is violated.
+        OSError
+            If the snapshot cannot be read.
+        """
+        if self._refusal != CLOSED:
+            self._verify()
+        super().check_invariants()
+
     # Copies are in-memory trees
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -198,26 +224,33 @@ class DurableTree(InFolder, ContextualMemoryTree):
     ) -> Any:
         """Make a change and journal it."""
         with self._alone():
-            if name != _RETURN:
-                self._enter_notes()  # queries before the change
-            arguments = plain_arguments(arguments)
-            started = perf_counter()
-            # If the following is interrupted, for example by a signal, memory and journal may disagree.
-            self._refusal = f"{name} was interrupted, and the tree in memory may differ from the journal"
-            try:
-                answer = self._do(operation, arguments | shown)
-            except (LookupError, TypeError, ValueError):
-                self._refusal = None
-                raise
-            forgotten = np.concatenate(self._forgotten) if self._forgotten else None
-            entry = Entry(name, operation.stored(arguments), fingerprint(self), forgotten, self._folder.identity)
-            self._enter(entry, perf_counter() - started, synced)
-            self._refusal = None
-            if name != _RETURN:
-                self._enter_notes()  # queries during the change
+            work = partial(self._make_and_enter, name, operation, arguments, shown, synced)
+            answer = self._lock.ahead(work) if synced else work()
             if not self._as_one:
                 self._take_snapshot_if_due()
             return answer
+
+    def _make_and_enter(
+        self, name: str, operation: Operation, arguments: dict[str, Any], shown: dict[str, Any], synced: bool
+    ) -> Any:
+        if name != _RETURN:
+            self._enter_notes()  # queries before the change
+        arguments = plain_arguments(arguments)
+        started = perf_counter()
+        # If the following is interrupted, for example by a signal, memory and journal may disagree.
+        self._refusal = f"{name} was interrupted, and the tree in memory may differ from the journal"
+        try:
+            answer = self._do(operation, arguments | shown)
+        except (LookupError, TypeError, ValueError):
+            self._refusal = None
+            raise
+        forgotten = np.concatenate(self._forgotten) if self._forgotten else None
+        entry = Entry(name, operation.stored(arguments), fingerprint(self), forgotten, self._folder.identity)
+        self._enter(entry, perf_counter() - started, synced)
+        self._refusal = None
+        if name != _RETURN:
+            self._enter_notes()  # queries during the change
+        return answer
 
     def _do(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         self._under_way = True
@@ -250,8 +283,8 @@ class DurableTree(InFolder, ContextualMemoryTree):
     def _contents_of_snapshot(self) -> Contents:
         return Contents(self._kind_of_snapshot, *self._contents())
 
-    def _made_of_snapshot(self, contents: Contents) -> ContextualMemoryTree:
-        return ContextualMemoryTree._made_of(contents.fields, contents.arrays, thorough=True)
+    def _made_of_snapshot(self, contents: Contents, *, values: bool = True) -> ContextualMemoryTree:
+        return ContextualMemoryTree._made_of(contents.fields, contents.arrays, thorough=True, values=values)
 
     def _redo(self, entry: Entry, exact: bool) -> None:
         redo(self, entry, exact)

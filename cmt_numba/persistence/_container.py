@@ -11,7 +11,7 @@ import stat
 import struct
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from math import prod
@@ -237,7 +237,9 @@ def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
         return fields
 
 
-def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -> Contents:
+def read_contents(
+    path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool, unread: Collection[str] = ()
+) -> Contents:
     """Return the contents of a file of this or an earlier version of the format.
 
     Parameters
@@ -248,6 +250,8 @@ def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -
         The allowed dtypes of arrays, by their names in the file.
     mmap : bool
         Whether to map the arrays (privately) instead of reading them. Their checksums are then not verified.
+    unread : collection of str, optional
+        Names of arrays to map in any case; :func:`verify_arrays` verifies their checksums.
 
     Raises
     ------
@@ -263,7 +267,20 @@ def read_contents(path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool) -
         if not mmap and is_empty_space(file, status.st_size):
             raise FileFormatError(path, "consists almost entirely of holes; use a complete copy")
         try:
-            return _read(file, status.st_size, dtypes, mmap=mmap)
+            return _read(file, status.st_size, dtypes, lambda name: mmap or name in unread)
+        except _DamagedError as error:
+            raise FileFormatError(path, str(error)) from error
+
+
+def verify_arrays(path: str | os.PathLike[str], dtypes: Dtypes, names: Collection[str]) -> None:
+    """Raise FileFormatError if an array of one of these names is damaged, and OSError if it cannot be read."""
+    with open(path, "rb", opener=_without_waiting) as file:
+        try:
+            _, described = _read_header(file, size := os.fstat(file.fileno()).st_size)
+            entries = [entry for entry in _entries(described, dtypes, file.tell(), size) if entry.name in names]
+            arrays = _mapped(file, entries) if entries else {}
+            for entry in entries:
+                _check_sum(entry, _bytes_of(np.ascontiguousarray(arrays[entry.name], _little(entry.dtype))))
         except _DamagedError as error:
             raise FileFormatError(path, str(error)) from error
 
@@ -314,7 +331,7 @@ def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes, dtyp
         If the bytes are damaged or of another kind.
     """
     try:
-        return _read(BytesIO(packed), len(packed), dtypes, mmap=False)
+        return _read(BytesIO(packed), len(packed), dtypes, lambda _: False)
     except _DamagedError as error:
         raise FileFormatError(path, f"{what}: {error}") from error
 
@@ -326,10 +343,12 @@ class _DamagedError(Exception):
     """The file that is being read is damaged."""
 
 
-def _read(file: BinaryIO, size: int, dtypes: Dtypes, *, mmap: bool) -> Contents:
+def _read(file: BinaryIO, size: int, dtypes: Dtypes, is_mapped: Callable[[str], bool]) -> Contents:
     version, described = _read_header(file, size)
     entries = _entries(described, dtypes, file.tell(), size)
-    arrays = _mapped(file, entries) if mmap else {entry.name: _read_array(file, entry) for entry in entries}
+    mapped = [entry for entry in entries if is_mapped(entry.name)]
+    found = _mapped(file, mapped) if mapped else {}
+    arrays = {entry.name: found[entry.name] if entry.name in found else _read_array(file, entry) for entry in entries}
     return Contents(described["kind"], described["fields"], arrays, described["library"], version)
 
 
@@ -431,9 +450,13 @@ def _read_array(file: BinaryIO, entry: _Entry) -> np.ndarray:
     target = _bytes_of(array)
     if file.readinto(target) != entry.n_bytes:  # type: ignore[attr-defined]
         raise _DamagedError(_TRUNCATED)
-    if zlib.crc32(target) != entry.checksum:
-        raise _DamagedError(f"array {entry.name!r} is damaged")
+    _check_sum(entry, target)
     return _native(array, entry.dtype)
+
+
+def _check_sum(entry: _Entry, contents: Any) -> None:
+    if zlib.crc32(contents) != entry.checksum:
+        raise _DamagedError(f"array {entry.name!r} is damaged")
 
 
 def _mapped(file: BinaryIO, entries: list[_Entry]) -> dict[str, np.ndarray]:

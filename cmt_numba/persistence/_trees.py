@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,12 +14,23 @@ from .._forest.invariants import InvariantError, check, check_frame
 from .._forest.invariants.errors import require
 from .._forest.state import CODE_MARKS, LEAF, NODE, WEIGHT_CELL, State
 from .._forest.structures import arrays_of, put_together
-from ._container import NUMBERS, Contents, Dtypes, FileFormatError, file_to_write, read_contents, write_contents
+from ._container import (
+    NUMBERS,
+    Contents,
+    Dtypes,
+    FileFormatError,
+    file_to_write,
+    read_contents,
+    write_contents,
+)
 from ._trim import AT_REST, trim_state
 from ._versions import upgraded
 
 DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
 """The dtypes of all arrays, by their names in files. The meaning of a name never changes."""
+
+VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.weights", "links.near"})
+"""Arrays that are most of a forest's file. No kernel takes harm at what is in them, if links lead to memories."""
 
 _STREAMS = "streams"
 
@@ -57,8 +68,12 @@ def write_object(
     write_contents(path, contents, DTYPES, mode)
 
 
-def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool) -> Contents:
+def read_object(
+    path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool, unread: Collection[str] = ()
+) -> Contents:
     """Return the contents of a file with an object of one of ``kinds``, upgraded to this version of the format.
+
+    The arrays that are named in ``unread`` are mapped, and not verified.
 
     Raises
     ------
@@ -67,7 +82,7 @@ def read_object(path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: b
     OSError
         If the file cannot be read.
     """
-    contents = read_contents(path, DTYPES, mmap=mmap)
+    contents = read_contents(path, DTYPES, mmap=mmap, unread=unread)
     if contents.kind not in kinds:
         raise FileFormatError(path, f"holds an object of the kind {contents.kind!r}, not {' or '.join(kinds)}")
     with refusing(path):
@@ -147,15 +162,15 @@ def state_of(
     return state.streams, state
 
 
-def check_state(state: State, *, thorough: bool) -> None:
+def check_state(state: State, *, thorough: bool, values: bool = True) -> None:
     """Raise InvariantError if a state from a file is invalid.
 
-    The contents of large arrays are validated only if ``thorough``.
+    The contents of large arrays are validated only if ``thorough``, those in :data:`VALUES` only with ``values``.
     """
     check_frame(state)
     check_at_rest(state.counters)
     if thorough:
-        check(state)
+        check(state, values=values)
 
 
 def check_at_rest(counters: np.ndarray) -> None:

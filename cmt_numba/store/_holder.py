@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from .._engine.filters import Filter, Remembered
+from .._forest.invariants.errors import require
 from .._forest.state import NONE
 from .._validation import check_matrix, check_real
 from ._checks import Key, check_keys, check_stored
@@ -157,6 +158,27 @@ class Holder:
             return Items(checked, frame.vectors(units, norms), [read_payload(record.payload) for record in found])
 
         return self._read(read)
+
+    def check_invariants(self) -> None:
+        """Check that vectors, keys and payloads belong together, and that nothing of them is damaged on disk.
+
+        This reads everything. Opening a folder reads of the vectors only what searches depend on.
+
+        Raises
+        ------
+        cmt_numba.InvariantError
+            If keys, payloads and vectors do not belong together, or an invariant of the trees is violated.
+        cmt_numba.persistence.FileFormatError
+            If a file is damaged.
+        OSError
+            If a file cannot be read.
+        """
+        with self._keeper.writing:
+            self._keeper.check_open()
+            kept = self._keeper.kept
+            kept.tree.check_invariants()
+            require(kept.records.are_indexed(), "the index of the keys is not theirs")
+            require(kept.agree(thorough=True), "the keys are not those of the memories")
 
     # Files
 

@@ -6,8 +6,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -28,9 +29,11 @@ KIND = "MemoryStore"
 """The kind of object that files hold."""
 
 _VERSION = 1  # of the facts
-_NEW = {"n_trees": 4, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
+_NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
+_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Keeper:
@@ -55,11 +58,11 @@ class Keeper:
         self._how = how
         self._threads = {name: value for name, value in options.items() if name == "n_threads"}
         if self.path is None:
-            kept = new_in_memory(_NEW | options)
+            kept = new_in_memory(_with_defaults(options))
         else:
             journal = self.path / "journal.sqlite"
             is_new = not journal.exists() or is_blank(journal)
-            kept = in_folder(self.path, _NEW | options if is_new else options, **how)
+            kept = in_folder(self.path, _with_defaults(options) if is_new else options, **how)
         self._begin(kept, metric)
 
     @classmethod
@@ -263,6 +266,24 @@ class Keeper:
             self.kept.tree._lock.change(
                 lambda: write_object(path, self.contents, lambda read: made_of(read, thorough=True))
             )
+
+
+def changes(method: Method) -> Method:
+    """Let a method of a store be a change: no other thread makes one meanwhile, and queries hold back for it."""
+
+    @wraps(method)
+    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        keeper: Keeper = self._keeper
+        with keeper.writing:
+            return keeper.kept.tree._lock.ahead(partial(method, self, *args, **kwargs))
+
+    return cast(Method, changing)
+
+
+def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a new tree."""
+    options = _NEW | given
+    return {"n_trees": _TREES_WITHOUT_LINKS if options["n_links"] == 0 else _TREES} | options
 
 
 def frame_of(facts: dict[str, Any], n_features: int | None) -> Frame:

@@ -47,7 +47,7 @@ class KeyTable:
     """
 
     def __init__(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
-        self._columns = _Columns(ids.size, ids, _as_array(keys), np.where(has_payload, _WITH, _WITHOUT).astype(np.int8))
+        self._columns = _Columns(ids.size, ids, as_array(keys), np.where(has_payload, _WITH, _WITHOUT).astype(np.int8))
         self._n_gone = 0
 
     @property
@@ -58,15 +58,21 @@ class KeyTable:
         return str if self._columns.keys.dtype == object else int
 
     def find(self, ids: np.ndarray) -> Named:
-        """Return the keys of memories; where there is no record they are arbitrary."""
+        """Return the keys of memories, in an array of any shape; where there is no record they are arbitrary."""
         n, all_ids, keys, kinds = self._columns
         if n == 0:
-            nothing = np.zeros(ids.size, np.bool_)
-            return Named(np.full(ids.size, None, object), nothing, nothing)
-        at = all_ids[:n].searchsorted(ids)
-        at = np.minimum(at, n - 1)
-        kind = kinds[at]
-        return Named(keys[at], (all_ids[at] == ids) & (kind != _GONE), kind == _WITH)
+            nothing = np.zeros(ids.shape, np.bool_)
+            return Named(np.full(ids.shape, None, object), nothing, nothing)
+        first = all_ids.item(0)
+        if all_ids.item(n - 1) - first < n:  # none is left out: a search would take longer than all else
+            at = ids if first == 0 else ids - first
+            are_there = all_ids[:n].take(at, mode="clip") == ids
+        else:
+            at = all_ids[:n].searchsorted(ids)
+            at = np.minimum(at, n - 1)
+            are_there = all_ids[at] == ids
+        kind = kinds[:n].take(at, mode="clip")
+        return Named(keys[:n].take(at, mode="clip"), are_there & (kind != _GONE), kind == _WITH)
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
         """Add records with ids above all others."""
@@ -101,7 +107,8 @@ class KeyTable:
             self._columns, self._n_gone = _Columns(left.size, all_ids[left], keys[left], kinds[left]), 0
 
 
-def _as_array(keys: Sequence[Key]) -> np.ndarray:
+def as_array(keys: Sequence[Key | None]) -> np.ndarray:
+    """Return keys of one type as an array: int64, or object for strings."""
     if len(keys) > 0 and isinstance(keys[0], int):
         return np.array(keys, np.int64)
     array = np.empty(len(keys), object)

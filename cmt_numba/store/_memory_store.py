@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+from .._concurrency.workers import spans
 from .._forest.hits import no_hits, rewarded_memories
 from .._forest.state import NONE
 from .._validation import check_passes, check_rewards
@@ -22,14 +24,15 @@ from ._checks import (
     check_payloads,
     check_stored,
 )
-from ._kept import Keeper
+from ._kept import Keeper, changes
 from ._learning import learn_in_blocks, taught_by
-from ._metrics import frame_for, lengths
+from ._metrics import check_lengths, frame_for
 from ._query_map import WIDEST
 from ._querying import Searchable
 from ._search import stored_units
 from ._trees import Kept, replace_keys
 
+_CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
 _N_COMPETITORS = 9  # of a memory that was rewarded alone
 
 
@@ -37,7 +40,7 @@ class MemoryStore(Searchable):
     """A store of vectors with keys of your own and payloads: search, filters, changes at any time, and learning.
 
     A store lives in memory or in a folder. In a folder each change is on disk before the call returns; keys, payloads
-    and vectors change together or not at all.
+    and vectors change together or not at all. Opening a folder maps the vectors, and reads them when they are needed.
 
     Stores of up to 4,096 vectors, and filters with so few candidates, are searched exactly. Larger ones are searched
     through Contextual Memory Trees and along links between near vectors, as far as ``target_recall`` needs.
@@ -61,7 +64,8 @@ class MemoryStore(Searchable):
     target_recall : float in (0, 1], default 0.95
         The share of the nearest vectors that queries find on average. 1 compares with everything.
     n_trees : int, optional
-        Number of trees; 4 by default. More find as much by searching less, and take more memory and time to build.
+        Number of trees; by default 2, or 4 without links. More take more memory and time to build. Where vectors are
+        not linked, they find as much by searching less.
     n_links : int, optional
         With how many near ones each dense vector is linked at most; 24 by default. Searches without filters follow the
         links. With 0 there are none: changes are faster then, and searches slower. Stores in folders keep theirs.
@@ -184,37 +188,40 @@ class MemoryStore(Searchable):
         """
         self._write(keys, X, payloads, replace=True)
 
+    @changes
     def _write(self, keys: Any, X: Any, payloads: Any, *, replace: bool) -> None:
         checked = check_keys(keys)
-        with self._keeper.writing:
-            self._keeper.check_open()
-            X = self._check_vectors(X)
-            check_one_for_each_row(checked, X.shape[0])
-            texts = check_payloads(payloads, len(checked))
-            records = self._records()
+        self._keeper.check_open()
+        X = self._check_form(X)
+        norms = check_lengths(X, self.metric)
+        check_one_for_each_row(checked, X.shape[0])
+        texts = check_payloads(payloads, len(checked))
+        records = self._records()
+        ids = records.find(checked)
+        old, new = np.flatnonzero(ids >= 0), np.flatnonzero(ids < 0)
+        if old.size == 0:
             check_kind(checked, records.kind())
-            ids = records.find(checked)
-            old, new = np.flatnonzero(ids >= 0), np.flatnonzero(ids < 0)
-            if old.size > 0 and not replace:
-                message = f"keys must not be in the store: {checked[old[0]]!r:.100} is; use upsert to replace it"
-                raise DuplicateKeyError(message)
-            self._make_room(X)
+        if old.size > 0 and not replace:
+            message = f"keys must not be in the store: {checked[old[0]]!r:.100} is; use upsert to replace it"
+            raise DuplicateKeyError(message)
+        self._make_room(X)
 
-            def write(kept: Kept, commit: Callable[[], None]) -> None:
-                vectors, norms = self._keeper.frame.keys(X), np.full(len(checked), np.nan)
-                if self.metric == "cosine":
-                    norms = lengths(X)
-                if old.size > 0:
-                    kept.records.update(ids[old], [texts[i] for i in old], norms[old])
-                    replace_keys(kept, ids[old], vectors[old], commit)
-                if new.size > 0:
-                    first = kept.tree._next_id()
-                    own, text = [checked[i] for i in new], [texts[i] for i in new]
-                    kept.records.insert(np.arange(first, first + new.size), own, text, norms[new])
-                    kept.records.delete(kept.tree.insert_and_tell(vectors[new]))
-                    commit()
+        def write(kept: Kept, commit: Callable[..., None]) -> None:
+            vectors = self._keeper.frame.keys(X)
+            kept_norms = norms if self.metric == "cosine" else np.full(len(checked), np.nan)
+            n_cells = vectors.nnz if scipy.sparse.issparse(vectors) else vectors.size
+            for start, stop in spans(old.size, max(1, _CELLS_REPLACED_AT_ONCE * len(checked) // max(1, n_cells))):
+                some, more = old[start:stop], stop < old.size or new.size > 0
+                kept.records.update(ids[some], [texts[i] for i in some], kept_norms[some])
+                replace_keys(kept, ids[some], vectors[some], partial(commit, more))
+            if new.size > 0:
+                first = kept.tree._next_id()
+                own, text = [checked[i] for i in new], [texts[i] for i in new]
+                kept.records.insert(np.arange(first, first + new.size), own, text, kept_norms[new])
+                kept.records.delete(kept.tree.insert_and_tell(vectors[new]))
+                commit()
 
-            self._keeper.change(write)
+        self._keeper.change(write)
 
     def _make_room(self, X: Any) -> None:
         """Give all memories other keys if new vectors are too long for the present ones."""
@@ -222,7 +229,7 @@ class MemoryStore(Searchable):
         if frame.n_more == 0 or (frame.bound > 0.0 and frame.holds(X)):
             return
 
-        def rekey(kept: Kept, commit: Callable[[], None]) -> None:
+        def rekey(kept: Kept, commit: Callable[..., None]) -> None:
             ids, every = kept.tree.ids, X
             if ids.size > 0:
                 units = stored_units(kept.tree._allocated(), kept.tree._slots(ids))
@@ -235,6 +242,7 @@ class MemoryStore(Searchable):
 
         self._keeper.rekey(rekey)
 
+    @changes
     def delete(self, keys: Any) -> None:
         """Delete memories.
 
@@ -253,16 +261,15 @@ class MemoryStore(Searchable):
             If the change could not be written; nothing has been deleted then.
         """
         checked = check_keys(keys)
-        with self._keeper.writing:
-            ids = self._records().find(checked)
-            check_stored(checked, ids)
+        ids = self._records().find(checked)
+        check_stored(checked, ids)
 
-            def delete(kept: Kept, commit: Callable[[], None]) -> None:
-                kept.tree.remove(ids)
-                kept.records.delete(ids)
-                commit()
+        def delete(kept: Kept, commit: Callable[..., None]) -> None:
+            kept.tree.remove(ids)
+            kept.records.delete(ids)
+            commit()
 
-            self._keeper.change(delete)
+        self._keeper.change(delete)
 
     def create_index(self, field: Any) -> None:
         """Create an index on a field of payloads, so that filters on it need not look at all of them.
@@ -282,6 +289,7 @@ class MemoryStore(Searchable):
 
     # Learning
 
+    @changes
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         """Learn from rewards of what was returned, or of what was right.
 
@@ -314,13 +322,12 @@ class MemoryStore(Searchable):
         given = check_answers(keys, X.shape[0])
         there = ~are_none(given)
         ids = np.full(given.shape, NONE, np.int64)
-        with self._keeper.writing:
-            if there.any():
-                checked = check_keys(given[there].tolist(), distinct=False)
-                found = self._records().find(checked)
-                check_stored(checked, found)
-                ids[there] = found
-            self._learn(X, ids, check_rewards(rewards, ids))
+        if there.any():
+            checked = check_keys(given[there].tolist(), distinct=False)
+            found = self._records().find(checked)
+            check_stored(checked, found)
+            ids[there] = found
+        self._learn(X, ids, check_rewards(rewards, ids))
 
     def _learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
         """Learn from the rewards of memories, -1 for none."""
@@ -328,7 +335,7 @@ class MemoryStore(Searchable):
         if not (ids != NONE).any():
             return
 
-        def learn(kept: Kept, commit: Callable[[], None]) -> None:
+        def learn(kept: Kept, commit: Callable[..., None]) -> None:
             frame, all_ids, all_rewards = self._keeper.frame, ids, rewards
             if ids.shape[1] == 1:
                 others = self._find(kept, frame, X, _N_COMPETITORS, None, self._target_recall, None).ids

@@ -130,14 +130,15 @@ def lengths(X: Any) -> np.ndarray:
     return norms
 
 
-def check_lengths(X: Any, metric: str) -> None:
-    """Raise ValueError if a row of vectors is not finite or, for the cosine, has no direction."""
+def check_lengths(X: Any, metric: str) -> np.ndarray:
+    """Return the lengths of vectors. Raise ValueError if a row is not finite or, for the cosine, has no direction."""
     norms = lengths(X)
-    if not np.isfinite(norms).all():
+    if not np.isfinite(norms.sum()):
         row = int(np.flatnonzero(~np.isfinite(norms))[0])
         raise ValueError(f"X must be finite in float32: row {row} holds NaN, infinity or a value too large")
-    if metric == "cosine":
+    if metric == "cosine" and np.count_nonzero(norms) < norms.size:
         check_directions(norms > 0.0)
+    return norms
 
 
 def check_directions(are_there: np.ndarray) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,6 @@ from ._trees import Kept
 from ._where import condition_of
 
 _MORE = 8  # found than wanted, where scores of the trees are rounded otherwise than those of the metric
-_DEVIATIONS = 3.0  # by which fewer candidates must be left than are expected, for it not to be chance
 _MOST_FILTERS = 64  # that are kept
 _MOST_TRIES = 5  # of a query, where memories that it has found are deleted meanwhile
 
@@ -104,11 +102,10 @@ class Searchable(Holder):
         if exact:
             found = scan(tree, rows, wanted, among)
         else:
-            least = k if among is None else min(n, max(k, _least_left(breadth, n / max(n, tree.n_memories))))
-            found = search(tree, rows, max(least, wanted), n_probes, among, breadth)
-            short = np.flatnonzero(found.ids[:, least - 1] == NONE)
-            found = Found(found.ids[:, :wanted], found.scores[:, :wanted])
-            if short.size > 0:
+            found = search(tree, rows, wanted, n_probes, among, breadth)
+            is_short = found.ids[:, k - 1] == NONE
+            if np.count_nonzero(is_short) > 0:
+                short = np.flatnonzero(is_short)
                 found.ids[short], found.scores[short] = scan(tree, rows.take(short), wanted, among)
         return found if frame.n_more == 0 else best_by_metric(tree, frame, X, found, k)
 
@@ -117,12 +114,10 @@ class Searchable(Holder):
 
         ``version`` is that of the store before the search.
         """
-        records = self._records()
-        named = records.named(found.ids.reshape(-1))
-        shape, ids, scores = found.ids.shape, found.ids, found.scores
-        keys, there, has_payload = (column.reshape(shape) for column in named)
+        records, (ids, scores) = self._records(), found
+        keys, there, has_payload = records.named(ids)
         is_complete = True
-        if shape[1] < k or np.count_nonzero(there) < there.size:
+        if ids.shape[1] < k or np.count_nonzero(there) < there.size:
             is_complete = bool(np.array_equal(there, ids != NONE))
             keys, ids, scores = _aligned(there, k, keys, ids, scores)
         if np.count_nonzero(has_payload) == 0:
@@ -172,14 +167,6 @@ class Searchable(Holder):
             ids += [memory_id for memory_id, _, payload in found if where(read_payload(payload))]
             last = found[-1][0]
         return np.array(ids, np.int64)
-
-
-def _least_left(breadth: int, share: float) -> int:
-    """Return how many of its candidates a search has left at least if a filter leaves as many near a row as elsewhere.
-
-    Where it has fewer left, what the filter leaves lies farther away than the search has gone.
-    """
-    return int(share * breadth - _DEVIATIONS * math.sqrt(share * (1.0 - share) * breadth))
 
 
 def _check_directions(rows: Rows) -> None:

@@ -6,14 +6,15 @@ import json
 import re
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..journal._database import Row, Tables
 from ._checks import Key
-from ._key_table import KeyTable, Named
+from ._key_table import KeyTable, Named, as_array
 from ._where import Condition, extract, field_path
 
 _RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
@@ -28,6 +29,7 @@ _FIXED = {
 }
 _AT_ONCE = 10_000  # rows that iterating fetches
 _FEW = 64  # ids, up to which a list in the statement is quicker than one in JSON
+_AS_LONG = 2  # records are read in the time in which one is looked up
 
 
 def _create_index(path: str) -> str:
@@ -104,6 +106,12 @@ class MemoryDatabase:
         """Execute a statement once for each row of values."""
         self._connection.executemany(statement, rows)
 
+    def commit(self, more: bool = False) -> None:
+        """Keep what was written since the last BEGIN, and begin again if there is more to come."""
+        self._connection.commit()
+        if more:
+            self.execute("BEGIN")
+
     def roll_back(self) -> None:
         """Undo what was written since the last BEGIN."""
         if self._connection.in_transaction:
@@ -137,14 +145,44 @@ class Records:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._table: KeyTable | None = None  # read when it is first needed
+        self._table: KeyTable | None = None  # read when it is worth it
+        self._to_look_up: int | None = None  # how many ids to look up in the database before
         self._reading = threading.Lock()
 
     # Reading
 
     def named(self, ids: np.ndarray) -> Named:
-        """Return the keys of memories, and which have payloads."""
-        return self._keys().find(ids)
+        """Return the keys of memories, and which have payloads; where there is no record the keys are arbitrary.
+
+        Once as many have been looked up as there are records, up to a factor, all keys are read.
+        """
+        table = self._table
+        if table is not None:
+            return table.find(ids)
+        if self._to_look_up is None:
+            n: Any = self._database.execute("SELECT count(*) FROM records")
+            self._to_look_up = n[0][0] // _AS_LONG
+        self._to_look_up -= ids.size
+        return self._keys().find(ids) if self._to_look_up < 0 else self._look_up(ids)
+
+    def _look_up(self, ids: np.ndarray) -> Named:
+        some, places = np.unique(ids, return_inverse=True)
+        statement = (
+            "SELECT r.id, r.key, r.payload IS NOT NULL FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+        )
+        rows: Any = self._database.execute(statement, (json.dumps(some.tolist()),))
+        found = {row[0]: row[1:] for row in rows}
+        nothing = next(iter(found.values()), (None, 0))[0], 0
+        all_rows = [found.get(memory_id, nothing) for memory_id in some.tolist()]
+        keys, given = as_array([row[0] for row in all_rows]), np.array([row[1] for row in all_rows], np.bool_)
+        there = np.array([memory_id in found for memory_id in some.tolist()], np.bool_)
+        return Named(keys[places], there[places], (given & there)[places])
+
+    @contextmanager
+    def _changing(self) -> Iterator[KeyTable | None]:
+        """Change records while the keys are not being read, and yield what must be changed too, if they have been."""
+        with self._reading:
+            yield self._table
 
     def _keys(self) -> KeyTable:
         table = self._table
@@ -174,7 +212,7 @@ class Records:
     def forget(self) -> None:
         """Read the keys again when they are needed, because what was written is undone."""
         with self._reading:
-            self._table = None
+            self._table = self._to_look_up = None
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the ids that belong to keys: int64, -1 where there is none."""
@@ -207,7 +245,10 @@ class Records:
 
     def kind(self) -> type | None:
         """Return the type of the keys; None if there are none."""
-        return self._keys().kind
+        if self._table is not None:
+            return self._table.kind
+        found = self._database.execute("SELECT key FROM records LIMIT 1")
+        return type(found[0][0]) if found else None
 
     def totals(self) -> tuple[int, int]:
         """Return the number of records and the sum of their ids."""
@@ -234,27 +275,35 @@ class Records:
         )
         return kinds in ([], [("text",)], [("integer",)]) and self._database.execute(statement) == [(0,)]
 
+    def are_indexed(self) -> bool:
+        """Return whether the database is sound, and its indexes list the records as they are."""
+        return self._database.execute("PRAGMA integrity_check(1)") == [("ok",)]
+
     # Changes, in a transaction
 
     def insert(self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None], norms: np.ndarray) -> None:
         """Write new records."""
-        table = self._keys()
         rows = zip(ids.tolist(), keys, payloads, norms.tolist(), strict=True)
-        self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)  # NaN is stored as NULL
-        table.append(ids, keys, _are_given(payloads))
+        with self._changing() as table:
+            self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)  # NaN is stored as NULL
+            if table is not None:
+                table.append(ids, keys, _are_given(payloads))
 
     def update(self, ids: np.ndarray, payloads: Sequence[str | None], norms: np.ndarray) -> None:
         """Replace the payloads and the norms of records."""
-        table = self._keys()
         rows = zip(payloads, norms.tolist(), ids.tolist(), strict=True)
-        self._database.execute_many("UPDATE records SET payload = ?, norm = ? WHERE id = ?", rows)
-        table.mark(ids, _are_given(payloads))
+        with self._changing() as table:
+            self._database.execute_many("UPDATE records SET payload = ?, norm = ? WHERE id = ?", rows)
+            if table is not None:
+                table.mark(ids, _are_given(payloads))
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
-        table = self._keys()
-        self._database.execute_many("DELETE FROM records WHERE id = ?", ((memory_id,) for memory_id in ids.tolist()))
-        table.delete(ids)
+        rows = ((memory_id,) for memory_id in ids.tolist())
+        with self._changing() as table:
+            self._database.execute_many("DELETE FROM records WHERE id = ?", rows)
+            if table is not None:
+                table.delete(ids)
 
     # Facts about the store
 

@@ -9,15 +9,14 @@ import numpy as np
 import scipy.sparse
 
 from .._engine.filters import Filter
+from .._engine.scanning import scan_dense
 from .._forest.filtering import WORTH_A_LEAF
 from .._forest.hits import unexplored
 from .._forest.key_store import stored_rows
 from .._forest.rows import Rows, as_matrix
-from .._forest.state import N_MEMORIES, NONE, State
+from .._forest.state import NONE, State
 from ..tree import ContextualMemoryTree
 from ._metrics import Frame, blocks, lengths
-
-_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # of a matrix product; changes wait while a block of rows is answered
 
 
 class Found(NamedTuple):
@@ -44,45 +43,7 @@ def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -
     if rows.sparse:  # so many leaves that all candidates are scored instead
         n = tree.n_memories if among is None else among.ids.size
         return search(tree, rows, k, n // WORTH_A_LEAF + 1, Filter(tree.ids) if among is None else among)
-    found = Found(np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf, np.float32))
-    for first in range(0, rows.n_rows, _ROWS_IN_A_BLOCK):
-        stop = min(first + _ROWS_IN_A_BLOCK, rows.n_rows)
-        tree._lock.read(partial(_scan_block, tree, rows.between(first, stop), among, found, first))
-    return found
-
-
-def _scan_block(tree: ContextualMemoryTree, rows: Rows, among: Filter | None, found: Found, first: int) -> None:
-    """Write the best of all candidates for some dense rows, which begin at row ``first`` of the answers."""
-    state = tree._fitting_state(rows)
-    if state is None:
-        return
-    n = int(state.keys.totals[N_MEMORIES])
-    slots = None if among is None else among.slots(tree._slots, tree._lock.n_steps)
-    n = n if slots is None else slots.size
-    asked = rows.values[rows.offsets[0] : rows.offsets[-1]].reshape(rows.n_rows, -1)
-    theta, k = state.scorer.theta, found.ids.shape[1]
-    if theta.size > 0:
-        asked = asked * (np.float32(1.0) + theta)
-    best_slots = np.full((rows.n_rows, k), NONE, np.int64)
-    best_scores = np.full((rows.n_rows, k), -np.inf, np.float32)
-    for start in range(0, n, _MEMORIES_IN_A_BLOCK):
-        stop = min(start + _MEMORIES_IN_A_BLOCK, n)
-        here = np.arange(start, stop) if slots is None else slots[start:stop]
-        scores = asked @ stored_units(state, slice(start, stop) if slots is None else here).T
-        better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # few, but in the first block
-        scores, here = scores[:, better], here[better]
-        if here.size > k:  # the best of the block
-            columns = np.argpartition(scores, here.size - k, axis=1)[:, here.size - k :]
-            scores, some = np.take_along_axis(scores, columns, axis=1), here[columns]
-        else:
-            some = np.broadcast_to(here, scores.shape)
-        scores, some = np.concatenate([best_scores, scores], axis=1), np.concatenate([best_slots, some], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        best_scores, best_slots = np.take_along_axis(scores, order, axis=1), np.take_along_axis(some, order, axis=1)
-    there = best_slots != NONE
-    written = slice(first, first + rows.n_rows)
-    found.ids[written] = np.where(there, state.keys.ids[np.where(there, best_slots, 0)], NONE)
-    found.scores[written] = best_scores
+    return Found(*scan_dense(tree, rows, k, among)[:2])
 
 
 def stored_units(state: State, slots: Any) -> Any:

@@ -55,16 +55,17 @@ class Kept(NamedTuple):
     database: MemoryDatabase | None  # of a store in memory
 
     @contextmanager
-    def change(self) -> Iterator[Callable[[], None]]:
+    def change(self) -> Iterator[Callable[..., None]]:
         """Make changes of the tree and of its records together.
 
-        Yields a function to call after each change of the tree. In memory, changes so far stay whatever happens later;
-        in a folder, all of them or none are there when it is opened again.
+        Yields a function to call after each change of the tree, which is told whether there are more to come. In
+        memory, changes so far stay whatever happens later; in a folder, all of them or none are there when it is opened
+        again.
         """
         if isinstance(self.tree, FolderTree):
             try:
                 with as_one(self.tree):
-                    yield lambda: None
+                    yield lambda more=False: None
             except BaseException:
                 self.records.forget()
                 raise
@@ -72,14 +73,10 @@ class Kept(NamedTuple):
         database = self.database
         assert database is not None
 
-        def commit() -> None:
-            database.execute("COMMIT")
-            database.execute("BEGIN")
-
         database.execute("BEGIN")
         try:
-            yield commit
-            database.execute("COMMIT")
+            yield database.commit
+            database.commit()
         except BaseException:
             database.roll_back()
             self.records.forget()

@@ -45,8 +45,11 @@ def check_codes(state: State) -> None:
         require(bool(np.all(distance <= marks["error"][first:stop])), "a code is too far from its key")
 
 
-def check_packed(state: State, t: int, leaf: np.ndarray) -> None:
-    """Raise InvariantError unless the leaves that name packed codes have those of their memories there."""
+def check_packed(state: State, t: int, leaf: np.ndarray, *, values: bool = True) -> None:
+    """Raise InvariantError unless the leaves that name packed codes have those of their memories there.
+
+    Without ``values`` only whether they have some is looked at.
+    """
     n_packed, d = state.packed.marks.shape[1], state.parameters.n_features
     leaf = leaf[state.leaves["packed"][t, leaf] != NONE]
     if leaf.size == 0:
@@ -56,7 +59,7 @@ def check_packed(state: State, t: int, leaf: np.ndarray) -> None:
     there = all_within(first, 0, n_packed) and all_within(first + size, 0, n_packed)
     require(there, f"tree {t}: a leaf's packed codes are not there")
     packed, codes = state.packed.values[t - 1].reshape(n_packed, d), state.codes.values.reshape(-1, d)
-    for i in range(leaf.size):
+    for i in range(leaf.size if values else 0):
         at, slots = slice(first[i], first[i] + size[i]), state.members[t, leaf[i], : size[i]]
         same = np.array_equal(packed[at], codes[slots])
         same = same and np.array_equal(state.packed.marks[t - 1, at], state.codes.marks[slots])

@@ -35,20 +35,22 @@ def check_key_frame(parameters: Any, keys: Keys) -> None:
         require(keys.values.size >= capacity * d or parameters.coded, "the key store is too small")
 
 
-def check_keys(parameters: Any, keys: Keys) -> None:
-    """Raise InvariantError if anything is wrong with a key store whose frame has been checked."""
+def check_keys(parameters: Any, keys: Keys, *, values: bool = True) -> None:
+    """Raise InvariantError if anything is wrong with a key store whose frame has been checked.
+
+    Its values are looked at only with ``values``.
+    """
     n = int(keys.totals[N_MEMORIES])
     ids = keys.ids[:n]
     require(all_within(ids, 0, int(keys.totals[NEXT_ID]) - 1), "an id was never given out")
     check_number_table(keys.slot_table, ids, "the slot table")
     if parameters.sparse:
-        _check_sparse(parameters, keys, n)
-    elif not parameters.coded:
-        values = keys.values[: n * parameters.n_features]
-        require(all_small(values, _LONGEST_VALUE), "a key is not of length 1")
+        _check_sparse(parameters, keys, n, values)
+    elif values and not parameters.coded:
+        require(all_small(keys.values[: n * parameters.n_features], _LONGEST_VALUE), "a key is not of length 1")
 
 
-def _check_sparse(parameters: Any, keys: Keys, n: int) -> None:
+def _check_sparse(parameters: Any, keys: Keys, n: int, with_values: bool) -> None:
     start, stop = keys.spans[:n, 0], keys.spans[:n, 1]
     end = int(keys.totals[VALUES_END])
     require(bool(np.all(start <= stop)), "a key ends before it starts")
@@ -69,7 +71,7 @@ def _check_sparse(parameters: Any, keys: Keys, n: int) -> None:
     firsts = np.cumsum(stop - start) - (stop - start)
     require(all_within(indices, 0, parameters.n_features - 1), "a key has a feature that does not exist")
     require(rise(indices, firsts), "the features of a key do not rise")
-    require(all_small(values, _LONGEST_VALUE), "a key is not of length 1")
+    require(not with_values or all_small(values, _LONGEST_VALUE), "a key is not of length 1")
 
 
 def check_scorer(parameters: Any, scorer: Any) -> None:

@@ -5,23 +5,36 @@ Axes of the same name are of the same length. Kernels are compiled for arrays li
 
 from typing import Any
 
-from ..structures import arrays_of, layout_of
+import numpy as np
+
+from ..structures import ArrayKind, arrays_of, layout_of
 from .errors import require
 
 
 def check_layout(structure: Any, lengths: dict[str, int] | None = None) -> None:
     """Raise InvariantError unless the arrays of a structure are of their kinds, with axes of the lengths given."""
-    layout = layout_of(type(structure))
+    kind: type[tuple[Any, ...]] = type(structure)
+    layout = layout_of(kind)
     known = dict(lengths or {})
     arrays = arrays_of(structure)
     require(arrays.keys() == layout.keys(), f"the arrays must be {', '.join(layout)}")
     for name, array in arrays.items():
-        kind = layout[name]
-        require(array.dtype == kind.dtype, f"{name} must be of dtype {kind.dtype}, not {array.dtype}")
-        require(array.ndim == len(kind.axes), f"{name} must have {len(kind.axes)} axes, not {array.ndim}")
-        for axis, length in zip(kind.axes, array.shape, strict=True):
-            wanted = axis if isinstance(axis, int) else known.setdefault(axis, length)
+        fault = _fault_of(array, layout[name], known)
+        require(fault is None, f"{name} must {fault}")
+
+
+def _fault_of(array: np.ndarray, kind: ArrayKind, known: dict[str, int]) -> str | None:
+    """Return what an array must be and is not; note the lengths of axes that are met first.
+
+    Files are opened often and are hardly ever damaged, so nothing is put into words until then.
+    """
+    if array.dtype != kind.dtype:
+        return f"be of dtype {kind.dtype}, not {array.dtype}"
+    if array.ndim != len(kind.axes):
+        return f"have {len(kind.axes)} axes, not {array.ndim}"
+    for axis, length in zip(kind.axes, array.shape, strict=True):
+        wanted = axis if isinstance(axis, int) else known.setdefault(axis, length)
+        if length != wanted:
             what = "an axis" if isinstance(axis, int) else f"an axis ({axis})"
-            require(length == wanted, f"{name} must have {what} of length {wanted}, not {length}")
-        laid_out = array.flags.c_contiguous and array.flags.aligned
-        require(laid_out, f"{name} must be contiguous and aligned")
+            return f"have {what} of length {wanted}, not {length}"
+    return None if array.flags.c_contiguous and array.flags.aligned else "be contiguous and aligned"

@@ -7,13 +7,18 @@ from .errors import require
 from .numbers import all_within
 
 
+def check_link_frame(near: np.ndarray, n: int) -> None:
+    """Raise InvariantError if a link of ``n`` memories leads to what is none."""
+    require(all_within(near[:n], int(NONE), n - 1), "a link is with no memory")
+
+
 def check_links(near: np.ndarray, n: int) -> None:
     """Raise InvariantError unless the links of ``n`` memories are between two of them, and known to both."""
+    check_link_frame(near, n)
     here, there = near[:n], near[:n] != NONE
     require(bool(np.all(near[n:] == NONE)), "what is no memory has links")
     require(bool(np.all(there[:, :-1] >= there[:, 1:])), "links must come one behind the other")
     slots, others = np.nonzero(there)[0], here[there].astype(np.int64)
-    require(all_within(others, 0, n - 1), "a link is with no memory")
     require(bool(np.all(slots != others)), "a memory is linked with itself")
     pairs, mirrored = np.sort(slots * n + others), np.sort(others * n + slots)
     require(bool(np.all(pairs[1:] > pairs[:-1])), "two memories are linked twice")

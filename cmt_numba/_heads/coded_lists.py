@@ -1,0 +1,76 @@
+"""Dense vectors in lists, as 8-bit codes laid out to be multiplied with a few rows at a time.
+
+A search compares by codes, and multiplies in full only with vectors that may be among the best by what their codes say
+(Cauchy and Schwarz): what it returns is the same as without codes.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest.state import NONE
+from .._jit import TILE, Tiles
+
+_CODED_AT_ONCE = 1 << 22  # values
+_LARGEST = np.float32(127.0)
+_ROUNDING, _ROUNDING_EACH = 1e-6, 1e-8  # of sums of products and for each product, relative to the length of a vector
+_LEAST = 1e-30  # that a score may be off
+
+
+class CodedLists(NamedTuple):
+    """Vectors, in tiles of 32: list ``j`` has the tiles ``starts[j] .. starts[j + 1]``, the last of which has gaps."""
+
+    starts: np.ndarray  # int64 (n_lists + 1,)
+    labels: np.ndarray  # int64 (32 * n_tiles,), in rising order in each list, NONE in gaps
+    tiles: Tiles  # what is added makes of the score of the codes the most that it can be; minus infinity in gaps
+    longest: float  # of the vectors that codes stand for
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many vectors each list has: int64, shape (n_lists,)."""
+        ends = np.concatenate([[0], np.cumsum(self.labels != NONE)])[self.starts * TILE]
+        return np.diff(ends)
+
+
+def coded_lists(vectors: np.ndarray, biases: np.ndarray | None, list_of: np.ndarray, n_lists: int) -> CodedLists:
+    """Return vectors in the lists that ``list_of`` names.
+
+    Parameters
+    ----------
+    vectors : ndarray of float32, shape (n, n_features)
+    biases : ndarray of float32, shape (n,), or None
+        Added to the scores.
+    list_of : ndarray of int64, shape (n,)
+    n_lists : int
+    """
+    n, d = vectors.shape
+    sizes = np.bincount(list_of, minlength=n_lists)
+    starts = np.concatenate([[0], np.cumsum(-(-sizes // TILE))])
+    order = np.argsort(list_of, kind="stable")
+    first = np.cumsum(sizes) - sizes
+    labels = np.full(starts[-1] * TILE, NONE)
+    labels[np.arange(n) + np.repeat(starts[:-1] * TILE - first, sizes)] = order
+    n_pairs = -(-d // 2)
+    codes = np.zeros((starts[-1], n_pairs, TILE, 2), np.int8)
+    scales, most = np.zeros(labels.size, np.float32), np.full(labels.size, -np.inf, np.float32)
+    longest, length = 0.0, max(1, _CODED_AT_ONCE // (TILE * 2 * n_pairs))
+    for tile in range(0, codes.shape[0], length):
+        some = slice(tile * TILE, (tile + length) * TILE)
+        taken = labels[some] != NONE
+        of_labels = labels[some][taken]
+        exact = vectors[of_labels]
+        scale = np.maximum(np.abs(exact).max(axis=1) / _LARGEST, np.finfo(np.float32).tiny)
+        code = np.rint(exact / scale[:, None])
+        meant = code * scale[:, None]
+        lengths = np.sqrt(np.einsum("ij,ij->i", meant, meant))
+        left_out = np.sqrt(np.einsum("ij,ij->i", exact - meant, exact - meant))
+        error = 1.001 * left_out + (_ROUNDING + _ROUNDING_EACH * d) * lengths + _LEAST
+        if biases is not None:
+            error += biases[of_labels] + _ROUNDING * np.abs(biases[of_labels])
+        padded = np.zeros((taken.size, 2 * n_pairs), np.int8)
+        padded[taken, :d] = code
+        codes[tile : tile + length] = padded.reshape(-1, TILE, n_pairs, 2).transpose(0, 2, 1, 3)
+        scales[some][taken] = scale
+        most[some][taken] = error
+        longest = max(longest, float(lengths.max(initial=0.0)))
+    return CodedLists(starts, labels, Tiles(codes.reshape(-1), scales, most), longest)
