@@ -227,3 +227,17 @@ def test_queries_of_a_twin_go_on_where_those_of_the_forest_have_stopped():
     twin = apart[1]._twin()
     _aside.take_over_draws(apart[1], twin, _aside.queries_drawn(apart[1]))
     assert twin._draw_word() == words[0]
+
+
+def test_a_failure_leaves_the_dual_variables(aside: None, monkeypatch: pytest.MonkeyPatch):
+    classifier = fitted("classifier")
+    before = [part.copy() for part in classifier._duals]
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(CMTClassifier, "_end_training", fail)
+    with pytest.raises(MemoryError):
+        classifier.partial_fit(X[100:110], y[100:110])
+    for part, former in zip(classifier._duals, before, strict=True):
+        np.testing.assert_array_equal(part, former)

@@ -382,16 +382,16 @@ def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray
     return np.pad(labels, missing, constant_values=NONE), np.pad(scores, missing, constant_values=-np.inf)
 
 
+def _multiplier_of_one_leaf(n_labels: int) -> float:
+    """Return ``c`` for trees whose root stays a leaf while this number of labels is inserted."""
+    return min(max(2.0, (n_labels + 1) / float(np.log2(max(2, n_labels)))), 2.0**20)
+
+
 def _dense_trees(n_rows: int, n_labels: int) -> int:
     """Return how many trees suit dense examples."""
     if n_rows == n_labels > MOST_TRAINED_ALONE_DENSE:
         return 1
     return _MORE_TREES if n_rows >= _MANY_EXAMPLES * n_labels else _DENSE_TREES
-
-
-def _multiplier_of_one_leaf(n_labels: int) -> float:
-    """Return ``c`` for trees whose root stays a leaf while this number of labels is inserted."""
-    return min(max(2.0, (n_labels + 1) / float(np.log2(max(2, n_labels)))), 2.0**20)
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
