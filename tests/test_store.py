@@ -17,6 +17,7 @@ from cmt_numba._forest.replacement import overwrite_keys
 from cmt_numba.journal import JournalError
 from cmt_numba.store import DuplicateKeyError
 from cmt_numba.store._metrics import METRICS
+from cmt_numba.store._search import scan
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 D = 8
@@ -486,6 +487,21 @@ def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     store.delete(range(5))
     found = store._read(lambda kept, frame: store._find(kept, frame, np.eye(5)[:2], 3, among, 0.95, None))
     assert (found.ids == -1).all()
+
+
+def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch):
+    X = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+    store = MemoryStore(random_state=0)
+    store.add(range(10), X[:10])
+
+    def scan_later(*arguments: Any) -> Any:
+        if len(store) == 10:  # when the query has looked how many there are
+            store.add(range(10, 20), X[10:])
+        return scan(*arguments)
+
+    monkeypatch.setattr("cmt_numba.store._querying.scan", scan_later)
+    found = store.query(X[10:12], 20, target_recall=1.0)
+    assert [sorted(row) for row in found.keys.tolist()] == [list(range(20))] * 2
 
 
 @pytest.mark.parametrize("sparse", [False, True])

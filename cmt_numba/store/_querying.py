@@ -22,7 +22,7 @@ from ._where import condition_of
 
 _MORE = 8  # found than wanted, where scores of the trees are rounded otherwise than those of the metric
 _MOST_FILTERS = 64  # that are kept
-_MOST_TRIES = 5  # of a query, where memories that it has found are deleted meanwhile
+_MOST_TRIES = 5  # of a query, where memories are added or deleted meanwhile
 
 
 class Searchable(Holder):
@@ -85,6 +85,17 @@ class Searchable(Holder):
         self, kept: Kept, frame: Frame, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
     ) -> Found:
         """Return the best memories, in at most ``k`` columns."""
+        for _ in range(_MOST_TRIES):
+            next_id = kept.tree._next_id()
+            found = self._find_once(kept, frame, X, k, among, target, n_probes)
+            if found.ids.shape[1] >= k or among is not None or kept.tree._next_id() == next_id:
+                break  # otherwise memories that were added may have taken the few places of those that there were
+        return found
+
+    def _find_once(
+        self, kept: Kept, frame: Frame, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
+    ) -> Found:
+        """Return the best memories, in as many columns as there are memories, or ``k``."""
         tree = kept.tree
         n = tree.n_memories if among is None else among.ids.size
         k = min(k, n)
