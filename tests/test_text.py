@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -58,6 +58,7 @@ def dense(matrix: Any) -> np.ndarray:
 
 
 @settings(max_examples=60, deadline=None)
+@example(["a b c d e"], [""], 2.4056226420907736, 0.0, 0.0, 0.0, "append")  # squares are rounded in two ways
 @given(
     st.lists(words, min_size=1, max_size=8).filter(lambda texts: any(texts)),
     st.lists(words, min_size=1, max_size=4),

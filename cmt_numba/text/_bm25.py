@@ -466,7 +466,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
             scales = np.divide(wanted, lengths, out=np.zeros(n_rows), where=lengths > 0.0)
             weights = weights * np.repeat(scales, np.diff(indptr))
         if length is not None:
-            weights = np.insert(weights, indptr[1:], np.sqrt(length**2 - wanted**2))
+            weights = np.insert(weights, indptr[1:], np.sqrt((length - wanted) * (length + wanted)))
             indices = np.insert(indices, indptr[1:], n_columns)
             indptr = indptr + np.arange(n_rows + 1, dtype=indptr.dtype)
         width = n_columns + (self.length_ is not None)
