@@ -10,28 +10,22 @@ rows without features, and as they are all alike, a single dual variable stands 
 would not learn that it is rare.
 """
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from .._concurrency.workers import map_threads, spans
-from .._forest.linear_model import dense_start, reset_weights
+from .._forest.linear_model import dense_start
 from .._forest.rng import random_below
-from .._forest.rows import UNSCALED, Row, Rows, dot, longest_row, row_of, squared_length
+from .._forest.rows import Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
-from .._forest.sparse_weights import find_cell, locate_or_insert_cells, request_cells, table_bits
-from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
+from .._forest.sparse_weights import find_cell
+from .._forest.state import NONE, ONLY_TREE
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .dual_ascent import dual_step
-from .hard_negatives import Pairs
-from .label_scorers import Head, with_more_cells
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
 _CLOSE_ENOUGH = 1e-4  # a smaller step is none
 _FARTHEST = 0.003  # a sweep whose longest step is shorter is the last one
-_CELLS_IN_A_TASK = 1 << 21  # of the rows of its labels
-_TASKS_AT_ONCE = 16  # are solved before their scorers are stored
 _SWEEPS_TO_CHECK = 5  # one in so many looks at all rows, the others at those that the last one learned from
 
 
@@ -81,26 +75,6 @@ def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n
     """Return the duties of labels that nothing has been learned from."""
     of_others = np.zeros(totals.size, np.float32)
     return Duties(_SOFTNESS / aggressiveness, n_known, weights, totals.astype(np.float64), of_others)
-
-
-def tasks_for(rows: Rows, pairs: Pairs, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK) -> list[Task]:
-    """Return tasks of up to so many cells, or of one label, for the labels that are paired with rows."""
-    n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows])])[pairs.offsets]
-    bounds, last = [0], pairs.offsets.size - 1
-    while bounds[-1] < last:
-        stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + most_cells, side="right")) - 1
-        bounds.append(min(max(bounds[-1] + 1, stop), last))
-    return [Task(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
-
-
-def room_for(rows: Rows, pairs: Pairs, task: Task) -> Solved:
-    """Return room for the scorers of a task's labels."""
-    offsets = pairs.offsets[task.first : task.stop + 1]
-    n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
-    most = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
-    n_labels = task.stop - task.first
-    features = np.empty(most if rows.sparse else 0, np.int32)
-    return Solved(np.zeros(n_labels, np.int64), features, np.empty(most, np.float32), np.zeros(n_labels, np.float32))
 
 
 def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
@@ -347,93 +321,3 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
             end = _solve_label(models, bench, rows, pairs, label, duties, task, solved, end)
         solved.ends[label - task.first] = end
     release(bench)
-
-
-@inner
-def _store(models, label, solved, i, n_known, cells):
-    """Give a label the scorer ``i`` of ``solved``; return DONE, or TABLES_FULL, with the label's scorer as it was."""
-    first = solved.ends[i - 1] if i > 0 else 0
-    n = solved.ends[i] - first
-    if not models.sparse:
-        start = dense_start(models, label)
-        for j in range(n):
-            models.weights[0, start + j] = solved.weights[first + j]
-    else:
-        used = models.nodes[0, label]["table_used"] if label < n_known else np.int64(0)
-        if request_cells(models, ONLY_TREE, 1 << table_bits(used + n)) != DONE:
-            return TABLES_FULL
-        if label >= n_known:
-            reset_weights(models, ONLY_TREE, label)
-        row = Row(solved.weights, solved.features, first, first + n, UNSCALED)
-        locate_or_insert_cells(models, ONLY_TREE, label, row, cells)
-        for j in range(n):
-            models.table[0, cells[j]]["weight"] = solved.weights[first + j]
-    models.nodes[0, label]["bias"] = solved.biases[i]
-    return DONE
-
-
-@inner
-def _most_cells(solved):
-    """Return how many cells the longest of the scorers has."""
-    longest, first = np.int64(0), np.int64(0)
-    for i in range(solved.ends.size):
-        longest = max(longest, solved.ends[i] - first)
-        first = solved.ends[i]
-    return longest
-
-
-@kernel
-def store_solved(models, offsets, task, solved, n_known, at):
-    """Give the labels of a task their scorers, going on from number ``at[0]`` of them, which it moves on.
-
-    ``offsets`` are those of the pairs; labels without any keep their scorers, and those from ``n_known`` on lose what
-    they had.
-
-    Writes the models. Returns DONE, or TABLES_FULL; it can then be called again.
-    """
-    models = by_reference(models)
-    cells, status = empty(_most_cells(solved), np.int64), DONE
-    while at[0] < task.stop - task.first:
-        label = task.first + at[0]
-        if offsets[label] < offsets[label + 1]:
-            status = _store(models, label, solved, at[0], n_known, cells)
-            if status != DONE:
-                break
-        at[0] += 1
-    release(cells)
-    return status
-
-
-def learn_memberships(
-    head: Head,
-    rows: Rows,
-    pairs: Pairs,
-    duties: Duties,
-    n_sweeps: int,
-    share: float,
-    n_threads: int,
-    *,
-    cells_in_a_task: int = _CELLS_IN_A_TASK,
-    tasks_at_once: int = _TASKS_AT_ONCE,
-) -> Head:
-    """Train scorers on pairs of labels and rows, in several threads; return the head, which is another if it grew.
-
-    What is learned depends neither on the number of threads nor on the size and number of tasks. See :class:`Task` for
-    ``n_sweeps`` and ``share``.
-    Writes the models of the head, and the weights of ``pairs`` and ``duties``.
-    """
-    rows, features = numbered_afresh(rows)
-
-    def solve(task: Task) -> Solved:
-        solved = room_for(rows, pairs, task)
-        solve_labels(head.models, rows, features, pairs, duties, task, solved)
-        return solved
-
-    tasks = tasks_for(rows, pairs, n_sweeps, share, cells_in_a_task)
-    for first, stop in spans(len(tasks), tasks_at_once):
-        some = tasks[first:stop]
-        for task, solved in zip(some, map_threads(solve, some, n_threads), strict=True):
-            at = np.zeros(1, np.int64)
-            while store_solved(head.models, pairs.offsets, task, solved, duties.n_known, at) != DONE:
-                head = with_more_cells(head)
-    return head
