@@ -62,11 +62,11 @@ class Bench(NamedTuple):
 
     features: np.ndarray  # int32: which feature of the head each one is
     weights: np.ndarray  # float32, of the label in hand
-    met: np.ndarray  # int64: the last label that had rows with the feature
-    touched: np.ndarray  # int32: the features of the label's rows
+    met: np.ndarray  # int32: the last label that had a weight of the feature
+    touched: np.ndarray  # int32: the features that the label in hand has had weights of
+    n_touched: np.ndarray  # int64 (1,): how many these are; all other weights are 0
     active: np.ndarray  # int64: the entries of the pairs that still learn
     learning: np.ndarray  # int64: room for those that will after the sweep in hand
-    sizes: np.ndarray  # float32 (rows,): squared lengths; the bias is one feature more
     softness: np.ndarray  # float32 (rows,): the less, the more a row weighs
     stream: np.ndarray  # uint64 (1,): of random numbers
 
@@ -96,22 +96,21 @@ def _new_bench(rows, features, most):
     return Bench(
         features,
         zeros(d, np.float32),
-        empty(d, np.int64),
         empty(d, np.int32),
+        empty(d, np.int32),
+        zeros(1, np.int64),
         empty(most, np.int64),
         empty(most, np.int64),
-        empty(n_rows, np.float32),
         empty(n_rows, np.float32),
         zeros(1, np.uint64),
     )
 
 
 @inner
-def _prepare(bench, rows, duties):
+def _prepare(bench, duties):
     for feature in range(bench.met.size):
         bench.met[feature] = NONE
-    for row in range(bench.sizes.size):
-        bench.sizes[row] = squared_length(row_of(rows, row)) + np.float32(1.0)
+    for row in range(bench.softness.size):
         bench.softness[row] = np.float32(duties.softness) / duties.weights[row]
 
 
@@ -135,63 +134,69 @@ def _add(bench, x, amount):
 
 
 @inner
-def _touch_features(bench, rows, pairs, label, first, stop):
-    """List the features of the label's rows, and return how many they are."""
-    n_touched = 0
-    for pair in range(first, stop):
-        x = row_of(rows, pairs.rows[pair])
-        for i in range(x.a, x.b):
-            feature = np.int64(x.indices[i])
-            if bench.met[feature] != label:
-                bench.met[feature] = label
-                bench.touched[n_touched] = feature
-                n_touched += 1
-    return n_touched
+def _touch(bench, x, label):
+    """List those features of a row, if it is sparse, that a label has had no weights of."""
+    n_touched = bench.n_touched[0]
+    for i in range(x.a, x.b if x.indices.size > 0 else x.a):
+        feature = x.indices[i]
+        if bench.met[feature] != label:
+            bench.met[feature] = label
+            bench.touched[n_touched] = feature
+            n_touched += 1
+    bench.n_touched[0] = n_touched
 
 
 @inner
-def _load(models, bench, label, n_touched):
-    """Lay a label's weights on the bench."""
+def _load(models, bench, rows, pairs, label, first, stop):
+    """Lay those of a label's weights on the bench that the rows that it is paired with have features of."""
     if not models.sparse:
         start = dense_start(models, label)
         for i in range(bench.weights.size):
             bench.weights[i] = models.weights[0, start + i]
         return
-    started = models.nodes[0, label]["table_bits"] > 0
-    for i in range(n_touched):
-        weight = np.float32(0.0)
-        if started:
-            cell = find_cell(models, ONLY_TREE, label, bench.features[bench.touched[i]])
-            if cell >= 0:
-                weight = models.table[0, cell]["weight"]
-        bench.weights[bench.touched[i]] = weight
+    if models.nodes[0, label]["table_bits"] == 0:
+        return
+    for pair in range(first, stop):
+        _touch(bench, row_of(rows, pairs.rows[pair]), label)
+    for i in range(bench.n_touched[0]):
+        cell = find_cell(models, ONLY_TREE, label, bench.features[bench.touched[i]])
+        if cell >= 0:
+            bench.weights[bench.touched[i]] = models.table[0, cell]["weight"]
 
 
 @inner
-def _add_up(bench, rows, pairs, first, stop, n_touched):
-    """Lay the weights that a label's pairs have given it on the bench, and return its bias but for other rows' part."""
-    bias = np.float32(0.0)
-    if rows.sparse:
-        for i in range(n_touched):
+def _clear(bench, sparse):
+    """Let all weights on the bench be 0 again."""
+    if sparse:
+        for i in range(bench.n_touched[0]):
             bench.weights[bench.touched[i]] = 0.0
+        bench.n_touched[0] = 0
     else:
         bench.weights[:] = 0.0
+
+
+@inner
+def _add_up(bench, rows, pairs, label, first, stop):
+    """Lay the weights that a label's pairs have given it on the bench, and return its bias but for other rows' part."""
+    bias = np.float32(0.0)
     for pair in range(first, stop):
         if pairs.weights[pair] > 0.0:
+            x = row_of(rows, pairs.rows[pair])
             amount = pairs.weights[pair] if pairs.has[pair] else -pairs.weights[pair]
-            _add(bench, row_of(rows, pairs.rows[pair]), amount)
+            _touch(bench, x, label)
+            _add(bench, x, amount)
             bias += amount
     return bias
 
 
 @inner
-def _keep(models, bench, label, n_touched, duties, share, solved, end):
+def _keep(models, bench, label, duties, share, solved, end):
     """Write a label's weights behind the ``end`` there are: those that are not negligible or were there before."""
     if not models.sparse:
         for i in range(bench.weights.size):
             solved.weights[end + i] = bench.weights[i]
         return end + bench.weights.size
-    lightest = np.float32(0.0)
+    lightest, n_touched = np.float32(0.0), bench.n_touched[0]
     for i in range(n_touched):
         lightest = max(lightest, share * np.abs(bench.weights[bench.touched[i]]))
     started = label < duties.n_known and models.nodes[0, label]["table_bits"] > 0
@@ -218,7 +223,7 @@ def _hold_others_off(bias, label, others, duties):
 
 
 @inner
-def _learn_pair(bench, rows, pairs, pair, bias, of_others):
+def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     """Take the dual step of a pair; return the new bias and the step.
 
     ``of_others`` is the dual variable of all rows without features. As long as it can take back what the step does to
@@ -228,11 +233,15 @@ def _learn_pair(bench, rows, pairs, pair, bias, of_others):
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
     weight, softness = pairs.weights[pair], bench.softness[pairs.rows[pair]]
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
-    curvature = bench.sizes[pairs.rows[pair]] + softness
-    change = dual_step(short, curvature - np.float32(1.0), weight)
+    if short <= 0.0 and weight == 0.0:
+        return bias, np.float32(0.0)
+    curvature = squared_length(x) + softness
+    change = dual_step(short, curvature, weight)
     if np.abs(change) > of_others:
-        change = dual_step(short, curvature, weight)
+        change = dual_step(short, curvature + np.float32(1.0), weight)
     if np.abs(change) >= _CLOSE_ENOUGH:
+        if weight == 0.0:
+            _touch(bench, x, label)
         _add(bench, x, sign * change)
         bias += sign * change
         pairs.weights[pair] = weight + change
@@ -258,7 +267,7 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
         number = (factor * i + offset) & mask
         if number < n_active:
             pair = first + number if checking else bench.active[number]
-            bias, change = _learn_pair(bench, rows, pairs, pair, bias, duties.of_others[label])
+            bias, change = _learn_pair(bench, rows, pairs, pair, label, bias, duties.of_others[label])
             if np.abs(change) >= _CLOSE_ENOUGH:
                 if others > 0.0:
                     bias = _hold_others_off(bias, label, others, duties)
@@ -292,15 +301,16 @@ def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
 def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
     """Solve a label, and write its scorer behind the ``end`` entries there are. Returns how many there are then."""
     first, stop = pairs.offsets[label], pairs.offsets[label + 1]
-    n_touched = _touch_features(bench, rows, pairs, label, first, stop) if models.sparse else 0
     if label < duties.n_known:
         bias = np.float32(models.nodes[0, label]["bias"])
-        _load(models, bench, label, n_touched)
+        _load(models, bench, rows, pairs, label, first, stop)
     else:
-        bias = _add_up(bench, rows, pairs, first, stop, n_touched) - duties.of_others[label]
+        bias = _add_up(bench, rows, pairs, label, first, stop) - duties.of_others[label]
     bench.stream[0] = label
     solved.biases[label - task.first] = _solve(bench, rows, pairs, label, first, stop, bias, duties, task.n_sweeps)
-    return _keep(models, bench, label, n_touched, duties, np.float32(task.share), solved, end)
+    end = _keep(models, bench, label, duties, np.float32(task.share), solved, end)
+    _clear(bench, models.sparse)
+    return end
 
 
 @kernel
@@ -314,7 +324,7 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
     """
     models = by_reference(models)
     bench = _new_bench(rows, features, longest_row(pairs, task.first, task.stop))
-    _prepare(bench, rows, duties)
+    _prepare(bench, duties)
     end = np.int64(0)
     for label in range(task.first, task.stop):
         if pairs.offsets[label] < pairs.offsets[label + 1]:
