@@ -20,12 +20,14 @@ from .._forest.rows import Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
 from .._forest.sparse_weights import find_cell
 from .._forest.state import NONE, ONLY_TREE
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 from .dual_ascent import dual_step
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
 _CLOSE_ENOUGH = 1e-4  # a smaller step is none
 _FARTHEST = 0.003  # a sweep whose longest step is shorter is the last one
+_ROWS_AHEAD = 6  # asked for before they are read
+_CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
 _SWEEPS_TO_CHECK = 5  # one in so many looks at all rows, the others at those that the last one learned from
 
 
@@ -115,6 +117,15 @@ def _prepare(bench, duties):
 
 
 @inner
+def _prefetch_row(rows, row):
+    """Ask for a sparse row that is read soon: rows come in no order, and waiting for them takes longer than a score."""
+    a, b = rows.offsets[row], rows.offsets[row + 1]
+    for i in range(a, b if rows.sparse else a, _CELLS_IN_A_LINE):
+        prefetch(rows.values, i)
+        prefetch(rows.indices, i)
+
+
+@inner
 def _score(bench, x):
     if x.indices.size == 0:
         return dot(bench.weights, np.int64(0), x.values, x.a, x.b - x.a)
@@ -180,6 +191,9 @@ def _add_up(bench, rows, pairs, label, first, stop):
     """Lay the weights that a label's pairs have given it on the bench, and return its bias but for other rows' part."""
     bias = np.float32(0.0)
     for pair in range(first, stop):
+        ahead = min(pair + _ROWS_AHEAD, stop - 1)
+        if pairs.weights[ahead] > 0.0:
+            _prefetch_row(rows, pairs.rows[ahead])
         if pairs.weights[pair] > 0.0:
             x = row_of(rows, pairs.rows[pair])
             amount = pairs.weights[pair] if pairs.has[pair] else -pairs.weights[pair]
@@ -235,10 +249,10 @@ def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
     if short <= 0.0 and weight == 0.0:
         return bias, np.float32(0.0)
-    curvature = squared_length(x) + softness
-    change = dual_step(short, curvature, weight)
+    curvature = squared_length(x) + np.float32(1.0) + softness  # the bias is one feature more
+    change = dual_step(short, curvature - np.float32(1.0), weight)
     if np.abs(change) > of_others:
-        change = dual_step(short, curvature + np.float32(1.0), weight)
+        change = dual_step(short, curvature, weight)
     if np.abs(change) >= _CLOSE_ENOUGH:
         if weight == 0.0:
             _touch(bench, x, label)
@@ -264,6 +278,9 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
     factor, offset = 2 * random_below(bench.stream, 0, mask + 1) + 1, random_below(bench.stream, 0, mask + 1)
     farthest, n_learning = np.float32(0.0), 0
     for i in range(mask + 1):
+        number = (factor * (i + _ROWS_AHEAD) + offset) & mask
+        if number < n_active:
+            _prefetch_row(rows, pairs.rows[first + number if checking else bench.active[number]])
         number = (factor * i + offset) & mask
         if number < n_active:
             pair = first + number if checking else bench.active[number]
