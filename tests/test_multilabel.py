@@ -30,7 +30,7 @@ from cmt_numba._heads.hard_negatives import (
     pairs_that_count,
 )
 from cmt_numba._heads.inference_weights import new_digest
-from cmt_numba._heads.inverted_index import heavy_cells
+from cmt_numba._heads.inverted_index import heavy_cells, list_by_feature
 from cmt_numba._heads.label_scorers import (
     Head,
     HeadParameters,
@@ -205,7 +205,26 @@ def test_weights_that_the_index_lists_do_not_depend_on_how_many_are_compared_at_
         >= max(np.float32(0.3) * np.abs(digest.weights[digest.offsets[label] : digest.offsets[label + 1]]).max(), 1e-9)
     ]
     for n in (1, 5, 100):
-        np.testing.assert_array_equal(heavy_cells(digest, 0.3, np.array([4]), cells_at_once=n), expected)
+        heavy = heavy_cells(digest, 0.3, np.array([4]), cells_at_once=n)
+        np.testing.assert_array_equal(np.flatnonzero(heavy), expected)
+
+
+def test_the_index_does_not_depend_on_how_many_weights_are_looked_at_at_once(rng: np.random.Generator):
+    digest = new_digest(np.full(30, 20))
+    digest.features[:] = np.concatenate([rng.permutation(25)[:20] for _ in range(30)])
+    digest.weights[:] = np.round(rng.normal(size=600), 1) + 0.05  # some are alike
+    at_once = list_by_feature(digest, np.ones(600, np.bool_), 25)
+    of_label = np.repeat(np.arange(30), 20)
+    for feature in range(25):
+        cells = np.flatnonzero(digest.features == feature)
+        sign = 1.0 if digest.weights[cells].sum() >= 0.0 else -1.0
+        cells = cells[sign * digest.weights[cells] > 0.0]
+        cells = cells[np.argsort(-np.abs(digest.weights[cells]), kind="stable")]
+        entries = slice(*at_once.offsets[feature : feature + 2])
+        np.testing.assert_array_equal(at_once.labels[entries], of_label[cells])
+        np.testing.assert_array_equal(at_once.weights[entries], digest.weights[cells])
+    for one, other in zip(list_by_feature(digest, np.ones(600, np.bool_), 25, cells_at_once=7), at_once, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @needs_jit

@@ -13,7 +13,7 @@ from .._forest.state import NONE
 from .._jit import kernel
 from .inference_weights import offsets_of
 
-_PAIRS_IN_A_BLOCK = 1 << 21
+_PAIRS_IN_A_BLOCK = 1 << 20
 _ROWS_COUNTED = 4096  # at once
 
 

@@ -24,6 +24,7 @@ from .label_scorers import Head, with_lists, with_more_cells
 
 _CELLS_IN_A_TASK = 1 << 21  # of the rows of its labels
 _PAIRS_AT_ONCE = 1 << 18  # are counted
+_ROOM = 1 << 23  # weights; arrays of so many grow without being copied
 _TASKS_AT_ONCE = 16  # are solved before their scorers are stored
 
 
@@ -156,14 +157,16 @@ def learn_afresh(head: Head, blocks: Iterable[Block], training: Training) -> Hea
     """
     old, nodes = head.digest, head.nodes.copy()
     n_cells = np.diff(old.offsets)
-    # They grow in place and by no more than is needed: a copy would take the memory of all scorers once more.
-    grown = old._replace(features=np.empty(0, np.int32), weights=np.empty(0, np.float32))
+    # They grow in place: a copy would take the memory of all scorers once more. What is not written takes none.
+    grown, end = old._replace(features=np.empty(_ROOM, np.int32), weights=np.empty(_ROOM, np.float32)), 0
     for block, task, solved in _solved([head], blocks, training):
         labels = np.arange(task.first, task.stop)
         paired = np.diff(block.pairs.offsets[task.first : task.stop + 1]) > 0
         n_cells[labels[paired]] = np.diff(solved.ends, prepend=0)[paired]
         nodes["bias"][0, labels[paired]] = solved.biases[paired]
-        _append_lists(grown, n_cells, old, solved, labels[~paired & (n_cells[labels] > 0)], task)
+        end = _append_lists(grown, end, n_cells, old, solved, labels[~paired & (n_cells[labels] > 0)], task)
+    for array in (grown.features, grown.weights):
+        array.resize(end, refcheck=False)
     return with_lists(head._replace(nodes=nodes), grown._replace(offsets=offsets_of(n_cells)))
 
 
@@ -182,17 +185,24 @@ def _solved(current: list[Head], blocks: Iterable[Block], training: Training) ->
                 yield block, task, solved
 
 
-def _append_lists(new: Digest, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: Task) -> None:
-    """Append the lists of a task's labels: those solved, and in between those that the ``kept`` labels had before."""
-    end, read = new.features.size, 0
-    for array in (new.features, new.weights):
-        array.resize(end + int(n_cells[task.first : task.stop].sum()), refcheck=False)
+def _append_lists(
+    new: Digest, end: int, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: Task
+) -> int:
+    """Append the lists of a task's labels: those solved, and in between those that the ``kept`` labels had before.
+
+    Returns the new end.
+    """
+    needed, read = end + int(n_cells[task.first : task.stop].sum()), 0
+    if needed > new.features.size:
+        for array in (new.features, new.weights):
+            array.resize(needed, refcheck=False)
     for label in [*kept.tolist(), task.stop]:
         stop = int(solved.ends[label - task.first - 1]) if label > task.first else 0
         parts = [(solved.features, solved.weights, read, stop)]
         if label < task.stop:
-            parts.append((old.features, old.weights, old.offsets[label], old.offsets[label + 1]))
+            parts.append((old.features, old.weights, *old.offsets[label : label + 2].tolist()))
         for features, weights, a, b in parts:
             new.features[end : end + b - a], new.weights[end : end + b - a] = features[a:b], weights[a:b]
-            end += int(b - a)
+            end += b - a
         read = stop
+    return end
