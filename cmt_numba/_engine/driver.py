@@ -75,8 +75,8 @@ class Driver:
     @property
     def n_memories(self) -> int:
         """Number of memories stored."""
-        state = self._state
-        return 0 if state is None else int(state.keys.totals[N_MEMORIES])
+        state = self._the_state
+        return 0 if state is None else int(state.keys.totals.item(N_MEMORIES))
 
     @property
     def _state(self) -> State | None:

@@ -190,7 +190,7 @@ def _unlink_slot(codes, near, walk, slot):
 
 
 @kernel
-def link_slots(trees, codes, links, slots):
+def link_slots(trees, codes, near, breadth, slots):
     """Link memories with those near their keys, in place of the links that they have.
 
     New memories must be linked in the order of their slots.
@@ -198,7 +198,7 @@ def link_slots(trees, codes, links, slots):
     """
     trees = by_reference(trees)
     codes = by_reference(codes)
-    walk, near = new_walk(links), links.near
+    walk = new_walk(near, breadth)
     for i in range(slots.size):
         _unlink_slot(codes, near, walk, slots[i])
         _link_slot(trees, codes, near, walk, slots[i])
@@ -206,13 +206,13 @@ def link_slots(trees, codes, links, slots):
 
 
 @kernel
-def unlink_slots(codes, links, slots):
+def unlink_slots(codes, near, slots):
     """Take memories' links away, and link those that had them with each other.
 
     Writes the links.
     """
     codes = by_reference(codes)
-    walk, near = new_walk(links), links.near
+    walk = new_walk(near, 0)
     for i in range(slots.size):
         _unlink_slot(codes, near, walk, slots[i])
     release(walk)

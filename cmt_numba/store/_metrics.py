@@ -54,12 +54,12 @@ class Frame(NamedTuple):
 
     def queries(self, X: Any) -> Any:
         """Return queries of a tree for queries of a store."""
+        if self.metric == "cosine":
+            return X if self.query_map is None else self.query_map.mapped(X)
         zeros = np.zeros(X.shape[0])
         if self.metric == "inner_product":
             return _with_columns(X, zeros)
-        if self.metric == "euclidean":
-            return _with_columns(self._moved(X), zeros - self.bound / 2, zeros)
-        return X if self.query_map is None else self.query_map.mapped(X)
+        return _with_columns(self._moved(X), zeros - self.bound / 2, zeros)
 
     def vectors(self, units: Any, norms: np.ndarray) -> Any:
         """Return the vectors that belong to keys of unit length, up to rounding.

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..journal._database import Row, Tables
 from ._checks import Key
-from ._key_table import KeyTable, Named, as_array
+from ._key_table import GONE, WITH, WITHOUT, KeyTable, Named, as_array
 from ._where import Condition, extract, field_path
 
 _RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
@@ -168,15 +168,15 @@ class Records:
     def _look_up(self, ids: np.ndarray) -> Named:
         some, places = np.unique(ids, return_inverse=True)
         statement = (
-            "SELECT r.id, r.key, r.payload IS NOT NULL FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+            f"SELECT r.id, r.key, iif(r.payload IS NULL, {WITHOUT}, {WITH}) "
+            "FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
         )
         rows: Any = self._database.execute(statement, (json.dumps(some.tolist()),))
         found = {row[0]: row[1:] for row in rows}
-        nothing = next(iter(found.values()), (None, 0))[0], 0
+        nothing = next(iter(found.values()), (None, 0))[0], GONE
         all_rows = [found.get(memory_id, nothing) for memory_id in some.tolist()]
-        keys, given = as_array([row[0] for row in all_rows]), np.array([row[1] for row in all_rows], np.bool_)
-        there = np.array([memory_id in found for memory_id in some.tolist()], np.bool_)
-        return Named(keys[places], there[places], (given & there)[places])
+        keys, kinds = as_array([row[0] for row in all_rows]), np.array([row[1] for row in all_rows], np.int8)
+        return Named(ids, keys[places], ids, kinds[places])
 
     @contextmanager
     def _changing(self) -> Iterator[KeyTable | None]:
