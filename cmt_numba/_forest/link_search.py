@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 from .frontier import begin_search, frontier_at, new_frontiers, reach_next
 from .key_store import prefetch_key
 from .leaf_scan import answer, new_best, offer_memory
@@ -26,6 +26,7 @@ from .state import NONE
 
 _BITS = 32  # in a word of ``Walk.met``
 _MOST_NOTED = 1 << 12  # words of ``Walk.met`` that are cleared one by one
+_LINKS_IN_A_LINE = 16  # a line of a cache has 64 bytes
 _AHEAD = 4  # candidates whose keys are asked for before they are read
 
 # Entries of ``Walk.totals``.
@@ -96,6 +97,13 @@ def is_met_first(walk, slot):
 
 
 @inner
+def prefetch_links(near, slot):
+    """Ask for what a memory is linked with."""
+    for i in range(0, near.shape[1], _LINKS_IN_A_LINE):
+        prefetch(near[slot], i)
+
+
+@inner
 def weigh_candidate(codes, walk, asked, start, slot):
     """Put a memory among the candidates if it belongs there, and return its place; their number if it does not.
 
@@ -140,6 +148,10 @@ def follow_links(codes, near, walk, asked, start):
                 prefetch_code(codes, other)
                 walk.ahead[n_ahead] = other
                 n_ahead += 1
+        while at < walk.totals[N_FOUND] and walk.left[at]:
+            at += 1
+        if at < walk.totals[N_FOUND]:  # where the search goes on unless it finds nearer ones now
+            prefetch_links(near, walk.slots[at])
         for i in range(n_ahead):
             at = min(at, weigh_candidate(codes, walk, asked, start, walk.ahead[i]))
 

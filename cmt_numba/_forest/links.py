@@ -5,6 +5,8 @@ What links take is their own: a forest without them keeps nothing and compiles n
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .allocation import resized
@@ -54,10 +56,9 @@ class Linkage:
             near[old:] = NONE
             self.near = near
 
-    def link(self, state: State, slots: np.ndarray) -> None:
+    def link(self, searched: Any, slots: np.ndarray) -> None:
         """Link memories, new ones in the order of their slots or those that have other keys now."""
-        breadth = _BREADTH_PER_LINK * self.near.shape[1]
-        link_slots(state.trees, state.code_store, self.near, breadth, slots)
+        link_slots(searched, self.near, _BREADTH_PER_LINK * self.near.shape[1], slots)
 
     def unlink(self, state: State, slots: np.ndarray) -> None:
         """Take memories' links away before they are removed."""

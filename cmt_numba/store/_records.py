@@ -216,10 +216,10 @@ class Records:
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the ids that belong to keys: int64, -1 where there is none."""
-        ids = np.full(len(keys), -1, np.int64)
         if len(keys) == 1:
             one: Any = self._database.execute("SELECT id FROM records WHERE key = ?", (keys[0],))
             return np.array(one[0] if one else [-1], np.int64)
+        ids = np.full(len(keys), -1, np.int64)
         statement = "SELECT j.key, r.id FROM json_each(?) AS j CROSS JOIN records AS r ON r.key = j.value"
         found = self._database.execute(statement, (json.dumps(keys, ensure_ascii=False),))
         if found:
