@@ -513,7 +513,7 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
     store.add(range(30), X[:30])
 
     def overwrite(*arguments: Any) -> None:
-        n_written.append(arguments[3].size)
+        n_written.append(arguments[1].size)
         overwrite_keys(*arguments)
 
     monkeypatch.setattr("cmt_numba._engine.forest.overwrite_keys", overwrite)
