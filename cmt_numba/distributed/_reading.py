@@ -114,9 +114,14 @@ class Reading:
         with store._keeper.writing if name == "facts" else nullcontext():
             received = moves.moved.received
             if moves.topology.version == version:
-                value = getattr(self, name)(*arguments)
-                if moves.topology.version == version:  # otherwise memories may have been given away meanwhile
-                    return Read(value, Moved(moves.moved.given, received))
+                try:
+                    value = getattr(self, name)(*arguments)
+                except Exception:
+                    if moves.topology.version == version:  # otherwise the store may have been closed meanwhile
+                        raise
+                else:
+                    if moves.topology.version == version:  # otherwise memories may have been given away meanwhile
+                        return Read(value, Moved(moves.moved.given, received))
         return Refused(moves.topology)
 
     def facts(self) -> Facts:
