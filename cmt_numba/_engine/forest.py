@@ -62,7 +62,7 @@ class Forest(Queried):
     @property
     def n_features(self) -> int | None:
         """Width of the keys, set by the first insert; None before."""
-        state = self._state
+        state = self._the_state
         return None if state is None else state.parameters.n_features
 
     @property
@@ -95,8 +95,8 @@ class Forest(Queried):
 
     def _next_id(self) -> int:
         """Return the id of the next memory."""
-        state = self._state
-        return 0 if state is None else int(state.keys.totals[NEXT_ID])
+        state = self._the_state
+        return 0 if state is None else int(state.keys.totals.item(NEXT_ID))
 
     def _known_slots(self, ids: np.ndarray) -> np.ndarray:
         """Return the slots of memories. Raises KeyError if one is not stored."""

@@ -94,7 +94,7 @@ class KeyTable:
             at = all_ids.searchsorted(ids)
         elif first > 0:
             at = ids - first
-        return Named(ids, *(column.take(at, mode="clip") for column in (keys, all_ids, kinds)))
+        return Named(ids, keys.take(at, mode="clip"), all_ids.take(at, mode="clip"), kinds.take(at, mode="clip"))
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
         """Add records with ids above all others."""
