@@ -36,9 +36,7 @@ Make = Callable[[Any], Any]
 
 _LOCK, _MARK = "_own_lock", "_unfinished"
 _NOT_COPIED = frozenset({_LOCK, _MARK, JOURNAL})
-_CHECKED: WeakKeyDictionary[Any, tuple[Any, ...]] = (
-    WeakKeyDictionary()
-)  # parameters checked last
+_CHECKED: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # parameters checked last
 
 
 class _UnfinishedError(Exception):

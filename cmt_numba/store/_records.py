@@ -163,7 +163,7 @@ class Records:
             n: Any = self._database.execute("SELECT count(*) FROM records")
             self._to_look_up = n[0][0] // _AS_LONG
         self._to_look_up -= ids.size
-        return self._keys().find(ids) if self._to_look_up < 0 else self._look_up(ids)
+        return self.keep_keys().find(ids) if self._to_look_up < 0 else self._look_up(ids)
 
     def _look_up(self, ids: np.ndarray) -> Named:
         some, places = np.unique(ids, return_inverse=True)
@@ -184,7 +184,8 @@ class Records:
         with self._reading:
             yield self._table
 
-    def _keys(self) -> KeyTable:
+    def keep_keys(self) -> KeyTable:
+        """Read all keys, and keep them from now on."""
         table = self._table
         if table is None:
             with self._reading:
