@@ -309,10 +309,12 @@ class CMTClassifier(Forgetting):
         listed = afresh and many and np.unique(y).size == rows.n_rows
         batch = batch._replace(y=np.searchsorted(classes, y))
         labels, known = self._make_known(batch, classes, 0 if listed else None)
+        n_rows, n_passes, slots = rows.n_rows, self.n_head_passes, None
         if self.examples_ is not None:
             self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
             n_stored, next_id = (int(self.examples_.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
-            self._example_weights = joined(self._example_weights, n_stored, weights, rows.n_rows)
+            slots = np.arange(n_stored, n_stored + n_rows)
+            self._example_weights = joined(self._example_weights, n_stored, weights, n_rows)
             append_examples(self.examples_.lists, rows, labels)
             if ids is not None:
                 self.examples_ = with_ids_of_newest(self.examples_, ids, next_id)
@@ -324,13 +326,10 @@ class CMTClassifier(Forgetting):
             self.head_ = count_in_means(self.head_, counted, labels[known])
         if not listed:
             self._teach_routers(routed(rows), labels, afresh=afresh)
-        n_rows, n_passes, slots = rows.n_rows, self.n_head_passes, None
-        if self.examples_ is not None and n_passes > 0:
-            slots = all_slots(self.examples_)[-n_rows:]
-            if self._n_relearned > 0:
-                competing = self._count_competing(rows, labels)
-                rows, labels, slots = replayed(self.examples_, n_rows, competing, self._orders)
-                n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self._example_weights, slots)
+        if self.examples_ is not None and n_passes > 0 and self._n_relearned > 0:
+            competing = self._competing(rows, labels)
+            rows, labels, slots = replayed(self.examples_, n_rows, competing, self._orders)
+            n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self._example_weights, slots)
         if n_passes > 0:
             self._train_head(all_of(routed(rows), rows), labels, n_passes, weights, slots)
         self._end_training(n_rows)
@@ -418,13 +417,12 @@ class CMTClassifier(Forgetting):
             self._example_weights = taken(self._example_weights, all_slots(self.examples_))
         self._recover_labels(self._class_of_label.size)
 
-    def _count_competing(self, rows: Rows, labels: np.ndarray) -> np.ndarray:
-        """Return how many of these rows, which have these labels, each label competes for: int64, shape (n_labels,)."""
+    def _competing(self, rows: Rows, labels: np.ndarray) -> np.ndarray:
+        """Return the labels that compete for these rows, which have these labels: one as often as for rows."""
         shape = rows.n_rows, N_COMPETITORS
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
         self._search_labels(rows, Answers(best, scores, *np.zeros((2, rows.n_rows), np.int64)))
-        wrong = best[(best != NONE) & (best != labels[:, None])]
-        return np.bincount(wrong, minlength=self.forest_.n_memories)
+        return best[(best != NONE) & (best != labels[:, None])]
 
     def _train_head(
         self,
