@@ -45,7 +45,7 @@ def replayed(
     """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all.
 
     Half of the others are drawn from all examples. The other half are drawn by how much labels compete, which is how
-    often they are among those ``competing``: first one of these and then one of the label's examples. That takes time in
+    often they are among those ``competing``: first one of these and then one of the label's examples. It takes time in
     proportion to what is drawn, however many examples and labels there are.
     """
     n = int(examples.keys.totals[N_MEMORIES])

@@ -88,6 +88,15 @@ def totals(labels: np.ndarray, weights: np.ndarray | None, n_labels: int) -> np.
     return np.bincount(labels, weights, n_labels).astype(np.float64)
 
 
+def count(
+    labels: np.ndarray, weights: np.ndarray | None, n_of_label: np.ndarray, weight_of_label: np.ndarray | None
+) -> None:
+    """Add examples of these labels to how many each label has and, unless that is None, to what they weigh together."""
+    np.add.at(n_of_label, labels, 1)
+    if weight_of_label is not None:
+        np.add.at(weight_of_label, labels, 1.0 if weights is None else weights)
+
+
 def filled(weights: np.ndarray | None, n: int) -> np.ndarray:
     """Return the weights of ``n`` examples, as numbers: float32."""
     return np.ones(n, np.float32) if weights is None else weights[:n]
