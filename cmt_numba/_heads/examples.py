@@ -8,7 +8,7 @@ import numpy as np
 
 from .._forest.allocation import keys_with_room, resized, with_ids
 from .._forest.hits import Hits
-from .._forest.key_store import append_keys, find_slots
+from .._forest.key_store import append_keys, enter_slot, erase_id, find_slots
 from .._forest.leaf_scan import answer, new_best, offer
 from .._forest.rows import Rows, row_of
 from .._forest.scorer import aim_probe, score
@@ -154,6 +154,23 @@ def append_examples(examples, rows, labels):
         examples.label_of[first + i] = labels[i]
         examples.next_of[first + i] = examples.first_of[labels[i]]
         examples.first_of[labels[i]] = first + i
+
+
+@kernel
+def give_ids(examples, ids, next_id):
+    """Give the newest examples, as many as there are ids, these ids; ``next_id`` is that of the next one to come.
+
+    Each is given once, and no other example has it. Writes the keys.
+    """
+    keys = examples.keys
+    n = keys.totals[N_MEMORIES]
+    first = n - ids.size
+    for slot in range(first, n):
+        erase_id(keys, keys.ids[slot])
+    for slot in range(first, n):
+        keys.ids[slot] = ids[slot - first]
+        enter_slot(keys.slot_table, keys.ids[slot], slot)
+    keys.totals[NEXT_ID] = next_id
 
 
 @kernel

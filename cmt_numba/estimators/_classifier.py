@@ -15,17 +15,18 @@ from .._heads.examples import (
     all_examples,
     all_slots,
     append_examples,
+    give_ids,
     new_examples,
     with_room_for_examples,
 )
 from .._heads.label_scorers import HEAD_LOSSES, Head, count_in_means
 from .._heads.lessons import Lesson, Search
-from .._heads.multiclass_svm import N_COMPETITORS, learn_labels, measure_gaps, new_duals
+from .._heads.multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, measure_gaps, new_duals
 from .._heads.shortlists import new_shortlists
 from .._heads.stored_duals import StoredDuals, no_stored_duals, resume, with_duals
 from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Optional, Real, check_rows, sound, unmasked
 from ._base import changes_at_once
-from ._forgetting import Forgetting, check_example_ids, with_ids_of_newest
+from ._forgetting import Forgetting, check_example_ids
 from ._input import DTYPES, warn_of_scales
 from ._label_forest import MOST_TRAINED_ALONE_DENSE, LabelForest, routed
 from ._labels import are_among, check_classes, check_expected, distinct_classes, in_one_type
@@ -138,7 +139,7 @@ class CMTClassifier(Forgetting):
     _trees_add_to_index = False
     _n_relearned = 0  # examples there were when all were learned last; files of earlier versions do not say
     _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
-    _example_weights: np.ndarray | None = None  # float32, by slots of stored examples, perhaps with some more
+    _example_weights: np.ndarray | None = None  # float32, by slots of stored examples, and some room
     _duals: StoredDuals | None = None  # of stored examples; None as long as none have been learned with MIRA
     _constraints: ClassVar[dict[str, Constraint]] = {
         **LabelForest._constraints,
@@ -336,7 +337,7 @@ class CMTClassifier(Forgetting):
             self._example_weights = joined(self._example_weights, n_stored, weights, n_rows)
             append_examples(self.examples_.lists, rows, labels)
             if ids is not None:
-                self.examples_ = with_ids_of_newest(self.examples_, ids, next_id)
+                give_ids(self.examples_.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
             if self._learn_again_if_due():
                 return
         self._begin_training()
@@ -359,8 +360,7 @@ class CMTClassifier(Forgetting):
 
         If that fails the head is what it was.
         """
-        due = self.n_head_passes > 0 and is_due(int(self._n_of_label.sum()), self._n_relearned)
-        if not due or self.examples_ is None:
+        if self.examples_ is None or self.n_head_passes == 0 or not is_due(self._n_stored(), self._n_relearned):
             return False
         rows, labels = all_examples(self.examples_)
         slots = all_slots(self.examples_)
@@ -372,7 +372,7 @@ class CMTClassifier(Forgetting):
         return True
 
     def _has_much_due(self, n_rows: int) -> bool:
-        n_examples = int(self._n_of_label.sum()) + n_rows
+        n_examples = self._n_stored() + n_rows
         learns_again = self.n_head_passes > 0 and self.examples_ is not None and is_due(n_examples, self._n_relearned)
         evicts = self.max_examples is not None and n_examples > self.max_examples
         return learns_again or evicts or super()._has_much_due(n_rows)
@@ -432,8 +432,6 @@ class CMTClassifier(Forgetting):
         return labels, known
 
     def _recover(self) -> None:
-        if self.examples_ is not None:
-            self._example_weights = taken(self._example_weights, all_slots(self.examples_))
         self._recover_labels(self._class_of_label.size)
 
     def _competing(self, rows: Rows, labels: np.ndarray) -> np.ndarray:
@@ -453,7 +451,7 @@ class CMTClassifier(Forgetting):
     ) -> None:
         """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
-        n_examples = int(self._n_of_label.sum())
+        n_examples = int(self._n_of_label.sum()) if slots is None else self._n_stored()
         if n_examples > 2 * self._n_measured:
             self.head_.gaps[:] *= 0.5  # which become smaller as classes get further examples: make room for new ones
             self._n_measured = n_examples
@@ -464,7 +462,8 @@ class CMTClassifier(Forgetting):
         shortlists = new_shortlists(labels)
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
         search = Search(state.trees, state.models, effort, self.forest_._threads_for(n_rows))
-        measure_gaps(search, self.head_, lesson, duals, float(of_labels.mean()))
+        if lacks_gaps(self.head_):
+            measure_gaps(search, self.head_, lesson, duals, float(of_labels.mean()))
         if self._is_untrained():
             return
 
