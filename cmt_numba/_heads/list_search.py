@@ -306,11 +306,17 @@ def _search_list(lists, scorers, rows, first, j, reached, answers):
         row = np.int64(reached.by_list[begin + min(i, n_rows - 1)])
         _take_at_hand(reached, i, row, n_groups)
         bars[i] = _bar_of(lists, reached, row, answers.scores[first + row]) if i < n_rows else np.inf
+    n_bytes, n_calls = n_groups * FEATURES_OF_A_WORD * TILE, -(-n_rows // ROWS_OF_A_TILE)
+    n_ahead = -(-n_bytes // (_LINE * n_calls)) * _LINE  # of the next tile, which is asked for a part at a time
     for tile in range(lists.starts[j], lists.starts[j + 1]):
-        n_waiting = 0
+        n_waiting, ahead = 0, (tile + 1) * n_bytes
         for i in range(0, TILE, _LINE // 8):
             prefetch(lists.labels, tile * TILE + i)
         for group in range(0, n_rows, ROWS_OF_A_TILE):
+            until = min(ahead + n_ahead, (tile + 2) * n_bytes)
+            for i in range(ahead, until, _LINE):
+                prefetch(lists.tiles.codes, i)
+            ahead = until
             marks = _score(lists, tile, reached, group, n_rows - group, n_groups, 0, TILE)
             while marks != 0:
                 _let_wait(lists, scorers, rows.n_features, tile, reached, group + first_of(marks), group, n_waiting)

@@ -195,7 +195,7 @@ def _nothing(kind: Any) -> Any:
 def _add_products(builder: Any, add: Any, sums: list[list[Any]], codes: Any, rows: list[Any], n_groups: Any) -> Any:
     """Return sums, of each row those of one register after the other, with the products of all groups of features.
 
-    ``codes`` returns a register of the codes of a group, and ``rows`` the word of each row, both for the group's number.
+    ``codes`` returns a register of the codes of a group, ``rows`` the word of each row, for the group's number.
     """
     before, loop, end = builder.block, builder.append_basic_block("groups"), builder.append_basic_block("summed")
     builder.branch(loop)
