@@ -276,6 +276,9 @@ class ContextualMemoryTree(TaughtForest):
         Each pass goes through the rows in a new random order, in blocks: query a block of rows, reward the memories
         found, update the trees and the scorer, and :meth:`teach` the routers the way to memories of reward 1.
 
+        Rewards also move dense keys, see ``key_learning_rate``: towards rows that had found what they looked for, so
+        that rows like these find it more easily. A memory is still found by the key that it came with, as a rule.
+
         Memories that had reward 1 for the same row, and the row's own, belong together. Once the passes of this call
         have joined a third of all memories into groups, each pass ends with :meth:`rebuild`, which builds the trees
         anew around the groups. A group of more than half of the memories does not count towards the third.

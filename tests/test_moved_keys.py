@@ -87,7 +87,7 @@ def test_searches_see_the_moved_keys(options: dict[str, Any], rng: np.random.Gen
     tree.check_invariants()
     keys, weights = keys_of(tree), 1.0 + tree._allocated().scorer.theta
     moved = np.any(keys != before, axis=1)
-    assert moved[hits.ids].mean() > 0.9  # codes may be too coarse for the smallest steps
+    assert moved[hits.ids].mean() > 0.5  # not those that the softmax leaves no chance
     assert not moved[np.setdiff1d(np.arange(60), hits.ids)].any()
     np.testing.assert_allclose(np.linalg.norm(keys, axis=1), 1.0, atol=1e-5)
     scores = (unit(asked) * weights) @ keys.T
@@ -154,17 +154,25 @@ def test_passes_move_keys_to_where_queries_are(rng: np.random.Generator) -> None
 
 def test_moved_keys_are_there_again(tmp_path: Path, rng: np.random.Generator) -> None:
     X = rng.normal(size=(60, 12))
-    with DurableTree(tmp_path / "tree", random_state=0) as tree:
-        tree.insert(X)
-        tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)), key_learning_rate=0.3)
-        tree.learn(X, lambda rows, ids: (ids % 5 == rows[:, None] % 5).astype(float), n_passes=2)
-        tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)))
-        keys = keys_of(tree)
-        tree._folder.close()  # as a crash would, without a snapshot
+    tree = DurableTree(tmp_path / "tree", random_state=0)
+    tree.insert(X)
+    tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)), key_learning_rate=0.3)
+    tree.learn(X, lambda rows, ids: (ids % 5 == rows[:, None] % 5).astype(float), n_passes=2)
+    tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)))
+    keys = keys_of(tree)
+    tree._folder.close()  # as a crash does, without a snapshot
     assert np.any(np.abs(keys - unit(X)) > 0.01)
     with DurableTree(tmp_path / "tree") as again:
         np.testing.assert_array_equal(keys_of(again), keys)
         again.check_invariants()
+        again.compact()
+        unclosed = again._twin()
+    with DurableTree(tmp_path / "tree") as mapped:  # keys are in the snapshot
+        for tree in (unclosed, mapped):
+            ContextualMemoryTree.update(tree, X[:20], tree.query(X[:20], 3), np.eye(20, 3), key_learning_rate=0.5)
+        np.testing.assert_array_equal(keys_of(mapped), keys_of(unclosed))
+        assert np.any(keys_of(mapped) != keys)
+        mapped.check_invariants()
     for version in (1, 2):  # entries from before there was a rate
         operation = operation_of("update", version)
         stored = {name: None for name, parameter in operation.parameters.items() if parameter != "key_learning_rate"}

@@ -1,13 +1,13 @@
 """Moving dense keys by rewards.
 
 What a memory should be found by may differ from the key that it came with. So rewards of the memories found for a row
-move their keys: those of memories that were worth much towards the row, those of others away from it (relevance feedback
-on stored vectors: Brauen, 1971, in The SMART Retrieval System; learning vector quantization: Kohonen, 1995).
+move their keys: those of memories that were worth much towards the row, those of others away from it (relevance
+feedback on stored vectors: Brauen, 1971, in The SMART Retrieval System; learning vector quantization: Kohonen, 1995).
 
 With ``p`` a softmax of the scores of a row's memories, and ``r`` what their rewards exceed the lowest one by, each key
-takes a step along the gradient of ``log(sum(p * r))`` by its score: ``p * r / sum(p * r) - p``, times the row (for
-rewards of 0 and 1 this is neighbourhood components analysis: Goldberger et al., 2005). It vanishes where a memory of the
-highest reward is already well ahead of the others, so what is right does not move.
+takes a step of ``p * r / sum(p * r) - p`` times the row: the gradient of ``log(sum(p * r))`` by its score. For rewards
+of 0 and 1 this is neighbourhood components analysis (Goldberger et al., 2005). Nothing moves where the highest score is
+far ahead and has the highest reward.
 
 Sums are those of NumPy's own loops and of SciPy's, which do not depend on threads.
 """
