@@ -105,7 +105,9 @@ class Memories:
         room, columns = appended(self.room_of_memories, (self.ids, self.places, self.entries), (ids, places, entries))
         more = replace(
             self,
-            **dict(zip(("ids", "places", "entries"), columns, strict=True)),
+            ids=columns[0],
+            places=columns[1],
+            entries=columns[2],
             next_id=self.next_id + entries.size,
             values=self.values.with_more(values),
             room_of_memories=room,
