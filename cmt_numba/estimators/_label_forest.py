@@ -42,6 +42,7 @@ from ._options import FIT_ONLY, OF_ALL, PASSES
 from ._plans import (
     MOST_SCORED,
     MOST_SCORED_SPARSE,
+    bounds_laid_out,
     hand_over,
     lay_out_like,
     lists_laid_out,
@@ -369,12 +370,11 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         return by_default and lists_all and self._is_index_up_to_date()
 
     def _rank_listed_labels(self, rows: Rows, answers: Answers) -> None:
-        head, questions = self.head_, all_of(rows, rows)
-        biases = np.ascontiguousarray(head.nodes[0, : self.forest_.n_memories]["bias"])
+        head, questions, of_labels = self.head_, all_of(rows, rows), bounds_laid_out(self)
 
         def answer(first: int, stop: int) -> None:
             asked = questions._replace(first=first, stop=stop)
-            rank_listed(head.postings, head.digest, biases, asked, answers)
+            rank_listed(head.postings, head.digest, of_labels, asked, answers)
 
         self._in_threads(rows, answer)
 
