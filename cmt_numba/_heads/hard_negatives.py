@@ -55,7 +55,7 @@ def pairs_that_count(pairs: Pairs) -> Pairs:
 
 def joined(parts: list[Pairs]) -> Pairs:
     """Return the pairs of parts of different labels, whose labels rise from part to part."""
-    offsets = np.sum([part.offsets for part in parts], axis=0, dtype=np.int64)
+    offsets = np.stack([part.offsets for part in parts]).sum(axis=0)
     return Pairs(offsets, *(np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[1:]))
 
 

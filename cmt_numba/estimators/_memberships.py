@@ -100,8 +100,8 @@ def train_memberships(
             classifier.head_ = with_lists_of(classifier.head_, common)  # the others' are learned anew
         found = by_label(_hard_negatives(classifier, questions), orders.permutation(n_rows), n_labels)
         counted: list[Pairs] = []
-        blocks = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
-        train(questions.rows, of_each, blocks, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
+        of_labels = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
+        train(questions.rows, of_each, of_labels, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
         pairs = joined(counted)
     if n_known > 0:
         classifier._prune()
