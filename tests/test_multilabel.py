@@ -16,6 +16,7 @@ from test_supervision import FORMS, weights_of
 
 from cmt_numba import CMTMultilabelClassifier
 from cmt_numba._forest.state import NONE
+from cmt_numba._forest.structures import arrays_of
 from cmt_numba._heads.binary_svm import new_duties
 from cmt_numba._heads.hard_negatives import (
     Block,
@@ -243,6 +244,15 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
         assert is_in_lists(learned.head_)
         assert learned.head_.routers.table.size == 0
     np.testing.assert_array_equal(learner.top_labels(X)[1], copied.top_labels(X)[1])
+
+
+@needs_jit
+def test_sparse_scorers_are_the_same_on_any_number_of_threads():
+    X, Y = topics(300)
+    X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
+    one, three = (CMTMultilabelClassifier(random_state=0, n_jobs=n).fit(X, Y).head_ for n in (1, 3))
+    for path, array in arrays_of(one).items():
+        np.testing.assert_array_equal(arrays_of(three)[path], array, path)
 
 
 @needs_jit
