@@ -28,6 +28,7 @@ from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
 from .._forest.key_store import append_keys, stored_rows
 from .._forest.links import Linkage
+from .._forest.moved_keys import moved_keys
 from .._forest.partition import with_tree, without_trees
 from .._forest.quantization import encode_keys
 from .._forest.replacement import overwrite_keys, reinsert_slots
@@ -49,6 +50,7 @@ from .._jit import uninterrupted
 from .._validation import check_known
 from .querying import Queried
 
+_CELLS_MOVED_AT_ONCE = 1 << 22  # of the keys that rewards move; those that come later see what the others have done
 _INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 
 
@@ -223,17 +225,22 @@ class Forest(Queried):
     # Learning
 
     @changes
-    def _update_rows(self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool = False) -> None:
+    def _update_rows(
+        self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool = False, key_learning_rate: float = 0.0
+    ) -> None:
         """Learn from rewards, float32 (n, k), for the first ``k`` hits of each row."""
         if self._state is None or self.n_memories == 0:
             return
         if rewards.shape[1] > 1 or self._options["scorer_loss"] != ScorerLoss.CONTRAST:
             self._learn_rewards(rows, hits, rewards, progress)
+            self._move_keys(rows, hits, rewards, key_learning_rate)
             return
         others = no_hits(rows.n_rows, 2)
         self._answer(rows, self._options["n_trees"], 0.0, np.uint64(0), False, others)
         pairs = with_runners_up(hits, others)
-        self._learn_rewards(rows, pairs, np.pad(rewards, ((0, 0), (0, 1))), progress)
+        compared = np.pad(rewards, ((0, 0), (0, 1)))
+        self._learn_rewards(rows, pairs, compared, progress)
+        self._move_keys(rows, pairs, compared, key_learning_rate)
         shown = pairs.ids[:, 0]
         right = np.flatnonzero((rewards[:, 0] >= WORTH_FINDING) & (self._slots(shown) != NONE))
         if right.size > 0:
@@ -289,6 +296,18 @@ class Forest(Queried):
             self._on_each_tree(learn_rows, stop, run)
 
         self._in_steps(rows.n_rows, "update", progress, learn)
+
+    def _move_keys(self, rows: Rows, hits: Hits, rewards: np.ndarray, rate: float) -> None:
+        """Move dense keys by rewards. Memories stay in their leaves."""
+        if rows.sparse or rate == 0.0:
+            return
+        ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != NONE
+        slots = np.where(explored[:, None], NONE, self._slots(ids.reshape(-1)).reshape(ids.shape))
+        for first, stop in spans(rows.n_rows, max(1, _CELLS_MOVED_AT_ONCE // (ids.shape[1] * rows.n_features))):
+            state = self._allocated()
+            moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
+            self._lock.step(partial(overwrite_keys, self._searched(state), moved, keys))
+        self._link_in_steps(np.setdiff1d(slots, NONE), False)
 
     @changes
     def _teach_rows(
