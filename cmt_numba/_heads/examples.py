@@ -237,7 +237,7 @@ def find_examples(examples, rows, found, n_labels, hits):
     best = new_best(hits.ids.shape[1], 0)
     for i in range(found.rows.size):
         _nearest_row(examples, rows, found, i, candidates, best, n_labels)
-        answer(examples.keys, best, found.rows[i], hits)
+        answer(examples.keys, best, found.rows[i], hits.ids, hits.scores)
     release((candidates, best))
 
 
