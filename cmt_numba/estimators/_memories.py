@@ -102,10 +102,15 @@ class Memories:
         """Return tables with further memories; what is new of their entries leads to them."""
         ids = np.arange(self.next_id, self.next_id + entries.size)
         places = np.arange(self.values.n_values, self.values.n_values + entries.size)
-        room, columns = appended(self.room_of_memories, (self.ids, self.places, self.entries), (ids, places, entries))
+        former = self.ids, self.places, self.entries
+        room, (ids_of_all, places_of_all, entries_of_all) = appended(
+            self.room_of_memories, former, (ids, places, entries)
+        )
         more = replace(
             self,
-            **dict(zip(("ids", "places", "entries"), columns, strict=True)),
+            ids=ids_of_all,
+            places=places_of_all,
+            entries=entries_of_all,
             next_id=self.next_id + entries.size,
             values=self.values.with_more(values),
             room_of_memories=room,
