@@ -306,8 +306,7 @@ class Forest(Queried):
         for first, stop in spans(rows.n_rows, max(1, _CELLS_MOVED_AT_ONCE // (ids.shape[1] * rows.n_features))):
             state = self._allocated()
             moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
-            stores = state.trees, state.key_store, state.code_store
-            self._lock.step(partial(overwrite_keys, *stores, moved, keys))
+            self._lock.step(partial(overwrite_keys, self._searched(state), moved, keys))
         self._link_in_steps(np.setdiff1d(slots, NONE), False)
 
     @changes

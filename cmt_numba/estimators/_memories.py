@@ -102,15 +102,12 @@ class Memories:
         """Return tables with further memories; what is new of their entries leads to them."""
         ids = np.arange(self.next_id, self.next_id + entries.size)
         places = np.arange(self.values.n_values, self.values.n_values + entries.size)
-        former = self.ids, self.places, self.entries
-        room, (ids_of_all, places_of_all, entries_of_all) = appended(
-            self.room_of_memories, former, (ids, places, entries)
-        )
+        room, columns = appended(self.room_of_memories, (self.ids, self.places, self.entries), (ids, places, entries))
         more = replace(
             self,
-            ids=ids_of_all,
-            places=places_of_all,
-            entries=entries_of_all,
+            ids=columns[0],
+            places=columns[1],
+            entries=columns[2],
             next_id=self.next_id + entries.size,
             values=self.values.with_more(values),
             room_of_memories=room,
