@@ -74,6 +74,7 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
 _MANY_LABELS = 1000  # of which going through all scorers once takes some milliseconds
 _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
+_CELLS_LISTED_A_ROW = 20_000  # of the tables of sparse scorers: the same where labels have learned very many features
 
 # Routers.
 _CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
@@ -250,7 +251,9 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     def _worth_listing(self, n_rows: int) -> bool:
         """Return whether learning this number of rows takes as long as going through all scorers once."""
-        return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
+        n_cells = self.head_.counters[0, TABLES_END]  # 0 for dense scorers
+        most_cells = n_rows * _CELLS_LISTED_A_ROW
+        return bool(n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories and most_cells >= n_cells)
 
     def _get_ready(self, former: Any) -> None:
         lay_out_like(former, self)
