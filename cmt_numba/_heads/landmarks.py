@@ -21,7 +21,7 @@ from .list_search import Landmarks, Scorers, search_lists
 _LISTS = 4.0  # times the root of the number of labels
 _LABELS_OF_A_LIST = 40  # that k-means looks at
 _ROUNDS = 6  # of k-means
-_SHARE_FOUND = 0.995
+_SHARE_FOUND = 0.996
 _COPIED_AT_ONCE = 1 << 23  # values
 _SHORTEST = np.float32(1e-30)
 
