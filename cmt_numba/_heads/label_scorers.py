@@ -348,8 +348,8 @@ def with_index(head: Head, lightest: float = 0.0) -> Head:
     if not head.parameters.sparse:
         return head
     digest = head.digest if head.digest.features.size > 0 else with_digest(head).digest
-    cells = heavy_cells(digest, lightest, head.common.labels)
-    return head._replace(postings=list_by_feature(digest, cells, head.parameters.n_features))
+    listed = heavy_cells(digest, lightest, head.common.labels)
+    return head._replace(postings=list_by_feature(digest, listed, head.parameters.n_features))
 
 
 @inner

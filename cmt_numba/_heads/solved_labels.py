@@ -4,7 +4,10 @@ Scorers that have learned before lie in tables, in which labels are solved and s
 sparse head learns, no label has a scorer to start from, so those that were solved become the lists of a digest at once.
 """
 
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,22 +18,23 @@ from .._forest.sparse_weights import locate_or_insert_cells, request_cells, tabl
 from .._forest.state import DONE, ONLY_TREE, TABLES_FULL
 from .._jit import by_reference, empty, inner, kernel, release
 from .binary_svm import Duties, Solved, Task, numbered_afresh, solve_labels
-from .hard_negatives import Pairs
+from .hard_negatives import Block, Pairs
 from .inference_weights import Digest, offsets_of
 from .label_scorers import Head, with_lists, with_more_cells
 
 _CELLS_IN_A_TASK = 1 << 21  # of the rows of its labels
 _PAIRS_AT_ONCE = 1 << 18  # are counted
+_ROOM = 1 << 23  # weights; arrays of so many grow without being copied
 _TASKS_AT_ONCE = 16  # are solved before their scorers are stored
 
 
-def tasks_for(rows: Rows, pairs: Pairs, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK) -> list[Task]:
-    """Return tasks of up to so many cells, or of one label, for the labels that are paired with rows."""
-    n_cells = _cells_before(rows, pairs)
-    bounds, last = [0], pairs.offsets.size - 1
-    while bounds[-1] < last:
+def tasks_for(rows: Rows, block: Block, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK) -> list[Task]:
+    """Return tasks of up to so many cells, or of one label, for the labels of a block."""
+    n_cells = _cells_before(rows, block.pairs)
+    bounds = [block.first]
+    while bounds[-1] < block.stop:
         stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + most_cells, side="right")) - 1
-        bounds.append(min(max(bounds[-1] + 1, stop), last))
+        bounds.append(min(max(bounds[-1] + 1, stop), block.stop))
     return [Task(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
 
 
@@ -119,88 +123,86 @@ def store_solved(models, offsets, task, solved, n_known, at):
     return status
 
 
-def learn_memberships(
-    head: Head,
-    rows: Rows,
-    pairs: Pairs,
-    duties: Duties,
-    n_sweeps: int,
-    share: float,
-    n_threads: int,
-    *,
-    cells_in_a_task: int = _CELLS_IN_A_TASK,
-    tasks_at_once: int = _TASKS_AT_ONCE,
-) -> Head:
+class Training(NamedTuple):
+    """How labels are solved: over which rows, and by how many sweeps; see :class:`Task`."""
+
+    rows: Rows
+    duties: Duties
+    n_sweeps: int
+    share: float
+    n_threads: int = 1
+    cells_in_a_task: int = _CELLS_IN_A_TASK
+    tasks_at_once: int = _TASKS_AT_ONCE
+
+
+def learn_memberships(head: Head, blocks: Iterable[Block], training: Training) -> Head:
     """Train scorers on pairs of labels and rows, in several threads; return the head, which is another if it grew.
 
-    What is learned depends neither on the number of threads nor on the size and number of tasks. See :class:`Task` for
-    ``n_sweeps`` and ``share``.
-    Writes the models of the head, and the weights of ``pairs`` and ``duties``.
+    What is learned depends neither on the number of threads nor on the size and number of blocks and tasks.
+    Writes the models of the head, and the weights of the pairs and of the duties.
     """
-    rows, features = numbered_afresh(rows)
-
-    def solve(task: Task) -> Solved:
-        return solved_labels(head, rows, features, pairs, duties, task)
-
-    tasks = tasks_for(rows, pairs, n_sweeps, share, cells_in_a_task)
-    for first, stop in spans(len(tasks), tasks_at_once):
-        some = tasks[first:stop]
-        for task, solved in zip(some, map_threads(solve, some, n_threads), strict=True):
-            at = np.zeros(1, np.int64)
-            while store_solved(head.models, pairs.offsets, task, solved, duties.n_known, at) != DONE:
-                head = with_more_cells(head)
-    return head
+    n_known, current = training.duties.n_known, [head]
+    for block, task, solved in _solved(current, blocks, training):
+        at = np.zeros(1, np.int64)
+        while store_solved(current[0].models, block.pairs.offsets, task, solved, n_known, at) != DONE:
+            current[0] = with_more_cells(current[0])
+    return current[0]
 
 
-def learn_afresh(
-    head: Head,
-    rows: Rows,
-    pairs: Pairs,
-    duties: Duties,
-    n_sweeps: int,
-    share: float,
-    n_threads: int,
-    *,
-    cells_in_a_task: int = _CELLS_IN_A_TASK,
-    tasks_at_once: int = _TASKS_AT_ONCE,
-) -> Head:
+def learn_afresh(head: Head, blocks: Iterable[Block], training: Training) -> Head:
     """Train sparse scorers as :func:`learn_memberships` does, from nothing but the weights of pairs.
 
     Returns a head whose scorers lie in lists alone, like those of the head given, of which labels that are paired with
-    no row keep theirs.
+    no row keep theirs. The blocks must be of all labels, in order.
     """
-    rows, features = numbered_afresh(rows)
-
-    def solve(task: Task) -> Solved:
-        return solved_labels(head, rows, features, pairs, duties, task)
-
     old, nodes = head.digest, head.nodes.copy()
-    n_cells, kept = np.diff(old.offsets), np.diff(pairs.offsets) == 0
-    # They grow in place and by no more than is needed: a copy would take the memory of all scorers once more.
-    grown = old._replace(features=np.empty(0, np.int32), weights=np.empty(0, np.float32))
-    tasks = tasks_for(rows, pairs, n_sweeps, share, cells_in_a_task)
-    for first, stop in spans(len(tasks), tasks_at_once):
-        some = tasks[first:stop]
-        for task, solved in zip(some, map_threads(solve, some, n_threads), strict=True):
-            labels = np.arange(task.first, task.stop)
-            new = labels[~kept[labels]]
-            n_cells[new] = np.diff(solved.ends, prepend=0)[new - task.first]
-            nodes["bias"][0, new] = solved.biases[new - task.first]
-            _append_lists(grown, n_cells, old, solved, labels[kept[labels] & (n_cells[labels] > 0)], task)
+    n_cells = np.diff(old.offsets)
+    # They grow in place: a copy would take the memory of all scorers once more. What is not written takes none.
+    grown, end = old._replace(features=np.empty(_ROOM, np.int32), weights=np.empty(_ROOM, np.float32)), 0
+    for block, task, solved in _solved([head], blocks, training):
+        labels = np.arange(task.first, task.stop)
+        paired = np.diff(block.pairs.offsets[task.first : task.stop + 1]) > 0
+        n_cells[labels[paired]] = np.diff(solved.ends, prepend=0)[paired]
+        nodes["bias"][0, labels[paired]] = solved.biases[paired]
+        end = _append_lists(grown, end, n_cells, old, solved, labels[~paired & (n_cells[labels] > 0)], task)
+    for array in (grown.features, grown.weights):
+        array.resize(end, refcheck=False)
     return with_lists(head._replace(nodes=nodes), grown._replace(offsets=offsets_of(n_cells)))
 
 
-def _append_lists(new: Digest, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: Task) -> None:
-    """Append the lists of a task's labels: those solved, and in between those that the ``kept`` labels had before."""
-    end, read = new.features.size, 0
-    for array in (new.features, new.weights):
-        array.resize(end + int(n_cells[task.first : task.stop].sum()), refcheck=False)
+def _solved(current: list[Head], blocks: Iterable[Block], training: Training) -> Iterator[tuple[Block, Task, Solved]]:
+    """Yield the tasks of all blocks, solved in several threads from the scorers of the ``current`` head.
+
+    That is a single one, which whoever stores what is solved may replace.
+    """
+    rows, features = numbered_afresh(training.rows)
+    for block in blocks:
+        tasks = tasks_for(rows, block, training.n_sweeps, training.share, training.cells_in_a_task)
+        for first, stop in spans(len(tasks), training.tasks_at_once):
+            some = tasks[first:stop]
+            solve = partial(solved_labels, current[0], rows, features, block.pairs, training.duties)
+            for task, solved in zip(some, map_threads(solve, some, training.n_threads), strict=True):
+                yield block, task, solved
+
+
+def _append_lists(
+    new: Digest, end: int, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: Task
+) -> int:
+    """Append the lists of a task's labels: those solved, and in between those that the ``kept`` labels had before.
+
+    Returns the new end.
+    """
+    needed, read = end + int(n_cells[task.first : task.stop].sum()), 0
+    if needed > new.features.size:
+        for array in (new.features, new.weights):
+            array.resize(needed, refcheck=False)
     for label in [*kept.tolist(), task.stop]:
         stop = int(solved.ends[label - task.first - 1]) if label > task.first else 0
         parts = [(solved.features, solved.weights, read, stop)]
         if label < task.stop:
-            parts.append((old.features, old.weights, old.offsets[label], old.offsets[label + 1]))
+            parts.append((old.features, old.weights, *old.offsets[label : label + 2].tolist()))
         for features, weights, a, b in parts:
             new.features[end : end + b - a], new.weights[end : end + b - a] = features[a:b], weights[a:b]
-            end += int(b - a)
+            end += b - a
         read = stop
+    return end
