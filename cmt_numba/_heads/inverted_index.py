@@ -87,8 +87,8 @@ def next_list(priorities, n_cells):
 def _go_through(postings, entry, end, value, sums, labels, n_found):
     """Add ``value`` times the weights of a list's entries to the sums of their labels.
 
-    Returns how many labels are found then, and the entry that it got to. Stops where ``labels`` is full. There is always room for as many labels as there are entries in a run, so that the
-    loop over a run need not decide anything.
+    Returns how many labels are found then, and the entry that it got to. Stops where ``labels`` is full. There is
+    always room for as many labels as there are entries in a run, so that the loop over a run need not decide anything.
     """
     while entry < end and n_found < labels.size:
         run_end = min(end, entry + labels.size - n_found)
