@@ -11,7 +11,8 @@ All run on one thread, one after the other, on the sets that ``labelled_sets.py`
 PLT (napkinXC) and XR-Linear (PECOS) run in processes and environments of their own, and are told of one label for each
 example; ``extreme_learners.py`` says what to install. BM25 is the nearest text by the library bm25s. What is not
 installed is left out, and the script says so. All other learners are given the same keys: of texts, tf-idf words or,
-with ``--keys bm25``, those of ``BM25Vectorizer``; with both, each set of texts has two tables.
+with ``--keys bm25``, those of ``BM25Vectorizer`` (``bm25_l2``: with ``norm="l2"``); with several, each set of texts has a
+a table for each.
 
 For each set a table: error, seconds to train, microseconds a query (all queries in one batch), both of the processor,
 the share of the classes that were looked at for a query, the peak of the memory that came on top (Linux only), and the
@@ -52,6 +53,7 @@ from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
 
+KEYS = ("tfidf", "bm25", "bm25_l2")
 BATCH = 256
 _SECONDS_ASKED = 0.3  # at least, in as many rounds of all queries as it takes
 
@@ -375,9 +377,10 @@ def keyed(name: str, folder: Path, keys: list[str]) -> Iterator[tuple[str, Label
     data = SETS[name](folder)
     if "tfidf" in keys or data.texts is None:
         yield name, data
-    with_terms = with_bm25_keys(data) if "bm25" in keys else None
-    if with_terms is not None:
-        yield f"{name}, BM25 keys", with_terms
+    for key, norm, title in (("bm25", "append", "BM25 keys"), ("bm25_l2", "l2", "BM25 keys of length 1")):
+        with_terms = with_bm25_keys(data, norm) if key in keys else None
+        if with_terms is not None:
+            yield f"{name}, {title}", with_terms
 
 
 def main() -> None:
@@ -386,7 +389,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of data")
     parser.add_argument("--sets", nargs="+", default=[""], help="only sets whose names start with one of these")
     parser.add_argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS))
-    parser.add_argument("--keys", nargs="+", choices=["tfidf", "bm25"], default=["tfidf"], help="keys of texts")
+    parser.add_argument("--keys", nargs="+", choices=KEYS, default=KEYS[:1], help="keys of texts")
     parser.add_argument("--json", type=Path, help="file to write all outcomes to")
     parser.add_argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreters of learners")
     options = parser.parse_args()

@@ -68,11 +68,11 @@ def _texts(texts: list[str], y: np.ndarray, queries: list[str], answers: np.ndar
     return LabelledSet(words.fit_transform(texts), y, words.transform(queries), answers, (texts, queries))
 
 
-def with_bm25_keys(data: LabelledSet) -> LabelledSet | None:
+def with_bm25_keys(data: LabelledSet, norm: str = "append") -> LabelledSet | None:
     """Return a set of texts with the weights of BM25 in place of tf-idf, or None if the set is not of texts."""
     if data.texts is None:
         return None
-    vectorizer = BM25Vectorizer()
+    vectorizer = BM25Vectorizer(norm=norm)
     return data._replace(X=vectorizer.fit_transform(data.texts[0]), queries=vectorizer.transform(data.texts[1]))
 
 
