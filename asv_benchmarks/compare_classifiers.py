@@ -11,8 +11,8 @@ All run on one thread, one after the other, on the sets that ``labelled_sets.py`
 PLT (napkinXC) and XR-Linear (PECOS) run in processes and environments of their own, and are told of one label for each
 example; ``extreme_learners.py`` says what to install. BM25 is the nearest text by the library bm25s. What is not
 installed is left out, and the script says so. All other learners are given the same keys: of texts, tf-idf words or,
-with ``--keys bm25``, those of ``BM25Vectorizer`` (``bm25_l2``: with ``norm="l2"``); with several, each set of texts has a
-a table for each.
+with ``--keys bm25``, those of ``BM25Vectorizer`` (``bm25_l2``: with ``norm="l2"``). With several, each set of texts has
+several tables.
 
 For each set a table: error, seconds to train, microseconds a query (all queries in one batch), both of the processor,
 the share of the classes that were looked at for a query, the peak of the memory that came on top (Linux only), and the
