@@ -15,7 +15,8 @@ A folder of public data is expected to hold, as far as it is there:
     100 objects seen from 72 angles (Columbia, for research use) as features of a MobileNet: ``X`` (7168, 1024), ``y``,
     and ``angle`` in degrees.
 
-Texts become tf-idf words, everything is of unit length. Splits draw from fixed seeds.
+Texts become tf-idf words, or keys of ``BM25Vectorizer`` (:func:`with_bm25_keys`); everything else is of unit length.
+Splits draw from fixed seeds.
 """
 
 import gzip
@@ -27,6 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
+
+from cmt_numba.text import BM25Vectorizer
 
 TRANSLATIONS = ("KJV", "YLT", "Darby", "ASV", "BBE")
 MOST_QUERIES = 4000
@@ -63,6 +66,14 @@ def few_of_each(labels: np.ndarray, n_shots: int) -> np.ndarray:
 def _texts(texts: list[str], y: np.ndarray, queries: list[str], answers: np.ndarray) -> LabelledSet:
     words = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
     return LabelledSet(words.fit_transform(texts), y, words.transform(queries), answers, (texts, queries))
+
+
+def with_bm25_keys(data: LabelledSet, norm: str = "append") -> LabelledSet | None:
+    """Return a set of texts with the weights of BM25 in place of tf-idf, or None if the set is not of texts."""
+    if data.texts is None:
+        return None
+    vectorizer = BM25Vectorizer(norm=norm)
+    return data._replace(X=vectorizer.fit_transform(data.texts[0]), queries=vectorizer.transform(data.texts[1]))
 
 
 def bible(folder: Path, n_shots: int, asked: str) -> LabelledSet:

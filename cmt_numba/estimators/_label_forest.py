@@ -57,6 +57,7 @@ _SHARE_OF_LABELS = 0.2  # at most, where there are many
 _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
 _FEWEST_LISTED = 16  # of those from the head's index that are scored with all their weights
 _SHARE_LISTED = 1 / 64  # of those found, if that is more
+_FURTHER_ENTRIES = 2  # of the lists for each label found, that add to those found; none in training
 _MOST_RANKED = 16  # labels wanted that the index alone is asked for
 # Leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score.
 _WIDER_IN_TRAINING = 2
@@ -289,7 +290,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             n_met = max(n_scored, min(most, int(n_scored / _SHARE_LISTED)))
             effort = effort._replace(n_labels=n_scored, n_listed=n_scored, n_met=n_met)
         suffices = self.n_probes is None and not self._trees_add_to_index and self._is_index_up_to_date()
-        return effort._replace(leaves_last=suffices)
+        return effort._replace(n_further=_FURTHER_ENTRIES * effort.n_met, leaves_last=suffices)
 
     def _is_index_up_to_date(self) -> bool:
         """Return whether the head has learned nothing since its index was made."""
