@@ -17,7 +17,7 @@ from cmt_numba.distributed._folder import Listed, read_list, write_list
 from cmt_numba.distributed._hashing import Ring, hashes
 from cmt_numba.distributed._learned import Learned, combined, exchange, learned
 from cmt_numba.distributed._moves import Moves
-from cmt_numba.distributed._reading import Plan
+from cmt_numba.distributed._reading import Plan, Read, Refused
 from cmt_numba.distributed._results import merged, stacked
 from cmt_numba.distributed._shard import Shard
 from cmt_numba.distributed._topology import Moved, Topology, late, n_twice
@@ -217,6 +217,43 @@ def test_a_move_goes_on_without_memories_that_were_evicted():
     assert set(received[0][4]) < set(keys)
     assert set(stores[0]) == {1000, 1001}
     assert set(stores[1]) == set(keys)
+
+
+def test_memories_that_come_during_a_query_take_no_places_of_others(monkeypatch: pytest.MonkeyPatch):
+    topology = topologies()[0]
+    shard = Shard(Plan("shard-000", "", None, True, None, {"random_state": 0}, 0))
+    shard.adopt(topology)
+    shard.change(topology.version, "one", "add", ["far"], np.float32([[0.0, 1.0]]))
+    store = shard._stored()[0]
+    query = store.query
+
+    def query_later(*arguments: Any, **options: Any) -> Results:
+        assert shard.receive(topology.version, "shard-001", 1, ["near"], np.float32([[1.0, 0.0]]), [None])
+        return query(*arguments, **options)
+
+    monkeypatch.setattr(store, "query", query_later)
+    read = shard.read(topology.version, (0, 0), "query", np.float32([[1.0, 0.1]]), 10, None, None, None)
+    assert isinstance(read, Read)
+    assert read.moved.received == {}
+    assert "far" in read.value.keys
+
+
+def test_a_question_that_a_leaving_shard_cannot_answer_any_more_is_refused(monkeypatch: pytest.MonkeyPatch):
+    stays, leaves = topologies()
+    shard = Shard(Plan("shard-000", "", None, True, None, {"random_state": 0}, 0))
+    shard.adopt(stays)
+    shard.change(stays.version, "one", "add", ["a"], np.ones((1, 2), np.float32))
+
+    def fail(keys: list[Any]) -> None:
+        shard.adopt(leaves)
+        shard.close()
+        raise JournalError("closed")
+
+    monkeypatch.setattr(shard, "get", fail)
+    assert shard.read(stays.version, (0, 0), "get", ["a"]) == Refused(leaves)
+    monkeypatch.undo()
+    with pytest.raises(JournalError, match="closed"):
+        shard.read(leaves.version, (0, 0), "get", ["a"])
 
 
 def test_answers_that_miss_what_has_moved_are_found():

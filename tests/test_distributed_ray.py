@@ -20,6 +20,7 @@ from cmt_numba import MemoryStore
 from cmt_numba.distributed import ClusterError, NoAnswerError, PartialChangeError, ShardedStore, start
 from cmt_numba.distributed._cluster import ray
 from cmt_numba.distributed._reading import Read
+from cmt_numba.distributed._topology import Topology
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.store import DuplicateKeyError
 
@@ -252,6 +253,24 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
         assert made_alike["shard-003"][1] == [("n",)]
         np.testing.assert_array_equal(store.query(Q, 400, target_recall=1.0).keys, expected.keys)
         assert min(facts.n_memories for facts in store._ask_all("facts")) > 50
+
+
+def test_a_copy_finds_the_shards_that_have_replaced_all_that_it_knew():
+    with ShardedStore(1) as store:
+        store.add(["a", "b"], vectors(2))
+        copies = [pickle.loads(pickle.dumps(store)) for _ in range(3)]
+        store.add_shard()
+        store.remove_shard("shard-000")
+        nowhere = Topology(1, ("shard-009",), ("shard-009",))  # the copy has no handle of its actor
+        copies[1]._topology = nowhere
+        assert copies[0].query(vectors(2), 1).keys.ravel().tolist() == ["a", "b"]
+        assert copies[1].query(vectors(2), 1).keys.ravel().tolist() == ["a", "b"]
+        copies[2].upsert("c", vectors(1, 1))
+        assert [copy.shards for copy in copies] == [("shard-001",)] * 3
+        assert "c" in store
+        copies[1]._topology = nowhere._replace(version=store._topology.version)
+        with pytest.raises(ClusterError, match="shard-009 is gone"):  # and no later shards
+            copies[1].query(vectors(1), 1)
 
 
 # Faults

@@ -10,7 +10,7 @@ from conftest import needs_jit
 from cmt_numba import CMTClassifier
 from cmt_numba._forest.state import NONE
 from cmt_numba._heads.candidates import Answers, all_of
-from cmt_numba._heads.index_search import rank_listed
+from cmt_numba._heads.index_search import label_bounds, rank_listed
 from cmt_numba._heads.inference_weights import Digest
 from cmt_numba._heads.inverted_index import keep_best_labels, list_by_feature
 from cmt_numba._jit import kernel
@@ -37,7 +37,7 @@ def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int) -> Answers:
     n_rows, rows = queries.shape[0], check_rows(queries)
     labels, scores = np.full((n_rows, k), NONE, np.int64), np.full((n_rows, k), -np.inf, np.float32)
     answers = Answers(labels, scores, np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64))
-    rank_listed(postings, digest, biases.astype(np.float32), all_of(rows, rows), answers)
+    rank_listed(postings, digest, label_bounds(postings, biases.astype(np.float32)), all_of(rows, rows), answers)
     return answers
 
 

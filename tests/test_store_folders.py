@@ -215,7 +215,7 @@ def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder
         for there, found in ((looked_up, read), (records.named(few), read)):
             assert there.are_there.tolist() == found.are_there.tolist() == [True, False, True, True, False, False]
             assert there.keys[there.are_there].tolist() == ["k2", "k4", "k4"]
-            assert there.has_payload[there.are_there].tolist() == [True, False, False]
+            assert there.have_payloads[there.are_there].tolist() == [True, False, False]
         assert records.named(np.array([5, 30])).are_there.tolist() == [False, True]
 
 

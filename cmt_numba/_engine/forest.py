@@ -64,7 +64,7 @@ class Forest(Queried):
     @property
     def n_features(self) -> int | None:
         """Width of the keys, set by the first insert; None before."""
-        state = self._state
+        state = self._the_state
         return None if state is None else state.parameters.n_features
 
     @property
@@ -97,8 +97,8 @@ class Forest(Queried):
 
     def _next_id(self) -> int:
         """Return the id of the next memory."""
-        state = self._state
-        return 0 if state is None else int(state.keys.totals[NEXT_ID])
+        state = self._the_state
+        return 0 if state is None else int(state.keys.totals.item(NEXT_ID))
 
     def _known_slots(self, ids: np.ndarray) -> np.ndarray:
         """Return the slots of memories. Raises KeyError if one is not stored."""
@@ -208,7 +208,7 @@ class Forest(Queried):
         if self._links.are_there:
 
             def link(start: int, stop: int, run: Workers) -> None:
-                self._links.link(self._allocated(), slots[start:stop])
+                self._links.link(self._searched(self._allocated()), slots[start:stop])
 
             self._in_steps(slots.size, "link", progress, link)
 
@@ -306,8 +306,7 @@ class Forest(Queried):
         for first, stop in spans(rows.n_rows, _ROWS_AT_ONCE):
             state = self._allocated()
             moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
-            stores = state.trees, state.key_store, state.code_store
-            self._lock.step(partial(overwrite_keys, *stores, moved, keys))
+            self._lock.step(partial(overwrite_keys, self._searched(state), moved, keys))
         self._link_in_steps(np.setdiff1d(slots, NONE), False)
 
     @changes
@@ -361,15 +360,27 @@ class Forest(Queried):
         state = self._allocated()
         if rows.sparse:
             self._state = state = with_room_for_keys(state, 0, rows.values.size)
-        self._lock.step(lambda: overwrite_keys(state.trees, state.key_store, state.code_store, slots, rows))
         at = np.zeros(state.parameters.n_trees, np.int64)
 
-        def reinsert(state: State, some: Some, stop: int) -> int:
-            trees, routers, keys = state.trees, state.models, state.key_store
-            return int(reinsert_slots(state.parameters, trees, routers, keys, turn_of(state, some, at, stop), slots))
+        def overwrite() -> None:
+            overwrite_keys(self._searched(self._allocated()), slots, rows)
 
-        self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
-        self._link_in_steps(slots, progress)
+        def reinsert(state: State, some: Some, stop: int) -> int:
+            return int(reinsert_slots(state.parameters, self._searched(state), turn_of(state, some, at, stop), slots))
+
+        if self._is_a_step(rows.n_rows) and not progress:
+
+            def replace(start: int, stop: int, run: Workers) -> None:
+                overwrite()
+                self._on_each_tree(reinsert, stop, run)
+                if self._links.are_there:
+                    self._links.link(self._searched(self._allocated()), slots)
+
+            self._in_steps(rows.n_rows, "replace", False, replace)
+        else:
+            self._lock.step(overwrite)
+            self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
+            self._link_in_steps(slots, progress)
         self._note_returned(ids[:, None])
 
     @changes

@@ -139,6 +139,6 @@ class TaughtForest(StoredForest):
 
     def _unit_rows(self, X: Any) -> Rows:
         """Return what ``check_matrix`` has returned as rows of the form of the keys stored, if there are any."""
-        state = self._state
+        state = self._the_state
         sparse = None if state is None else state.parameters.sparse
         return unit_rows(X, sparse=sparse, n_threads=self._most_threads())

@@ -182,9 +182,8 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
     It is to hold ``n_memories`` before long.
     """
     n_moved = n_rows * (1 + state.parameters.n_reroutes)  # any of which may divide a leaf
-    nodes_end, leaves_end, tables_end = (
-        int(state.counters[:, end].max()) for end in (NODES_END, LEAVES_END, TABLES_END)
-    )
+    most = np.maximum.reduce(state.counters)
+    nodes_end, leaves_end, tables_end = most.item(NODES_END), most.item(LEAVES_END), most.item(TABLES_END)
     n_nodes, n_leaves, n_cells = state.nodes.shape[1], state.leaves.shape[1], state.routers.table.shape[1]
     if n_nodes < nodes_end + n_moved and state.nodes.nbytes + state.routers.weights.nbytes >= WORTH_GROWING_BEFORE:
         state = with_nodes(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))

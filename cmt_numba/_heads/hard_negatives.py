@@ -10,6 +10,7 @@ import numpy as np
 
 from .._forest.state import NONE
 from .._jit import kernel
+from .inference_weights import offsets_of
 
 
 class Pairs(NamedTuple):
@@ -21,15 +22,11 @@ class Pairs(NamedTuple):
     weights: np.ndarray  # float32: what the row has added to the label's scorer, or taken from it
 
 
-def _offsets(counts: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-
-
 def pair_with_answers(rows: np.ndarray, labels: np.ndarray, n_labels: int) -> Pairs:
     """Return pairs for as many labels, of which ``labels[i]`` is one that row ``rows[i]`` has."""
     by_label = np.argsort(labels, kind="stable")
     n = labels.size
-    offsets = _offsets(np.bincount(labels, minlength=n_labels))
+    offsets = offsets_of(np.bincount(labels, minlength=n_labels))
     return Pairs(offsets, rows[by_label].astype(np.int32), np.ones(n, np.bool_), np.zeros(n, np.float32))
 
 
@@ -39,20 +36,26 @@ def pair_with_all(answers: Pairs, labels: np.ndarray, n_rows: int) -> Pairs:
     counts[labels] = n_rows
     n = labels.size * n_rows
     rows = np.tile(np.arange(n_rows, dtype=np.int32), labels.size)
-    pairs = Pairs(_offsets(counts), rows, np.zeros(n, np.bool_), np.zeros(n, np.float32))
+    pairs = Pairs(offsets_of(counts), rows, np.zeros(n, np.bool_), np.zeros(n, np.float32))
     for label in labels:
         pairs.has[pairs.offsets[label] + answers.rows[answers.offsets[label] : answers.offsets[label + 1]]] = True
     return pairs
 
 
-def pair_with_hard_negatives(pairs: Pairs, hard_negatives: np.ndarray, order: np.ndarray) -> Pairs:
-    """Return the pairs that count, and those of rows with their candidate labels.
+def pairs_that_count(pairs: Pairs) -> Pairs:
+    """Return copies of the pairs of rows that have the label, and of those that have a weight."""
+    counted = np.flatnonzero(pairs.has | (pairs.weights > 0.0))
+    offsets = np.searchsorted(counted, pairs.offsets)
+    return Pairs(offsets, pairs.rows[counted], pairs.has[counted], pairs.weights[counted])
 
-    Pairs of a row that has not the label, and of no weight, do not count. ``hard_negatives`` has a row for each row,
-    with NONE after the last label.
+
+def pair_with_hard_negatives(pairs: Pairs, hard_negatives: np.ndarray, order: np.ndarray) -> Pairs:
+    """Return the pairs, and those of rows with their candidate labels that are not among them.
+
+    ``hard_negatives`` has a row for each row, with NONE after the last label.
     """
     n_labels = pairs.offsets.size - 1
-    found = _offsets(np.bincount(hard_negatives[hard_negatives != NONE], minlength=n_labels))
+    found = offsets_of(np.bincount(hard_negatives[hard_negatives != NONE], minlength=n_labels))
     rows = np.empty(found[-1], np.int32)
     sort_by_label(hard_negatives, order, found[:-1].copy(), rows)
     most = pairs.rows.size + rows.size
@@ -78,16 +81,15 @@ def sort_by_label(hard_negatives, order, ends, rows):
 
 @kernel
 def merge_pairs(pairs, offsets, rows, paired_with, merged):
-    """Write the pairs that count and then, for each label, those of its ``rows`` that are not among them."""
+    """Write the pairs of each label and then those of its ``rows`` that are not among them."""
     end = 0
     for label in range(offsets.size - 1):
         for pair in range(pairs.offsets[label], pairs.offsets[label + 1]):
-            if pairs.has[pair] or pairs.weights[pair] > 0.0:
-                merged.rows[end] = pairs.rows[pair]
-                merged.has[end] = pairs.has[pair]
-                merged.weights[end] = pairs.weights[pair]
-                paired_with[pairs.rows[pair]] = label
-                end += 1
+            merged.rows[end] = pairs.rows[pair]
+            merged.has[end] = pairs.has[pair]
+            merged.weights[end] = pairs.weights[pair]
+            paired_with[pairs.rows[pair]] = label
+            end += 1
         for i in range(offsets[label], offsets[label + 1]):
             if paired_with[rows[i]] != label:
                 merged.rows[end] = rows[i]

@@ -3,7 +3,9 @@
 Lists are gone through one after the other, those that can add most for their length first, and within a list the
 heaviest weights come first. What the rest can add to any label bounds what labels can score that were not met. As soon
 as that is less than the score of the best label met, no further label need be met (MaxScore; Turtle and Flood, 1995).
-Of the labels met only those are scored in full that may still be the best.
+Of the labels met only those are scored in full that may still be the best. In the lists that are left then, which are
+long, most labels stand far below the heaviest: texts of many words, for instance, weigh each of them less. How heavy a
+label's weights are at most, as shares of the heaviest of their lists, bounds what these can add to it.
 
 The bounds hold where the index lists all weights.
 """
@@ -16,7 +18,7 @@ from .._forest.rows import longest_row, row_of
 from .._forest.scorer import Probe, aim_probe, gathered_dot, new_probe, value_of
 from .._forest.state import NONE
 from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, release, zeros
-from .inverted_index import keep_best_labels, next_list
+from .inverted_index import Postings, keep_best_labels, next_list
 
 _MOST_LISTS = 64  # that a row goes through
 _RUN = 128  # entries of a list after which it is decided whether to go on
@@ -25,6 +27,33 @@ _ENTRIES_IN_A_LABEL = 24  # of lists are read in the time that it takes to find 
 _ROUNDING = np.float32(1e-5)  # of the sum of all bounds
 _LABELS_IN_A_ROW = 12  # are looked at in the time that it takes to look at one of a list
 _BLOCK = 64  # labels whose sums are compared together
+_LONG_LISTS = 64  # times the length of a long list are more than all labels
+
+
+class LabelBounds(NamedTuple):
+    """What bounds the scores of labels beside the index."""
+
+    biases: np.ndarray  # float32 (labels,)
+    highest: np.float32  # of the biases
+    # float32 (labels,): the largest share that a label's weight in a long list is of the heaviest weight there
+    shares: np.ndarray
+
+
+def label_bounds(postings: Postings, biases: np.ndarray) -> LabelBounds:
+    """Return the bounds of labels that an index lists, with these biases."""
+    lengths = np.diff(postings.offsets)
+    of_long = np.repeat(lengths * _LONG_LISTS > biases.size, lengths)
+    heaviest = np.repeat(postings.weights[postings.offsets[:-1][lengths > 0]], lengths[lengths > 0])[of_long]
+    shares = np.zeros(biases.size, np.float32)
+    np.maximum.at(shares, postings.labels[of_long], postings.weights[of_long] / heaviest)
+    return LabelBounds(biases, biases.max(initial=np.float32(-np.inf)), shares)
+
+
+class _Rest(NamedTuple):
+    """What lists can add at most to a label's score that have not been gone through, or not to their ends."""
+
+    short: np.float32  # the short lists, and the ends of all
+    long: np.float32  # the others, to a label that is the heaviest in each of them
 
 
 class _Room(NamedTuple):
@@ -55,19 +84,35 @@ def _new_room(rows, n_labels):
     )
 
 
+@inner
+def _is_long(length, n_labels):
+    return length * _LONG_LISTS > n_labels
+
+
 @inner_merged
 def _set_bounds(postings, room, x):
-    """Write what each list can add at most, 0 for those that cannot add anything, and return the sum."""
+    """Write what each list can add at most, 0 for those that cannot add anything, and return what all can."""
     bounds, priorities = room.bounds, room.priorities
-    total = np.float32(0.0)
+    short, long = np.float32(0.0), np.float32(0.0)
     for i in range(x.b - x.a):
         feature, value = x.indices[x.a + i], x.values[x.a + i]
         first = postings.offsets[feature]
         length = postings.offsets[feature + 1] - first
         bounds[i] = max(np.float32(0.0), value * postings.weights[first]) if length > 0 else np.float32(0.0)
         priorities[i] = bounds[i] / np.float32(max(1, length))
-        total += bounds[i]
-    return total
+        if _is_long(length, room.sums.size):
+            long += bounds[i]
+        else:
+            short += bounds[i]
+    return _Rest(short + _ROUNDING * (short + long), long)
+
+
+@inner
+def _without(rest, bound, unread, is_long):
+    """Return what is left once a list has been gone through, but for ``unread``, which its end can add."""
+    if is_long:
+        return _Rest(rest.short + unread, rest.long - bound)
+    return _Rest(rest.short + unread - bound, rest.long)
 
 
 @inner
@@ -134,13 +179,13 @@ def _score_of_rank(scores, n, k):
 
 
 @inner
-def _keep(labels, sums, lowest, kept):
-    """Write the labels with sums from ``lowest`` on to ``kept``, which may be the same array; return their number."""
-    n_kept = np.int64(0)
+def _keep(labels, sums, shares, lowest, rest, kept):
+    """Write the labels that may reach a score to ``kept``, which may be the same array; return their number."""
+    n_kept, least = np.int64(0), lowest - rest.short
     for i in range(labels.size):
         label = labels[i]
         kept[n_kept] = label
-        n_kept += np.int64(sums[label] >= lowest)  # no branch, which would be mispredicted half of the time
+        n_kept += np.int64(sums[label] + shares[label] * rest.long >= least)  # no branch: it would be mispredicted
     return n_kept
 
 
@@ -172,17 +217,16 @@ def _label_of_largest(sums):
 
 
 @inner
-def _go_through_lists(postings, digest, biases, highest, room, x, k):
+def _go_through_lists(postings, digest, of_labels, room, x, k):
     """Meet all labels that may be among the ``k`` best, and keep those that still may be.
 
     Returns how many have been met, how many are kept, and what the lists can add at most to their sums.
     """
+    biases, highest, shares = of_labels.biases, of_labels.highest, of_labels.shares
     rest = _set_bounds(postings, room, x)
-    rest += _ROUNDING * rest
     cost_of_a_label = digest.features.size // biases.size + _ENTRIES_IN_A_LABEL
     lowest, n_found, meeting = np.float32(-np.inf), np.int64(0), True
     candidates = room.labels[:0]  # those met as long as labels are met, then those kept
-    unread = np.float32(0.0)  # what the ends of lists that were not read can add
     for _ in range(_MOST_LISTS):
         i = next_list(room.priorities, x.b - x.a)
         if i == NONE:
@@ -195,21 +239,23 @@ def _go_through_lists(postings, digest, biases, highest, room, x, k):
             else:
                 n_scored = _score_best(digest, biases, candidates, room, k)
                 lowest = max(lowest, _score_of_rank(room.scores, n_scored, k))
-        meeting = meeting and rest + unread + highest >= lowest
+        meeting = meeting and rest.short + rest.long + highest >= lowest
         if not meeting:
-            candidates = room.kept[: _keep(candidates, room.sums, lowest - highest - rest - unread, room.kept)]
+            candidates = room.kept[: _keep(candidates, room.sums, shares, lowest - highest, rest, room.kept)]
             if candidates.size * cost_of_a_label <= end - entry:
                 break
-        rest -= room.bounds[i]
+        is_long, unread = _is_long(end - entry, biases.size), np.float32(0.0)
         room.priorities[i] = 0.0
         if meeting:
-            n_found, entry = _meet(postings, entry, end, value, lowest - highest - rest - unread, room, n_found)
+            least = lowest - highest - (rest.short + rest.long - room.bounds[i])
+            n_found, entry = _meet(postings, entry, end, value, least, room, n_found)
             candidates = room.labels[:n_found]
             if entry < end:
-                unread += value * postings.weights[entry]
+                unread = value * postings.weights[entry]
         else:
             _add_to_met(postings, entry, end, value, room.sums)
-    return n_found, _keep(candidates, room.sums, lowest - highest - rest - unread, room.kept), rest + unread
+        rest = _without(rest, room.bounds[i], unread, is_long)
+    return n_found, _keep(candidates, room.sums, shares, lowest - highest, rest, room.kept), rest
 
 
 @inner
@@ -229,16 +275,16 @@ def _write_best(room, n, row, answers):
 
 
 @inner
-def _rank_row(postings, digest, biases, highest, questions, room, row, answers):
-    x, k = row_of(questions.rows, row), answers.labels.shape[1]
+def _rank_row(postings, digest, of_labels, questions, room, row, answers):
+    x, k, biases, shares = row_of(questions.rows, row), answers.labels.shape[1], of_labels.biases, of_labels.shares
     aim_probe(room.probe, x)
     room.n_scored[0] = 0
-    n_found, n_kept, unread = _go_through_lists(postings, digest, biases, highest, room, x, k)
+    n_found, n_kept, rest = _go_through_lists(postings, digest, of_labels, room, x, k)
     n_scored = _score_best(digest, biases, room.kept[:n_kept], room, k)
     lowest = _score_of_rank(room.scores, n_scored, k)
     for i in range(n_scored, n_kept):
         label = room.kept[i]
-        if room.sums[label] + biases[label] + unread >= lowest:
+        if room.sums[label] + biases[label] + rest.short + shares[label] * rest.long >= lowest:
             room.kept[i], room.kept[n_scored] = room.kept[n_scored], label
             room.scores[n_scored] = _score(digest, biases, room, label)
             if k == 1:
@@ -255,19 +301,16 @@ def _rank_row(postings, digest, biases, highest, questions, room, row, answers):
 
 
 @kernel
-def rank_listed(postings, digest, biases, questions, answers):
+def rank_listed(postings, digest, of_labels, questions, answers):
     """Write the best labels that the index lists for the rows ``first .. stop``, how many were scored and how many met.
 
-    ``digest`` and ``biases``, float32 of shape (labels,), are of the scorers all of whose weights the index lists.
+    ``digest`` and ``of_labels``, the bounds of labels, are of the scorers all of whose weights the index lists.
 
     Writes ``answers`` and nothing else; where fewer labels were met than are wanted, the rest is left as it is.
     """
     postings = by_reference(postings)
     digest = by_reference(digest)
-    room = _new_room(questions.rows, biases.size)
-    highest = np.float32(-np.inf)
-    for label in range(biases.size):
-        highest = max(highest, biases[label])
+    room = _new_room(questions.rows, of_labels.biases.size)
     for row in range(questions.first, questions.stop):
-        _rank_row(postings, digest, biases, highest, questions, room, row, answers)
+        _rank_row(postings, digest, of_labels, questions, room, row, answers)
     release(room)

@@ -12,12 +12,14 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from .._concurrency.workers import spans
 from .._forest.state import NONE
 from .._forest.structures import kind_of
 from .._jit import inner
 from .inference_weights import Digest
 
 _MOST_LISTS = 32  # that a row goes through
+_CELLS_AT_ONCE = 1 << 20  # are compared
 
 
 class Postings(NamedTuple):
@@ -36,6 +38,29 @@ class Postings(NamedTuple):
 def no_postings() -> Postings:
     """Return an index that lists nothing."""
     return Postings(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 0)
+
+
+def heavy_cells(
+    digest: Digest, lightest: float, excluded: np.ndarray, *, cells_at_once: int = _CELLS_AT_ONCE
+) -> np.ndarray:
+    """Return the cells of a digest that are not 0 nor below ``lightest`` times the largest of the same label.
+
+    Those of the labels ``excluded`` are left out. The cells are int64, and sorted.
+    """
+    found, left_out = [np.empty(0, np.int64)], np.zeros(digest.n_labels, np.bool_)
+    left_out[excluded] = True
+    labels_at_once = max(1, cells_at_once * digest.n_labels // max(1, digest.features.size))
+    for first, stop in spans(digest.n_labels, labels_at_once):
+        offsets = digest.offsets[first : stop + 1]
+        n_cells, magnitudes = np.diff(offsets), np.abs(digest.weights[offsets[0] : offsets[-1]])
+        least = np.zeros(n_cells.size, np.float32)
+        some = n_cells > 0
+        if some.any():
+            least[some] = np.float32(lightest) * np.maximum.reduceat(magnitudes, offsets[:-1][some] - offsets[0])
+        least[left_out[first:stop]] = np.inf
+        magnitudes[magnitudes < np.repeat(least, n_cells)] = 0.0
+        found.append(np.flatnonzero(magnitudes) + offsets[0])
+    return np.concatenate(found)
 
 
 def list_by_feature(digest: Digest, cells: np.ndarray, n_features: int) -> Postings:

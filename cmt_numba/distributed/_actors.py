@@ -48,6 +48,7 @@ class Sent(NamedTuple):
     full: list[str]  # shards to which nothing could be sent in time
     deadline: float
     kind: tuple[Any, ...]  # of the calls
+    errors: dict[str, Exception]  # of shards that have no actor
 
 
 class Answers(NamedTuple):
@@ -154,14 +155,19 @@ class Actors:
         running()
         kind = (method, *kind)
         seconds = self._timeout if kind in self._compiled else max(self._timeout, _SECONDS_TO_COMPILE)
-        now, left = time.monotonic(), list(calls)
-        peers = {}
+        now = time.monotonic()
+        peers: dict[str, list[_Peer]] = {}
+        errors: dict[str, Exception] = {}
         for name in calls:
-            peers[name] = self._peers_of(name)[: None if also_replicas else 1]
+            try:
+                peers[name] = self._peers_of(name)[: None if also_replicas else 1]
+            except ClusterError as error:
+                errors[name] = error
+                continue
             if len(peers[name]) > 1:
                 turn = next(self._turns) % len(peers[name])  # those that have as much to do are asked in turn
                 peers[name] = sorted(peers[name][turn:] + peers[name][:turn], key=_Peer.n_pending)
-        sent = Sent(method, calls, peers, {}, [], now + seconds, kind)
+        sent, left = Sent(method, calls, peers, {}, [], now + seconds, kind, errors), list(peers)
         for until in (now, now + seconds):  # first to the shards that have room, so that none waits for another
             left = [name for name in left if not self._send(sent, name, until)]
         sent.full.extend(left)
@@ -195,7 +201,7 @@ class Actors:
         ClusterError
             If this process has lost its connection to the cluster.
         """
-        module, found = running(), Answers({}, {}, [])
+        module, found = running(), Answers({}, dict(sent.errors), [])
         later, now = time.monotonic() + _SECONDS_TO_ASK_ELSEWHERE, time.monotonic()
         while waiting := {name for name, _ in sent.refs.values()}:
             with_others = [name for name in waiting if sent.peers[name]]

@@ -15,7 +15,7 @@ from ..journal import JournalError
 from ..store._checks import Key
 from ._actors import Actors, Answers, Sent
 from ._arguments import picked
-from ._cluster import running
+from ._cluster import running, shards_running
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
 from ._learned import combined
 from ._reading import Position, Refused
@@ -91,9 +91,7 @@ class Asking:
         known = {name: value.topology for name, value in answers.values.items() if isinstance(value, Refused)}
         gone = [name for name, error in answers.errors.items() if isinstance(error, ClusterError)]
         if gone:  # perhaps because they have left
-            others = {name: () for name in topology.names if name not in gone}
-            found = self._actors.ask("topology", others).values
-            known |= {name: other for name, other in found.items() if other.version > topology.version}
+            known |= self._later_topologies(topology, gone)
         if not known:
             return False
         latest = max([*known.values(), self._topology], key=lambda one: one.version)
@@ -102,6 +100,16 @@ class Asking:
         if behind:
             self._actors.ask("adopt", dict.fromkeys(behind, (latest,)))
         return True
+
+    def _later_topologies(self, topology: Topology, gone: list[str]) -> dict[str, Topology]:
+        """Return topologies later than one, by the shards that know them. All shards of that one may have left."""
+        asked = set(gone)
+        while names := set(shards_running(self._actors.cluster)) - asked:
+            found = self._actors.ask("topology", dict.fromkeys(sorted(names), ())).values
+            if later := {name: other for name, other in found.items() if other.version > topology.version}:
+                return later
+            asked |= names
+        return {}
 
     def _settled(self, keys: list[Key]) -> Topology:
         """Return the topology, in which none of these keys is about to move."""

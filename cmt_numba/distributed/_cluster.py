@@ -60,6 +60,13 @@ def actor_of(cluster: str, shard: str) -> Any:
         raise ClusterError(f"{shard} is gone: {error}") from error
 
 
+def shards_running(cluster: str) -> list[str]:
+    """Return the names of the shards of a store that have an actor now, sorted."""
+    listed = running().util.list_named_actors(all_namespaces=True)
+    names = [one["name"].split(" ") for one in listed if one["namespace"] == _NAMESPACE]
+    return sorted(name[1] for name in names if len(name) == 2 and name[0] == cluster)  # replicas have a number too
+
+
 def start(address: str | None = None, **options: Any) -> None:
     """Start Ray on this machine, or connect to a cluster. Nothing happens if this process is connected already.
 

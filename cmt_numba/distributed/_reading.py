@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._validation import MOST_WANTED
 from ..store import Effort, Items, MemoryStore, Results
 from ..store._checks import Key
 from ._learned import Learned, exchange, learned
@@ -114,9 +115,14 @@ class Reading:
         with store._keeper.writing if name == "facts" else nullcontext():
             received = moves.moved.received
             if moves.topology.version == version:
-                value = getattr(self, name)(*arguments)
-                if moves.topology.version == version:  # otherwise memories may have been given away meanwhile
-                    return Read(value, Moved(moves.moved.given, received))
+                try:
+                    value = getattr(self, name)(*arguments)
+                except Exception:
+                    if moves.topology.version == version:  # otherwise the store may have been closed meanwhile
+                        raise
+                else:
+                    if moves.topology.version == version:  # otherwise memories may have been given away meanwhile
+                        return Read(value, Moved(moves.moved.given, received))
         return Refused(moves.topology)
 
     def facts(self) -> Facts:
@@ -129,9 +135,12 @@ class Reading:
         return np.asarray(self._stored()[0]._records().find(keys) >= 0)
 
     def query(self, X: Any, k: int, where: Any, target_recall: float | None, n_probes: int | None) -> Results:
-        """Return the nearest memories for each row; at most as many as there are."""
+        """Return the nearest memories for each row.
+
+        No fewer than the client wants: memories that come meanwhile must not take the places of those that are here.
+        """
         store = self._stored()[0]
-        return store.query(X, min(k, max(1, len(store))), where, target_recall, n_probes=n_probes)
+        return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
 
     def get(self, keys: list[Key]) -> Items:
         """Return the vectors and payloads of memories."""

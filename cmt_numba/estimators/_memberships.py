@@ -8,12 +8,13 @@ import numpy as np
 import scipy.sparse
 
 from .._concurrency.workers import spans, with_progress
-from .._forest.allocation import with_tables
 from .._forest.rows import Rows
-from .._heads.binary_svm import learn_memberships, new_duties
+from .._heads.binary_svm import new_duties
 from .._heads.candidates import Questions, list_hard_negatives
-from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_hard_negatives
-from .._heads.label_scorers import NEGLIGIBLE, forget_labels, with_index
+from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_hard_negatives, pairs_that_count
+from .._heads.inference_weights import new_digest
+from .._heads.label_scorers import NEGLIGIBLE, forget_labels, with_index, with_lists, with_lists_of
+from .._heads.solved_labels import learn_afresh, learn_memberships
 from ._weights import filled
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ def train_memberships(
     Labels from ``n_known`` on are new. ``weights`` are those of the rows.
     """
     forget_labels(classifier.head_.models, n_known)  # they started as their means, which the index lists
-    if n_known == 0 and classifier.head_.parameters.sparse:
-        classifier.head_ = with_tables(classifier.head_, 0)  # what they took is of no use for what they will need
+    in_lists = n_known == 0 and classifier.head_.parameters.sparse
+    if in_lists:
+        classifier.head_ = with_lists(classifier.head_, new_digest(np.zeros(classifier.forest_.n_memories, np.int64)))
+    learn = learn_afresh if in_lists else learn_memberships
     n_rows, n_labels = questions.rows.n_rows, classifier.forest_.n_memories
     common, orders = classifier.head_.common.labels, classifier._orders
     of_each = filled(weights, n_rows)
@@ -63,7 +66,7 @@ def train_memberships(
 
     def train(rows: Rows, of_each: np.ndarray, pairs: Pairs, n_sweeps: int, share: float) -> None:
         asked = duties._replace(weights=of_each)
-        classifier.head_ = learn_memberships(classifier.head_, rows, pairs, asked, n_sweeps, share, n_threads)
+        classifier.head_ = learn(classifier.head_, rows, pairs, asked, n_sweeps, share, n_threads)
 
     # Rows may have come in the order of their labels, and sweeps want them mixed.
     order, place = orders.permutation(n_rows), np.empty(n_rows, np.int64)
@@ -79,9 +82,12 @@ def train_memberships(
     others = ~np.isin(labels, common)
     pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
     for n_pass in with_progress(range(classifier.n_head_passes), "pass", classifier.verbose):
+        pairs = pairs_that_count(pairs)  # before others are looked for, which takes memory
         if n_pass > 0 and classifier._worth_listing(n_rows):
             # It finds what the last pass got wrong.
             classifier.head_ = with_index(classifier.head_, classifier._lightest_listed)
+        if in_lists:
+            classifier.head_ = with_lists_of(classifier.head_, common)  # the others' are learned anew
         pairs = pair_with_hard_negatives(pairs, _hard_negatives(classifier, questions), orders.permutation(n_rows))
         train(questions.rows, of_each, pairs, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
     if n_known > 0:

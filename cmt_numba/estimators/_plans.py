@@ -16,6 +16,7 @@ import numpy as np
 
 from .._forest.rows import as_matrix
 from .._heads.examples import all_examples
+from .._heads.index_search import LabelBounds, label_bounds
 from .._heads.inference_weights import Digest
 from .._heads.label_scorers import Head
 from .._heads.landmarks import ROWS_ASKED, Listed, dense_scorers, listed, scaled, vectors_of
@@ -33,6 +34,7 @@ MOST_SCORED_SPARSE = 1024
 
 _GROWN: WeakKeyDictionary[LabelForest, tuple[ContextualMemoryTree, ContextualMemoryTree]] = WeakKeyDictionary()
 _LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | Listed | None]] = WeakKeyDictionary()
+_BOUNDED: WeakKeyDictionary[LabelForest, tuple[Digest, LabelBounds]] = WeakKeyDictionary()
 
 
 def scorers_laid_out(forest: LabelForest, *, for_one: bool = False) -> AllScorers | None:
@@ -84,17 +86,30 @@ def _in_lists(forest: LabelForest) -> Listed:
     return listed(scorers, as_matrix(rows.take(some)), labels[some])
 
 
+def bounds_laid_out(forest: LabelForest) -> LabelBounds:
+    """Return the bounds of the labels of a sparse head all of whose weights its index lists."""
+    head, kept = forest.head_, _BOUNDED.get(forest)
+    if kept is None or kept[0] is not head.digest:
+        biases = np.ascontiguousarray(head.nodes[0, : forest.forest_.n_memories]["bias"])
+        kept = _BOUNDED[forest] = head.digest, label_bounds(head.postings, biases)
+    return kept[1]
+
+
 def lay_out_like(other: LabelForest, forest: LabelForest) -> None:
     """Lay out for one forest what has been laid out for another."""
     if other in _LAID_OUT and forest.forest_.n_memories > 0:
         forest._all_scorers(1)
         forest._lists()
+    if other in _BOUNDED and forest.forest_.n_memories > 0 and forest._lists_best(1):
+        bounds_laid_out(forest)
 
 
 def hand_over(other: LabelForest, forest: LabelForest) -> None:
     """Keep for one forest what is laid out for another, which has the same head."""
     if other in _LAID_OUT:
         _LAID_OUT[forest] = _LAID_OUT[other]
+    if other in _BOUNDED:
+        _BOUNDED[forest] = _BOUNDED[other]
 
 
 def _kept(forest: LabelForest, lay_out: Callable[[], AllScorers | Listed | None]) -> AllScorers | Listed | None:
