@@ -2,10 +2,12 @@
 
     python asv_benchmarks/compare_candidates.py --data path/to/folder
     python asv_benchmarks/compare_candidates.py --data path/to/folder --sets "bible, 3" debian_depends
+    python asv_benchmarks/compare_candidates.py --data path/to/folder --sets "bible, 1" --keys bm25
 
 The sets are those of ``labelled_sets.py``, ``packages`` with a number of packages (the folder holds
 ``packages/summaries.jsonl.gz`` as ``compare_text.py`` describes it), and sets of several labels an example as
-``compare_multilabel.py`` describes them. By default those that take a minute or less.
+``compare_multilabel.py`` describes them. By default those that take a minute or less. Texts become tf-idf words, or
+with ``--keys bm25`` keys of ``BM25Vectorizer``.
 
 Each source of candidates is used in training and for queries. *default* is the classifier as it comes; *both* is the
 search of trees and index, which the default leaves out where it can score all labels or the index finds the best ones
@@ -32,7 +34,7 @@ import compare_multilabel
 import compare_text
 import numpy as np
 import scipy.sparse
-from labelled_sets import SETS, LabelledSet
+from labelled_sets import SETS, LabelledSet, with_bm25_keys
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tabulate import tabulate
 
@@ -109,9 +111,8 @@ def packages(folder: Path, n_stored: int) -> LabelledSet:
     """Return packages as tf-idf words of their names and summaries, and queries of some of their words, misspelt."""
     texts = compare_text.packages(folder, n_stored)
     words = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
-    return LabelledSet(
-        words.fit_transform(texts.stored), np.arange(n_stored), words.transform(texts.queries), texts.answers
-    )
+    X, queries, both = words.fit_transform(texts.stored), words.transform(texts.queries), (texts.stored, texts.queries)
+    return LabelledSet(X, np.arange(n_stored), queries, texts.answers, both)
 
 
 def readers() -> dict[str, Callable[[Path], Any]]:
@@ -222,6 +223,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of data")
     parser.add_argument("--sets", nargs="+", default=QUICK, help="only sets whose names start with one of these")
     parser.add_argument("--ways", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--keys", choices=["tfidf", "bm25"], default="tfidf", help="keys of texts")
     parser.add_argument("--wider", type=int, default=5, help="times as many candidates; 0 for none")
     options = parser.parse_args()
     everything = {}
@@ -230,6 +232,8 @@ def main() -> None:
             continue
         data = read(options.data)
         several = not isinstance(data, LabelledSet)
+        if not several and options.keys == "bm25":
+            data = with_bm25_keys(data) or data
         headers = ["candidates", *([f"P@{k}" for k in RANKS] if several else ["error"])]
         headers += ["scored", "met", "us a query", "s to fit"]
         print(f"\n{name}: {data.X.shape[0]} examples")

@@ -3,13 +3,16 @@ r"""Compare classifiers over many classes: exact search, class means, linear one
 All run on one thread, one after the other, on the sets that ``labelled_sets.py`` describes::
 
     python asv_benchmarks/compare_classifiers.py --data path/to/folder \
-        --learners exact means linear bm25 plt xr_linear ours ours_of_terms \
+        --learners exact means linear bm25 plt xr_linear ours \
         --python plt=plt/bin/python xr_linear=xr/bin/python
     python asv_benchmarks/compare_classifiers.py --data path/to/folder --sets clinc150 coil100 --learners exact ours
+    python asv_benchmarks/compare_classifiers.py --data path/to/folder --sets bible --keys bm25
 
 PLT (napkinXC) and XR-Linear (PECOS) run in processes and environments of their own, and are told of one label for each
 example; ``extreme_learners.py`` says what to install. BM25 is the nearest text by the library bm25s. What is not
-installed is left out, and the script says so.
+installed is left out, and the script says so. All other learners are given the same keys: of texts, tf-idf words or,
+with ``--keys bm25``, those of ``BM25Vectorizer`` (``bm25_l2``: with ``norm="l2"``). With several, each set of texts has
+several tables.
 
 For each set a table: error, seconds to train, microseconds a query (all queries in one batch), both of the processor,
 the share of the classes that were looked at for a query, the peak of the memory that came on top (Linux only), and the
@@ -34,6 +37,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,14 +46,14 @@ import scipy.sparse
 from compare_candidates import product_of_all
 from compare_text import TOKEN
 from extreme_learners import apart, forget_peak, is_installed, resident_peak
-from labelled_sets import SETS, LabelledSet
+from labelled_sets import SETS, LabelledSet, with_bm25_keys
 from peers.ours import CHEAPER
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier
-from cmt_numba.text import BM25Vectorizer
 
+KEYS = ("tfidf", "bm25", "bm25_l2")
 BATCH = 256
 _SECONDS_ASKED = 0.3  # at least, in as many rounds of all queries as it takes
 
@@ -234,22 +238,6 @@ def ours(data: LabelledSet) -> Iterator[Outcome]:
     )[0]
 
 
-def ours_of_terms(data: LabelledSet) -> Iterator[Outcome]:
-    """Return the classifier of this package on texts with the weights of BM25 in place of tf-idf."""
-    if data.texts is None:
-        return
-    vectorizer = BM25Vectorizer()
-    weighted = data._replace(X=vectorizer.fit_transform(data.texts[0]), queries=vectorizer.transform(data.texts[1]))
-    _compile(weighted)
-    yield measured(
-        "CMTClassifier, BM25 weights",
-        weighted,
-        lambda: CMTClassifier(random_state=0).fit(weighted.X, weighted.y),
-        lambda learner: learner.predict(weighted.queries),
-        lambda learner: float(learner.count_candidates(weighted.queries).mean()) / learner.classes_.size,
-    )[0]
-
-
 def _compile(data: LabelledSet) -> None:
     """Let numba compile, on a few examples, what will be timed."""
     classifier = CMTClassifier(random_state=0).fit(data.X[:200], data.y[:200])
@@ -311,7 +299,6 @@ LEARNERS: dict[str, Callable[..., Iterator[Outcome]]] = {
     "plt": partial(of_labels, name="plt", title="PLT (napkinXC)", python=sys.executable),
     "xr_linear": partial(of_labels, name="xr_linear", title="XR-Linear (PECOS)", python=sys.executable),
     "ours": ours,
-    "ours_of_terms": ours_of_terms,
     "vw": vw_others,
     "vw_cmt": vw_cmt,
 }
@@ -327,7 +314,6 @@ COLUMNS = {
     "XR-Linear": "XR-Linear (PECOS)",
     "all": "all scorers of it, by one product",
     "ours": "CMTClassifier",
-    "ours, BM25 weights": "CMTClassifier, BM25 weights",
 }
 """The learners of the tables at the end, by heading."""
 
@@ -386,20 +372,32 @@ def summary(everything: dict[str, list[Outcome]], sizes: dict[str, str], field: 
     return tabulate(table, [headers[i] for i in kept], tablefmt="pipe", disable_numparse=True)
 
 
+def keyed(name: str, folder: Path, keys: list[str]) -> Iterator[tuple[str, LabelledSet]]:
+    """Yield a set with each of the keys, if it is one of texts, and what to call it."""
+    data = SETS[name](folder)
+    if "tfidf" in keys or data.texts is None:
+        yield name, data
+    for key, norm, title in (("bm25", "append", "BM25 keys"), ("bm25_l2", "l2", "BM25 keys of length 1")):
+        with_terms = with_bm25_keys(data, norm) if key in keys else None
+        if with_terms is not None:
+            yield f"{name}, {title}", with_terms
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare classifiers over many classes.")
     parser.add_argument("--data", type=Path, required=True, help="folder of data")
     parser.add_argument("--sets", nargs="+", default=[""], help="only sets whose names start with one of these")
     parser.add_argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS))
+    parser.add_argument("--keys", nargs="+", choices=KEYS, default=KEYS[:1], help="keys of texts")
     parser.add_argument("--json", type=Path, help="file to write all outcomes to")
     parser.add_argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreters of learners")
     options = parser.parse_args()
     present = learners(options.learners, dict(pair.split("=", 1) for pair in options.python))
     everything: dict[str, list[Outcome]] = {}
     sizes: dict[str, str] = {}
-    for name in [name for name in SETS if name.startswith(tuple(options.sets))]:
-        data = SETS[name](options.data)
+    chosen = [name for name in SETS if name.startswith(tuple(options.sets))]
+    for name, data in chain.from_iterable(keyed(of_set, options.data, options.keys) for of_set in chosen):
         outcomes = [outcome for learner in present.values() for outcome in learner(data)]
         of_vw = [outcome for outcome in outcomes if outcome.learner == "Vowpal Wabbit, memory tree"]
         if of_vw and "ours" in present:

@@ -19,10 +19,23 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 from store_data import N_ASKED, K, clustered
 from tabulate import tabulate
 
 from cmt_numba import MemoryStore
+
+
+def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
+    """Return how long it takes to look up the key of a memory in the database, and to read one with all others."""
+    records, ids = store._records(), np.random.default_rng(0).permutation(n)[: 100 * K].reshape(-1, 1, K)
+    begun = perf_counter()
+    for some in ids:
+        records._look_up(some)
+    looked_up = (perf_counter() - begun) / ids.size
+    begun = perf_counter()
+    records.keep_keys()
+    return looked_up, (perf_counter() - begun) / n
 
 
 def compare_opening(n: int, n_features: int) -> None:
@@ -50,6 +63,7 @@ def compare_opening(n: int, n_features: int) -> None:
             store.add(range(n), data.stored)
         note("folder, closed", lambda: MemoryStore(path))
         store = MemoryStore(path)
+        looked_up, read = seconds_a_key(store, n)
         begun = perf_counter()
         for i in range(N_ASKED):
             store.upsert(i, data.asked[i : i + 1])
@@ -63,6 +77,7 @@ def compare_opening(n: int, n_features: int) -> None:
         note("file, read", lambda: MemoryStore.load(file))
         note("file, mapped", lambda: MemoryStore.load(file, mmap=True))
     print(f"\nopening, {n} x {n_features}: seconds\n")
+    print(f"to look up a key takes {1e6 * looked_up:.1f} us, to read one with all {1e6 * read:.1f} us")
     print(f"{N_ASKED} upserts took {changed:.2f} s, and to close the store then {closed:.2f} s\n")
     print(tabulate(rows, ["", "open", "first query", "second query"], floatfmt=".4f"))
 

@@ -15,7 +15,8 @@ A folder of public data is expected to hold, as far as it is there:
     100 objects seen from 72 angles (Columbia, for research use) as features of a MobileNet: ``X`` (7168, 1024), ``y``,
     and ``angle`` in degrees.
 
-Texts become tf-idf words, everything is of unit length. Splits draw from fixed seeds.
+Texts become tf-idf words, or keys of ``BM25Vectorizer`` (:func:`with_bm25_keys`); everything else is of unit length.
+Splits draw from fixed seeds.
 """
 
 import gzip
@@ -27,6 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
+
+from cmt_numba.text import BM25Vectorizer
 
 TRANSLATIONS = ("KJV", "YLT", "Darby", "ASV", "BBE")
 MOST_QUERIES = 4000
@@ -63,6 +66,14 @@ def few_of_each(labels: np.ndarray, n_shots: int) -> np.ndarray:
 def _texts(texts: list[str], y: np.ndarray, queries: list[str], answers: np.ndarray) -> LabelledSet:
     words = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
     return LabelledSet(words.fit_transform(texts), y, words.transform(queries), answers, (texts, queries))
+
+
+def with_bm25_keys(data: LabelledSet, norm: str = "append") -> LabelledSet | None:
+    """Return a set of texts with the weights of BM25 in place of tf-idf, or None if the set is not of texts."""
+    if data.texts is None:
+        return None
+    vectorizer = BM25Vectorizer(norm=norm)
+    return data._replace(X=vectorizer.fit_transform(data.texts[0]), queries=vectorizer.transform(data.texts[1]))
 
 
 def bible(folder: Path, n_shots: int, asked: str) -> LabelledSet:
@@ -114,9 +125,12 @@ def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
     n_asked, n_features = 10 if n_classes <= 100_000 else 1, 128
     r = np.random.RandomState(1)
     prototypes = r.gamma(0.35, 1.0, (40, n_features)) * (r.rand(40, n_features) < 0.35)
-    own = 0.05 * r.gamma(0.3, 1.0, (n_classes, n_features)) * (r.rand(n_classes, n_features) < 0.15)
-    centre = normalize(r.dirichlet(np.full(40, 0.08), n_classes) @ prototypes + own)
-    direction = r.randn(n_classes, 2, n_features) * (centre[:, None, :] > 0.02)
+    own = 0.05 * r.gamma(0.3, 1.0, (n_classes, n_features))  # in place, for of a million classes it is 1 GB
+    own *= r.rand(n_classes, n_features) < 0.15
+    own += r.dirichlet(np.full(40, 0.08), n_classes) @ prototypes
+    centre = normalize(own, copy=False)
+    direction = r.randn(n_classes, 2, n_features)
+    direction *= centre[:, None, :] > 0.02
     n = n_shots + n_asked
     X = np.empty((n_classes, n, n_features), np.float32)
     for k in range(n_classes):

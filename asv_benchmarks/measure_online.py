@@ -8,8 +8,8 @@ have. Other dense sets are synthetic. Prints the error of ``fit`` and of ``parti
 with seconds; and the accuracy for two thirds of the classes before and after the others came, a tenth of these at a
 time, by ``partial_fit`` alone, as the mean over several divisions of the classes. That there are more classes costs
 something by itself, and one fit on all loses it too: so its accuracy stands beside, and how much more than it
-``partial_fit`` has lost. Each is also measured without stored examples, of which none can be learned again. Needs
-tabulate.
+``partial_fit`` has lost. Each is also measured without stored examples, of which none can be learned again. A third
+table is what a ``partial_fit`` of few rows takes beside more and more that is stored. Needs tabulate.
 """
 
 import os
@@ -29,10 +29,11 @@ import scipy.sparse
 from labelled_sets import LabelledSet, coil, omniglot, synthetic, texts_with_labels
 from tabulate import tabulate
 
-from cmt_numba import CMTClassifier
+from cmt_numba import CMTClassifier, CMTRetriever
 
 BATCHES = (100, 1000)
 BATCHES_OF_NEW, DIVISIONS = 10, 3
+STORED, FEW = (10_000, 100_000, 1_000_000), {1: 40, 100: 12}  # rows in a batch, and how many batches are timed
 
 
 def learned(batches: list[np.ndarray], examples: LabelledSet, store: bool) -> tuple[CMTClassifier, float]:
@@ -93,16 +94,58 @@ def fading_rows(name: str, examples: LabelledSet) -> Iterator[list[Any]]:
         yield [name, store, before_all, after_all, fitted_all, fitted_all - after_all]
 
 
+def milliseconds(estimator: Any, X: Any, y: np.ndarray, n: int) -> list[float]:
+    """Return the median time, in milliseconds of processor time, that batches of each size take beside ``n`` rows.
+
+    They are too few for all to be learned again.
+    """
+    estimator.fit(X[:n], y[:n])
+    at, medians = n, []
+    for size, n_batches in FEW.items():
+        times = []
+        for _ in range(1 + n_batches):
+            start = process_time()
+            estimator.partial_fit(X[at : at + size], y[at : at + size])
+            times.append(process_time() - start)
+            at += size
+        medians.append(1e3 * float(np.median(times[1:])))  # the first one may compile
+    return medians
+
+
+def work_row(n: int) -> list[Any]:
+    """Return a row of the third table: beside ``n`` rows that are stored."""
+    rng, few = np.random.default_rng(0), {"n_head_passes": 1, "n_router_passes": 1, "random_state": 0}
+    n_all = n + sum(size * (1 + n_batches) for size, n_batches in FEW.items())
+    y = rng.integers(1000, size=n_all)
+    X = rng.normal(size=(1000, 16)).astype(np.float32)[y] + 0.7 * rng.normal(size=(n_all, 16)).astype(np.float32)
+    own = np.where(np.arange(n_all) < n, np.arange(n_all), rng.integers(n, size=n_all))
+    words = rng.integers(20_000, size=(1000, 20))[y[:, None], rng.integers(20, size=(n_all, 5))]
+    words = np.hstack([words, rng.integers(20_000, size=(n_all, 3))])
+    texts = scipy.sparse.csr_array((np.ones(words.size, np.float32), words.ravel(), np.arange(0, words.size + 1, 8)))
+    texts.sum_duplicates()
+    return [
+        n,
+        *milliseconds(CMTClassifier(n_trees=1, **few), X, y, n),
+        *milliseconds(CMTClassifier(**few), texts, y, n),
+        *milliseconds(CMTClassifier(n_trees=1, **few), X, own, n),
+        *milliseconds(CMTRetriever("key", n_trees=1, n_reward_passes=0, random_state=0), X, y, n),
+    ]
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--parts", nargs="+", choices=("online", "fading"), default=["online", "fading"])
+    parser.add_argument("--parts", nargs="+", choices=("online", "fading", "work"), default=["online", "fading"])
     arguments = parser.parse_args()
     folder = arguments.data
     if "online" in arguments.parts:
         headers = ["", "examples stored", "error", "seconds"]
         print(tabulate(online_rows(synthetic(1000, 10)), headers, "github", floatfmt=".4g"), flush=True)
+    if "work" in arguments.parts:
+        kinds = ("1,000 dense classes", "1,000 sparse classes", "a dense class each", "retriever")
+        headers = ["stored", *(f"{kind}: {size}" for kind in kinds for size in FEW)]
+        print(f"\n{tabulate(map(work_row, STORED), headers, 'github', floatfmt='.3g')}", flush=True)
     if "fading" not in arguments.parts:
         return
     sets: dict[str, Callable[[], LabelledSet]] = {

@@ -29,7 +29,7 @@ def zipf_rows(rng: np.random.Generator, n_rows: int, n_features: int = 60, width
     return X.astype(np.float32)
 
 
-def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int) -> Answers:
+def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int, shares: np.ndarray | None = None) -> Answers:
     offsets = scorers.indptr.astype(np.int64)
     features, weights = scorers.indices.astype(np.int32), scorers.data.astype(np.float32)
     digest = Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
@@ -37,7 +37,9 @@ def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int) -> Answers:
     n_rows, rows = queries.shape[0], check_rows(queries)
     labels, scores = np.full((n_rows, k), NONE, np.int64), np.full((n_rows, k), -np.inf, np.float32)
     answers = Answers(labels, scores, np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64))
-    rank_listed(postings, digest, label_bounds(postings, biases.astype(np.float32)), all_of(rows, rows), answers)
+    bounds = label_bounds(postings, biases.astype(np.float32))
+    bounds = bounds if shares is None else bounds._replace(shares=shares)
+    rank_listed(postings, digest, bounds, all_of(rows, rows), answers)
     return answers
 
 
@@ -61,6 +63,35 @@ def test_the_best_labels_are_found(k: int, spread: float, n_features: int, rng: 
     assert ((n_scored > 0) == (n_met > 0)).all()
     if k == 1 and spread == 0.0:
         assert n_met.mean() < 0.7 * shared.sum(axis=1).mean()
+
+
+def test_a_label_is_bounded_by_its_share_of_the_heaviest_weights(rng: np.random.Generator):
+    scorers = zipf_rows(rng, 600)
+    features, weights = scorers.indices.astype(np.int32), scorers.data.astype(np.float32)
+    digest = Digest(scorers.indptr.astype(np.int64), features, weights, np.empty((0, 0), np.uint16))
+    postings = list_by_feature(digest, np.arange(weights.size), 60)
+    biases = rng.normal(size=600).astype(np.float32)
+    bounds = label_bounds(postings, biases)
+    assert bounds.highest == biases.max()
+    lengths = np.diff(postings.offsets)
+    feature = np.repeat(np.arange(60), lengths)
+    expected = np.zeros(600)
+    for f, label, weight in zip(feature, postings.labels, postings.weights, strict=True):
+        if lengths[f] > 600 / 64:
+            expected[label] = max(expected[label], weight / postings.weights[postings.offsets[f]])
+    np.testing.assert_allclose(bounds.shares, expected, rtol=1e-6)
+
+
+def test_labels_that_are_light_in_long_lists_are_not_scored():
+    weights = np.zeros((2000, 2), np.float32)
+    weights[:, 1] = 0.1
+    weights[1:21, 0] = 0.5  # a rare feature
+    weights[0, 1], weights[1, 0] = 1.0, 0.6
+    scorers, queries = scipy.sparse.csr_array(weights), scipy.sparse.csr_array(np.array([[0.9, 0.43]], np.float32))
+    answers = ranked(scorers, np.zeros(2000), queries, 1)
+    assert answers.labels.tolist() == [[1]]
+    assert answers.n_scored[0] <= 2
+    assert ranked(scorers, np.zeros(2000), queries, 1, np.ones(2000, np.float32)).n_scored[0] > 20
 
 
 def test_labels_without_a_common_feature_are_not_found(rng: np.random.Generator):

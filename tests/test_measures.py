@@ -146,7 +146,9 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         "plt",
         "xr_linear",
         "ours",
-        "ours_of_terms",
+        "--keys",
+        "tfidf",
+        "bm25",
     ]
     arguments += ["--python", "xr_linear=false"]  # a command that fails
     written = tmp_path / "outcomes.json"
@@ -156,8 +158,9 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert "clinc150, 5 shots: 150 examples of 30 classes" in printed
     assert "xr_linear is left out: false cannot import pecos" in printed
     lines = [line.split("|")[1:-1] for line in printed.splitlines() if line.startswith("| clinc150")]
-    assert [cell.strip() for cell in lines[0]] == ["clinc150, 5 shots", "150 / 30", *["0.000"] * 7]
-    (outcomes,) = json.loads(written.read_text()).values()
+    assert [cell.strip() for cell in lines[0]] == ["clinc150, 5 shots", "150 / 30", *["0.000"] * 6]
+    assert [cell.strip() for cell in lines[1]] == ["clinc150, 5 shots, BM25 keys", "150 / 30", *["0.000"] * 6]
+    outcomes, _ = json.loads(written.read_text()).values()
     learners = {outcome["learner"] for outcome in outcomes}
     assert learners >= {"exact nearest neighbour", "class means", "PLT (napkinXC)", "CMTClassifier"}
     assert all(outcome["error"] == 0 for outcome in outcomes if outcome["learner"] != "CMTClassifier, unsupervised")

@@ -384,16 +384,21 @@ def test_a_row_meets_the_labels_of_its_rarest_heavy_features(room: int, rng: np.
         known = rng.choice(30, 2, replace=False)
         sums, labels = np.zeros(30, np.float32), np.full(room, -1)
         sums[known], labels[:2] = -1e30, known
-        n_met = met_by(index, rows, sums, labels, 2)
+        n_further = left = int(rng.integers(0, 25))
+        n_met = met_by(index, rows, sums, labels, 2, n_further)
         unit, expected, met = x[0] / np.linalg.norm(x), np.zeros(30), list(known)
         lengths = np.diff(index.offsets)
         speaking = [f for f in range(12) if lengths[f] and unit[f] * index.weights[index.offsets[f]] > 0]
         for f in sorted(speaking, key=lambda f: -(unit[f] ** 2) / lengths[f]):
             for entry in range(index.offsets[f], index.offsets[f + 1]):
-                if len(met) == room:
-                    break
                 label = index.labels[entry]
-                if label not in met:
+                if len(met) == room:
+                    if left == 0:
+                        break
+                    left -= 1
+                    if label not in met:
+                        continue
+                elif label not in met:
                     met.append(label)
                 expected[label] += unit[f] * index.weights[entry]
         assert list(labels[:n_met]) == met
@@ -402,15 +407,15 @@ def test_a_row_meets_the_labels_of_its_rarest_heavy_features(room: int, rng: np.
 
 
 @inner
-def _met_by(index, priorities, rows, sums, labels, n_found):
-    return meet_labels(index, priorities, row_of(rows, 0), sums, labels, n_found)
+def _met_by(index, priorities, rows, sums, labels, n_found, n_further):
+    return meet_labels(index, priorities, row_of(rows, 0), sums, labels, n_found, n_further)
 
 
 @kernel
-def met_by(index, rows, sums, labels, n_found):
+def met_by(index, rows, sums, labels, n_found, n_further):
     """Call what is only ever inlined into kernels."""
     priorities = empty(rows.values.size, np.float32)
-    n_met = _met_by(index, priorities, rows, sums, labels, n_found)
+    n_met = _met_by(index, priorities, rows, sums, labels, n_found, n_further)
     release(priorities)
     return n_met
 

@@ -50,7 +50,7 @@ from .._jit import uninterrupted
 from .._validation import check_known
 from .querying import Queried
 
-_CELLS_MOVED_AT_ONCE = 1 << 22  # of the keys that rewards move; those that come later see what the others have done
+_ROWS_AT_ONCE = 16  # that move keys; those after them see where the keys are now
 _INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 
 
@@ -303,7 +303,7 @@ class Forest(Queried):
             return
         ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != NONE
         slots = np.where(explored[:, None], NONE, self._slots(ids.reshape(-1)).reshape(ids.shape))
-        for first, stop in spans(rows.n_rows, max(1, _CELLS_MOVED_AT_ONCE // (ids.shape[1] * rows.n_features))):
+        for first, stop in spans(rows.n_rows, _ROWS_AT_ONCE):
             state = self._allocated()
             moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
             self._lock.step(partial(overwrite_keys, self._searched(state), moved, keys))

@@ -44,11 +44,11 @@ class TaughtForest(StoredForest):
             Rewards in [0, 1] of each row's first memory, or of each memory. Those where ``hits.ids`` is -1 do not
             count.
         key_learning_rate : float in [0, 1], default 0.0
-            How far dense keys, which have length 1, move at most for each row that explored no internal node: those of
-            memories with a high reward towards the row, those of others away from it (relevance feedback on stored
-            vectors: Brauen, 1971; neighbourhood components analysis: Goldberger et al., 2005). They keep unit length.
-            What was inserted is not kept beside them. Memories stay in their leaves until they are rerouted. With 0
-            keys stay as they are; sparse keys always do.
+            How far a dense key, which has length 1, moves at most at a time, for a row that explored no internal node
+            (sixteen rows are one time): keys of memories with a high reward towards the row, those of others away from
+            it (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis: Goldberger et
+            al., 2005). Keys keep unit length, and what was inserted is not kept beside them. Memories stay in their
+            leaves until they are rerouted. With 0 keys stay as they are; sparse keys always do.
         progress : bool, default False
             Show a progress bar.
 

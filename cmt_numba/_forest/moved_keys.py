@@ -7,7 +7,8 @@ feedback on stored vectors: Brauen, 1971, in The SMART Retrieval System; learnin
 With ``p`` a softmax of the scores of a row's memories, and ``r`` what their rewards exceed the lowest one by, each key
 takes a step of ``p * r / sum(p * r) - p`` times the row: the gradient of ``log(sum(p * r))`` by its score. For rewards
 of 0 and 1 this is neighbourhood components analysis (Goldberger et al., 2005). Nothing moves where the highest score is
-far ahead and has the highest reward.
+far ahead and has the highest reward. However many rows ask for the same memory at a time, its key moves by the rate at
+most.
 
 Sums are those of NumPy's own loops and of SciPy's, which do not depend on threads.
 """
@@ -40,7 +41,7 @@ def moved_keys(
     rewards : ndarray of float32, shape (n, k)
         What they were worth.
     rate : float
-        The longest step, for a row with the rewards 0 and 1, where keys have length 1.
+        The longest step of a key, whose length is 1.
 
     Returns
     -------
@@ -62,10 +63,16 @@ def moved_keys(
     row, column = np.nonzero(there)
     shape = moved.size, some.size
     steps = scipy.sparse.csr_array((pulls[row, column].astype(np.float32), (at[row, column], row)), shape) @ asked
-    changed = keys + np.float32(rate) * steps
-    lengths = np.sqrt(np.einsum("ij,ij->i", changed, changed))[:, None]
+    changed = keys + steps * (np.float32(rate) / np.maximum(_lengths(steps), np.float32(1.0)))
+    lengths = _lengths(changed)
     changed = np.where(lengths > _TINY, changed / np.maximum(lengths, _TINY), keys)
     return moved, rows._replace(values=changed.reshape(-1), offsets=np.arange(moved.size + 1) * rows.n_features)
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    """Return the lengths of rows, as a column."""
+    lengths: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+    return lengths
 
 
 def _scores(state: State, asked: np.ndarray, keys: np.ndarray, at: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from .._forest.rows import longest_row, row_of
 from .._forest.scorer import Probe, aim_probe, gathered_dot, new_probe, value_of
 from .._forest.state import NONE
 from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, release, zeros
-from .inverted_index import Postings, keep_best_labels, next_list
+from .inverted_index import Postings, add_to_met, keep_best_labels, next_list
 
 _MOST_LISTS = 64  # that a row goes through
 _RUN = 128  # entries of a list after which it is decided whether to go on
@@ -135,15 +135,6 @@ def _meet(postings, entry, end, value, least, room, n_found):
 
 
 @inner
-def _add_to_met(postings, entry, end, value, sums):
-    """Add a list's entries to the sums of the labels that have been met."""
-    for i in range(entry, end):
-        label = np.int64(postings.labels[i])
-        met = np.float32(sums[label] != 0.0)  # no branch, which would be mispredicted half of the time
-        sums[label] += met * value * postings.weights[i]
-
-
-@inner
 def _score(digest, biases, room, label):
     probe = room.probe
     room.n_scored[0] += 1
@@ -253,7 +244,7 @@ def _go_through_lists(postings, digest, of_labels, room, x, k):
             if entry < end:
                 unread = value * postings.weights[entry]
         else:
-            _add_to_met(postings, entry, end, value, room.sums)
+            add_to_met(postings, entry, end, value, room.sums)
         rest = _without(rest, room.bounds[i], unread, is_long)
     return n_found, _keep(candidates, room.sums, shares, lowest - highest, rest, room.kept), rest
 

@@ -21,11 +21,11 @@ from .list_search import Landmarks, Scorers, search_lists
 _LISTS = 4.0  # times the root of the number of labels
 _LABELS_OF_A_LIST = 40  # that k-means looks at
 _ROUNDS = 6  # of k-means
-_SHARE_FOUND = 0.995
-_COMPARED_AT_ONCE = 1 << 23  # rows and labels
+_SHARE_FOUND = 0.996
+_COPIED_AT_ONCE = 1 << 23  # values
 _SHORTEST = np.float32(1e-30)
 
-ROWS_ASKED = 4096
+ROWS_ASKED = 8192
 """Rows that decide which lists are searched."""
 
 Share = Callable[[Callable[[int, int], Any]], None]
@@ -75,7 +75,7 @@ def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> Listed:
         sums = _membership(_nearest(centers, sample), n_lists) @ sample
         centers = np.where((sums != 0.0).any(axis=1)[:, None], scaled(sums), centers)
     nearest = np.empty(n_labels, np.int64)
-    length = max(1, _COMPARED_AT_ONCE // vectors.shape[1])
+    length = max(1, _COPIED_AT_ONCE // vectors.shape[1])
     for first in range(0, n_labels, length):
         nearest[first : first + length] = _nearest(centers, scaled(vectors[first : first + length]))
     used, list_of = np.unique(nearest, return_inverse=True)

@@ -41,6 +41,7 @@ class Effort(NamedTuple):
     n_labels: int  # to be scored, the common ones among them
     n_listed: int  # of those out of the head's index, to be scored
     n_met: int  # to find in leaves and in the index, at least n_labels: some are not worth a score
+    n_further: int = 0  # entries of the index that are added to labels once n_met have been found
     leaves_last: bool = False  # leaves are reached only for rows that the index lists no label for
 
 
@@ -131,7 +132,7 @@ def _find_labels(trees, routers, postings, common, asked, row, room, sums, label
         n_found = n_met = _reach_labels(trees, routers, room, sums, routed, n_leaves, reachable, n_common)
         if routers.sparse and listed and n_found < most:
             n_reached, x = n_found, row_of(asked.rows, row)
-            n_met = meet_labels(postings, room.priorities, x, sums, labels, n_reached)
+            n_met = meet_labels(postings, room.priorities, x, sums, labels, n_reached, effort.n_further)
             n_found += keep_best_labels(labels[n_reached:n_met], sums, min(effort.n_listed, most - n_reached))
     for i in range(n_met):
         sums[labels[i]] = 0.0

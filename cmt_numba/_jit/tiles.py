@@ -141,14 +141,19 @@ def _in_two_steps(multiply_bytes: str, add_shorts: str) -> Callable[..., Any]:
     return add
 
 
-def _one_by_one(builder: Any, total: Any, codes: Any, words: Any) -> Any:
-    def every(number: int) -> Any:
-        return ir.Constant(total.type, [number] * total.type.count)
+def _in_many_steps(builder: Any, total: Any, codes: Any, words: Any) -> Any:
+    shorts = ir.VectorType(_SHORT, 2 * total.type.count)
 
-    for i in range(FEATURES_OF_A_WORD):
-        code = builder.ashr(builder.shl(codes, every(24 - 8 * i)), every(24))
-        total = builder.add(total, builder.mul(code, builder.and_(builder.lshr(words, every(8 * i)), every(255))))
-    return total
+    def halves(values: Any, bits: int, shift_down: Any) -> tuple[Any, Any]:
+        width = ir.Constant(values.type, [bits] * values.type.count)
+        return shift_down(builder.shl(values, width), width), shift_down(values, width)
+
+    both = (
+        halves(builder.bitcast(codes, shorts), 8, builder.ashr),
+        halves(builder.bitcast(words, shorts), 8, builder.lshr),
+    )
+    pairs = builder.add(*(builder.mul(code, word) for code, word in zip(*both, strict=True)))
+    return builder.add(total, builder.add(*halves(builder.bitcast(pairs, total.type), 16, builder.ashr)))
 
 
 _INSTRUCTIONS = (
@@ -160,7 +165,7 @@ _INSTRUCTIONS = (
 )
 """Features of processors, the best first; how many 32-bit integers a register has; what adds products to them."""
 
-_WITHOUT = (4, _one_by_one)
+_WITHOUT = (4, _in_many_steps)
 
 
 def _instruction(context: Any, builder: Any) -> tuple[int, Callable[..., Any]]:

@@ -57,6 +57,7 @@ _SHARE_OF_LABELS = 0.2  # at most, where there are many
 _LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
 _FEWEST_LISTED = 16  # of those from the head's index that are scored with all their weights
 _SHARE_LISTED = 1 / 64  # of those found, if that is more
+_FURTHER_ENTRIES = 2  # of the lists for each label found, that add to those found; none in training
 _MOST_RANKED = 16  # labels wanted that the index alone is asked for
 # Leaves and listed labels, so that the head learns of more hard negatives than it has candidates to score.
 _WIDER_IN_TRAINING = 2
@@ -74,6 +75,7 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
 _MANY_LABELS = 1000  # of which going through all scorers once takes some milliseconds
 _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
+_CELLS_LISTED_A_ROW = 20_000  # of the tables of sparse scorers: the same where labels have learned very many features
 
 # Routers.
 _CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
@@ -250,7 +252,9 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     def _worth_listing(self, n_rows: int) -> bool:
         """Return whether learning this number of rows takes as long as going through all scorers once."""
-        return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
+        n_cells = self.head_.counters[0, TABLES_END]  # 0 for dense scorers
+        most_cells = n_rows * _CELLS_LISTED_A_ROW
+        return bool(n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories and most_cells >= n_cells)
 
     def _get_ready(self, former: Any) -> None:
         lay_out_like(former, self)
@@ -286,7 +290,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             n_met = max(n_scored, min(most, int(n_scored / _SHARE_LISTED)))
             effort = effort._replace(n_labels=n_scored, n_listed=n_scored, n_met=n_met)
         suffices = self.n_probes is None and not self._trees_add_to_index and self._is_index_up_to_date()
-        return effort._replace(leaves_last=suffices)
+        return effort._replace(n_further=_FURTHER_ENTRIES * effort.n_met, leaves_last=suffices)
 
     def _is_index_up_to_date(self) -> bool:
         """Return whether the head has learned nothing since its index was made."""

@@ -29,7 +29,7 @@ _FIXED = {
 }
 _AT_ONCE = 10_000  # rows that iterating fetches
 _FEW = 64  # ids, up to which a list in the statement is quicker than one in JSON
-_AS_LONG = 2  # records are read in the time in which one is looked up
+_AS_LONG = 16  # records are read in the time in which one is looked up
 
 
 def _create_index(path: str) -> str:

@@ -96,6 +96,9 @@ class BM25Vectorizer(TransformerMixin, SavableText):
 
     Notes
     -----
+    These keys are for texts that are looked for themselves. Where classes are learned from several texts each, tf-idf
+    or ``norm="l2"`` errs less.
+
     Later documents do not change vectors that are stored. In a stream, where :meth:`partial_fit` counts documents as
     they come, begin with a batch that is representative.
 
