@@ -10,11 +10,8 @@ which every tenth is asked. Sparse: package summaries as vectors of BM25, beside
 Codes: clustered vectors that are kept in full, and as 8-bit codes alone. Changes: recall after every vector has been
 replaced and half of them have been deleted. Single: changes of one vector at a time. Rewards: package summaries, and
 captions of pictures; 2,000 queries are rewarded, and others are asked, which an index answers as before.
-Threads: single queries from 1 to 32 threads at once, alone, beside a thread that replaces vectors, and beside one that
-replaces or adds to a store in a folder, which grows and takes snapshots; the thread that changes also by itself.
-Opening: how long it takes to open a store, and to answer the first query. Times are of the processor, on one thread, in
-microseconds for each query of a batch; those of threads and of opening are by the clock. Needs tabulate; without
-hnswlib or faiss their rows are left out.
+Times are of the processor, on one thread, in microseconds for each query of a batch. Needs tabulate; without hnswlib or
+faiss their rows are left out. Threads and opening have scripts of their own.
 """
 
 import os
@@ -23,105 +20,38 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
     os.environ[_variable] = "1"  # before any library reads them
 
 import argparse
-import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from time import process_time
+from typing import Any
 
 import numpy as np
+from store_data import (
+    FEATURES,
+    N_ASKED,
+    K,
+    Vectors,
+    bytes_of,
+    clustered,
+    features,
+    file_of,
+    graph_of,
+    recall,
+    timed,
+    unit,
+)
 from tabulate import tabulate
 
 from cmt_numba import MemoryStore
 
-K, N_ASKED, N_REWARDED = 10, 1000, 2000
+N_REWARDED = 2000
 TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
 PROBED = 4, 16, 64  # lists of faiss's inverted file
 N_CHANGED = 500
 SHARES = (0.5, 0.01, 0.0001)
-FEATURES = {
-    "omniglot": "omniglot_background/hog.npz",
-    "coil100": "coil100/mobilenet.npz",
-    "flickr8k": "flickr8k/mobilenet.npz",
-}
-PARTS = "recall", "filters", "codes", "changes", "single", *FEATURES, "sparse", "rewards", "threads", "opening"
-N_THREADS = 1, 2, 8, 32
-
-
-class Vectors(NamedTuple):
-    """Vectors to store and to ask for, of unit length."""
-
-    stored: np.ndarray
-    asked: np.ndarray
-
-
-def unit(X: np.ndarray) -> np.ndarray:
-    """Return rows scaled to unit length."""
-    return np.asarray(X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9), np.float32)
-
-
-def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
-    """Return normally distributed vectors around a hundredth as many centres, which do not depend on the seed."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(n // 100, n_features))
-    rng = rng if seed == 0 else np.random.default_rng(seed)
-    rows = centres[rng.integers(0, len(centres), n + N_ASKED)]
-    rows = unit(rows + 0.7 * rng.normal(size=rows.shape))
-    return Vectors(rows[:n], rows[n:])
-
-
-def features(folder: Path, name: str) -> Vectors:
-    """Return features of pictures, of which every tenth is asked."""
-    with np.load(folder / FEATURES[name]) as file:
-        rows = unit(file["X"].astype(np.float32))
-    rows = rows[rows.any(axis=1)]
-    asked = np.arange(0, len(rows), 10)
-    return Vectors(np.delete(rows, asked, axis=0), rows[asked][:N_ASKED])
-
-
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what some work returns, and the seconds of processor time that it took."""
-    start = process_time()
-    value = work()
-    return value, process_time() - start
-
-
-def recall(found: Any, true: Any) -> float:
-    """Return the share of the true neighbours that were found."""
-    n_true = sum(sum(key is not None for key in row) for row in true.tolist())
-    pairs = zip(found.tolist(), true.tolist(), strict=True)
-    return sum(len(set(one) & set(other) - {None}) for one, other in pairs) / n_true
-
-
-def graph_of(X: np.ndarray) -> tuple[Any, float]:
-    """Return hnswlib's index of some rows, and the seconds to build it."""
-    import hnswlib  # type: ignore[import-not-found]
-
-    graph = hnswlib.Index("cosine", X.shape[1])
-    graph.init_index(len(X), M=16, ef_construction=100, random_seed=0)
-    return graph, timed(lambda: graph.add_items(X, np.arange(len(X)), num_threads=1))[1]
-
-
-def file_of(X: np.ndarray, kind: str = "Flat", *, lists: bool = True) -> tuple[Any, float]:
-    """Return faiss's inverted file of some rows, or one list of all, and the seconds to build it."""
-    import faiss  # type: ignore[import-not-found]
-
-    faiss.omp_set_num_threads(1)
-    what = f"IVF{int(4 * np.sqrt(len(X)))},{kind}" if lists else kind
-    index = faiss.index_factory(X.shape[1], what, faiss.METRIC_INNER_PRODUCT)
-    return index, timed(lambda: (index.train(X), index.add(X)))[1]
-
-
-def bytes_of(graph: Any, n: int) -> float:
-    """Return the bytes that hnswlib's index takes for each of its vectors, in a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "graph"
-        graph.save_index(str(path))
-        return path.stat().st_size / n
+PARTS = "recall", "filters", "codes", "changes", "single", *FEATURES, "sparse", "rewards"
 
 
 def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
@@ -444,132 +374,6 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
     print(tabulate(rows, ["vectors", "stored", "before", "after feedback", "five times", "us a row"], floatfmt=".3f"))
 
 
-def asked_and_changed(
-    ask: Callable[[int], Any], n_threads: int, change: Callable[[int], Any] | None, seconds: float
-) -> list[float]:
-    """Return queries a second of some threads and changes a second of another one, and quantiles of their times."""
-    times: list[list[float]] = [[] for _ in range(n_threads + 1)]
-    together, end = threading.Barrier(n_threads + 2), [0.0]
-
-    def work(own: list[float], order: np.ndarray, do: Callable[[int], Any] | None) -> None:
-        together.wait()  # a thread may be kept from beginning for as long as all others together
-        i = 0
-        while do is not None and perf_counter() < end[0]:
-            begun = perf_counter()
-            do(int(order[i % order.size]))
-            own.append(perf_counter() - begun)
-            i += 1
-
-    for do in (ask, change):
-        if do is not None:
-            do(0)  # has kernels compiled
-    orders = [np.random.default_rng(i).permutation(N_ASKED) for i in range(n_threads)]
-    given = [(own, order, ask) for own, order in zip(times, orders, strict=False)]
-    threads = [
-        threading.Thread(target=work, args=args) for args in (*given, (times[-1], np.arange(1, 1 << 20), change))
-    ]
-    for thread in threads:
-        thread.start()
-    end[0] = perf_counter() + seconds
-    together.wait()
-    for thread in threads:
-        thread.join()
-    shown: list[float] = []
-    for spent in (np.array([time for own in times[:-1] for time in own]), np.array(times[-1])):
-        quantiles = (*np.quantile(spent, [0.5, 0.99]), spent.max()) if spent.size > 0 else [float("nan")] * 3
-        shown += [spent.size / seconds, *(1e3 * float(value) for value in quantiles)]
-    return shown
-
-
-def compare_threads(n: int, n_features: int, seconds: float) -> None:
-    """Print queries a second from several threads beside a thread that changes, and quantiles of times."""
-    data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
-    rows: list[list[Any]] = []
-    store = MemoryStore(random_state=0, n_threads=1)
-    store.add(range(n), data.stored)
-
-    def replace(some: int, i: int) -> None:
-        first = some * i % (n - some)
-        store.upsert(range(first, first + some), others[first : first + some])
-
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        MemoryStore(Path(folder) / "store", random_state=0, n_threads=1, snapshot_seconds=1.0) as durable,
-    ):
-        durable.add(range(n // 4), data.stored[: n // 4])
-
-        def replace_durably(i: int) -> None:
-            durable.upsert([i % (n // 4)], others[i % n : i % n + 1])
-
-        def add(i: int) -> None:
-            first = n // 4 + 100 * i
-            durable.upsert(range(first, first + 100), others[100 * i % (n - 100) :][:100])
-
-        changes: dict[str, tuple[MemoryStore, Callable[[int], Any] | None]] = {
-            "none": (store, None),
-            "one replaced": (store, partial(replace, 1)),
-            "ten replaced": (store, partial(replace, 10)),
-            "one replaced, in a folder": (durable, replace_durably),
-            "100 added, in a folder": (durable, add),
-        }
-        for how, (asked, change) in changes.items():
-            ask = lambda i: asked.query(data.asked[i : i + 1], K)  # noqa: B023, E731
-            for n_threads in N_THREADS if change is None else (0, *N_THREADS):
-                rows.append([how, n_threads, *asked_and_changed(ask, n_threads, change, seconds)])
-    if find_spec("hnswlib"):  # whose queries must not meet changes
-        graph = graph_of(data.stored)[0]
-        graph.set_ef(20)
-        ask = lambda i: graph.knn_query(data.asked[i : i + 1], K, num_threads=1)  # noqa: E731
-        rows += [
-            ["hnswlib, none", n_threads, *asked_and_changed(ask, n_threads, None, seconds)] for n_threads in N_THREADS
-        ]
-    print(f"\nthreads, {n} x {n_features}\n")
-    headers = ["changes", "readers", "queries a second", "p50 ms", "p99", "longest", "changes a second"]
-    print(
-        tabulate(
-            rows, [*headers, "p50 ms", "p99", "longest"], floatfmt=("", "", ".0f", *[".2f"] * 3, ".0f", *[".2f"] * 3)
-        )
-    )
-
-
-def compare_opening(n: int, n_features: int) -> None:
-    """Print how long it takes to open a store, from a folder and from a file, and to answer the first queries."""
-    data = clustered(n, n_features)
-    warm = MemoryStore(random_state=0)
-    warm.add(range(300), data.stored[:300])  # has kernels compiled
-    warm.upsert(0, data.stored[:1])
-    warm.query(data.asked, K, n_probes=4)
-    rows: list[list[Any]] = []
-
-    def note(how: str, open_it: Callable[[], MemoryStore]) -> None:
-        begun = perf_counter()
-        opened = open_it()
-        rows.append([how, perf_counter() - begun])
-        for row in data.asked[:2]:
-            begun = perf_counter()
-            opened.query(row[None], K, n_probes=4)
-            rows[-1].append(perf_counter() - begun)
-        opened.close()
-
-    with tempfile.TemporaryDirectory() as folder:
-        path, killed, file = (Path(folder) / name for name in ("store", "killed", "file"))
-        with MemoryStore(path, random_state=0) as store:
-            store.add(range(n), data.stored)
-        note("folder, closed", lambda: MemoryStore(path))
-        with MemoryStore(path) as store:
-            begun = perf_counter()
-            for i in range(N_ASKED):
-                store.upsert(i, data.asked[i : i + 1])
-            seconds = perf_counter() - begun
-            shutil.copytree(path, killed)
-            store.save(file)
-        note(f"folder, killed after {N_ASKED} upserts, which took {seconds:.2f} s", lambda: MemoryStore(killed))
-        note("file, read", lambda: MemoryStore.load(file))
-        note("file, mapped", lambda: MemoryStore.load(file, mmap=True))
-    print(f"\nopening, {n} x {n_features}: seconds\n")
-    print(tabulate(rows, ["", "open", "first query", "second query"], floatfmt=".4f"))
-
-
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare MemoryStore with hnswlib.")
@@ -578,7 +382,6 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=384)
     parser.add_argument("--packages", type=int, default=30_000)
     parser.add_argument("--learning-rate", type=float)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each number of threads")
     parser.add_argument("--parts", nargs="+", choices=PARTS)
     given = parser.parse_args()
     parts = given.parts or list(PARTS)
@@ -595,10 +398,6 @@ def main() -> None:
             compare_searches(name, features(given.data, name), ["recall", "filters"])
     if "sparse" in parts:
         compare_sparse(given.data, given.packages)
-    if "threads" in parts:
-        compare_threads(given.n, given.features, given.seconds)
-    if "opening" in parts:
-        compare_opening(given.n, given.features)
     if "rewards" in parts:
         compare_rewards(given.data, given.packages, given.learning_rate)
 

@@ -125,9 +125,12 @@ def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
     n_asked, n_features = 10 if n_classes <= 100_000 else 1, 128
     r = np.random.RandomState(1)
     prototypes = r.gamma(0.35, 1.0, (40, n_features)) * (r.rand(40, n_features) < 0.35)
-    own = 0.05 * r.gamma(0.3, 1.0, (n_classes, n_features)) * (r.rand(n_classes, n_features) < 0.15)
-    centre = normalize(r.dirichlet(np.full(40, 0.08), n_classes) @ prototypes + own)
-    direction = r.randn(n_classes, 2, n_features) * (centre[:, None, :] > 0.02)
+    own = 0.05 * r.gamma(0.3, 1.0, (n_classes, n_features))  # in place, for of a million classes it is 1 GB
+    own *= r.rand(n_classes, n_features) < 0.15
+    own += r.dirichlet(np.full(40, 0.08), n_classes) @ prototypes
+    centre = normalize(own, copy=False)
+    direction = r.randn(n_classes, 2, n_features)
+    direction *= centre[:, None, :] > 0.02
     n = n_shots + n_asked
     X = np.empty((n_classes, n, n_features), np.float32)
     for k in range(n_classes):

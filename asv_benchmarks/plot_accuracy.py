@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compare_classifiers import class_means, exact, linear, measured
-from compare_store import K, Vectors, graph_of, omniglot, recall, timed
 from labelled_sets import SETS, LabelledSet
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
+from store_data import K, Vectors, features, graph_of, recall, timed
 
 from cmt_numba import CMTClassifier, MemoryStore
 
@@ -174,7 +174,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.figures:
         if name == "store":
-            dots = list(searches(omniglot(options.data)))
+            dots = list(searches(features(options.data, "omniglot")))
         else:
             data = SETS[FIGURES[name]](options.data)
             dots = [*ours(name, data), *rivals(data)]

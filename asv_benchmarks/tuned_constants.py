@@ -131,6 +131,7 @@ TREE = (
         ("tree, ranking", "tree, mira"),
         (0.125, 1000.0),
     ),
+    Constant("_forest.moved_keys", "_STEEPNESS", "learn: how far ahead a right memory stops moving", LEARNING),
     Constant("tree", "_ROWS_IN_A_BLOCK", "learn: rows that see the same tree, freshness against time", LEARNING),
     Constant("tree", "_LEAVES_OF_EACH", "learn: leaves searched, what is met and joined against time", LEARNING),
     Constant("tree", "_WORTH_REBUILDING", "learn: share of memories joined before trees are rebuilt", LEARNING, FAR),

@@ -58,9 +58,9 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
 
 def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows:
     """Return what :func:`check_matrix` has returned as rows. Raises ValueError if it is not finite in float32."""
-    if scipy.sparse.issparse(X):
-        return _dense_rows(X.toarray(), n_threads) if sparse is False else _sparse_rows(X, n_threads)
-    return _sparse_rows(scipy.sparse.csr_array(X), n_threads) if sparse else _dense_rows(X, n_threads)
+    if isinstance(X, np.ndarray):
+        return _sparse_rows(scipy.sparse.csr_array(X), n_threads) if sparse else _dense_rows(X, n_threads)
+    return _dense_rows(X.toarray(), n_threads) if sparse is False else _sparse_rows(X, n_threads)
 
 
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
@@ -71,6 +71,8 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     TypeError, ValueError
         As :func:`check_rows` does, but values that are not finite in float32 pass.
     """
+    if type(X) is np.ndarray and X.dtype == np.float32 and X.shape[1:] == (n_features,) and X.flags.carray and X.size:
+        return X  # nothing else is left to be checked or changed
     if not scipy.sparse.issparse(X):
         X = _as_dense(X)
     elif not hasattr(getattr(X, "data", X), "dtype"):
@@ -175,8 +177,6 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
 
 
 def _as_float32(values: np.ndarray) -> np.ndarray:
-    if values.dtype == np.float32:
-        return _for_kernels(values, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         return _for_kernels(values, np.float32)
 

@@ -267,6 +267,7 @@ class ContextualMemoryTree(TaughtForest):
         k: int = 10,
         n_probes: int | None = None,
         epsilon: float = 0.1,
+        key_learning_rate: float = 0.3,
         n_passes: int = 1,
         progress: bool = False,
     ) -> float:
@@ -274,6 +275,9 @@ class ContextualMemoryTree(TaughtForest):
 
         Each pass goes through the rows in a new random order, in blocks: query a block of rows, reward the memories
         found, update the trees and the scorer, and :meth:`teach` the routers the way to memories of reward 1.
+
+        Rewards also move dense keys, see ``key_learning_rate``: towards rows that had found what they looked for, so
+        that rows like these find it more easily. A memory is still found by the key that it came with, as a rule.
 
         Memories that had reward 1 for the same row, and the row's own, belong together. Once the passes of this call
         have joined a third of all memories into groups, each pass ends with :meth:`rebuild`, which builds the trees
@@ -295,6 +299,8 @@ class ContextualMemoryTree(TaughtForest):
             Leaves to search; by default four for each tree, and at least eight.
         epsilon : float in [0, 1], default 0.1
             Share of the rows that explore, and so teach routers.
+        key_learning_rate : float in [0, 1], default 0.3
+            How far rewards move dense keys, see :meth:`update`. With 0 all keys stay as they were inserted.
         n_passes : int, default 1
             Number of passes over the rows, at most 10,000.
         progress : bool, default False
@@ -315,6 +321,7 @@ class ContextualMemoryTree(TaughtForest):
         rows = self._check_rows(X)
         k = check_integer("k", k, 1, MOST_WANTED - 1)  # with its own memory a row asks for one more
         n_passes = check_passes("n_passes", n_passes, 1)
+        rate = check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
         own = np.full(rows.n_rows, NONE, np.int64) if own_ids is None else check_memory_ids(own_ids, rows.n_rows)
         if self.n_memories == 0:
             return 0.0
@@ -331,7 +338,7 @@ class ContextualMemoryTree(TaughtForest):
                     found = self.query(asked, k + (own_ids is not None), n_probes, epsilon)
                     hits = without_own(found, own[block], k)
                     rewards = check_rewards(reward(block, hits.ids), hits.ids)
-                    self.update(asked, hits, rewards)
+                    self.update(asked, hits, rewards, key_learning_rate=rate)
                     taught, best = rewarded_memories(hits, own[block], rewards)
                     with suppress(KeyError):  # a memory has been removed meanwhile
                         if taught.size > 0:

@@ -33,7 +33,7 @@ def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int, shares: np.nd
     offsets = scorers.indptr.astype(np.int64)
     features, weights = scorers.indices.astype(np.int32), scorers.data.astype(np.float32)
     digest = Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
-    postings = list_by_feature(digest, np.flatnonzero(weights), scorers.shape[1])
+    postings = list_by_feature(digest, weights != 0.0, scorers.shape[1])
     n_rows, rows = queries.shape[0], check_rows(queries)
     labels, scores = np.full((n_rows, k), NONE, np.int64), np.full((n_rows, k), -np.inf, np.float32)
     answers = Answers(labels, scores, np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64))

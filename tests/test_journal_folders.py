@@ -386,10 +386,10 @@ def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path, 
 
 
 def test_names_of_operations_are_kept():
-    """What journals hold. New operations and versions may come, but none of these may go or change."""
+    """What journals hold. New operations, versions and optional arguments may come, but none of these may go."""
     assert {key: dict(operation.parameters).keys() for key, operation in OPERATIONS.items()} == {
         ("insert", 2): {"keys"},
-        ("update", 2): {"keys", "hits", "rewards"},
+        ("update", 2): {"keys", "hits", "rewards", "rate"},
         ("teach", 2): {"keys", "ids", "passes", "afresh"},
         ("remove", 2): {"ids"},
         ("replace", 2): {"ids", "keys"},

@@ -26,7 +26,8 @@ def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
             table.delete(some)
             expected = {i: record for i, record in expected.items() if i not in some}
         named = table.find(np.arange(-1, next_id + 2))
-        found = zip(range(-1, next_id + 2), *(column.tolist() for column in named), strict=True)
+        columns = named.ids, named.keys, named.are_there, named.have_payloads
+        found = zip(*(column.tolist() for column in columns), strict=True)
         assert {i: (key, has) for i, key, there, has in found if there} == expected
         assert table.kind is (str if expected else None)
 
@@ -35,7 +36,10 @@ def test_ids_may_begin_anywhere_and_be_asked_in_any_shape():
     for first in (0, 7):
         table = KeyTable(np.arange(first, first + 3), [10, 11, 12], np.array([True, False, True]))
         for ids in (np.array([[first + 2, first], [-1, first + 3]]), np.array([[first + 1], [first - 1]])):
-            keys, are_there, has_payload = table.find(ids)
+            named = table.find(ids)
+            keys, are_there, has_payload = named.keys, named.are_there, named.have_payloads
+            assert named.are_all_there() == are_there.all()
+            assert named.may_have_payloads() or not has_payload[are_there].any()
             assert np.array_equal(are_there, (ids >= first) & (ids < first + 3))
             assert np.array_equal(keys[are_there], ids[are_there] - first + 10)
             assert np.array_equal(has_payload[are_there], (ids[are_there] - first) % 2 == 0)

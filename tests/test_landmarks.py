@@ -11,6 +11,7 @@ from cmt_numba._heads.landmarks import Listed, best_listed, listed
 from cmt_numba._heads.list_search import Scorers
 from cmt_numba._heads.products import all_scorers
 from cmt_numba._validation import check_rows
+from cmt_numba.estimators import _plans
 from cmt_numba.estimators._label_forest import MOST_TRAINED_ALONE_DENSE
 
 NOT_KNOWN = -1
@@ -153,6 +154,19 @@ def test_a_classifier_of_many_classes_uses_lists():
         new = np.arange(first, min(first + 4, 8200))
         np.testing.assert_array_equal(classifier.partial_fit(X[new], new).predict(X[new]), new)
     assert classifier.set_params(n_candidates=9).count_candidates(queries).max() <= 9
+
+
+@needs_jit
+def test_rows_that_choose_how_many_lists_are_searched_are_not_those_that_landmarks_begin_with(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Such a row may have a list of its own: its best label is then farther away than that of others."""
+    X = np.random.default_rng(0).normal(size=(8193, 20))
+    classifier = CMTClassifier(n_trees=2, n_router_passes=0, n_head_passes=0, store_examples=False, random_state=0)
+    classifier.fit(X, np.arange(len(X)))
+    gap_of_all = _plans._in_lists(classifier).landmarks.gap
+    monkeypatch.setattr(_plans, "ROWS_ASKED", 360)
+    assert _plans._in_lists(classifier).landmarks.gap < 1.1 * gap_of_all
 
 
 @needs_jit

@@ -110,7 +110,7 @@ def test_learning_is_querying_rewarding_and_updating(rng: np.random.Generator):
     order = other._new_generator().permutation(60)
     hits = without_own(other.query(X[order], 6, n_probes=8, epsilon=0.3), order, 5)
     rewards = labels[hits.ids] == labels[order][:, None]
-    other.update(X[order], hits, rewards)
+    other.update(X[order], hits, rewards, key_learning_rate=0.3)
     taught, best = rewarded_memories(hits, order, rewards.astype(np.float32))
     other.teach(X[order][taught], best)
     other.rebuild(*joined(rewarded_pairs(hits, order, rewards)))

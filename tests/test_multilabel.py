@@ -16,16 +16,36 @@ from test_supervision import FORMS, weights_of
 
 from cmt_numba import CMTMultilabelClassifier
 from cmt_numba._forest.state import NONE
-from cmt_numba._heads import binary_svm
-from cmt_numba._heads.binary_svm import learn_memberships, new_duties
-from cmt_numba._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_hard_negatives
+from cmt_numba._forest.structures import arrays_of
+from cmt_numba._heads.binary_svm import new_duties
+from cmt_numba._heads.hard_negatives import (
+    Block,
+    HardNegatives,
+    Pairs,
+    by_label,
+    joined,
+    one_block,
+    pair_with_all,
+    pair_with_answers,
+    pair_with_hard_negatives,
+    pairs_that_count,
+)
+from cmt_numba._heads.inference_weights import new_digest
+from cmt_numba._heads.inverted_index import heavy_cells, list_by_feature
 from cmt_numba._heads.label_scorers import (
+    Head,
     HeadParameters,
+    cells_of_tables,
     forget_labels,
+    is_in_lists,
     new_head,
+    weights_of_labels,
     with_labels,
+    with_lists,
+    with_means_in_lists,
     without_digest,
 )
+from cmt_numba._heads.solved_labels import Training, learn_afresh, learn_memberships, tasks_for
 from cmt_numba._validation import check_rows
 
 FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 3, "random_state": 0}
@@ -67,12 +87,13 @@ def test_memberships_match_those_of_liblinear(form: Any, n_known: int, rng: np.r
     answers = pair_with_answers(*np.nonzero(Y), 4)
     against_all = pair_with_all(answers, np.array([0, 1, 2]), 25)
     of_the_last = Pairs(np.array([0, 0, 0, 0, Y[:, 3].sum()]), *(part[-Y[:, 3].sum() :] for part in answers[1:]))
-    against_some = pair_with_hard_negatives(of_the_last, hard_negatives, rng.permutation(25))
+    found = by_label(hard_negatives, rng.permutation(25), 4)
+    against_some = joined([block.pairs for block in pair_with_hard_negatives(of_the_last, found, 25, 10)])
     weights = rng.uniform(0.3, 3.0, 25).astype(np.float32)
     duties = new_duties(2.0, weights, np.full(4, 15 + weights.sum()), n_known)
     for pairs in (against_all, against_some):
-        head = learn_memberships(head, checked, pairs, duties, 150, 0.0, 1)
-        head = learn_memberships(head, checked, pairs, duties, 150, 0.0, 2)  # goes on where the first left off
+        for n_threads in (1, 2):  # the second time it goes on where the first left off
+            head = learn_memberships(head, one_block(pairs), Training(checked, duties, 150, 0.0, n_threads))
     with_bias, no_features = np.hstack([X, np.ones((25, 1))]), np.append(np.zeros(5), 1.0)
     for label in range(4):
         seen = np.arange(25) if label < 3 else np.flatnonzero(Y[:, 3] | np.isin(np.arange(25), every_second))
@@ -96,7 +117,7 @@ def test_a_rare_label_is_solved_in_few_sweeps(form: Any):
         1.0, np.ones(4, np.float32), np.full(1, 100_000), 0
     )  # nearly all rows have none of the features of the label's
     pairs = pair_with_all(pair_with_answers(np.arange(4), np.zeros(4, np.int64), 1), np.zeros(1, np.int64), 4)
-    learn_memberships(head, rows, pairs, duties, 4, 0.0, 1)
+    learn_memberships(head, one_block(pairs), Training(rows, duties, 4, 0.0))
     # The bias is -1, so a margin of 1 takes a weight of 2, less what the softness leaves.
     np.testing.assert_allclose(pairs.weights, 2.0 / 1.5, atol=0.01)
 
@@ -109,13 +130,150 @@ def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random
         head = with_labels(new_head(HeadParameters(1, 6, rows.sparse, 0, 1.0)), check_rows(form(np.eye(7, 6) + 1e-3)))
         forget_labels(head.models, 0)
         pairs = pair_with_all(pair_with_answers(*np.nonzero(Y), 7), np.arange(7), 20)
-        assert len(binary_svm.tasks_for(rows, pairs, 5, 0.0, n_cells)) == {1 << 20: 1}.get(n_cells, 7)
+        assert len(tasks_for(rows, one_block(pairs)[0], 5, 0.0, n_cells)) == {1 << 20: 1}.get(n_cells, 7)
         duties = new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0)
-        sizes = {"cells_in_a_task": n_cells, "tasks_at_once": n_tasks}
-        head = learn_memberships(head, rows, pairs, duties, 5, 0.0, n_threads, **sizes)
+        training = Training(rows, duties, 5, 0.0, n_threads, n_cells, n_tasks)
+        head = learn_memberships(head, one_block(pairs), training)
         tables.append([(*weights_of(head, 0, label), head.nodes[0, label]["bias"]) for label in range(7)])
     np.testing.assert_array_equal(tables[1], tables[0])
     np.testing.assert_array_equal(tables[2], tables[0])
+
+
+def _in_blocks(pairs: Pairs, n_pairs: int) -> list[Block]:
+    none = HardNegatives(np.zeros(pairs.offsets.size, np.int64), np.empty(0, np.int32))
+    return list(pair_with_hard_negatives(pairs, none, 20, n_pairs))
+
+
+def in_lists(head: Head, n_labels: int) -> Head:
+    return with_lists(head, new_digest(np.zeros(n_labels, np.int64)))
+
+
+@pytest.mark.parametrize(("n_threads", "n_cells", "n_tasks"), [(1, 1 << 20, 16), (3, 100, 16), (2, 1, 2)])
+def test_scorers_learned_in_lists_are_those_learned_in_tables(
+    n_threads: int, n_cells: int, n_tasks: int, rng: np.random.Generator
+):
+    rows = check_rows(scipy.sparse.csr_array(unit(rng.normal(size=(20, 40)) * (rng.random((20, 40)) < 0.5))))
+    answers = pair_with_answers(*np.nonzero(rng.random((20, 7)) < 0.4), 7)
+    head = with_labels(new_head(HeadParameters(1, 40, True, 0, 1.0)), rows.take(np.arange(7)))
+    forget_labels(head.models, 0)
+    listed = in_lists(head, 7)
+    for labels in (np.array([1, 4]), np.array([0, 2, 3, 6])):  # label 5 learns nothing
+        duties = [new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0) for _ in range(2)]
+        pairs = [pair_with_all(answers, labels, 20) for _ in range(2)]
+        head = learn_memberships(head, one_block(pairs[0]), Training(rows, duties[0], 5, 0.04))
+        training = Training(rows, duties[1], 5, 0.04, n_threads, n_cells, n_tasks)
+        listed = learn_afresh(listed, _in_blocks(pairs[1], n_tasks), training)
+    assert is_in_lists(listed)
+    assert not is_in_lists(head)
+    assert listed.digest.offsets[5] == listed.digest.offsets[6]
+    np.testing.assert_array_equal(listed.nodes["bias"], head.nodes["bias"])
+    expected = weights_of_labels(head, np.arange(7)).toarray()
+    np.testing.assert_array_equal(weights_of_labels(listed, np.arange(7)).toarray(), expected)
+    in_tables = without_digest(listed)
+    assert cells_of_tables(listed) == cells_of_tables(in_tables) > 0
+    np.testing.assert_array_equal(weights_of_labels(in_tables, np.arange(7)).toarray(), expected)
+
+
+def test_tasks_are_bounded_by_the_cells_of_any_number_of_pairs():
+    n_pairs = 600_000
+    rows = check_rows(scipy.sparse.csr_array(np.tri(4)))
+    pairs = Pairs(
+        np.array([0, 1, 1, 300_000, n_pairs]),
+        np.arange(n_pairs, dtype=np.int32) % 4,
+        np.ones(n_pairs, np.bool_),
+        np.ones(n_pairs, np.float32),
+    )
+    n_cells = [
+        np.diff(rows.offsets)[pairs.rows[a:b]].sum() for a, b in zip(pairs.offsets, pairs.offsets[1:], strict=False)
+    ]
+    for most in (1, n_cells[2], n_cells[3], sum(n_cells)):
+        tasks = tasks_for(rows, one_block(pairs)[0], 4, 0.0, int(most))
+        assert [task.stop for task in tasks[:-1]] == [task.first for task in tasks[1:]]
+        assert (tasks[0].first, tasks[-1].stop) == (0, 4)
+        for task in tasks:
+            assert sum(n_cells[task.first : task.stop]) <= most or task.stop - task.first == 1
+
+
+def test_weights_that_the_index_lists_do_not_depend_on_how_many_are_compared_at_once(rng: np.random.Generator):
+    digest = new_digest(np.array([3, 0, 5, 0, 2, 4]))
+    digest.weights[:] = rng.normal(size=14).astype(np.float32)
+    digest.weights[4] = 0.0
+    expected = [
+        cell
+        for label in (0, 1, 2, 3, 5)
+        for cell in range(digest.offsets[label], digest.offsets[label + 1])
+        if abs(digest.weights[cell])
+        >= max(np.float32(0.3) * np.abs(digest.weights[digest.offsets[label] : digest.offsets[label + 1]]).max(), 1e-9)
+    ]
+    for n in (1, 5, 100):
+        heavy = heavy_cells(digest, 0.3, np.array([4]), cells_at_once=n)
+        np.testing.assert_array_equal(np.flatnonzero(heavy), expected)
+
+
+def test_the_index_does_not_depend_on_how_many_weights_are_looked_at_at_once(rng: np.random.Generator):
+    digest = new_digest(np.full(30, 20))
+    digest.features[:] = np.concatenate([rng.permutation(25)[:20] for _ in range(30)])
+    digest.weights[:] = np.round(rng.normal(size=600), 1) + 0.05  # some are alike
+    at_once = list_by_feature(digest, np.ones(600, np.bool_), 25)
+    of_label = np.repeat(np.arange(30), 20)
+    for feature in range(25):
+        cells = np.flatnonzero(digest.features == feature)
+        sign = 1.0 if digest.weights[cells].sum() >= 0.0 else -1.0
+        cells = cells[sign * digest.weights[cells] > 0.0]
+        cells = cells[np.argsort(-np.abs(digest.weights[cells]), kind="stable")]
+        entries = slice(*at_once.offsets[feature : feature + 2])
+        np.testing.assert_array_equal(at_once.labels[entries], of_label[cells])
+        np.testing.assert_array_equal(at_once.weights[entries], digest.weights[cells])
+    for one, other in zip(list_by_feature(digest, np.ones(600, np.bool_), 25, cells_at_once=7), at_once, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@needs_jit
+def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
+    X, Y = topics(300)
+    X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
+    learner = CMTMultilabelClassifier(random_state=0).fit(X[:200], Y[:200])
+    assert is_in_lists(learner.head_)
+    assert learner.head_.routers.table.size == 0
+    before, copied = learner.top_labels(X), pickle.loads(pickle.dumps(learner))
+    learner.partial_fit(X[200:203], Y[200:203])
+    assert not is_in_lists(learner.head_)  # three rows of 1,042 labels: it is not made ready to be read at once
+    assert np.mean(learner.top_labels(X)[0][:, 0] == before[0][:, 0]) > 0.9  # goes on from where it was
+    for learned in (learner, copied.partial_fit(X[200:203], Y[200:203])):
+        learned.partial_fit(X[203:], Y[203:])
+        assert is_in_lists(learned.head_)
+        assert learned.head_.routers.table.size == 0
+    np.testing.assert_array_equal(learner.top_labels(X)[1], copied.top_labels(X)[1])
+
+
+@needs_jit
+def test_sparse_scorers_are_the_same_on_any_number_of_threads():
+    X, Y = topics(300)
+    X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
+    one, three = (CMTMultilabelClassifier(random_state=0, n_jobs=n).fit(X, Y).head_ for n in (1, 3))
+    for path, array in arrays_of(one).items():
+        np.testing.assert_array_equal(arrays_of(three)[path], array, path)
+
+
+@needs_jit
+def test_lists_are_read_alike_however_wide_the_rows_are():
+    X, Y = topics(200)
+    X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
+    wide = scipy.sparse.csr_array((X.data, X.indices * 20_000, X.indptr), (X.shape[0], 20_000 * X.shape[1]))
+    answers = [CMTMultilabelClassifier(random_state=0).fit(x, Y).top_labels(x) for x in (X, wide)]
+    np.testing.assert_array_equal(answers[1][0][:, 0], answers[0][0][:, 0])
+    np.testing.assert_allclose(answers[1][1], answers[0][1], atol=1e-5)
+
+
+def test_scorers_in_lists_start_as_means():
+    means = check_rows(scipy.sparse.csr_array(np.tri(3, 6)))
+    head = with_means_in_lists(new_head(HeadParameters(1, 6, True, 3, 1.0)), means)
+    assert is_in_lists(head)
+    tables = with_labels(new_head(HeadParameters(1, 6, True, 3, 1.0)), means)
+    for one in (head, without_digest(head)):
+        np.testing.assert_array_equal(
+            weights_of_labels(one, np.arange(3)).toarray(), weights_of_labels(tables, np.arange(3)).toarray()
+        )
 
 
 def test_pairs_that_count_are_kept_and_none_comes_twice():
@@ -124,11 +282,16 @@ def test_pairs_that_count_are_kept_and_none_comes_twice():
     hard_negatives = np.full((5, 2), NONE, np.int32)
     hard_negatives[[0, 1, 4], 0] = [1, 0, 1]
     hard_negatives[1, 1] = 1
-    more = pair_with_hard_negatives(pairs, hard_negatives, np.arange(5))
+    found = by_label(hard_negatives, np.arange(5), 2)
+    (block,) = pair_with_hard_negatives(pairs, found, 5)
+    assert (block.first, block.stop) == (0, 2)
+    more = joined([block.pairs for block in pair_with_hard_negatives(pairs, found, 5, 1)])  # a label in a block
+    for one, other in zip(more, block.pairs, strict=True):
+        np.testing.assert_array_equal(one, other)
     assert [set(more.rows[a:b]) for a, b in zip(more.offsets, more.offsets[1:], strict=False)] == [{0, 1}, {4, 2, 0, 1}]
     np.testing.assert_array_equal(more.rows[more.has], [0, 4, 2])
     more.weights[more.rows == 1] = [0.5, 0.0]
-    fewer = pair_with_hard_negatives(more, np.full((5, 2), NONE, np.int32), np.arange(5))
+    fewer = pairs_that_count(more)
     np.testing.assert_array_equal(fewer.offsets, [0, 2, 4])
     np.testing.assert_array_equal(fewer.weights, [0.0, 0.5, 0.0, 0.0])
 

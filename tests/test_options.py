@@ -85,3 +85,15 @@ def test_rescaled_rows_are_as_if_they_had_been_checked_again(sparse: bool):
     again = check_rows(as_matrix(rows))
     np.testing.assert_array_equal(rescaled(rows).values, again.values)
     assert np.any(again.values != rows.values)
+
+
+def test_parameters_are_checked_again_when_they_have_been_set():
+    X, y = np.eye(4, dtype=np.float32), np.arange(4)
+    classifier = CMTClassifier(random_state=0).fit(X, y)
+    for _ in range(2):
+        assert classifier.set_params(n_probes=None).predict(X[:1]).tolist() == [0]
+        assert classifier.predict(X[:1]).tolist() == [0]
+        with pytest.raises(ValueError, match="n_probes must be between 1"):
+            classifier.set_params(n_probes=0).predict(X[:1])
+        with pytest.raises(ValueError, match="n_probes must be between 1"):
+            classifier.predict(X[:1])

@@ -513,7 +513,7 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
     store.add(range(30), X[:30])
 
     def overwrite(*arguments: Any) -> None:
-        n_written.append(arguments[3].size)
+        n_written.append(arguments[1].size)
         overwrite_keys(*arguments)
 
     monkeypatch.setattr("cmt_numba._engine.forest.overwrite_keys", overwrite)
@@ -550,3 +550,17 @@ def test_keys_of_another_type_are_refused_beside_those_that_are_there():
     store.delete(["a", "b"])
     store.add([1], np.eye(2)[:1])
     assert list(store) == [1]
+
+
+def test_a_new_store_in_memory_looks_no_keys_up_in_its_database(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("cmt_numba.store._records.Records._look_up", fail)
+    store = MemoryStore(random_state=0)
+    for first in range(0, 40, 10):
+        store.add([f"k{i}" for i in range(first, first + 10)], np.eye(40)[first : first + 10], [{"i": first}] * 10)
+    store.delete(["k3", "k20"])
+    store.upsert(["k5", "new"], np.eye(40)[[3, 20]])
+    assert store.query(np.eye(40)[[3, 4, 20]], 1).keys[:, 0].tolist() == ["k5", "k4", "new"]
+    assert store.query(np.eye(40)[[3, 4]], 1).payloads == [[None], [{"i": 0}]]

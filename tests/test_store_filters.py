@@ -231,7 +231,7 @@ def test_keys_are_read_in_parts(monkeypatch: pytest.MonkeyPatch):
     named = Records(MemoryDatabase(packed(records))).named(np.arange(6))
     assert named.are_there.tolist() == [True, False, True, True, True, False]
     assert named.keys[named.are_there].tolist() == ["k0", "k2", "k3", "k4"]
-    assert (named.has_payload & named.are_there).tolist() == [True, False, True, False, False, False]
+    assert (named.have_payloads & named.are_there).tolist() == [True, False, True, False, False, False]
 
 
 @pytest.mark.parametrize(

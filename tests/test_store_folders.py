@@ -198,12 +198,14 @@ def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pyt
 
 
 def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder: Path):
+    n_before = len(store)
+    store.add([f"more{i}" for i in range(200)], vectors(200, 6))
     store.delete("k3")
     store.upsert("k4", vectors(1, 4))
     store.close()
     with MemoryStore(folder) as again:
         records = again._keeper.kept.records
-        few = np.array([2, 3, 4, 4, -1, 99])
+        few = np.array([2, 3, 4, 4, -1, 999])
         looked_up = records.named(few)
         assert records.kind() is str
         again.add("new", vectors(1, 5))
@@ -215,8 +217,8 @@ def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder
         for there, found in ((looked_up, read), (records.named(few), read)):
             assert there.are_there.tolist() == found.are_there.tolist() == [True, False, True, True, False, False]
             assert there.keys[there.are_there].tolist() == ["k2", "k4", "k4"]
-            assert there.has_payload[there.are_there].tolist() == [True, False, False]
-        assert records.named(np.array([5, 30])).are_there.tolist() == [False, True]
+            assert there.have_payloads[there.are_there].tolist() == [True, False, False]
+        assert records.named(np.array([5, n_before + 200])).are_there.tolist() == [False, True]
 
 
 def test_a_check_of_everything_finds_what_opening_does_not_read(store: MemoryStore, folder: Path):

@@ -356,7 +356,7 @@ def signed_scorers(rng: np.random.Generator) -> np.ndarray:
 def index_of(W: np.ndarray) -> Postings:
     cells = scipy.sparse.csr_array(W)
     digest = Digest(cells.indptr.astype(np.int64), cells.indices, cells.data, np.empty((0, 0), np.uint16))
-    return list_by_feature(digest, np.arange(cells.nnz), W.shape[1])
+    return list_by_feature(digest, np.ones(cells.nnz, np.bool_), W.shape[1])
 
 
 def test_the_index_lists_the_heaviest_labels_first(rng: np.random.Generator):

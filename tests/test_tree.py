@@ -304,3 +304,12 @@ def test_queries_keep_no_arrays_that_have_grown():
     before = tree.query(X[:20], 3, n_probes=EVERY_LEAF)
     tree.update(X[:20], before, np.linspace(0.0, 1.0, 60).reshape(20, 3))
     assert np.abs(tree.query(X[:20], 3, n_probes=EVERY_LEAF).scores - before.scores).max() > 0.0
+
+
+def test_what_searches_read_is_described_anew_only_when_arrays_grow(dense_keys: np.ndarray):
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(dense_keys)
+    tree.insert(dense_keys[:1])  # which may need more room
+    state = tree._state
+    tree.insert(dense_keys[1:2])
+    assert tree._state is state

@@ -75,8 +75,8 @@ class Driver:
     @property
     def n_memories(self) -> int:
         """Number of memories stored."""
-        state = self._state
-        return 0 if state is None else int(state.keys.totals[N_MEMORIES])
+        state = self._the_state
+        return 0 if state is None else int(state.keys.totals.item(N_MEMORIES))
 
     @property
     def _state(self) -> State | None:
@@ -109,9 +109,10 @@ class Driver:
 
     def _slots(self, ids: np.ndarray) -> np.ndarray:
         """Return the slots of memories, -1 for ids that are not stored."""
-        slots = np.full(ids.size, -1, np.int64)
-        if self._state is not None:
-            find_slots(self._state.keys, ids, slots)
+        slots, state = np.empty(ids.size, np.int64), self._state
+        slots.fill(-1)
+        if state is not None:
+            find_slots(state.keys, ids, slots)
         return slots
 
     @changes  # nothing, but other changes must wait
@@ -144,6 +145,10 @@ class Driver:
     def _threads_for(self, n_rows: int) -> int:
         return max(1, min(self._most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
 
+    def _is_a_step(self, n_rows: int) -> bool:
+        """Return whether rows are so few that they are a single step, in the thread that asks for it."""
+        return n_rows <= min(self._pace.first, _ROWS_WORTH_A_THREAD)
+
     def _in_steps(
         self, n: int, unit: str, progress: bool, work: Callable[[int, int, Workers], None], n_new: int = 0
     ) -> None:
@@ -152,7 +157,7 @@ class Driver:
         Large arrays grow between the steps, because that takes too long for one of them.
         """
         n_threads, n_memories = self._threads_for(n), self.n_memories + n_new
-        if n <= min(self._pace.first, _ROWS_WORTH_A_THREAD) and not progress:  # a single step in this thread
+        if self._is_a_step(n) and not progress:
             self._state = with_spare_room(self._allocated(), n, n_memories)
             self._lock.step(lambda: work(0, n, in_own_thread))
             return

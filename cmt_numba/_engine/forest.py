@@ -28,6 +28,7 @@ from .._forest.invariants import Leaves
 from .._forest.invariants.errors import require
 from .._forest.key_store import append_keys, stored_rows
 from .._forest.links import Linkage
+from .._forest.moved_keys import moved_keys
 from .._forest.partition import with_tree, without_trees
 from .._forest.quantization import encode_keys
 from .._forest.replacement import overwrite_keys, reinsert_slots
@@ -49,6 +50,7 @@ from .._jit import uninterrupted
 from .._validation import check_known
 from .querying import Queried
 
+_ROWS_AT_ONCE = 16  # that move keys; those after them see where the keys are now
 _INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 
 
@@ -62,7 +64,7 @@ class Forest(Queried):
     @property
     def n_features(self) -> int | None:
         """Width of the keys, set by the first insert; None before."""
-        state = self._state
+        state = self._the_state
         return None if state is None else state.parameters.n_features
 
     @property
@@ -95,8 +97,8 @@ class Forest(Queried):
 
     def _next_id(self) -> int:
         """Return the id of the next memory."""
-        state = self._state
-        return 0 if state is None else int(state.keys.totals[NEXT_ID])
+        state = self._the_state
+        return 0 if state is None else int(state.keys.totals.item(NEXT_ID))
 
     def _known_slots(self, ids: np.ndarray) -> np.ndarray:
         """Return the slots of memories. Raises KeyError if one is not stored."""
@@ -206,7 +208,7 @@ class Forest(Queried):
         if self._links.are_there:
 
             def link(start: int, stop: int, run: Workers) -> None:
-                self._links.link(self._allocated(), slots[start:stop])
+                self._links.link(self._searched(self._allocated()), slots[start:stop])
 
             self._in_steps(slots.size, "link", progress, link)
 
@@ -223,17 +225,22 @@ class Forest(Queried):
     # Learning
 
     @changes
-    def _update_rows(self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool = False) -> None:
+    def _update_rows(
+        self, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool = False, key_learning_rate: float = 0.0
+    ) -> None:
         """Learn from rewards, float32 (n, k), for the first ``k`` hits of each row."""
         if self._state is None or self.n_memories == 0:
             return
         if rewards.shape[1] > 1 or self._options["scorer_loss"] != ScorerLoss.CONTRAST:
             self._learn_rewards(rows, hits, rewards, progress)
+            self._move_keys(rows, hits, rewards, key_learning_rate)
             return
         others = no_hits(rows.n_rows, 2)
         self._answer(rows, self._options["n_trees"], 0.0, np.uint64(0), False, others)
         pairs = with_runners_up(hits, others)
-        self._learn_rewards(rows, pairs, np.pad(rewards, ((0, 0), (0, 1))), progress)
+        compared = np.pad(rewards, ((0, 0), (0, 1)))
+        self._learn_rewards(rows, pairs, compared, progress)
+        self._move_keys(rows, pairs, compared, key_learning_rate)
         shown = pairs.ids[:, 0]
         right = np.flatnonzero((rewards[:, 0] >= WORTH_FINDING) & (self._slots(shown) != NONE))
         if right.size > 0:
@@ -290,6 +297,18 @@ class Forest(Queried):
 
         self._in_steps(rows.n_rows, "update", progress, learn)
 
+    def _move_keys(self, rows: Rows, hits: Hits, rewards: np.ndarray, rate: float) -> None:
+        """Move dense keys by rewards. Memories stay in their leaves."""
+        if rows.sparse or rate == 0.0:
+            return
+        ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != NONE
+        slots = np.where(explored[:, None], NONE, self._slots(ids.reshape(-1)).reshape(ids.shape))
+        for first, stop in spans(rows.n_rows, _ROWS_AT_ONCE):
+            state = self._allocated()
+            moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
+            self._lock.step(partial(overwrite_keys, self._searched(state), moved, keys))
+        self._link_in_steps(np.setdiff1d(slots, NONE), False)
+
     @changes
     def _teach_rows(
         self, rows: Rows, ids: np.ndarray, n_passes: int = 1, afresh: bool = False, progress: bool = False
@@ -341,15 +360,27 @@ class Forest(Queried):
         state = self._allocated()
         if rows.sparse:
             self._state = state = with_room_for_keys(state, 0, rows.values.size)
-        self._lock.step(lambda: overwrite_keys(state.trees, state.key_store, state.code_store, slots, rows))
         at = np.zeros(state.parameters.n_trees, np.int64)
 
-        def reinsert(state: State, some: Some, stop: int) -> int:
-            trees, routers, keys = state.trees, state.models, state.key_store
-            return int(reinsert_slots(state.parameters, trees, routers, keys, turn_of(state, some, at, stop), slots))
+        def overwrite() -> None:
+            overwrite_keys(self._searched(self._allocated()), slots, rows)
 
-        self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
-        self._link_in_steps(slots, progress)
+        def reinsert(state: State, some: Some, stop: int) -> int:
+            return int(reinsert_slots(state.parameters, self._searched(state), turn_of(state, some, at, stop), slots))
+
+        if self._is_a_step(rows.n_rows) and not progress:
+
+            def replace(start: int, stop: int, run: Workers) -> None:
+                overwrite()
+                self._on_each_tree(reinsert, stop, run)
+                if self._links.are_there:
+                    self._links.link(self._searched(self._allocated()), slots)
+
+            self._in_steps(rows.n_rows, "replace", False, replace)
+        else:
+            self._lock.step(overwrite)
+            self._in_steps(rows.n_rows, "replace", progress, self._on_trees(reinsert))
+            self._link_in_steps(slots, progress)
         self._note_returned(ids[:, None])
 
     @changes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from .._concurrency.workers import Steps, map_threads, progress_bar, spans
 from .._forest.exploration import explore_rows
 from .._forest.filtering import UNRESTRICTED, are_few, least_left, score_slots
 from .._forest.hits import Hits, Query, ShownHits, are_among, certain, no_hits
-from .._forest.link_search import ALL, Links, query_links
+from .._forest.link_search import ALL, query_links
 from .._forest.propensities import add_explored
 from .._forest.rows import Rows
 from .._forest.search import query_rows
@@ -62,7 +63,7 @@ class Queried(Driver):
                 raise RuntimeError("the trees have changed since the query: read propensities before they change")
             searched = self._searched(state)
             query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
-            query_rows(searched, query, UNRESTRICTED, best)
+            query_rows(searched, query, UNRESTRICTED, best.ids, best.scores)
             shown[first:stop] = (1.0 - epsilon) * are_among(ids[first:stop], best.ids[first:stop])
             add_explored(searched, query._replace(epsilon=epsilon), ids, shown)
 
@@ -77,10 +78,11 @@ class Queried(Driver):
         A first insert that failed since the rows were validated has left no state, and the next one may have made a
         state for keys of another width.
         """
-        state = self._state
-        if state is None or state.parameters.n_features != rows.n_features or state.parameters.sparse != rows.sparse:
+        state = self._the_state
+        if state is None:
             return None
-        return state
+        parameters = state.parameters
+        return state if parameters.n_features == rows.n_features and parameters.sparse == rows.sparse else None
 
     def _answer(
         self,
@@ -93,26 +95,27 @@ class Queried(Driver):
         breadth: int = 0,
     ) -> None:
         """Write the answers to rows. Changes may come in between. Links are followed if the ``breadth`` is above 0."""
+        n_rows = rows.n_rows
 
-        def answer(first: int, stop: int) -> None:
+        def answer(first: int = 0, stop: int = n_rows) -> None:
             state = self._fitting_state(rows)
             if state is None:
                 return
-            query = Query(rows, first, stop, n_leaves, epsilon, seed)
             searched = self._searched(state)
             if breadth > 0 and self._links.are_there:
-                query_links(searched, query, Links(self._links.near, max(breadth, hits.ids.shape[1]), ALL), hits)
+                self._follow_links(searched, rows, first, stop, (n_leaves, breadth, 0), ALL, hits)
                 return
-            query_rows(searched, query, UNRESTRICTED, hits)
+            query = Query(rows, first, stop, n_leaves, epsilon, seed)
+            query_rows(searched, query, UNRESTRICTED, hits.ids, hits.scores)
             if epsilon > 0.0:
                 explore_rows(searched, query, hits)
 
-        if rows.n_rows <= _ROWS_AT_ONCE and not progress:
-            self._lock.read(partial(answer, 0, rows.n_rows))
+        if n_rows <= _ROWS_AT_ONCE and not progress:
+            self._lock.read(answer)
             return
-        n_threads = self._threads_for(rows.n_rows)
+        n_threads = self._threads_for(n_rows)
         self._lock.let_in()  # a change that asks would wait for its own threads
-        with progress_bar(rows.n_rows, "query", progress) as report:
+        with progress_bar(n_rows, "query", progress) as report:
 
             def answer_in_steps(span: tuple[int, int]) -> None:
                 steps = Steps(*span, self._pace)
@@ -120,7 +123,24 @@ class Queried(Driver):
                     self._lock.read(partial(steps.take, answer, first, stop))
                     report(stop - first)
 
-            map_threads(answer_in_steps, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+            map_threads(answer_in_steps, spans(n_rows, -(-n_rows // n_threads)), n_threads)
+
+    def _follow_links(
+        self,
+        searched: Any,
+        rows: Rows,
+        first: int,
+        stop: int,
+        reach: tuple[int, int, int],
+        chosen: np.ndarray,
+        hits: Hits,
+    ) -> None:
+        """Write the answers to the rows ``first .. stop`` along the links."""
+        values, ids, scores = rows.values, hits.ids, hits.scores
+        if stop - first < ids.shape[0]:
+            values = values[first * rows.n_features : stop * rows.n_features]
+            ids, scores = ids[first:stop], scores[first:stop]
+        query_links(searched, self._links.near, values, reach, chosen, ids, scores)
 
     def _answer_fully_among(
         self, rows: Rows, n_leaves: int, among: Filter, progress: bool, hits: Hits, breadth: int
@@ -151,20 +171,21 @@ class Queried(Driver):
         few = are_few(chosen, n_leaves, breadth)
         linked = breadth > 0 and not few
         restriction = UNRESTRICTED if few or linked else among.restriction(state)
-        links = Links(self._links.near, max(breadth, hits.ids.shape[1]), ALL)
+        mask, least = ALL, 0
         if linked:
-            least = max(hits.ids.shape[1], least_left(links.breadth, chosen.size / self.n_memories))
-            links = links._replace(chosen=among.mask(state), least=min(least, chosen.size))
+            mask, breadth = among.mask(state), max(breadth, hits.ids.shape[1])
+            least = max(hits.ids.shape[1], least_left(breadth, chosen.size / self.n_memories))
+            least = min(least, chosen.size)
         with progress_bar(rows.n_rows, "query", progress) as report:
 
             def answer(span: tuple[int, int]) -> None:
                 query = Query(rows, span[0], span[1], n_leaves, 0.0, np.uint64(0))
                 if few:
-                    score_slots(searched, query, chosen, hits)
+                    score_slots(searched, query, chosen, hits.ids, hits.scores)
                 elif linked:
-                    query_links(searched, query, links, hits)
+                    self._follow_links(searched, rows, *span, (n_leaves, breadth, least), mask, hits)
                 else:
-                    query_rows(searched, query, restriction, hits)
+                    query_rows(searched, query, restriction, hits.ids, hits.scores)
                 report(span[1] - span[0])
 
             map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)

@@ -14,6 +14,7 @@ from .._validation import (
     check_matrix,
     check_memory_ids,
     check_passes,
+    check_real,
     check_rewards,
     unit_rows,
 )
@@ -24,11 +25,14 @@ class TaughtForest(StoredForest):
     """A forest that is told what answers were worth, or what is right: see :class:`~cmt_numba.ContextualMemoryTree`."""
 
     @changes
-    def update(self, X: Any, hits: Hits, rewards: Any, *, progress: bool = False) -> None:
+    def update(
+        self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
+    ) -> None:
         """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
 
         A row that explored an internal node teaches that node's router; any other teaches the scorer. With a reward for
         only the first memory of each row, see ``scorer_loss``. Then every tree reroutes ``n_reroutes`` memories.
+        At the end dense keys may be moved, which is not in the paper.
 
         Parameters
         ----------
@@ -39,6 +43,12 @@ class TaughtForest(StoredForest):
         rewards : array-like, shape (n,) or (n, k)
             Rewards in [0, 1] of each row's first memory, or of each memory. Those where ``hits.ids`` is -1 do not
             count.
+        key_learning_rate : float in [0, 1], default 0.0
+            How far a dense key, which has length 1, moves at most at a time, for a row that explored no internal node
+            (sixteen rows are one time): keys of memories with a high reward towards the row, those of others away from
+            it (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis: Goldberger et
+            al., 2005). Keys keep unit length, and what was inserted is not kept beside them. Memories stay in their
+            leaves until they are rerouted. With 0 keys stay as they are; sparse keys always do.
         progress : bool, default False
             Show a progress bar.
 
@@ -51,8 +61,9 @@ class TaughtForest(StoredForest):
         """
         rows = self._check_rows(X)
         hits = check_hits(hits, rows.n_rows, self._state)
+        rate = check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
         self._warn_if_in_vain(hits, checked := check_rewards(rewards, hits.ids))
-        self._update_rows(rows, hits, checked, progress)
+        self._update_rows(rows, hits, checked, progress, rate)
 
     @changes
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
@@ -128,6 +139,6 @@ class TaughtForest(StoredForest):
 
     def _unit_rows(self, X: Any) -> Rows:
         """Return what ``check_matrix`` has returned as rows of the form of the keys stored, if there are any."""
-        state = self._state
+        state = self._the_state
         sparse = None if state is None else state.parameters.sparse
         return unit_rows(X, sparse=sparse, n_threads=self._most_threads())

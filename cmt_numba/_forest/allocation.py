@@ -68,7 +68,10 @@ def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
 
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
-    """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all."""
+    """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all.
+
+    It is the same object if there is room: searches keep what they read of it.
+    """
     codes, leaf_of, members = state.codes, state.leaf_of, state.members
     keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells)
     capacity = keys.ids.size
@@ -80,6 +83,8 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     width = leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[N_MEMORIES]) + n_rows)
     if width > members.shape[2]:
         members = resized(members, width, 2)
+    if keys is state.keys and leaf_of is state.leaf_of and members is state.members:
+        return state
     return state._replace(keys=keys, codes=codes, leaf_of=leaf_of, members=members)
 
 
@@ -182,9 +187,8 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
     It is to hold ``n_memories`` before long.
     """
     n_moved = n_rows * (1 + state.parameters.n_reroutes)  # any of which may divide a leaf
-    nodes_end, leaves_end, tables_end = (
-        int(state.counters[:, end].max()) for end in (NODES_END, LEAVES_END, TABLES_END)
-    )
+    most = np.maximum.reduce(state.counters)
+    nodes_end, leaves_end, tables_end = most.item(NODES_END), most.item(LEAVES_END), most.item(TABLES_END)
     n_nodes, n_leaves, n_cells = state.nodes.shape[1], state.leaves.shape[1], state.routers.table.shape[1]
     if n_nodes < nodes_end + n_moved and state.nodes.nbytes + state.routers.weights.nbytes >= WORTH_GROWING_BEFORE:
         state = with_nodes(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))

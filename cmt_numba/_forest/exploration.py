@@ -97,5 +97,5 @@ def explore_rows(searched, query, hits):
         if explores(query, row):
             stream[0] = _stream_of(query.seed, row)
             _explore_row(trees, routers, keys, codes, scorer, best, probe, query.rows, row, stream, hits.exploration)
-            answer(keys, best, row, hits)
+            answer(keys, best, row, hits.ids, hits.scores)
     release((probe, best, stream))

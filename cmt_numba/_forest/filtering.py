@@ -132,16 +132,17 @@ def _score_slots(trees, keys, scorer, best, probe, rows, row, slots):
 
 
 @kernel
-def score_slots(searched, query, slots, hits):
-    """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the rows of ``hits``.
+def score_slots(searched, query, slots, ids, scores):
+    """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the same rows of the others.
 
-    Reads ``slots`` and the streams of ``trees`` (for ties), the keys and the scorer; writes ``hits``.
+    Reads ``slots`` and the streams of ``trees`` (for ties), the keys and the scorer; writes ``ids`` and ``scores``,
+    int64 and float32 (n, k).
     """
     searched = by_reference(searched)
     trees, keys, scorer = searched.trees, searched.keys, searched.scorer
     probe = new_probe(query.rows, query.first, query.stop)
-    best = new_best(hits.ids.shape[1], 0)
+    best = new_best(ids.shape[1], 0)
     for row in range(query.first, query.stop):
         _score_slots(trees, keys, scorer, best, probe, query.rows, row, slots)
-        answer(keys, best, row, hits)
+        answer(keys, best, row, ids, scores)
     release((probe, best))

@@ -222,10 +222,13 @@ def no_hits(n: int, k: int) -> Hits:
 
 def unexplored(n: int, k: int) -> Hits:
     """Return room for what kernels find that read and write no exploration."""
-    return Hits(_filled((n, k), int(NONE), np.int64), _filled((n, k), -np.inf, np.float32), UNEXPLORED)
+    ids, scores = np.empty((n, k), np.int64), np.empty((n, k), np.float32)  # for a single row np.full takes three times
+    ids.fill(-1)  # NONE as an int, which is quicker
+    scores.fill(-np.inf)
+    return Hits(ids, scores, UNEXPLORED)
 
 
-def _filled(shape: int | tuple[int, int], value: float, dtype: type) -> np.ndarray:
+def _filled(shape: int, value: float, dtype: type) -> np.ndarray:
     """Return what np.full does, in a third of the time for a single row. Filling with an int is quicker than others."""
     array: np.ndarray = np.empty(shape, dtype)
     array.fill(value)

@@ -86,7 +86,7 @@ def find_slots(keys, ids, slots):
 
 
 @inner
-def _erase_id(keys, memory_id):
+def erase_id(keys, memory_id):
     """Take an id out of the slot table, moving later entries of its run up so that no search breaks off early."""
     table, mask = keys.slot_table, keys.slot_table.size - 1
     gap = _cell_of(keys, memory_id)
@@ -164,7 +164,7 @@ def drop_key(keys, slot):
     """Forget the key of ``slot`` and move the last memory's key there. Codes are moved by others."""
     keys = keys
     last = keys.totals[N_MEMORIES] - 1
-    _erase_id(keys, keys.ids[slot])
+    erase_id(keys, keys.ids[slot])
     if keys.sparse:
         keys.totals[VALUES_LIVE] -= keys.spans[slot, 1] - keys.spans[slot, 0]
     if slot != last:

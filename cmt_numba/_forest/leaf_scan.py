@@ -208,8 +208,8 @@ def scan_leaf(trees, keys, codes, best, probe, t, leaf):
 
 
 @inner
-def answer(keys, best, row, hits):
-    """Write the memories found into a row of the hits."""
+def answer(keys, best, row, ids, scores):
+    """Write the memories found for a row, and their scores."""
     for i in range(best.n_found[0]):
-        hits.ids[row, i] = keys.ids[best.slots[i]]
-        hits.scores[row, i] = best.scores[i]
+        ids[row, i] = keys.ids[best.slots[i]]
+        scores[row, i] = best.scores[i]

@@ -15,31 +15,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 from .frontier import begin_search, frontier_at, new_frontiers, reach_next
 from .key_store import prefetch_key
 from .leaf_scan import answer, new_best, offer_memory
 from .quantization import encode, prefetch_code, product_of_codes, scale_for
-from .rows import row_of
-from .scorer import aim_weighted_probe, new_probe, score
+from .rows import UNSCALED, Row
+from .scorer import aim_weighted_probe, new_dense_probe, score
 from .state import NONE
 
 _BITS = 32  # in a word of ``Walk.met``
 _MOST_NOTED = 1 << 12  # words of ``Walk.met`` that are cleared one by one
+_LINKS_IN_A_LINE = 16  # a line of a cache has 64 bytes
 _AHEAD = 4  # candidates whose keys are asked for before they are read
 
 # Entries of ``Walk.totals``.
 N_FOUND = 0  # candidates
 _N_NOTED = 1  # words of ``Walk.met`` that may not be 0; no more are noted than ``Walk.noted`` has room for
-
-
-class Links(NamedTuple):
-    """Links between memories, and how far searches follow them."""
-
-    near: np.ndarray  # int32 (places, links of a memory): the slots that each is linked with, NONE behind them
-    breadth: int  # candidates to keep
-    chosen: np.ndarray  # bool (places,): whether the memory may be returned; without any entries all may
-    least: int = 0  # candidates that may be returned; rows for which a search has fewer are not answered
 
 
 ALL = np.empty(0, np.bool_)
@@ -60,17 +52,17 @@ class Walk(NamedTuple):
 
 
 @inner_allocating
-def new_walk(links):
+def new_walk(near, breadth):
     """Return room for one search after the other."""
-    n_words = links.near.shape[0] // _BITS + 1  # wherever links lead to
+    n_words = near.shape[0] // _BITS + 1  # wherever links lead to
     return Walk(
-        empty(links.breadth, np.float32),
-        empty(links.breadth, np.int64),
-        empty(links.breadth, np.bool_),
+        empty(breadth, np.float32),
+        empty(breadth, np.int64),
+        empty(breadth, np.bool_),
         zeros(n_words, np.uint32),
         empty(min(n_words, _MOST_NOTED), np.int64),
-        empty(links.near.shape[1], np.int64),
-        empty((2, links.near.shape[1] + 1), np.float32),
+        empty(near.shape[1], np.int64),
+        empty((2, near.shape[1] + 1), np.float32),
         zeros(2, np.int64),
     )
 
@@ -102,6 +94,13 @@ def is_met_first(walk, slot):
         walk.totals[_N_NOTED] = n_noted + 1
     walk.met[word] = met | bit
     return True
+
+
+@inner
+def prefetch_links(near, slot):
+    """Ask for what a memory is linked with."""
+    for i in range(0, near.shape[1], _LINKS_IN_A_LINE):
+        prefetch(near[slot], i)
 
 
 @inner
@@ -149,17 +148,21 @@ def follow_links(codes, near, walk, asked, start):
                 prefetch_code(codes, other)
                 walk.ahead[n_ahead] = other
                 n_ahead += 1
+        while at < walk.totals[N_FOUND] and walk.left[at]:
+            at += 1
+        if at < walk.totals[N_FOUND]:  # where the search goes on unless it finds nearer ones now
+            prefetch_links(near, walk.slots[at])
         for i in range(n_ahead):
             at = min(at, weigh_candidate(codes, walk, asked, start, walk.ahead[i]))
 
 
 @inner
-def _enter_leaves(trees, routers, codes, frontiers, walk, query, row, asked):
+def _enter_leaves(trees, routers, codes, frontiers, walk, n_leaves, x, asked):
     """Let a search begin with the members of the most promising leaves."""
-    frontier, x = frontier_at(frontiers, 0), row_of(query.rows, row)
+    frontier = frontier_at(frontiers, 0)
     begin_search(frontier)
     while True:
-        t, leaf = reach_next(trees, routers, frontier, x, query.n_leaves, trees.members.shape[2])
+        t, leaf = reach_next(trees, routers, frontier, x, n_leaves, trees.members.shape[2])
         if t == NONE:
             return
         size = np.int64(trees.leaves[t, leaf]["size"])
@@ -193,44 +196,45 @@ def _score_candidates(trees, keys, codes, walk, best, probe, chosen, scale, dist
 
 
 @inner
-def _are_enough(walk, links):
+def _are_enough(walk, chosen, least):
     """Return whether a search has as many candidates that may be returned as it must."""
-    if links.chosen.size == 0:
-        return walk.totals[N_FOUND] >= links.least
+    if chosen.size == 0:
+        return walk.totals[N_FOUND] >= least
     n_left = 0
     for i in range(walk.totals[N_FOUND]):
-        if links.chosen[walk.slots[i]]:
+        if chosen[walk.slots[i]]:
             n_left += 1
-    return n_left >= links.least
-
-
-@inner
-def _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, links, query, row, hits):
-    aim_weighted_probe(probe, row_of(query.rows, row), scorer)
-    scale = scale_for(probe.values)
-    distance = encode(probe.values, asked, scale)
-    begin_walk(walk)
-    _enter_leaves(trees, routers, codes, frontiers, walk, query, row, asked)
-    follow_links(codes, links.near, walk, asked, np.int64(0))
-    if _are_enough(walk, links):
-        _score_candidates(trees, keys, codes, walk, best, probe, links.chosen, scale, distance)
-        answer(keys, best, row, hits)
+    return n_left >= least
 
 
 @kernel
-def query_links(searched, query, links, hits):
-    """QUERY the rows ``first .. stop`` along the links, writing their answers into the rows of ``hits``.
+def query_links(searched, near, rows, reach, chosen, ids, scores):
+    """QUERY dense rows along the links, writing their answers into ``ids`` and ``scores``, int64 and float32 (n, k).
 
-    Rows for which too few candidates are left stay as they are.
+    ``near`` has the slots that each memory is linked with, NONE behind them: int32 (places, links of a memory). In
+    ``rows`` are rows of unit length, one behind the other. ``chosen`` says of each place whether its memory may be
+    returned: without any entries all may. ``reach`` is how many leaves to begin with, how many candidates to keep at
+    least, and how many of them there must be that may be returned: where there are fewer, rows stay as they are.
 
-    Reads everything but ``hits``, of which it writes ``ids`` and ``scores``.
+    What it is handed is as flat as can be: to take tuples of arrays apart takes longer than some searches.
+    Reads everything but ``ids`` and ``scores``.
     """
     searched = by_reference(searched)
     trees, routers, keys = searched.trees, searched.routers, searched.keys
-    codes, scorer = searched.codes, searched.scorer
-    frontiers, walk = new_frontiers(trees, 1), new_walk(links)
-    probe, best = new_probe(query.rows, query.first, query.stop), new_best(hits.ids.shape[1], 1)
-    asked = empty(codes.n_features, np.int8)
-    for row in range(query.first, query.stop):
-        _answer_row(trees, routers, keys, codes, scorer, frontiers, walk, best, probe, asked, links, query, row, hits)
+    codes, d = searched.codes, searched.codes.n_features
+    n_leaves, breadth, least = reach
+    frontiers, walk = new_frontiers(trees, 1), new_walk(near, max(breadth, ids.shape[1]))
+    probe, best = new_dense_probe(d), new_best(ids.shape[1], 1)
+    asked = empty(d, np.int8)
+    for row in range(ids.shape[0]):
+        x = Row(rows, keys.indices, row * d, (row + 1) * d, UNSCALED)
+        aim_weighted_probe(probe, x, searched.scorer)
+        scale = scale_for(probe.values)
+        distance = encode(probe.values, asked, scale)
+        begin_walk(walk)
+        _enter_leaves(trees, routers, codes, frontiers, walk, n_leaves, x, asked)
+        follow_links(codes, near, walk, asked, np.int64(0))
+        if _are_enough(walk, chosen, least):
+            _score_candidates(trees, keys, codes, walk, best, probe, chosen, scale, distance)
+            answer(keys, best, row, ids, scores)
     release((frontiers, walk, probe, best, asked))

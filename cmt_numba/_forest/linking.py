@@ -11,7 +11,7 @@ one linked with it. What was linked with a memory that goes is linked with each 
 import numpy as np
 
 from .._jit import by_reference, inner, kernel, release
-from .link_search import N_FOUND, begin_walk, follow_links, is_met_first, new_walk, weigh_candidate
+from .link_search import N_FOUND, begin_walk, follow_links, is_met_first, new_walk, prefetch_links, weigh_candidate
 from .quantization import prefetch_code, product_of_codes
 from .rng import mix
 from .state import NONE
@@ -171,6 +171,9 @@ def _unlink_slot(codes, near, walk, slot):
     """Take a memory's links away, and link those that had them with each other."""
     n = count_links(near, slot)
     for i in range(n):
+        prefetch_links(near, np.int64(near[slot, i]))
+        prefetch_code(codes, np.int64(near[slot, i]))
+    for i in range(n):
         other = np.int64(near[slot, i])
         walk.ahead[i] = other
         _drop_link(near, other, slot)
@@ -190,15 +193,15 @@ def _unlink_slot(codes, near, walk, slot):
 
 
 @kernel
-def link_slots(trees, codes, links, slots):
+def link_slots(searched, near, breadth, slots):
     """Link memories with those near their keys, in place of the links that they have.
 
     New memories must be linked in the order of their slots.
     Reads the trees and the codes; writes the links.
     """
-    trees = by_reference(trees)
-    codes = by_reference(codes)
-    walk, near = new_walk(links), links.near
+    searched = by_reference(searched)
+    trees, codes = searched.trees, searched.codes
+    walk = new_walk(near, breadth)
     for i in range(slots.size):
         _unlink_slot(codes, near, walk, slots[i])
         _link_slot(trees, codes, near, walk, slots[i])
@@ -206,13 +209,13 @@ def link_slots(trees, codes, links, slots):
 
 
 @kernel
-def unlink_slots(codes, links, slots):
+def unlink_slots(codes, near, slots):
     """Take memories' links away, and link those that had them with each other.
 
     Writes the links.
     """
     codes = by_reference(codes)
-    walk, near = new_walk(links), links.near
+    walk = new_walk(near, 0)
     for i in range(slots.size):
         _unlink_slot(codes, near, walk, slots[i])
     release(walk)

@@ -5,13 +5,14 @@ What links take is their own: a forest without them keeps nothing and compiles n
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .allocation import resized
 from .invariants.errors import require
 from .invariants.links import check_link_frame, check_links
 from .key_store import find_slots
-from .link_search import ALL, Links
 from .linking import link_slots, unlink_slots
 from .state import N_MEMORIES, NONE, State
 
@@ -34,7 +35,8 @@ class Linkage:
     """
 
     def __init__(self, n_links: int) -> None:
-        self.near = np.empty((0, n_links), np.int32)  # see :class:`Links`; no rows where memories are not linked
+        # The slots that each memory is linked with, NONE behind them; no rows where memories are not linked.
+        self.near = np.empty((0, n_links), np.int32)
 
     @property
     def are_there(self) -> bool:
@@ -54,17 +56,14 @@ class Linkage:
             near[old:] = NONE
             self.near = near
 
-    def link(self, state: State, slots: np.ndarray) -> None:
+    def link(self, searched: Any, slots: np.ndarray) -> None:
         """Link memories, new ones in the order of their slots or those that have other keys now."""
-        link_slots(state.trees, state.code_store, self._for_links(), slots)
+        link_slots(searched, self.near, _BREADTH_PER_LINK * self.near.shape[1], slots)
 
     def unlink(self, state: State, slots: np.ndarray) -> None:
         """Take memories' links away before they are removed."""
         if self.are_there:
-            unlink_slots(state.code_store, self._for_links(), slots)
-
-    def _for_links(self) -> Links:
-        return Links(self.near, _BREADTH_PER_LINK * self.near.shape[1], ALL)
+            unlink_slots(state.code_store, self.near, slots)
 
     def taken_back(self, first: int) -> None:
         """Drop all links of memories in slots ``first`` and above, which are to go again."""

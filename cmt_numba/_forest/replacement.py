@@ -17,14 +17,13 @@ from .topology import add_to_counts, take_member
 
 
 @kernel
-def overwrite_keys(trees, keys, codes, slots, rows):
+def overwrite_keys(searched, slots, rows):
     """Store unit-length rows as the keys of some slots; the caller has made room.
 
-    Writes the keys and the codes, and in ``trees`` which leaves have copies of codes.
+    Writes the keys and the codes, and in the trees which leaves have copies of codes.
     """
-    trees = by_reference(trees)
-    keys = by_reference(keys)
-    codes = by_reference(codes)
+    searched = by_reference(searched)
+    trees, keys, codes = searched.trees, searched.keys, searched.codes
     for row in range(slots.size):
         slot = slots[row]
         overwrite_key(keys, slot, rows, row)
@@ -35,17 +34,16 @@ def overwrite_keys(trees, keys, codes, slots, rows):
 
 
 @kernel
-def reinsert_slots(parameters, trees, routers, keys, turn, slots):
+def reinsert_slots(parameters, searched, turn, slots):
     """REMOVE and INSERT memories in the trees whose turn it is, by their numbers, and reroute after each.
 
     Moves ``turn.at`` on.
-    Reads the keys; writes ``trees`` and ``routers``, of these trees alone. Returns DONE, or what is
+    Reads the keys; writes the trees and their routers, of these trees alone. Returns DONE, or what is
     full; it can then be called again.
     """
     parameters = by_reference(parameters)
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
+    searched = by_reference(searched)
+    trees, routers, keys = searched.trees, searched.routers, searched.keys
     counters, at, status = trees.counters, turn.at, DONE
     work = new_workspace(longest_key(keys))
     for t in range(turn.some.first, turn.some.stop):

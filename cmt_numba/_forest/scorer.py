@@ -94,6 +94,12 @@ def new_probe(rows, first, stop):
     return Probe(probes.values[0], probes.features[0], probes.aimed[0], probes.length[0])
 
 
+@inner_allocating
+def new_dense_probe(d):
+    """Return a probe for rows that are dense."""
+    return Probe(empty(d, np.float32), empty(0, PROBE_CELL), empty(3, np.int64), empty(1, np.float32))
+
+
 @inner
 def clear_probe(probe, indices):
     """Make the values of a direct probe of a sparse row zero again, given the features of all rows."""

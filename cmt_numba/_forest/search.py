@@ -88,7 +88,7 @@ def _look_ahead(trees, routers, lanes, lane, frontier, x):
 
 
 @inner
-def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, hits):
+def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, ids, scores):
     """Take a lane's next step with the row that it has begun with."""
     frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
     here, step, x = frontier.here[0], lanes.step[lane], row_of(query.rows, lanes.row[lane])
@@ -114,7 +114,7 @@ def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, hit
         unfinished = restriction.slots.size > 0 and best.n_found[0] < best.scores.size
         arrived = begin_path(trees, frontier, query.n_leaves, trees.members.shape[2], unfinished)
         if not arrived:
-            answer(keys, best, lanes.row[lane], hits)
+            answer(keys, best, lanes.row[lane], ids, scores)
             lanes.step[lane] = _BEGIN
     if arrived:
         _look_ahead(trees, routers, lanes, lane, frontier, x)
@@ -129,7 +129,7 @@ def _next_row(query, row):
 
 
 @inner_called
-def _answer_rows(searched, lanes, query, restriction, hits):
+def _answer_rows(searched, lanes, query, restriction, ids, scores):
     searched = by_reference(searched)
     trees, routers, keys = searched.trees, searched.routers, searched.keys
     codes, scorer = searched.codes, searched.scorer
@@ -146,19 +146,20 @@ def _answer_rows(searched, lanes, query, restriction, hits):
                     lanes.step[lane] = _REST
                     n_busy -= 1
             elif lanes.step[lane] != _REST:
-                _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, hits)
+                _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, ids, scores)
 
 
 @kernel
-def query_rows(searched, query, restriction, hits):
-    """QUERY those of the rows ``first .. stop`` that do not explore, writing their answers into the rows of ``hits``.
+def query_rows(searched, query, restriction, ids, scores):
+    """QUERY those of the rows ``first .. stop`` that do not explore, writing their answers into the others.
 
+    These are the same rows of ``ids`` and ``scores``, int64 and float32 (n, k).
     With a ``restriction`` a search goes on beyond ``n_leaves`` until it has found as many memories as it shall. Rows do
     not depend on each other, nor on how they are divided among calls.
 
-    Reads everything but ``hits``, of which it writes ``ids`` and ``scores``.
+    Reads everything but ``ids`` and ``scores``.
     """
     searched = by_reference(searched)
-    lanes = _new_lanes(searched.trees, query, hits.ids.shape[1])
-    _answer_rows(by_value(searched), lanes, query, restriction, hits)
+    lanes = _new_lanes(searched.trees, query, ids.shape[1])
+    _answer_rows(by_value(searched), lanes, query, restriction, ids, scores)
     release(lanes)

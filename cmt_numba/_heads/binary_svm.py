@@ -10,28 +10,24 @@ rows without features, and as they are all alike, a single dual variable stands 
 would not learn that it is rare.
 """
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from .._concurrency.workers import map_threads, spans
-from .._forest.linear_model import dense_start, reset_weights
+from .._forest.linear_model import dense_start
 from .._forest.rng import random_below
-from .._forest.rows import UNSCALED, Row, Rows, dot, longest_row, row_of, squared_length
+from .._forest.rows import Rows, dot, longest_row, row_of, squared_length
 from .._forest.scorer import gathered_dot
-from .._forest.sparse_weights import find_cell, locate_or_insert_cells, request_cells, table_bits
-from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
+from .._forest.sparse_weights import find_cell
+from .._forest.state import NONE, ONLY_TREE
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 from .dual_ascent import dual_step
-from .hard_negatives import Pairs
-from .label_scorers import Head, with_more_cells
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
 _CLOSE_ENOUGH = 1e-4  # a smaller step is none
 _FARTHEST = 0.003  # a sweep whose longest step is shorter is the last one
-_CELLS_IN_A_TASK = 1 << 21  # of the rows of its labels
-_TASKS_AT_ONCE = 16  # are solved before their scorers are stored
+_ROWS_AHEAD = 6  # asked for before they are read
+_CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
 _SWEEPS_TO_CHECK = 5  # one in so many looks at all rows, the others at those that the last one learned from
 
 
@@ -68,11 +64,11 @@ class Bench(NamedTuple):
 
     features: np.ndarray  # int32: which feature of the head each one is
     weights: np.ndarray  # float32, of the label in hand
-    met: np.ndarray  # int64: the last label that had rows with the feature
-    touched: np.ndarray  # int32: the features of the label's rows
+    met: np.ndarray  # int32: the last label that had a weight of the feature
+    touched: np.ndarray  # int32: the features that the label in hand has had weights of
+    n_touched: np.ndarray  # int64 (1,): how many these are; all other weights are 0
     active: np.ndarray  # int64: the entries of the pairs that still learn
     learning: np.ndarray  # int64: room for those that will after the sweep in hand
-    sizes: np.ndarray  # float32 (rows,): squared lengths; the bias is one feature more
     softness: np.ndarray  # float32 (rows,): the less, the more a row weighs
     stream: np.ndarray  # uint64 (1,): of random numbers
 
@@ -81,26 +77,6 @@ def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n
     """Return the duties of labels that nothing has been learned from."""
     of_others = np.zeros(totals.size, np.float32)
     return Duties(_SOFTNESS / aggressiveness, n_known, weights, totals.astype(np.float64), of_others)
-
-
-def tasks_for(rows: Rows, pairs: Pairs, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK) -> list[Task]:
-    """Return tasks of up to so many cells, or of one label, for the labels that are paired with rows."""
-    n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows])])[pairs.offsets]
-    bounds, last = [0], pairs.offsets.size - 1
-    while bounds[-1] < last:
-        stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + most_cells, side="right")) - 1
-        bounds.append(min(max(bounds[-1] + 1, stop), last))
-    return [Task(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
-
-
-def room_for(rows: Rows, pairs: Pairs, task: Task) -> Solved:
-    """Return room for the scorers of a task's labels."""
-    offsets = pairs.offsets[task.first : task.stop + 1]
-    n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
-    most = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
-    n_labels = task.stop - task.first
-    features = np.empty(most if rows.sparse else 0, np.int32)
-    return Solved(np.zeros(n_labels, np.int64), features, np.empty(most, np.float32), np.zeros(n_labels, np.float32))
 
 
 def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
@@ -122,23 +98,31 @@ def _new_bench(rows, features, most):
     return Bench(
         features,
         zeros(d, np.float32),
-        empty(d, np.int64),
         empty(d, np.int32),
+        empty(d, np.int32),
+        zeros(1, np.int64),
         empty(most, np.int64),
         empty(most, np.int64),
-        empty(n_rows, np.float32),
         empty(n_rows, np.float32),
         zeros(1, np.uint64),
     )
 
 
 @inner
-def _prepare(bench, rows, duties):
+def _prepare(bench, duties):
     for feature in range(bench.met.size):
         bench.met[feature] = NONE
-    for row in range(bench.sizes.size):
-        bench.sizes[row] = squared_length(row_of(rows, row)) + np.float32(1.0)
+    for row in range(bench.softness.size):
         bench.softness[row] = np.float32(duties.softness) / duties.weights[row]
+
+
+@inner
+def _prefetch_row(rows, row):
+    """Ask for a sparse row that is read soon: rows come in no order, and waiting for them takes longer than a score."""
+    a, b = rows.offsets[row], rows.offsets[row + 1]
+    for i in range(a, b if rows.sparse else a, _CELLS_IN_A_LINE):
+        prefetch(rows.values, i)
+        prefetch(rows.indices, i)
 
 
 @inner
@@ -161,63 +145,72 @@ def _add(bench, x, amount):
 
 
 @inner
-def _touch_features(bench, rows, pairs, label, first, stop):
-    """List the features of the label's rows, and return how many they are."""
-    n_touched = 0
-    for pair in range(first, stop):
-        x = row_of(rows, pairs.rows[pair])
-        for i in range(x.a, x.b):
-            feature = np.int64(x.indices[i])
-            if bench.met[feature] != label:
-                bench.met[feature] = label
-                bench.touched[n_touched] = feature
-                n_touched += 1
-    return n_touched
+def _touch(bench, x, label):
+    """List those features of a row, if it is sparse, that a label has had no weights of."""
+    n_touched = bench.n_touched[0]
+    for i in range(x.a, x.b if x.indices.size > 0 else x.a):
+        feature = x.indices[i]
+        if bench.met[feature] != label:
+            bench.met[feature] = label
+            bench.touched[n_touched] = feature
+            n_touched += 1
+    bench.n_touched[0] = n_touched
 
 
 @inner
-def _load(models, bench, label, n_touched):
-    """Lay a label's weights on the bench."""
+def _load(models, bench, rows, pairs, label, first, stop):
+    """Lay those of a label's weights on the bench that the rows that it is paired with have features of."""
     if not models.sparse:
         start = dense_start(models, label)
         for i in range(bench.weights.size):
             bench.weights[i] = models.weights[0, start + i]
         return
-    started = models.nodes[0, label]["table_bits"] > 0
-    for i in range(n_touched):
-        weight = np.float32(0.0)
-        if started:
-            cell = find_cell(models, ONLY_TREE, label, bench.features[bench.touched[i]])
-            if cell >= 0:
-                weight = models.table[0, cell]["weight"]
-        bench.weights[bench.touched[i]] = weight
+    if models.nodes[0, label]["table_bits"] == 0:
+        return
+    for pair in range(first, stop):
+        _touch(bench, row_of(rows, pairs.rows[pair]), label)
+    for i in range(bench.n_touched[0]):
+        cell = find_cell(models, ONLY_TREE, label, bench.features[bench.touched[i]])
+        if cell >= 0:
+            bench.weights[bench.touched[i]] = models.table[0, cell]["weight"]
 
 
 @inner
-def _add_up(bench, rows, pairs, first, stop, n_touched):
-    """Lay the weights that a label's pairs have given it on the bench, and return its bias but for other rows' part."""
-    bias = np.float32(0.0)
-    if rows.sparse:
-        for i in range(n_touched):
+def _clear(bench, sparse):
+    """Let all weights on the bench be 0 again."""
+    if sparse:
+        for i in range(bench.n_touched[0]):
             bench.weights[bench.touched[i]] = 0.0
+        bench.n_touched[0] = 0
     else:
         bench.weights[:] = 0.0
+
+
+@inner
+def _add_up(bench, rows, pairs, label, first, stop):
+    """Lay the weights that a label's pairs have given it on the bench, and return its bias but for other rows' part."""
+    bias = np.float32(0.0)
     for pair in range(first, stop):
+        ahead = min(pair + _ROWS_AHEAD, stop - 1)
+        if pairs.weights[ahead] > 0.0:
+            _prefetch_row(rows, pairs.rows[ahead])
         if pairs.weights[pair] > 0.0:
+            x = row_of(rows, pairs.rows[pair])
             amount = pairs.weights[pair] if pairs.has[pair] else -pairs.weights[pair]
-            _add(bench, row_of(rows, pairs.rows[pair]), amount)
+            _touch(bench, x, label)
+            _add(bench, x, amount)
             bias += amount
     return bias
 
 
 @inner
-def _keep(models, bench, label, n_touched, duties, share, solved, end):
+def _keep(models, bench, label, duties, share, solved, end):
     """Write a label's weights behind the ``end`` there are: those that are not negligible or were there before."""
     if not models.sparse:
         for i in range(bench.weights.size):
             solved.weights[end + i] = bench.weights[i]
         return end + bench.weights.size
-    lightest = np.float32(0.0)
+    lightest, n_touched = np.float32(0.0), bench.n_touched[0]
     for i in range(n_touched):
         lightest = max(lightest, share * np.abs(bench.weights[bench.touched[i]]))
     started = label < duties.n_known and models.nodes[0, label]["table_bits"] > 0
@@ -244,7 +237,7 @@ def _hold_others_off(bias, label, others, duties):
 
 
 @inner
-def _learn_pair(bench, rows, pairs, pair, bias, of_others):
+def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     """Take the dual step of a pair; return the new bias and the step.
 
     ``of_others`` is the dual variable of all rows without features. As long as it can take back what the step does to
@@ -254,11 +247,15 @@ def _learn_pair(bench, rows, pairs, pair, bias, of_others):
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
     weight, softness = pairs.weights[pair], bench.softness[pairs.rows[pair]]
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
-    curvature = bench.sizes[pairs.rows[pair]] + softness
+    if short <= 0.0 and weight == 0.0:
+        return bias, np.float32(0.0)
+    curvature = squared_length(x) + np.float32(1.0) + softness  # the bias is one feature more
     change = dual_step(short, curvature - np.float32(1.0), weight)
     if np.abs(change) > of_others:
         change = dual_step(short, curvature, weight)
     if np.abs(change) >= _CLOSE_ENOUGH:
+        if weight == 0.0:
+            _touch(bench, x, label)
         _add(bench, x, sign * change)
         bias += sign * change
         pairs.weights[pair] = weight + change
@@ -281,10 +278,13 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
     factor, offset = 2 * random_below(bench.stream, 0, mask + 1) + 1, random_below(bench.stream, 0, mask + 1)
     farthest, n_learning = np.float32(0.0), 0
     for i in range(mask + 1):
+        number = (factor * (i + _ROWS_AHEAD) + offset) & mask
+        if number < n_active:
+            _prefetch_row(rows, pairs.rows[first + number if checking else bench.active[number]])
         number = (factor * i + offset) & mask
         if number < n_active:
             pair = first + number if checking else bench.active[number]
-            bias, change = _learn_pair(bench, rows, pairs, pair, bias, duties.of_others[label])
+            bias, change = _learn_pair(bench, rows, pairs, pair, label, bias, duties.of_others[label])
             if np.abs(change) >= _CLOSE_ENOUGH:
                 if others > 0.0:
                     bias = _hold_others_off(bias, label, others, duties)
@@ -318,15 +318,16 @@ def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
 def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
     """Solve a label, and write its scorer behind the ``end`` entries there are. Returns how many there are then."""
     first, stop = pairs.offsets[label], pairs.offsets[label + 1]
-    n_touched = _touch_features(bench, rows, pairs, label, first, stop) if models.sparse else 0
     if label < duties.n_known:
         bias = np.float32(models.nodes[0, label]["bias"])
-        _load(models, bench, label, n_touched)
+        _load(models, bench, rows, pairs, label, first, stop)
     else:
-        bias = _add_up(bench, rows, pairs, first, stop, n_touched) - duties.of_others[label]
+        bias = _add_up(bench, rows, pairs, label, first, stop) - duties.of_others[label]
     bench.stream[0] = label
     solved.biases[label - task.first] = _solve(bench, rows, pairs, label, first, stop, bias, duties, task.n_sweeps)
-    return _keep(models, bench, label, n_touched, duties, np.float32(task.share), solved, end)
+    end = _keep(models, bench, label, duties, np.float32(task.share), solved, end)
+    _clear(bench, models.sparse)
+    return end
 
 
 @kernel
@@ -340,100 +341,10 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
     """
     models = by_reference(models)
     bench = _new_bench(rows, features, longest_row(pairs, task.first, task.stop))
-    _prepare(bench, rows, duties)
+    _prepare(bench, duties)
     end = np.int64(0)
     for label in range(task.first, task.stop):
         if pairs.offsets[label] < pairs.offsets[label + 1]:
             end = _solve_label(models, bench, rows, pairs, label, duties, task, solved, end)
         solved.ends[label - task.first] = end
     release(bench)
-
-
-@inner
-def _store(models, label, solved, i, n_known, cells):
-    """Give a label the scorer ``i`` of ``solved``; return DONE, or TABLES_FULL, with the label's scorer as it was."""
-    first = solved.ends[i - 1] if i > 0 else 0
-    n = solved.ends[i] - first
-    if not models.sparse:
-        start = dense_start(models, label)
-        for j in range(n):
-            models.weights[0, start + j] = solved.weights[first + j]
-    else:
-        used = models.nodes[0, label]["table_used"] if label < n_known else np.int64(0)
-        if request_cells(models, ONLY_TREE, 1 << table_bits(used + n)) != DONE:
-            return TABLES_FULL
-        if label >= n_known:
-            reset_weights(models, ONLY_TREE, label)
-        row = Row(solved.weights, solved.features, first, first + n, UNSCALED)
-        locate_or_insert_cells(models, ONLY_TREE, label, row, cells)
-        for j in range(n):
-            models.table[0, cells[j]]["weight"] = solved.weights[first + j]
-    models.nodes[0, label]["bias"] = solved.biases[i]
-    return DONE
-
-
-@inner
-def _most_cells(solved):
-    """Return how many cells the longest of the scorers has."""
-    longest, first = np.int64(0), np.int64(0)
-    for i in range(solved.ends.size):
-        longest = max(longest, solved.ends[i] - first)
-        first = solved.ends[i]
-    return longest
-
-
-@kernel
-def store_solved(models, offsets, task, solved, n_known, at):
-    """Give the labels of a task their scorers, going on from number ``at[0]`` of them, which it moves on.
-
-    ``offsets`` are those of the pairs; labels without any keep their scorers, and those from ``n_known`` on lose what
-    they had.
-
-    Writes the models. Returns DONE, or TABLES_FULL; it can then be called again.
-    """
-    models = by_reference(models)
-    cells, status = empty(_most_cells(solved), np.int64), DONE
-    while at[0] < task.stop - task.first:
-        label = task.first + at[0]
-        if offsets[label] < offsets[label + 1]:
-            status = _store(models, label, solved, at[0], n_known, cells)
-            if status != DONE:
-                break
-        at[0] += 1
-    release(cells)
-    return status
-
-
-def learn_memberships(
-    head: Head,
-    rows: Rows,
-    pairs: Pairs,
-    duties: Duties,
-    n_sweeps: int,
-    share: float,
-    n_threads: int,
-    *,
-    cells_in_a_task: int = _CELLS_IN_A_TASK,
-    tasks_at_once: int = _TASKS_AT_ONCE,
-) -> Head:
-    """Train scorers on pairs of labels and rows, in several threads; return the head, which is another if it grew.
-
-    What is learned depends neither on the number of threads nor on the size and number of tasks. See :class:`Task` for
-    ``n_sweeps`` and ``share``.
-    Writes the models of the head, and the weights of ``pairs`` and ``duties``.
-    """
-    rows, features = numbered_afresh(rows)
-
-    def solve(task: Task) -> Solved:
-        solved = room_for(rows, pairs, task)
-        solve_labels(head.models, rows, features, pairs, duties, task, solved)
-        return solved
-
-    tasks = tasks_for(rows, pairs, n_sweeps, share, cells_in_a_task)
-    for first, stop in spans(len(tasks), tasks_at_once):
-        some = tasks[first:stop]
-        for task, solved in zip(some, map_threads(solve, some, n_threads), strict=True):
-            at = np.zeros(1, np.int64)
-            while store_solved(head.models, pairs.offsets, task, solved, duties.n_known, at) != DONE:
-                head = with_more_cells(head)
-    return head

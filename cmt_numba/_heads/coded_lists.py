@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest.state import NONE
-from .._jit import TILE, Tiles
+from .._jit import FEATURES_OF_A_WORD, LARGEST_CODE, TILE, Tiles
 
 _CODED_AT_ONCE = 1 << 22  # values
-_LARGEST = np.float32(127.0)
+_LARGEST = np.float32(LARGEST_CODE)
+_MIDDLE = 64
 _ROUNDING, _ROUNDING_EACH = 1e-6, 1e-8  # of sums of products and for each product, relative to the length of a vector
 _LEAST = 1e-30  # that a score may be off
 
@@ -24,6 +25,7 @@ class CodedLists(NamedTuple):
     labels: np.ndarray  # int64 (32 * n_tiles,), in rising order in each list, NONE in gaps
     tiles: Tiles  # what is added makes of the score of the codes the most that it can be; minus infinity in gaps
     longest: float  # of the vectors that codes stand for
+    zero: int  # the code of a row's 0
 
     @property
     def sizes(self) -> np.ndarray:
@@ -32,7 +34,14 @@ class CodedLists(NamedTuple):
         return np.diff(ends)
 
 
-def coded_lists(vectors: np.ndarray, biases: np.ndarray | None, list_of: np.ndarray, n_lists: int) -> CodedLists:
+def zero_for(rows: np.ndarray) -> int:
+    """Return the code of a row's 0 that suits rows like these: codes have no sign, but values may have one."""
+    return _MIDDLE if rows.min(initial=0.0) < 0.0 else 0
+
+
+def coded_lists(
+    vectors: np.ndarray, biases: np.ndarray | None, list_of: np.ndarray, n_lists: int, zero: int
+) -> CodedLists:
     """Return vectors in the lists that ``list_of`` names.
 
     Parameters
@@ -42,6 +51,8 @@ def coded_lists(vectors: np.ndarray, biases: np.ndarray | None, list_of: np.ndar
         Added to the scores.
     list_of : ndarray of int64, shape (n,)
     n_lists : int
+    zero : int
+        The code of a 0 of the rows that will be asked.
     """
     n, d = vectors.shape
     sizes = np.bincount(list_of, minlength=n_lists)
@@ -50,10 +61,15 @@ def coded_lists(vectors: np.ndarray, biases: np.ndarray | None, list_of: np.ndar
     first = np.cumsum(sizes) - sizes
     labels = np.full(starts[-1] * TILE, NONE)
     labels[np.arange(n) + np.repeat(starts[:-1] * TILE - first, sizes)] = order
-    n_pairs = -(-d // 2)
-    codes = np.zeros((starts[-1], n_pairs, TILE, 2), np.int8)
-    scales, most = np.zeros(labels.size, np.float32), np.full(labels.size, -np.inf, np.float32)
-    longest, length = 0.0, max(1, _CODED_AT_ONCE // (TILE * 2 * n_pairs))
+    n_groups = -(-d // FEATURES_OF_A_WORD)
+    width = FEATURES_OF_A_WORD * n_groups
+    codes = np.zeros((starts[-1], n_groups, TILE, FEATURES_OF_A_WORD), np.int8)
+    begun, scales, most = (
+        np.zeros(labels.size, np.int32),
+        np.zeros(labels.size, np.float32),
+        np.full(labels.size, -np.inf, np.float32),
+    )
+    longest, length = 0.0, max(1, _CODED_AT_ONCE // (TILE * width))
     for tile in range(0, codes.shape[0], length):
         some = slice(tile * TILE, (tile + length) * TILE)
         taken = labels[some] != NONE
@@ -67,10 +83,11 @@ def coded_lists(vectors: np.ndarray, biases: np.ndarray | None, list_of: np.ndar
         error = 1.001 * left_out + (_ROUNDING + _ROUNDING_EACH * d) * lengths + _LEAST
         if biases is not None:
             error += biases[of_labels] + _ROUNDING * np.abs(biases[of_labels])
-        padded = np.zeros((taken.size, 2 * n_pairs), np.int8)
+        padded = np.zeros((taken.size, width), np.int8)
         padded[taken, :d] = code
-        codes[tile : tile + length] = padded.reshape(-1, TILE, n_pairs, 2).transpose(0, 2, 1, 3)
+        codes[tile : tile + length] = padded.reshape(-1, TILE, n_groups, FEATURES_OF_A_WORD).transpose(0, 2, 1, 3)
+        begun[some] = -zero * padded.sum(axis=1, dtype=np.int32)
         scales[some][taken] = scale
         most[some][taken] = error
         longest = max(longest, float(lengths.max(initial=0.0)))
-    return CodedLists(starts, labels, Tiles(codes.reshape(-1), scales, most), longest)
+    return CodedLists(starts, labels, Tiles(codes.reshape(-1), begun, scales, most), longest, zero)

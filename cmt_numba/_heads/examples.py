@@ -8,7 +8,7 @@ import numpy as np
 
 from .._forest.allocation import keys_with_room, resized, with_ids
 from .._forest.hits import Hits
-from .._forest.key_store import append_keys, find_slots
+from .._forest.key_store import append_keys, enter_slot, erase_id, find_slots
 from .._forest.leaf_scan import answer, new_best, offer
 from .._forest.rows import Rows, row_of
 from .._forest.scorer import aim_probe, score
@@ -26,6 +26,9 @@ from .candidates import (
     take_candidates,
 )
 from .search import Found
+
+MOST_DRAWN_FROM = 256
+"""Examples of a label, its newest, that :func:`draw_examples` draws from: to walk past them takes some microseconds."""
 
 
 class ExampleParameters(NamedTuple):
@@ -97,6 +100,21 @@ def all_examples(examples: Examples) -> tuple[Rows, np.ndarray]:
     return rows, examples.label_of[:n].astype(np.int64)
 
 
+def some_examples(examples: Examples, slots: np.ndarray) -> Rows:
+    """Return copies of the examples in some slots, in this order, in time that does not depend on how many others are.
+
+    That cannot be had from all of them: for sparse examples alone the offsets of all must be made.
+    """
+    keys, d = examples.keys, examples.parameters.n_features
+    if not examples.parameters.sparse:
+        values = keys.values[: keys.ids.size * d].reshape(-1, d)[slots].reshape(-1)
+        return Rows(values, keys.indices, np.arange(0, values.size + 1, d, dtype=np.int64), d, False)
+    starts, lengths = keys.spans[slots, 0], np.diff(keys.spans[slots], axis=1)[:, 0]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    cells = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    return Rows(keys.values[cells], keys.indices[cells], offsets, d, True)
+
+
 def all_slots(examples: Examples) -> np.ndarray:
     """Return the slots of all examples: int64."""
     return np.arange(int(examples.keys.totals[N_MEMORIES]))
@@ -138,6 +156,49 @@ def append_examples(examples, rows, labels):
         examples.first_of[labels[i]] = first + i
 
 
+@kernel
+def give_ids(examples, ids, next_id):
+    """Give the newest examples, as many as there are ids, these ids; ``next_id`` is that of the next one to come.
+
+    Each is given once, and no other example has it. Writes the keys.
+    """
+    keys = examples.keys
+    n = keys.totals[N_MEMORIES]
+    first = n - ids.size
+    for slot in range(first, n):
+        erase_id(keys, keys.ids[slot])
+    for slot in range(first, n):
+        keys.ids[slot] = ids[slot - first]
+        enter_slot(keys.slot_table, keys.ids[slot], slot)
+    keys.totals[NEXT_ID] = next_id
+
+
+@kernel
+def draw_examples(examples, labels, numbers, n_old, slots):
+    """Write for each label the slot of one of its examples before slot ``n_old``, NONE if it has none.
+
+    The ``numbers``, in [0, 1), say which: each example is that of a share of them of the same length. So that it takes
+    no longer for labels of very many examples, only the newest ones are drawn from. Equal labels are to lie together,
+    and then the examples from ``n_old`` on are passed by only once for each.
+
+    Writes ``slots``.
+    """
+    label, newest, n = NONE, NONE, np.int64(0)
+    for i in range(labels.size):
+        if labels[i] != label:
+            label = labels[i]
+            newest = np.int64(examples.first_of[label]) if label < examples.first_of.size else NONE
+            while newest >= n_old:  # never where it is NONE
+                newest = np.int64(examples.next_of[newest])
+            n, slot = np.int64(0), newest
+            while slot != NONE and n < MOST_DRAWN_FROM:
+                n += 1
+                slot = np.int64(examples.next_of[slot])
+        slots[i] = newest
+        for _ in range(np.int64(numbers[i] * n)):
+            slots[i] = examples.next_of[slots[i]]
+
+
 @inner
 def _scan_label(examples, best, probe, label, label_score):
     """Score the examples of a label, if there was memory for any.
@@ -176,7 +237,7 @@ def find_examples(examples, rows, found, n_labels, hits):
     best = new_best(hits.ids.shape[1], 0)
     for i in range(found.rows.size):
         _nearest_row(examples, rows, found, i, candidates, best, n_labels)
-        answer(examples.keys, best, found.rows[i], hits)
+        answer(examples.keys, best, found.rows[i], hits.ids, hits.scores)
     release((candidates, best))
 
 

@@ -4,12 +4,17 @@ A label is paired with the rows that have it, and with its *hard negatives*: the
 they do not have it. Each pair has a dual variable, its weight in the label's scorer.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from .._forest.state import NONE
 from .._jit import kernel
+from .inference_weights import offsets_of
+
+_PAIRS_IN_A_BLOCK = 1 << 20
+_ROWS_COUNTED = 4096  # at once
 
 
 class Pairs(NamedTuple):
@@ -21,15 +26,11 @@ class Pairs(NamedTuple):
     weights: np.ndarray  # float32: what the row has added to the label's scorer, or taken from it
 
 
-def _offsets(counts: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-
-
 def pair_with_answers(rows: np.ndarray, labels: np.ndarray, n_labels: int) -> Pairs:
     """Return pairs for as many labels, of which ``labels[i]`` is one that row ``rows[i]`` has."""
     by_label = np.argsort(labels, kind="stable")
     n = labels.size
-    offsets = _offsets(np.bincount(labels, minlength=n_labels))
+    offsets = offsets_of(np.bincount(labels, minlength=n_labels))
     return Pairs(offsets, rows[by_label].astype(np.int32), np.ones(n, np.bool_), np.zeros(n, np.float32))
 
 
@@ -39,37 +40,85 @@ def pair_with_all(answers: Pairs, labels: np.ndarray, n_rows: int) -> Pairs:
     counts[labels] = n_rows
     n = labels.size * n_rows
     rows = np.tile(np.arange(n_rows, dtype=np.int32), labels.size)
-    pairs = Pairs(_offsets(counts), rows, np.zeros(n, np.bool_), np.zeros(n, np.float32))
+    pairs = Pairs(offsets_of(counts), rows, np.zeros(n, np.bool_), np.zeros(n, np.float32))
     for label in labels:
         pairs.has[pairs.offsets[label] + answers.rows[answers.offsets[label] : answers.offsets[label + 1]]] = True
     return pairs
 
 
-def pair_with_hard_negatives(pairs: Pairs, hard_negatives: np.ndarray, order: np.ndarray) -> Pairs:
-    """Return the pairs that count, and those of rows with their candidate labels.
+def pairs_that_count(pairs: Pairs) -> Pairs:
+    """Return copies of the pairs of rows that have the label, and of those that have a weight."""
+    counted = np.flatnonzero(pairs.has | (pairs.weights > 0.0))
+    offsets = np.searchsorted(counted, pairs.offsets)
+    return Pairs(offsets, pairs.rows[counted], pairs.has[counted], pairs.weights[counted])
 
-    Pairs of a row that has not the label, and of no weight, do not count. ``hard_negatives`` has a row for each row,
-    with NONE after the last label.
+
+def joined(parts: list[Pairs]) -> Pairs:
+    """Return the pairs of parts of different labels, whose labels rise from part to part."""
+    offsets = np.stack([part.offsets for part in parts]).sum(axis=0)
+    return Pairs(offsets, *(np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[1:]))
+
+
+class HardNegatives(NamedTuple):
+    """Label ``l`` is a candidate of the rows of the entries ``offsets[l] .. offsets[l + 1]``, some of which have it."""
+
+    offsets: np.ndarray  # int64 (labels + 1,)
+    rows: np.ndarray  # int32
+
+
+def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNegatives:
+    """Return candidate labels label by label; ``candidates`` has a row for each row, with NONE after the last label."""
+    counts = np.zeros(n_labels, np.int64)
+    for first in range(0, order.size, _ROWS_COUNTED):
+        some = candidates[first : first + _ROWS_COUNTED]
+        counts += np.bincount(some[some != NONE], minlength=n_labels)
+    offsets = offsets_of(counts)
+    rows = np.empty(offsets[-1], np.int32)
+    sort_by_label(candidates, order, offsets[:-1].copy(), rows)
+    return HardNegatives(offsets, rows)
+
+
+class Block(NamedTuple):
+    """The pairs of the labels ``first .. stop``; the pairs have none of other labels."""
+
+    first: int
+    stop: int
+    pairs: Pairs
+
+
+def one_block(pairs: Pairs) -> list[Block]:
+    """Return all pairs as a single block."""
+    return [Block(0, pairs.offsets.size - 1, pairs)]
+
+
+def pair_with_hard_negatives(
+    pairs: Pairs, found: HardNegatives, n_rows: int, most: int = _PAIRS_IN_A_BLOCK
+) -> Iterator[Block]:
+    """Yield the pairs, and those of labels with their hard negatives that are not among them, in blocks of labels.
+
+    A block has up to ``most`` pairs, or one label. All together take several times the memory of those that count.
     """
-    n_labels = pairs.offsets.size - 1
-    found = _offsets(np.bincount(hard_negatives[hard_negatives != NONE], minlength=n_labels))
-    rows = np.empty(found[-1], np.int32)
-    sort_by_label(hard_negatives, order, found[:-1].copy(), rows)
-    most = pairs.rows.size + rows.size
-    merged = Pairs(
-        np.zeros(n_labels + 1, np.int64), np.empty(most, np.int32), np.zeros(most, np.bool_), np.zeros(most, np.float32)
-    )
-    merge_pairs(pairs, found, rows, np.full(order.size, NONE, np.int64), merged)
-    n = merged.offsets[-1]
-    return Pairs(merged.offsets, merged.rows[:n], merged.has[:n], merged.weights[:n])
+    n_before, first = pairs.offsets + found.offsets, 0
+    last, paired_with = n_before.size - 1, np.full(n_rows, NONE, np.int64)
+    while first < last:
+        stop = min(max(first + 1, int(np.searchsorted(n_before, n_before[first] + most, side="right")) - 1), last)
+        n = int(n_before[stop] - n_before[first])
+        merged = Pairs(
+            np.zeros(last + 1, np.int64), np.empty(n, np.int32), np.zeros(n, np.bool_), np.zeros(n, np.float32)
+        )
+        merge_pairs(pairs, found, first, stop, paired_with, merged)
+        n = merged.offsets[stop]
+        merged.offsets[stop:] = n
+        yield Block(first, stop, Pairs(merged.offsets, merged.rows[:n], merged.has[:n], merged.weights[:n]))
+        first = stop
 
 
 @kernel
-def sort_by_label(hard_negatives, order, ends, rows):
+def sort_by_label(candidates, order, ends, rows):
     """Write each label's rows in the given order, from ``ends[label]`` on."""
     for row in order:
-        for i in range(hard_negatives.shape[1]):
-            label = hard_negatives[row, i]
+        for i in range(candidates.shape[1]):
+            label = candidates[row, i]
             if label == NONE:
                 break
             rows[ends[label]] = row
@@ -77,19 +126,21 @@ def sort_by_label(hard_negatives, order, ends, rows):
 
 
 @kernel
-def merge_pairs(pairs, offsets, rows, paired_with, merged):
-    """Write the pairs that count and then, for each label, those of its ``rows`` that are not among them."""
+def merge_pairs(pairs, found, first, stop, paired_with, merged):
+    """Write the pairs of each label and then those with its hard negatives that are not among them.
+
+    ``paired_with`` holds no label from ``first`` on. Writes that, and ``merged``.
+    """
     end = 0
-    for label in range(offsets.size - 1):
+    for label in range(first, stop):
         for pair in range(pairs.offsets[label], pairs.offsets[label + 1]):
-            if pairs.has[pair] or pairs.weights[pair] > 0.0:
-                merged.rows[end] = pairs.rows[pair]
-                merged.has[end] = pairs.has[pair]
-                merged.weights[end] = pairs.weights[pair]
-                paired_with[pairs.rows[pair]] = label
-                end += 1
-        for i in range(offsets[label], offsets[label + 1]):
-            if paired_with[rows[i]] != label:
-                merged.rows[end] = rows[i]
+            merged.rows[end] = pairs.rows[pair]
+            merged.has[end] = pairs.has[pair]
+            merged.weights[end] = pairs.weights[pair]
+            paired_with[pairs.rows[pair]] = label
+            end += 1
+        for i in range(found.offsets[label], found.offsets[label + 1]):
+            if paired_with[found.rows[i]] != label:
+                merged.rows[end] = found.rows[i]
                 end += 1
         merged.offsets[label + 1] = end

@@ -9,11 +9,12 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.scorer import gathered_dot
-from .._forest.sparse_weights import table_start
+from .._forest.rows import UNSCALED, Row
+from .._forest.scorer import gathered_dot, value_of
+from .._forest.sparse_weights import locate_or_insert_cells, table_start
 from .._forest.state import NONE, ONLY_TREE
 from .._forest.structures import kind_of
-from .._jit import by_reference, inner, inner_fastmath, kernel
+from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
 
 _ROUNDED_AT_ONCE = 1 << 20  # weights
 
@@ -35,9 +36,14 @@ class Digest(NamedTuple):
         return self.offsets.size - 1
 
 
+def offsets_of(counts: np.ndarray) -> np.ndarray:
+    """Return where the lists of so many entries each begin, one behind the other, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
 def new_digest(n_cells: np.ndarray) -> Digest:
     """Return a digest to be filled in of sparse scorers with so many cells."""
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(n_cells, dtype=np.int64)])
+    offsets = offsets_of(n_cells)
     features, weights = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
     return Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
 
@@ -102,6 +108,27 @@ def list_cells(models, digest):
                     end += 1
 
 
+@kernel
+def enter_lists(models, digest):
+    """Give models that have no tables the weights of a digest. There must be room.
+
+    Writes the models.
+    """
+    models = by_reference(models)
+    longest = np.int64(0)
+    for label in range(digest.offsets.size - 1):
+        longest = max(longest, digest.offsets[label + 1] - digest.offsets[label])
+    cells = empty(longest, np.int64)
+    for label in range(digest.offsets.size - 1):
+        a, b = digest.offsets[label], digest.offsets[label + 1]
+        if a < b:
+            row = Row(digest.weights, digest.features, a, b, UNSCALED)
+            locate_or_insert_cells(models, ONLY_TREE, label, row, cells)
+            for i in range(b - a):
+                models.table[0, cells[i]]["weight"] = digest.weights[a + i]
+    release(cells)
+
+
 @inner_fastmath
 def _halved_dot(values, halves):
     total = np.float32(0.0)
@@ -112,8 +139,13 @@ def _halved_dot(values, halves):
 
 @inner
 def digested_margin(digest, label, probe):
-    """Return a scorer's margin, but for its bias, of the row that a direct probe has been aimed at."""
+    """Return a scorer's margin, but for its bias, of the row that a probe has been aimed at."""
     if digest.halves.size > 0:
         return _halved_dot(probe.values, digest.halves[label])
     a, b = digest.offsets[label], digest.offsets[label + 1]
+    if probe.features.size > 0:
+        total = np.float32(0.0)
+        for i in range(a, b):
+            total += value_of(probe, np.int64(digest.features[i])) * digest.weights[i]
+        return total
     return gathered_dot(probe.values, digest.features[a:b], digest.weights[a:b])

@@ -10,14 +10,15 @@ about a row, so a list holds only weights of the sign that the feature's weights
 from typing import Annotated, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
+from .._concurrency.workers import spans
 from .._forest.state import NONE
 from .._forest.structures import kind_of
 from .._jit import inner
-from .inference_weights import Digest
+from .inference_weights import Digest, offsets_of
 
 _MOST_LISTS = 32  # that a row goes through
+_CELLS_AT_ONCE = 1 << 20  # are compared
 
 
 class Postings(NamedTuple):
@@ -38,18 +39,55 @@ def no_postings() -> Postings:
     return Postings(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 0)
 
 
-def list_by_feature(digest: Digest, cells: np.ndarray, n_features: int) -> Postings:
-    """Return the index of some cells of a digest, which are not 0: int64, sorted."""
+def heavy_cells(
+    digest: Digest, lightest: float, excluded: np.ndarray, *, cells_at_once: int = _CELLS_AT_ONCE
+) -> np.ndarray:
+    """Return which cells of a digest are neither 0 nor below ``lightest`` times the largest of the same label: bool.
+
+    Those of the labels ``excluded`` are left out.
+    """
+    heavy, left_out = np.zeros(digest.weights.size, np.bool_), np.zeros(digest.n_labels, np.bool_)
+    left_out[excluded] = True
+    labels_at_once = max(1, cells_at_once * digest.n_labels // max(1, digest.features.size))
+    for first, stop in spans(digest.n_labels, labels_at_once):
+        offsets = digest.offsets[first : stop + 1]
+        n_cells, magnitudes = np.diff(offsets), np.abs(digest.weights[offsets[0] : offsets[-1]])
+        least = np.zeros(n_cells.size, np.float32)
+        some = n_cells > 0
+        if some.any():
+            least[some] = np.float32(lightest) * np.maximum.reduceat(magnitudes, offsets[:-1][some] - offsets[0])
+        least[left_out[first:stop]] = np.inf
+        heavy[offsets[0] : offsets[-1]] = (magnitudes > 0.0) & (magnitudes >= np.repeat(least, n_cells))
+    return heavy
+
+
+def list_by_feature(
+    digest: Digest, listed: np.ndarray, n_features: int, *, cells_at_once: int = _CELLS_AT_ONCE
+) -> Postings:
+    """Return the index of the cells of a digest that are to be ``listed``, bool, none of which is 0.
+
+    Of ``listed`` those stay true that the index has: the others have the sign that fewer weights of their feature have.
+    """
+    parts = [slice(*span) for span in spans(listed.size, cells_at_once)]  # all at once would take much memory
+    totals = np.zeros(n_features)
+    for part in parts:
+        np.add.at(totals, digest.features[part][listed[part]], digest.weights[part][listed[part]].astype(np.float64))
+    upright = totals >= 0.0
+    for part in parts:
+        listed[part] &= upright[digest.features[part]] == (digest.weights[part] > 0.0)
+    cells = np.flatnonzero(listed)
+    n_of_label = np.diff(np.searchsorted(cells, digest.offsets))
     features, weights = digest.features[cells], digest.weights[cells]
-    upright = np.bincount(features, weights, minlength=n_features) >= 0.0
-    kept = np.flatnonzero(upright[features] == (weights > 0.0))
-    kept = kept[np.argsort(-np.abs(weights[kept]), kind="stable")]
-    labels = (np.searchsorted(digest.offsets, cells, side="right") - 1).astype(np.int32)
-    # One row for each entry, in order: conversion to columns sorts by feature and keeps the order within a feature.
-    one_each = np.arange(kept.size + 1)
-    ranked = scipy.sparse.csr_array((one_each[:-1], features[kept], one_each), (kept.size, n_features)).tocsc()
-    kept = kept[ranked.indices]
-    return Postings(ranked.indptr.astype(np.int64), labels[kept], weights[kept], digest.n_labels)
+    del cells
+    # By feature, and of a feature the heaviest first: the bits of floats that are not negative rise with them.
+    keys = features.astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= ~np.abs(weights).view(np.uint32)
+    order = np.argsort(keys, kind="stable")
+    del keys
+    labels = np.repeat(np.arange(digest.n_labels, dtype=np.int32), n_of_label)
+    offsets = offsets_of(np.bincount(features, minlength=n_features))
+    return Postings(offsets, labels[order], weights[order], digest.n_labels)
 
 
 @inner

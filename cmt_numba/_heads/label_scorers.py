@@ -3,6 +3,10 @@
 A label's scorer starts as the mean of its examples, scaled to length 1, so the head begins as the cosine to that mean,
 and learns from there. With MIRA, which needs no accumulators, their place is taken by the sums of the labels' examples:
 so as further examples come the mean in a scorer can follow them, whatever else the scorer has learned.
+
+Sparse scorers that nothing is learned from for a while can do without what they learn in: they lie in the lists of the
+digest alone, which take a third of the memory of tables, and tables are made of these when they learn again. The sums
+of examples are lost with the tables.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from .._forest.state import (
     NODES_END,
     NONE,
     ONLY_TREE,
+    SMALLEST_TABLE_BITS,
     TABLES_END,
     TABLES_FULL,
     WEIGHT_CELL,
@@ -52,12 +57,13 @@ from .inference_weights import (
     common_labels,
     digest_of,
     digested_margin,
+    enter_lists,
     laid_out,
     list_cells,
     new_digest,
     no_digest,
 )
-from .inverted_index import Postings, list_by_feature, no_postings
+from .inverted_index import Postings, heavy_cells, list_by_feature, no_postings
 
 
 class HeadLoss(IntEnum):
@@ -255,8 +261,67 @@ def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.spar
     return scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))[labels]
 
 
+def is_in_lists(head: Head) -> bool:
+    """Return whether the scorers of a sparse head lie in the lists of its digest alone."""
+    return head.digest.features.size > 0 and head.counters[0, TABLES_END] == 0
+
+
+def with_lists(head: Head, digest: Digest) -> Head:
+    """Return a sparse head of so many labels whose scorers lie in these lists alone."""
+    nodes, counters = head.nodes.copy(), head.counters.copy()
+    nodes["table_bits"], nodes["table_used"] = 0, 0
+    counters[0, [TABLES_END, CELLS_WANTED]] = 0
+    counters[0, FREE_TABLES:] = NONE
+    routers = head.routers._replace(table=np.empty((1, 0), WEIGHT_CELL))
+    return head._replace(nodes=nodes, counters=counters, routers=routers, digest=digest)
+
+
+def with_means_in_lists(head: Head, means: Rows) -> Head:
+    """Return a sparse head without labels with a scorer for each of the rows, in lists alone."""
+    head = with_nodes(head, means.n_rows)
+    head.counters[0, NODES_END] = means.n_rows
+    return with_lists(head, no_digest()._replace(offsets=means.offsets, features=means.indices, weights=means.values))
+
+
+def with_lists_of(head: Head, labels: np.ndarray) -> Head:
+    """Return a sparse head whose scorers lie in lists alone, of which all but those of some labels are empty."""
+    n_cells = np.zeros(int(head.counters[0, NODES_END]), np.int64)
+    n_cells[labels] = np.diff(head.digest.offsets)[labels]
+    digest = new_digest(n_cells)
+    for label in labels:
+        old, new = (slice(offsets[label], offsets[label + 1]) for offsets in (head.digest.offsets, digest.offsets))
+        digest.features[new], digest.weights[new] = head.digest.features[old], head.digest.weights[old]
+    return with_lists(head, digest)
+
+
+def without_tables(head: Head) -> Head:
+    """Return a head without the tables of its scorers, which lie in the lists of its digest; a dense one as it is."""
+    return with_lists(head, head.digest) if head.digest.features.size > 0 and not is_in_lists(head) else head
+
+
+def cells_of_tables(head: Head) -> int:
+    """Return how many cells the tables of a sparse head take, or will take when it learns again."""
+    return int(_sizes_of_tables(head.digest).sum() if is_in_lists(head) else head.counters[0, TABLES_END])
+
+
+def _sizes_of_tables(digest: Digest) -> np.ndarray:
+    n_cells = np.diff(digest.offsets)
+    sizes = np.where(n_cells > 0, np.int64(1) << SMALLEST_TABLE_BITS, 0)
+    while (short := 3 * sizes < 4 * n_cells).any():  # as ``sparse_weights.table_bits`` says
+        sizes[short] *= 2
+    return sizes
+
+
 def without_digest(head: Head) -> Head:
     """Return a head that may learn."""
+    if is_in_lists(head):
+        size = int(SPARE * cells_of_tables(head))
+        head = head._replace(
+            nodes=head.nodes.copy(),
+            counters=head.counters.copy(),
+            routers=head.routers._replace(table=np.empty((1, size), WEIGHT_CELL)),
+        )
+        enter_lists(head.models, head.digest)
     return head._replace(digest=no_digest(), common=common_labels(head.common.labels))
 
 
@@ -266,8 +331,11 @@ def with_digest(head: Head) -> Head:
     if not head.parameters.sparse:
         weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
         return head._replace(digest=digest_of(weights[:, :d]))
-    digest = new_digest(head.nodes[0, :n_labels]["table_used"])
-    list_cells(head.models, digest)
+    if is_in_lists(head):
+        digest = head.digest
+    else:
+        digest = new_digest(head.nodes[0, :n_labels]["table_used"])
+        list_cells(head.models, digest)
     common = laid_out(head.common, digest, d) if head.common.labels.size > 0 else head.common
     return head._replace(digest=digest, common=common)
 
@@ -280,22 +348,17 @@ def with_index(head: Head, lightest: float = 0.0) -> Head:
     if not head.parameters.sparse:
         return head
     digest = head.digest if head.digest.features.size > 0 else with_digest(head).digest
-    magnitudes, n_cells = np.abs(digest.weights), np.diff(digest.offsets)
-    least = np.zeros(digest.n_labels, np.float32)
-    least[n_cells > 0] = np.maximum.reduceat(magnitudes, digest.offsets[:-1][n_cells > 0]) if n_cells.any() else 0.0
-    least *= np.float32(lightest)
-    least[head.common.labels] = np.inf
-    magnitudes[magnitudes < np.repeat(least, n_cells)] = 0.0
-    return head._replace(postings=list_by_feature(digest, np.flatnonzero(magnitudes), head.parameters.n_features))
+    listed = heavy_cells(digest, lightest, head.common.labels)
+    return head._replace(postings=list_by_feature(digest, listed, head.parameters.n_features))
 
 
 @inner
 def score_label(head, label, probe, x):
     """Return what the head says of a label for row ``x``, at which ``probe`` has been aimed."""
-    digest = head.digest
-    if (digest.features.size == 0 and digest.halves.size == 0) or probe.features.size > 0:
+    digest, in_tables = head.digest, head.models.table.size > 0
+    if (digest.features.size == 0 and digest.halves.size == 0) or (probe.features.size > 0 and in_tables):
         return probed_margin(head.models, ONLY_TREE, label, probe, x)
-    if head.models.sparse and digest.features.size > 0:
+    if head.models.sparse and in_tables:
         n_cells = digest.offsets[label + 1] - digest.offsets[label]
         if n_cells > _CELLS_IN_A_LOOKUP * (x.b - x.a):
             return margin_of(head.models, ONLY_TREE, label, x)

@@ -12,20 +12,20 @@ import numpy as np
 import scipy.sparse
 
 from .._forest.rows import Rows
-from .._forest.state import NODES_END
+from .._forest.state import NODES_END, NONE
 from .candidates import Answers
-from .coded_lists import coded_lists
+from .coded_lists import CodedLists, coded_lists, zero_for
 from .label_scorers import Head
 from .list_search import Landmarks, Scorers, search_lists
 
 _LISTS = 4.0  # times the root of the number of labels
 _LABELS_OF_A_LIST = 40  # that k-means looks at
 _ROUNDS = 6  # of k-means
-_SHARE_FOUND = 0.995
-_COMPARED_AT_ONCE = 1 << 23  # rows and labels
+_SHARE_FOUND = 0.996
+_COPIED_AT_ONCE = 1 << 23  # values
 _SHORTEST = np.float32(1e-30)
 
-ROWS_ASKED = 4096
+ROWS_ASKED = 8192
 """Rows that decide which lists are searched."""
 
 Share = Callable[[Callable[[int, int], Any]], None]
@@ -75,18 +75,21 @@ def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> Listed:
         sums = _membership(_nearest(centers, sample), n_lists) @ sample
         centers = np.where((sums != 0.0).any(axis=1)[:, None], scaled(sums), centers)
     nearest = np.empty(n_labels, np.int64)
-    length = max(1, _COMPARED_AT_ONCE // vectors.shape[1])
+    length = max(1, _COPIED_AT_ONCE // vectors.shape[1])
     for first in range(0, n_labels, length):
         nearest[first : first + length] = _nearest(centers, scaled(vectors[first : first + length]))
     used, list_of = np.unique(nearest, return_inverse=True)
     centers = centers[used]
-    lists = coded_lists(vectors, scorers.biases if scorers.biases.size > 0 else None, list_of, used.size)
-    gap = _gap_that_finds(centers, list_of, scorers, asked, own)
-    return Listed(Landmarks(_in_one_list(centers), lists, gap), lists.sizes, scorers.biases)
+    zero = zero_for(asked)
+    lists = coded_lists(vectors, scorers.biases if scorers.biases.size > 0 else None, list_of, used.size, zero)
+    every = Landmarks(_in_one_list(centers, zero), lists, np.inf)
+    made = Listed(every, lists.sizes, scorers.biases)
+    gap = _gap_that_finds(made, centers, list_of, scorers, asked, own)
+    return made._replace(landmarks=every._replace(gap=gap))
 
 
-def _in_one_list(vectors: np.ndarray) -> Any:
-    return coded_lists(vectors, None, np.zeros(vectors.shape[0], np.int64), 1)
+def _in_one_list(vectors: np.ndarray, zero: int) -> CodedLists:
+    return coded_lists(vectors, None, np.zeros(vectors.shape[0], np.int64), 1, zero)
 
 
 def scaled(vectors: np.ndarray) -> np.ndarray:
@@ -103,32 +106,25 @@ def _membership(nearest: np.ndarray, n_lists: int) -> scipy.sparse.csr_array:
 
 def _nearest(centers: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return the landmark nearest to each vector of unit length."""
+    scorers, zero = Scorers(centers.reshape(-1), units.shape[1], np.empty(0, np.float32)), zero_for(units)
+    every = Landmarks(_in_one_list(centers[:1], zero), _in_one_list(centers, zero), np.inf)
+    return _best_for(Listed(every, np.full(1, len(centers)), scorers.biases), scorers, units, 1)[:, 0]
+
+
+def _best_for(lists: Listed, scorers: Scorers, units: np.ndarray, k: int) -> np.ndarray:
     n, d = units.shape
-    scorers = Scorers(centers.reshape(-1), d, np.empty(0, np.float32))
-    every = Landmarks(_in_one_list(centers[:1]), _in_one_list(centers), np.inf)
-    everything = Listed(every, np.full(1, len(centers)), scorers.biases)
     rows = Rows(units.reshape(-1), np.empty(0, np.int32), np.arange(0, n * d + 1, d), d, False)
-    return best_listed(everything, scorers, rows, 1, lambda work: work(0, n)).labels[:, 0]
+    return best_listed(lists, scorers, rows, k, lambda work: work(0, n)).labels
 
 
 def _gap_that_finds(
-    centers: np.ndarray, list_of: np.ndarray, scorers: Scorers, asked: np.ndarray, own: np.ndarray
+    every: Listed, centers: np.ndarray, list_of: np.ndarray, scorers: Scorers, asked: np.ndarray, own: np.ndarray
 ) -> float:
     """Return the gap with which nearly all of the rows asked find the label that scores best for them."""
-    vectors, every = vectors_of(scorers, asked.shape[1]), np.arange(own.size)
-    best, largest = np.zeros(own.size, np.int64), np.full(own.size, -np.inf, np.float32)
-    length = max(1, _COMPARED_AT_ONCE // own.size)
-    for first in range(0, list_of.size, length):
-        scores = asked @ vectors[first : first + length].T
-        if scorers.biases.size > 0:
-            scores += scorers.biases[first : first + length]
-        here = np.flatnonzero((own >= first) & (own < first + length))
-        scores[here, own[here] - first] = -np.inf
-        at = scores.argmax(axis=1)
-        better = np.flatnonzero(scores[every, at] > largest)
-        best[better], largest[better] = first + at[better], scores[better, at[better]]
+    first, second = _best_for(every, scorers, asked, 2).T
+    best = np.where((first == own) & (second != NONE), second, first)
     near = asked @ centers.T
-    return float(np.quantile(near.max(axis=1) - near[every, list_of[best]], _SHARE_FOUND))
+    return float(np.quantile(near.max(axis=1) - near[np.arange(own.size), list_of[best]], _SHARE_FOUND))
 
 
 def best_listed(lists: Listed, scorers: Scorers, rows: Rows, k: int, share: Share) -> Answers:

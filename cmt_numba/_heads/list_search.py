@@ -13,27 +13,34 @@ import numpy as np
 from .._forest.rows import dot
 from .._forest.state import NONE
 from .._jit import (
+    FEATURES_OF_A_WORD,
+    LARGEST_CODE,
     ROWS_OF_A_TILE,
     TILE,
     Asked,
     empty,
+    first_of,
     inner,
     inner_allocating,
     inner_called,
     kernel,
+    marks_of,
+    prefetch,
     release,
     score_tile,
     score_tile_for_one,
-    zeros,
 )
 from .coded_lists import CodedLists
 
-_REACHED_AT_ONCE = 1 << 23  # rows and lists of a block
+_REACHED_AT_ONCE = 1 << 22  # lists, by all rows of a block together
 _KEPT_AT_ONCE = 1 << 20  # rows and labels wanted
 _MOST_ROWS = 4096
-_LARGEST = np.float32(32767.0)
 _LONGEST = np.float32(1 << 23)  # times the root of the number of features: no sum of products exceeds an int32
 _SLACK = np.float32(1e-6)
+_LEAST = np.finfo(np.float32).min  # of the scores of lists: less is that of a gap between them
+_WAITING = 64  # rows
+_PREFETCHED = 256  # values of a scorer that are asked for in advance
+_LINE = 64  # bytes
 
 
 class Landmarks(NamedTuple):
@@ -55,112 +62,124 @@ class Scorers(NamedTuple):
 class Reached(NamedTuple):
     """The rows of a block, and which lists they reach."""
 
-    asked: Asked  # all of them, and those that are at hand
+    asked: Asked  # all of them, and those that are compared with the same list
     scales: np.ndarray  # float32 (rows,), of the codes
     errors: np.ndarray  # float32 (rows,): the length of what codes leave out
-    scores: np.ndarray  # float32 (8 * landmarks,), of the rows at hand
-    largest: np.ndarray  # float32 (32,)
-    lists: np.ndarray  # int32 (rows * lists,): those that each row reaches, one row after the other
+    scores: np.ndarray  # float32 (8 * landmarks,), of eight rows
+    lists: np.ndarray  # int32 (rows and lists,): those that each row reaches, one row after the other
     ends: np.ndarray  # int64 (rows,)
-    by_list: np.ndarray  # int32 (rows * lists,): rows, one list after the other
+    by_list: np.ndarray  # int32 (rows and lists,): rows, one list after the other
     stops: np.ndarray  # int64 (lists + 1,)
+    waiting: np.ndarray  # int64 (64,): rows for which a tile may have one of the best labels
+    their_scores: np.ndarray  # float32 (64 * 32,), of the tile
 
 
 @inner_allocating
-def _new_reached(n_rows, n_pairs, n_lists):
+def _new_reached(n_rows, n_groups, n_lists):
+    n_reached = max(min(n_rows * n_lists, _REACHED_AT_ONCE), min(n_rows, ROWS_OF_A_TILE) * n_lists)
     return Reached(
         Asked(
-            empty(n_rows * n_pairs, np.int32),
-            zeros(ROWS_OF_A_TILE, np.int64),
-            zeros(ROWS_OF_A_TILE, np.float32),
-            zeros(ROWS_OF_A_TILE, np.float32),
+            empty(n_rows * n_groups, np.int32),
+            empty(n_rows + ROWS_OF_A_TILE, np.int64),
+            empty(n_rows + ROWS_OF_A_TILE, np.float32),
+            empty(n_rows + ROWS_OF_A_TILE, np.float32),
         ),
         empty(n_rows, np.float32),
         empty(n_rows, np.float32),
         empty(ROWS_OF_A_TILE * -(-n_lists // TILE) * TILE, np.float32),
-        empty(TILE, np.float32),
-        empty(n_rows * n_lists, np.int32),
+        empty(n_reached, np.int32),
         empty(n_rows, np.int64),
-        empty(n_rows * n_lists, np.int32),
+        empty(n_reached, np.int32),
         empty(n_lists + 1, np.int64),
+        empty(_WAITING, np.int64),
+        empty(_WAITING * TILE, np.float32),
     )
 
 
 @inner
-def _encode_row(values, a, d, reached, i):
-    """Write the codes of a row, two in each integer, with their scale and the length of what they leave out."""
-    largest = np.float32(0.0)
+def _n_groups(d):
+    return (d + FEATURES_OF_A_WORD - 1) // FEATURES_OF_A_WORD
+
+
+@inner
+def _encode_row(values, a, d, zero, reached, i):
+    """Write the codes of a row, four in each integer, with their scale and the length of what they leave out."""
+    above, below = np.float32(0.0), np.float32(0.0)
     for f in range(d):
-        largest = max(largest, np.abs(values[a + f]))
-    scale = np.float32(max(largest / _LARGEST, np.sqrt(np.float32(d)) / _LONGEST))
-    squared, n_pairs = np.float32(0.0), (d + 1) // 2
-    for pair in range(n_pairs):
-        word = np.int32(0)
-        for half in range(2):
-            f = 2 * pair + half
-            if f < d:
-                code = np.rint(values[a + f] / scale)
-                left = values[a + f] - code * scale
-                squared += left * left
-                word |= np.int32((np.int32(code) & np.int32(0xFFFF)) << np.int32(16 * half))
-        reached.asked.codes[i * n_pairs + pair] = word
+        above, below = max(above, values[a + f]), max(below, -values[a + f])
+    scale = max(above / np.float32(LARGEST_CODE - zero), np.sqrt(np.float32(d)) / _LONGEST)
+    if zero > 0:
+        scale = max(scale, below / np.float32(zero))
+    squared, n_groups = np.float32(0.0), _n_groups(d)
+    for group in range(n_groups):
+        word, first = np.int32(0), group * FEATURES_OF_A_WORD
+        for f in range(first, min(first + FEATURES_OF_A_WORD, d)):
+            code = min(max(np.rint(values[a + f] / scale), np.float32(-zero)), np.float32(LARGEST_CODE - zero))
+            left = values[a + f] - code * scale
+            squared += left * left
+            word |= np.int32(np.int32(code) + zero) << np.int32(8 * (f - first))
+        reached.asked.codes[i * n_groups + group] = word
     reached.scales[i] = scale
     reached.errors[i] = np.sqrt(squared) * np.float32(1.001) + _SLACK
 
 
 @inner
-def _take_at_hand(reached, i, row, n_pairs):
-    reached.asked.places[i] = row * n_pairs
+def _take_at_hand(reached, i, row, n_groups):
+    reached.asked.places[i] = row * n_groups
     reached.asked.scales[i] = reached.scales[row]
 
 
 @inner
-def _score(lists, tile, reached, n, n_pairs, at, width):
-    """Score a tile for the ``n`` rows at hand; return whether one of the scores is above its row's bar."""
+def _score(lists, tile, reached, first, n, n_groups, at, width):
+    """Score a tile for ``n`` of the rows at hand; return which of these have a score above their bar, as bits."""
     if n == 1:
-        return score_tile_for_one(lists.tiles, tile, reached.asked, n_pairs, reached.scores, at, width)
-    return score_tile(lists.tiles, tile, reached.asked, n_pairs, reached.scores, at, width)
+        return score_tile_for_one(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
+    return score_tile(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
 
 
 @inner
-def _largest_of(scores, largest):
-    """Return the largest of whole tiles of scores, with room to work in: side by side, as registers compare them."""
-    largest[:] = -np.float32(np.inf)
+def _list_reached(scores, gap, lists):
+    """Write which of the lists have scores less than ``gap`` below the best, and return how many these are."""
+    largest, n = np.float32(_LEAST), np.int64(0)
     for first in range(0, scores.size, TILE):
-        some = scores[first : first + TILE]
-        for j in range(TILE):
-            largest[j] = some[j] if some[j] > largest[j] else largest[j]
-    for j in range(1, TILE):
-        largest[0] = max(largest[0], largest[j])
-    return largest[0]
-
-
-@inner
-def _list_reached(scores, least, lists):
-    """Write which of the lists have such scores that they are reached, and return how many these are."""
-    n = np.int64(0)
-    for j in range(scores.size):
-        lists[n] = j
-        n += np.int64(scores[j] >= least)
+        marks = marks_of(scores, first, largest)
+        while marks != 0:
+            largest = max(largest, scores[first + first_of(marks)])
+            marks &= marks - 1
+    least = max(largest - gap, np.float32(_LEAST))
+    for first in range(0, scores.size, TILE):
+        marks = marks_of(scores, first, least)
+        while marks != 0:
+            lists[n] = first + first_of(marks)
+            n += 1
+            marks &= marks - 1
     return n
 
 
 @inner_called
-def _find_reached(landmarks, reached, n_rows, n_pairs):
-    """Write which lists each row of a block reaches."""
-    near, n_lists, end = landmarks.near, landmarks.lists.starts.size - 1, np.int64(0)
-    width = near.starts[1] * TILE
-    for first in range(0, n_rows, ROWS_OF_A_TILE):
-        n = min(ROWS_OF_A_TILE, n_rows - first)
+def _find_reached(landmarks, rows, first, reached, n_rows):
+    """Write which lists each row of a block reaches. Return how many rows are done: of all lists there may be too many.
+
+    ``first`` is the first row of the block, which has ``n_rows`` at most.
+    """
+    near, n_lists, d = landmarks.near, landmarks.lists.starts.size - 1, rows.n_features
+    width, n_groups, end = near.starts[1] * TILE, _n_groups(d), np.int64(0)
+    for begin in range(0, n_rows, ROWS_OF_A_TILE):
+        n = min(ROWS_OF_A_TILE, n_rows - begin)
+        if end + n * n_lists > reached.lists.size:
+            return begin
+        for i in range(n):
+            _encode_row(rows.values, rows.offsets[first + begin + i], d, near.zero, reached, begin + i)
         for i in range(ROWS_OF_A_TILE):
-            _take_at_hand(reached, i, first + min(i, n - 1), n_pairs)
+            _take_at_hand(reached, i, begin + min(i, n - 1), n_groups)
+            reached.asked.bars[i] = np.inf
         for tile in range(near.starts[1]):
-            _score(near, tile, reached, n, n_pairs, tile * TILE, width)
+            _score(near, tile, reached, 0, n, n_groups, tile * TILE, width)
         for i in range(n):
             scores = reached.scores[i * width : (i + 1) * width]
-            least = _largest_of(scores, reached.largest) - np.float32(landmarks.gap)
-            end += _list_reached(scores[:n_lists], least, reached.lists[end : end + n_lists])
-            reached.ends[first + i] = end
+            end += _list_reached(scores, np.float32(landmarks.gap), reached.lists[end : end + n_lists])
+            reached.ends[begin + i] = end
+    return n_rows
 
 
 @inner_called
@@ -231,47 +250,89 @@ def _bar_of(lists, reached, row, scores):
 
 
 @inner
-def _look_through(lists, scorers, rows, first, row, tile, reached, i, answers):
-    """Score those labels of a tile in full that may be among the best of the row, and keep these."""
-    x, d = rows.offsets[first + row], rows.n_features
-    scores, labels = answers.scores[first + row], answers.labels[first + row]
+def _best_marked(scores, at, bar):
+    """Return the place of the best of a tile's scores that are above a bar, -1 if none is."""
+    best, value, marks = -1, bar, marks_of(scores, at, bar)
+    while marks != 0:
+        j = at + first_of(marks)
+        marks &= marks - 1
+        if scores[j] > value:
+            best, value = j, scores[j]
+    return best
+
+
+@inner
+def _let_wait(lists, scorers, d, tile, reached, i, group, n):
+    """Keep the scores of a row for a tile, and ask for the scorer that may be its best."""
+    reached.waiting[n] = i
+    at = (i - group) * TILE
     for j in range(TILE):
-        if reached.scores[i * TILE + j] > reached.asked.bars[i]:
-            label = lists.labels[tile * TILE + j]
-            value = dot(rows.values, x, scorers.weights, label * scorers.stride, d)
+        reached.their_scores[n * TILE + j] = reached.scores[at + j]
+    best = _best_marked(reached.scores, at, reached.asked.bars[i])
+    label = lists.labels[tile * TILE + best - at]
+    for f in range(0, min(d, _PREFETCHED), _LINE // 4):
+        prefetch(scorers.weights, label * scorers.stride + f)
+
+
+@inner_called
+def _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, answers):
+    """Score those labels of a tile in full that may be among the best of the rows that wait, and keep these."""
+    d, bars, their_scores = rows.n_features, reached.asked.bars, reached.their_scores
+    for n in range(n_waiting):
+        i = reached.waiting[n]
+        row = np.int64(reached.by_list[begin + i])
+        scores, labels = answers.scores[first + row], answers.labels[first + row]
+        best = _best_marked(their_scores, n * TILE, bars[i])
+        while best >= 0:
+            their_scores[best] = -np.inf
+            label = lists.labels[tile * TILE + best - n * TILE]
+            value = dot(rows.values, rows.offsets[first + row], scorers.weights, label * scorers.stride, d)
             if scorers.biases.size > 0:
                 value += scorers.biases[label]
             _keep(scores, labels, value, label)
-            reached.asked.bars[i] = _bar_of(lists, reached, row, scores)
+            bars[i] = _bar_of(lists, reached, row, scores)
+            best = _best_marked(their_scores, n * TILE, bars[i])
 
 
 @inner_called
 def _search_list(lists, scorers, rows, first, j, reached, answers):
     """Compare a list with the rows of a block that reach it."""
-    n_pairs = (rows.n_features + 1) // 2
+    n_groups, bars = _n_groups(rows.n_features), reached.asked.bars
     begin = reached.stops[j - 1] if j > 0 else np.int64(0)
-    for group in range(begin, reached.stops[j], ROWS_OF_A_TILE):
-        n = min(ROWS_OF_A_TILE, reached.stops[j] - group)
-        for i in range(ROWS_OF_A_TILE):
-            row = np.int64(reached.by_list[group + min(i, n - 1)])
-            _take_at_hand(reached, i, row, n_pairs)
-            reached.asked.bars[i] = _bar_of(lists, reached, row, answers.scores[first + row]) if i < n else np.inf
-        for tile in range(lists.starts[j], lists.starts[j + 1]):
-            if _score(lists, tile, reached, n, n_pairs, 0, TILE):
-                for i in range(n):
-                    row = np.int64(reached.by_list[group + i])
-                    _look_through(lists, scorers, rows, first, row, tile, reached, i, answers)
+    n_rows = reached.stops[j] - begin
+    if n_rows == 0:
+        return
+    for i in range(-(-n_rows // ROWS_OF_A_TILE) * ROWS_OF_A_TILE):
+        row = np.int64(reached.by_list[begin + min(i, n_rows - 1)])
+        _take_at_hand(reached, i, row, n_groups)
+        bars[i] = _bar_of(lists, reached, row, answers.scores[first + row]) if i < n_rows else np.inf
+    n_bytes, n_calls = n_groups * FEATURES_OF_A_WORD * TILE, -(-n_rows // ROWS_OF_A_TILE)
+    n_ahead = -(-n_bytes // (_LINE * n_calls)) * _LINE  # of the next tile, which is asked for a part at a time
+    for tile in range(lists.starts[j], lists.starts[j + 1]):
+        n_waiting, ahead = 0, (tile + 1) * n_bytes
+        for i in range(0, TILE, _LINE // 8):
+            prefetch(lists.labels, tile * TILE + i)
+        for group in range(0, n_rows, ROWS_OF_A_TILE):
+            until = min(ahead + n_ahead, (tile + 2) * n_bytes)
+            for i in range(ahead, until, _LINE):
+                prefetch(lists.tiles.codes, i)
+            ahead = until
+            marks = _score(lists, tile, reached, group, n_rows - group, n_groups, 0, TILE)
+            while marks != 0:
+                _let_wait(lists, scorers, rows.n_features, tile, reached, group + first_of(marks), group, n_waiting)
+                n_waiting += 1
+                marks &= marks - 1
+                if n_waiting == _WAITING:
+                    _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, answers)
+                    n_waiting = 0
+        if n_waiting > 0:
+            _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, answers)
 
 
 @inner_called
 def _search_block(landmarks, sizes, scorers, rows, first, n_rows, reached, answers):
-    """Write the best labels of some rows."""
-    d = rows.n_features
-    for i in range(n_rows):
-        _encode_row(rows.values, rows.offsets[first + i], d, reached, i)
-        answers.labels[first + i, :] = NONE
-        answers.scores[first + i, :] = -np.inf
-    _find_reached(landmarks, reached, n_rows, (d + 1) // 2)
+    """Write the best labels of some rows, and return how many these are."""
+    n_rows = _find_reached(landmarks, rows, first, reached, n_rows)
     before = np.int64(0)
     for i in range(n_rows):
         n_scored = np.int64(0)
@@ -279,11 +340,14 @@ def _search_block(landmarks, sizes, scorers, rows, first, n_rows, reached, answe
             n_scored += sizes[reached.lists[j]]
         answers.n_scored[first + i] = n_scored
         before = reached.ends[i]
+        answers.labels[first + i, :] = NONE
+        answers.scores[first + i, :] = -np.inf
     _group_by_list(reached, n_rows)
     for j in range(sizes.size):
         _search_list(landmarks.lists, scorers, rows, first, j, reached, answers)
     for i in range(n_rows):
         _sort_best_first(answers.scores[first + i], answers.labels[first + i])
+    return n_rows
 
 
 @kernel
@@ -294,9 +358,9 @@ def search_lists(landmarks, sizes, scorers, rows, first, stop, answers):
     infinity behind the last label, and how many labels the lists reached have.
     """
     n_lists, k = sizes.size, answers.labels.shape[1]
-    at_once = min(_MOST_ROWS, _REACHED_AT_ONCE // n_lists, max(ROWS_OF_A_TILE, _KEPT_AT_ONCE // k))
-    at_once = max(1, min(stop - first, at_once))
-    reached = _new_reached(at_once, (rows.n_features + 1) // 2, n_lists)
-    for begin in range(first, stop, at_once):
-        _search_block(landmarks, sizes, scorers, rows, begin, min(at_once, stop - begin), reached, answers)
+    at_once = max(1, min(stop - first, _MOST_ROWS, max(ROWS_OF_A_TILE, _KEPT_AT_ONCE // k)))
+    reached = _new_reached(at_once, _n_groups(rows.n_features), n_lists)
+    begin = first
+    while begin < stop:
+        begin += _search_block(landmarks, sizes, scorers, rows, begin, min(at_once, stop - begin), reached, answers)
     release(reached)

@@ -77,8 +77,8 @@ class Steps(NamedTuple):
     labels: np.ndarray  # int64: whose scorer
     numbers: np.ndarray  # int64: of the row among those in hand
     amounts: np.ndarray  # float32
-    earlier: np.ndarray  # int64: the step before of the same label, or NONE
-    last: np.ndarray  # int64 (labels,): the last step of each label, or NONE
+    earlier: np.ndarray  # int64: 1 more than the step before of the same label, 0 if there is none
+    last: np.ndarray  # int64 (labels,): the same of the last step of each label
     n: np.ndarray  # int64 (1,)
 
 
@@ -248,8 +248,8 @@ def _note_steps(plan, candidates, i, row, duals, steps):
         steps.numbers[step] = i
         steps.amounts[step] = plan.changes[j]
         steps.earlier[step] = steps.last[label]
-        steps.last[label] = step
         steps.n[0] += 1
+        steps.last[label] = steps.n[0]
     _keep_weights(plan, candidates, row, duals)
 
 
@@ -258,8 +258,9 @@ def _add_steps_noted(rows, found, i, candidates, steps, products):
     """Add to the scores of row number ``i`` what the steps noted for rows before it will change in them."""
     aimed = False
     for j in range(candidates.n_found[0]):
-        step = steps.last[candidates.labels[j]]
-        while step != NONE:
+        after = steps.last[candidates.labels[j]]
+        while after > 0:
+            step = after - 1
             number = steps.numbers[step]
             if products.of[number] != i:
                 if not aimed:
@@ -268,7 +269,7 @@ def _add_steps_noted(rows, found, i, candidates, steps, products):
                 products.of[number] = i
                 products.values[number] = probed_dot(candidates.probe, row_of(rows, found.rows[number]))
             candidates.scores[j] += steps.amounts[step] * products.values[number]
-            step = steps.earlier[step]
+            after = steps.earlier[step]
 
 
 @inner
@@ -335,6 +336,11 @@ def _scored(search: Search, head: Head, lesson: Lesson, block: np.ndarray, run: 
     return found
 
 
+def lacks_gaps(head: Head) -> bool:
+    """Return whether too few gaps are known for good."""
+    return bool(head.gaps[0] < _GAPS_MEASURED)
+
+
 def measure_gaps(search: Search, head: Head, lesson: Lesson, duals: Duals, n_per_label: float = 0.0) -> None:
     """Measure the gaps of a lesson's rows, until enough are known for good. It learns nothing else.
 
@@ -344,7 +350,7 @@ def measure_gaps(search: Search, head: Head, lesson: Lesson, duals: Duals, n_per
     with workers(search.n_threads) as run:
         for first, stop in spans(lesson.order.size, _ROWS_AT_ONCE):
             block = lesson.order[first:stop]
-            if head.gaps[0] >= _GAPS_MEASURED:
+            if not lacks_gaps(head):
                 break
             found = _scored(search, head, lesson, block, run)
             starts = np.concatenate([[0], found.ends[:-1]])
@@ -399,7 +405,7 @@ def ascend_in_blocks(
 
 def _new_steps(most: int, n_labels: int) -> Steps:
     numbers = np.empty((3, most), np.int64)
-    last = np.full(n_labels, NONE, np.int64)
+    last = np.zeros(n_labels, np.int64)  # of which only what is used takes memory and time
     return Steps(numbers[0], numbers[1], np.empty(most, np.float32), numbers[2], last, np.zeros(1, np.int64))
 
 
@@ -407,6 +413,6 @@ def _taken_out(steps: Steps, block: np.ndarray) -> PairsByLabel:
     """Return the steps that have been noted for the rows of a block, and forget them."""
     n = int(steps.n[0])
     labels = steps.labels[:n]
-    steps.last[labels] = NONE
+    steps.last[labels] = 0
     steps.n[0] = 0
     return sorted_by_label(labels, block[steps.numbers[:n]], steps.amounts[:n])[0]

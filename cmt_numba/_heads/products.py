@@ -15,6 +15,7 @@ import scipy.sparse
 
 from .._forest.rows import Rows, as_matrix
 from .._forest.state import NODES_END
+from .._jit import TILE, first_of, kernel, marks_of
 from .label_scorers import Head
 
 _SCORES_AT_ONCE = 1 << 22  # of a block, 16 MB: a product of fewer rows spends much of its time in packing the scorers
@@ -76,8 +77,10 @@ def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None
     if scorers.sparse or scorers.biases is not None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.sqrt(np.einsum("ij,ij->i", X, X))
-    if not (lengths.min() > _SHORTEST and lengths.max() < _LONGEST):  # false for NaN
+        squares = np.einsum("ij,ij->i", X, X) if len(X) > 1 else X.dot(X[0])  # in half of the time
+    lengths = np.sqrt(squares)
+    shortest, longest = (lengths.min(), lengths.max()) if len(X) > 1 else (lengths[0], lengths[0])
+    if not (shortest > _SHORTEST and longest < _LONGEST):  # false for NaN
         return None
     offsets = np.arange(0, X.size + 1, X.shape[1], dtype=np.int64)
     return Rows(X.reshape(-1), np.empty(0, np.int32), offsets, X.shape[1], False), lengths
@@ -134,6 +137,34 @@ def _rounding(rows: Rows, scores: Any, lengths: Any = 1.0) -> Any:
     return np.maximum(np.abs(scores), lengths) * np.float32(terms * _ROUNDING)
 
 
+@kernel
+def best_two(scores, best, largest, second):
+    """Write for each row of scores which is the largest, of several the first, that score and the next one.
+
+    Of the scores of a row most are less than the two largest so far, which is seen of many in one step: so this takes
+    a third of what two passes take that look for one number each. ``second`` is minus infinity if there is one score.
+    """
+    n_labels = scores.shape[1]
+    n_in_tiles = n_labels - n_labels % TILE
+    for i in range(scores.shape[0]):
+        of_row, at, most, next_most = scores[i], 0, -np.float32(np.inf), -np.float32(np.inf)
+        for first in range(0, n_in_tiles, TILE):
+            marks = marks_of(of_row, first, next_most)
+            while marks != 0:
+                j = first + first_of(marks)
+                marks &= marks - 1
+                if of_row[j] > most:
+                    at, most, next_most = j, of_row[j], most
+                else:
+                    next_most = max(next_most, of_row[j])
+        for j in range(n_in_tiles, n_labels):
+            if of_row[j] > most:
+                at, most, next_most = j, of_row[j], most
+            else:
+                next_most = max(next_most, of_row[j])
+        best[i], largest[i], second[i] = at, most, next_most
+
+
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:
     """Return the best label of each row, of several the first: int64. ``lengths`` are those of rows not scaled."""
     labels = np.empty(rows.n_rows, np.int64)
@@ -143,15 +174,14 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
             labels[0] = alone
             return labels
     for first, scores in blocks_of_scores(scorers, rows):
-        stop, every = first + scores.shape[0], np.arange(scores.shape[0])
-        best = scores.argmax(axis=1, out=labels[first:stop])
+        best = labels[first : first + scores.shape[0]]
         if scorers.sparse:
+            scores.argmax(axis=1, out=best)
             continue
-        largest = scores[every, best]
-        least = largest - _rounding(rows, largest, 1.0 if lengths is None else lengths[first:stop])
-        scores[every, best] = -np.inf
-        tied = np.flatnonzero(scores.max(axis=1) >= least)
-        scores[tied, best[tied]] = largest[tied]
+        largest, second = np.empty((2, best.size), np.float32)
+        best_two(scores, best, largest, second)
+        least = largest - _rounding(rows, largest, 1.0 if lengths is None else lengths[first : first + best.size])
+        tied = np.flatnonzero(second >= least)
         n_rows = scorers.rows_at_once
         for start in range(0, tied.size, n_rows):
             some = tied[start : start + n_rows]

@@ -12,7 +12,7 @@ import numpy as np
 from .._forest.frontier import Frontier, begin_search, frontier_at, new_frontiers, reach_next
 from .._forest.rows import Rows, longest_row, row_of
 from .._forest.state import COUNT, NONE
-from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, kernel, release
 from .inverted_index import keep_best_labels, lists_any, meet_labels
 
 _FOUND = np.float32(-1e30)  # no list makes up for it
@@ -77,17 +77,16 @@ class _Room(NamedTuple):
 
     frontiers: Frontier  # a single one
     priorities: np.ndarray  # float32 (longest row,): of the lists of the row's features
-    sums: np.ndarray  # float32 (labels,): what the index says of a label found, or _FOUND; 0 for labels not found
 
 
 @inner_allocating
 def _new_room(trees, rows):
     longest = longest_row(rows, 0, rows.offsets.size - 1)
-    return _Room(new_frontiers(trees, 1), empty(longest, np.float32), zeros(trees.counters[0, COUNT], np.float32))
+    return _Room(new_frontiers(trees, 1), empty(longest, np.float32))
 
 
 @inner
-def _reach_labels(trees, routers, room, routed, n_leaves, labels, n_found):
+def _reach_labels(trees, routers, room, sums, routed, n_leaves, labels, n_found):
     """Append the labels of the leaves that a row reaches, those of the surest leaves first, until ``labels`` is full.
 
     Returns how many labels there are then.
@@ -101,20 +100,20 @@ def _reach_labels(trees, routers, room, routed, n_leaves, labels, n_found):
             break
         for j in range(trees.leaves[t, leaf]["size"]):
             label = np.int64(trees.members[t, leaf, j])
-            if n_found < labels.size and room.sums[label] == 0.0:
-                room.sums[label] = _FOUND
+            if n_found < labels.size and sums[label] == 0.0:
+                sums[label] = _FOUND
                 labels[n_found] = label
                 n_found += 1
     return n_found
 
 
 @inner
-def _find_labels(trees, routers, postings, common, asked, row, room, labels):
+def _find_labels(trees, routers, postings, common, asked, row, room, sums, labels):
     """Write the candidate labels of a row, the common ones first; return how many, and how many were met.
 
     The others are those of the leaves that the row reaches, and the best of those that the index lists for it.
     """
-    effort, sums = asked.effort, room.sums
+    effort = asked.effort
     most = min(labels.size, effort.n_labels)
     n_common = min(common.size, most)
     listed = False
@@ -130,7 +129,7 @@ def _find_labels(trees, routers, postings, common, asked, row, room, labels):
         n_leaves = effort.n_leaves
         if routers.sparse and listed and effort.leaves_last and lists_any(postings, row_of(asked.rows, row)):
             n_leaves = 0
-        n_found = n_met = _reach_labels(trees, routers, room, routed, n_leaves, reachable, n_common)
+        n_found = n_met = _reach_labels(trees, routers, room, sums, routed, n_leaves, reachable, n_common)
         if routers.sparse and listed and n_found < most:
             n_reached, x = n_found, row_of(asked.rows, row)
             n_met = meet_labels(postings, room.priorities, x, sums, labels, n_reached, effort.n_further)
@@ -147,8 +146,11 @@ class _Asked(NamedTuple):
 
 
 @kernel
-def find_labels(trees, routers, postings, common, asked, found):
+def find_labels(trees, routers, postings, common, asked, found, sums):
     """Find the candidate labels of the rows of ``found``, in turn, as long as there is room.
+
+    ``sums``, float32 (labels,), are 0 and will be so again. Meanwhile they hold what the index says of the labels found
+    for a row, or that they have been found.
 
     Writes ``ends``, ``n_met`` and ``labels`` of ``found`` and nothing else. Returns for how many rows there was
     room; one row always has it.
@@ -165,7 +167,7 @@ def find_labels(trees, routers, postings, common, asked, found):
         if labels.size - end < found.most:
             break
         places = labels[end : end + found.most]
-        n_found, n_met[i] = _find_labels(trees, routers, postings, common, asked, found.rows[i], room, places)
+        n_found, n_met[i] = _find_labels(trees, routers, postings, common, asked, found.rows[i], room, sums, places)
         end += n_found
         ends[i] = end
         n_done += 1
@@ -198,9 +200,10 @@ def candidates_of(
     ends, n_met = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
     labels, scores = np.empty(n_labels, np.int64), np.empty(n_labels, np.float32)
     asked, first = _Asked(questions.routed, questions.rows, effort), 0
+    sums = np.zeros(int(trees.counters[0, COUNT]), np.float32)
     while first < order.size:
         rows = order[first : first + n_rows]
         found = Found(rows, ends, n_met, labels, scores, n_common, most)
-        n = find_labels(trees, routers, postings, common, asked, found)
+        n = find_labels(trees, routers, postings, common, asked, found, sums)
         yield found._replace(rows=rows[:n], ends=ends[:n], n_met=n_met[:n])
         first += n

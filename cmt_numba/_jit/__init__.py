@@ -18,9 +18,22 @@ from .held import held
 from .prefetch import prefetch
 from .pruning import Known, known
 from .references import by_reference, by_value
-from .tiles import ROWS_OF_A_TILE, TILE, Asked, Tiles, score_tile, score_tile_for_one
+from .tiles import (
+    FEATURES_OF_A_WORD,
+    LARGEST_CODE,
+    ROWS_OF_A_TILE,
+    TILE,
+    Asked,
+    Tiles,
+    first_of,
+    marks_of,
+    score_tile,
+    score_tile_for_one,
+)
 
 __all__ = [
+    "FEATURES_OF_A_WORD",
+    "LARGEST_CODE",
     "ROWS_OF_A_TILE",
     "TILE",
     "Asked",
@@ -32,6 +45,7 @@ __all__ = [
     "by_value",
     "call_at",
     "empty",
+    "first_of",
     "held",
     "inner",
     "inner_allocating",
@@ -42,6 +56,7 @@ __all__ = [
     "inner_shared",
     "kernel",
     "known",
+    "marks_of",
     "prefetch",
     "release",
     "score_tile",

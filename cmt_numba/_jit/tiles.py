@@ -1,11 +1,13 @@
 """Scores of the codes of 32 vectors at a time for a few rows, in whole registers.
 
 One vector after the other, every dot product ends with adding up the lanes of a register, and the next one reads its
-codes again. Here the codes of 32 vectors lie side by side, two features of each at a time, so each lane of a register
-adds up one product, and codes that have been read serve all rows. Processors of the x86 kind multiply and add pairs of
-16-bit integers in one instruction; others do it in the steps that the code generator finds.
+codes again. Here the codes of 32 vectors lie side by side, four features of each at a time, so each lane of a register
+adds up one product, and codes that have been read serve all rows. The codes of rows have seven bits and no sign: so
+processors of the x86 kind multiply them with signed bytes and add four products in one instruction (VNNI) or in three,
+of which no sum exceeds 16 bits. Others do it in the steps that the code generator finds. The sums are the same.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,114 +21,156 @@ TILE = 32
 ROWS_OF_A_TILE = 8
 """Rows that are multiplied with them together."""
 
-_LANES = 16  # products of a register
-_HALVES = TILE // _LANES
-_BYTE, _SHORT, _INT, _WORD = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-_SUMS, _SCORES = ir.VectorType(_INT, _LANES), ir.VectorType(ir.FloatType(), _LANES)
-_CODES, _PAIRS = ir.VectorType(_BYTE, 2 * _LANES), ir.VectorType(_SHORT, 2 * _LANES)
-_NOTHING = ir.Constant(_SUMS, [0] * _LANES)
-_MULTIPLY_ADD = {
-    "avx512bw": (2 * _LANES, "llvm.x86.avx512.pmaddw.d.512"),
-    "avx2": (_LANES, "llvm.x86.avx2.pmadd.wd"),
-    "sse2": (_LANES // 2, "llvm.x86.sse2.pmadd.wd"),
-}
-"""Features of processors, the best first: how many integers an instruction takes, and its name."""
+FEATURES_OF_A_WORD = 4
+"""Features whose codes lie in one 32-bit integer."""
+
+LARGEST_CODE = 127
+"""Rows have codes of 0 to this, vectors of minus this to this."""
+
+_BYTE, _SHORT, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+_BYTES_OF_A_GROUP = TILE * FEATURES_OF_A_WORD
+_MOST_SUMS = {16: 16}  # registers that hold sums, of those with this number of lanes
+_FEWER_SUMS = 8
 
 
 class Tiles(NamedTuple):
-    """Codes of vectors, 32 to a tile: for each pair of features the two codes of each of them."""
+    """Codes of vectors, 32 to a tile: for each four features the four codes of each of them."""
 
-    codes: np.ndarray  # int8 (n_tiles * pairs of features * 64,)
+    codes: np.ndarray  # int8 (n_tiles * groups of features * 128,), of -127 to 127
+    starts: np.ndarray  # int32 (n_tiles * 32,): what the sum of the products of each begins with
     scales: np.ndarray  # float32 (n_tiles * 32,): what the codes of each are to be multiplied by
     added: np.ndarray  # float32 (n_tiles * 32,): to the score of each
 
 
 class Asked(NamedTuple):
-    """Up to eight rows that are asked together, of all those that are there."""
+    """Rows that are asked, eight of them together."""
 
-    codes: np.ndarray  # int32 (rows * pairs of features,): two 16-bit integers in each
-    places: np.ndarray  # int64 (8,): where the codes of each begin
-    scales: np.ndarray  # float32 (8,), of the codes
-    bars: np.ndarray  # float32 (8,): scores above it are noted
+    codes: np.ndarray  # int32, of all rows that are there: the codes of four features in each
+    places: np.ndarray  # int64 (rows,): where the codes of each begin
+    scales: np.ndarray  # float32 (rows,), of the codes
+    bars: np.ndarray  # float32 (rows,): scores above it are noted
 
 
-def score_tile(tiles: Any, tile: Any, asked: Any, n_pairs: Any, scores: Any, at: Any, width: Any) -> Any:
-    """Write the scores of a tile for eight rows, and return whether one of them is above its row's bar.
+def score_tile(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any) -> Any:
+    """Write the scores of a tile for eight rows, and return which of these have one above their bar.
 
     Parameters
     ----------
     tiles : Tiles
     tile : int
     asked : Asked
-    n_pairs : int
-        Pairs of features, at least 1.
+    first : int
+        The first of the rows.
+    n_groups : int
+        Groups of four features, at least 1.
     scores : ndarray of float32
     at, width : int
         Those of row ``i`` are written from ``at + i * width`` on.
+
+    Returns
+    -------
+    rows : int64
+        Bit ``i`` is that of row ``i``.
     """
-    return _score(ROWS_OF_A_TILE, tiles, tile, asked, n_pairs, scores, at, width)
+    return _score(ROWS_OF_A_TILE, tiles, tile, asked, first, n_groups, scores, at, width)
 
 
-def score_tile_for_one(tiles: Any, tile: Any, asked: Any, n_pairs: Any, scores: Any, at: Any, width: Any) -> Any:
+def score_tile_for_one(
+    tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any
+) -> Any:
     """Do what :func:`score_tile` does, for the first of the eight rows alone."""
-    return _score(1, tiles, tile, asked, n_pairs, scores, at, width)
+    return _score(1, tiles, tile, asked, first, n_groups, scores, at, width)
 
 
-def _score(n_rows: int, tiles: Any, tile: Any, asked: Any, n_pairs: Any, scores: Any, at: Any, width: Any) -> bool:
-    span, n_codes, above = slice(tile * TILE, (tile + 1) * TILE), n_pairs * 2 * TILE, False
-    codes = tiles.codes[tile * n_codes : (tile + 1) * n_codes].reshape(n_pairs, TILE, 2).astype(np.int32)
+def _score(n_rows: int, tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, *written: Any) -> int:
+    scores, at, width = written
+    span, n_codes, above = slice(tile * TILE, (tile + 1) * TILE), n_groups * _BYTES_OF_A_GROUP, 0
+    codes = tiles.codes[tile * n_codes : (tile + 1) * n_codes].reshape(n_groups, TILE, -1).astype(np.int64)
     for i in range(n_rows):
-        row = asked.codes[asked.places[i] : asked.places[i] + n_pairs].view(np.int16).reshape(n_pairs, 1, 2)
-        sums = (codes * row).sum(axis=(0, 2)).astype(np.float32)
-        values = sums * (tiles.scales[span] * asked.scales[i]) + tiles.added[span]
+        place, scale, bar = (of_rows[first + i] for of_rows in asked[1:])
+        words = asked.codes[place : place + n_groups]
+        row = words.view(np.uint8).reshape(n_groups, 1, -1)
+        sums = (tiles.starts[span] + (codes * row).sum(axis=(0, 2))).astype(np.float32)
+        values = sums * (tiles.scales[span] * scale) + tiles.added[span]
         scores[at + i * width : at + i * width + TILE] = values
-        above |= bool((values > asked.bars[i]).any())
+        above |= int((values > bar).any()) << i
     return above
 
 
-def _type_of(context: Any) -> Any:
-    def returns(tiles: Any, tile: Any, asked: Any, n_pairs: Any, scores: Any, at: Any, width: Any) -> Any:
-        numbers = (tile, n_pairs, at, width)
+def marks_of(scores: Any, at: Any, least: Any) -> Any:
+    """Return which of the 32 scores from ``at`` on are no less than ``least``: an int64 with a bit for each."""
+    return sum(1 << int(i) for i in np.flatnonzero(scores[at : at + TILE] >= least))
+
+
+def first_of(marks: Any) -> Any:
+    """Return the place of the lowest bit of an int64 that is not 0."""
+    return (int(marks) & -int(marks)).bit_length() - 1
+
+
+def _type_of_score(context: Any) -> Any:
+    def returns(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any) -> Any:
+        numbers = (tile, first, n_groups, at, width)
         fit = isinstance(scores, types.Array) and all(isinstance(number, types.Integer) for number in numbers)
         is_known = getattr(tiles, "instance_class", None) is Tiles and getattr(asked, "instance_class", None) is Asked
-        return types.boolean if fit and is_known else None
+        return types.int64 if fit and is_known else None
 
     return returns
 
 
-def _multiplied(context: Any, builder: Any, codes: Any, pairs: Any) -> Any:
-    """Return the sums of the products of neighbours in two registers of 16-bit integers."""
+def _called(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    takes = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, takes, name), arguments)
+
+
+def _in_one_step(name: str) -> Callable[..., Any]:
+    def add(builder: Any, total: Any, codes: Any, words: Any) -> Any:
+        return _called(builder, name, total.type, total, words, codes)
+
+    return add
+
+
+def _in_two_steps(multiply_bytes: str, add_shorts: str) -> Callable[..., Any]:
+    def add(builder: Any, total: Any, codes: Any, words: Any) -> Any:
+        n = total.type.count
+        of_bytes, of_shorts = ir.VectorType(_BYTE, 4 * n), ir.VectorType(_SHORT, 2 * n)
+        both = (builder.bitcast(it, of_bytes) for it in (words, codes))
+        pairs = _called(builder, multiply_bytes, of_shorts, *both)
+        ones = ir.Constant(of_shorts, [1] * (2 * n))
+        return builder.add(total, _called(builder, add_shorts, total.type, pairs, ones))
+
+    return add
+
+
+def _in_many_steps(builder: Any, total: Any, codes: Any, words: Any) -> Any:
+    shorts = ir.VectorType(_SHORT, 2 * total.type.count)
+
+    def halves(values: Any, bits: int, shift_down: Any) -> tuple[Any, Any]:
+        width = ir.Constant(values.type, [bits] * values.type.count)
+        return shift_down(builder.shl(values, width), width), shift_down(values, width)
+
+    both = (
+        halves(builder.bitcast(codes, shorts), 8, builder.ashr),
+        halves(builder.bitcast(words, shorts), 8, builder.lshr),
+    )
+    pairs = builder.add(*(builder.mul(code, word) for code, word in zip(*both, strict=True)))
+    return builder.add(total, builder.add(*halves(builder.bitcast(pairs, total.type), 16, builder.ashr)))
+
+
+_INSTRUCTIONS = (
+    ("avx512vnni", 16, _in_one_step("llvm.x86.avx512.vpdpbusd.512")),
+    ("avx512bw", 16, _in_two_steps("llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512")),
+    ("avxvnni", 8, _in_one_step("llvm.x86.avx512.vpdpbusd.256")),
+    ("avx2", 8, _in_two_steps("llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd")),
+    ("ssse3", 4, _in_two_steps("llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd")),
+)
+"""Features of processors, the best first; how many 32-bit integers a register has; what adds products to them."""
+
+_WITHOUT = (4, _in_many_steps)
+
+
+def _instruction(context: Any, builder: Any) -> tuple[int, Callable[..., Any]]:
     features = context.codegen()._tm_features.split(",") if "x86" in builder.module.triple else []
-    for feature, (width, name) in _MULTIPLY_ADD.items():
-        if f"+{feature}" in features:
-            part, halved = ir.VectorType(_SHORT, width), ir.VectorType(_INT, width // 2)
-            function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(halved, [part, part]), name)
-            both = [_divided(builder, it, width) for it in (codes, pairs)]
-            return _joined(builder, [builder.call(function, part) for part in zip(*both, strict=True)])
-    total = None
-    for first in (0, 1):
-        every_other = _mask(range(first, 2 * _LANES, 2))
-        factors = [builder.shuffle_vector(it, ir.Constant(_PAIRS, ir.Undefined), every_other) for it in (codes, pairs)]
-        product = builder.mul(*(builder.sext(it, _SUMS) for it in factors))
-        total = product if total is None else builder.add(total, product)
-    return total
-
-
-def _mask(places: Any) -> Any:
-    return ir.Constant(ir.VectorType(_INT, len(places)), list(places))
-
-
-def _divided(builder: Any, vector: Any, width: int) -> list[Any]:
-    nothing = ir.Constant(vector.type, ir.Undefined)
-    starts = range(0, vector.type.count, width)
-    return [builder.shuffle_vector(vector, nothing, _mask(range(first, first + width))) for first in starts]
-
-
-def _joined(builder: Any, parts: list[Any]) -> Any:
-    while len(parts) > 1:
-        both = _mask(range(2 * parts[0].type.count))
-        parts = [builder.shuffle_vector(*pair, both) for pair in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
+    return next(((lanes, add) for feature, lanes, add in _INSTRUCTIONS if f"+{feature}" in features), _WITHOUT)
 
 
 def _pointers(context: Any, builder: Any, of_type: Any, arrays: Any) -> list[Any]:
@@ -142,69 +186,125 @@ def _read(builder: Any, pointer: Any, at: Any, of_type: Any) -> Any:
     return value
 
 
-def _everywhere(builder: Any, value: Any) -> Any:
+def _everywhere(builder: Any, value: Any, lanes: int) -> Any:
     """Return a register that holds a number in each lane."""
-    kind = ir.VectorType(value.type, _LANES)
+    kind = ir.VectorType(value.type, lanes)
     alone = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
-    return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), _mask([0] * _LANES))
+    return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), _nothing(ir.VectorType(_INT, lanes)))
+
+
+def _nothing(kind: Any) -> Any:
+    return ir.Constant(kind, [0] * kind.count)
+
+
+def _add_products(builder: Any, add: Any, sums: list[list[Any]], codes: Any, rows: list[Any], n_groups: Any) -> Any:
+    """Return sums, of each row those of one register after the other, with the products of all groups of features.
+
+    ``codes`` returns a register of the codes of a group, ``rows`` the word of each row, for the group's number.
+    """
+    before, loop, end = builder.block, builder.append_basic_block("groups"), builder.append_basic_block("summed")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    group = builder.phi(_WORD)
+    totals = [[builder.phi(first.type) for first in of_row] for of_row in sums]
+    registers, more = [codes(group, i) for i in range(len(sums[0]))], []
+    for word, of_row in zip(rows, totals, strict=True):
+        words = _everywhere(builder, word(group), of_row[0].type.count)
+        more.append([add(builder, total, it, words) for total, it in zip(of_row, registers, strict=True)])
+    following = builder.add(group, _WORD(1))
+    group.add_incoming(_WORD(0), before)
+    group.add_incoming(following, loop)
+    for i, of_row in enumerate(totals):
+        for j, total in enumerate(of_row):
+            total.add_incoming(sums[i][j], before)
+            total.add_incoming(more[i][j], loop)
+    builder.cbranch(builder.icmp_signed("<", following, n_groups), loop, end)
+    builder.position_at_end(end)
+    return more
 
 
 def _lowered(n_rows: int) -> Any:
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         of_type = signature.args
-        codes, scales, added = _pointers(context, builder, of_type[0], arguments[0])
+        codes, starts, scales, added = _pointers(context, builder, of_type[0], arguments[0])
         asked, places, of_rows, bars = _pointers(context, builder, of_type[2], arguments[2])
-        scores = context.make_array(of_type[4])(context, builder, arguments[4]).data
-        tile, n_pairs, at, width = (context.cast(builder, arguments[i], of_type[i], types.int64) for i in (1, 3, 5, 6))
-        rows = [builder.load(builder.gep(places, [_WORD(i)])) for i in range(n_rows)]
-        start = builder.mul(tile, builder.mul(n_pairs, _WORD(2 * TILE)))
-        before, loop, end = builder.block, builder.append_basic_block("pairs"), builder.append_basic_block("summed")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        pair = builder.phi(_WORD)
-        totals = [builder.phi(_SUMS) for _ in range(n_rows * _HALVES)]
-        here = builder.add(start, builder.mul(pair, _WORD(2 * TILE)))
-        halves = []
-        for half in range(_HALVES):
-            read = _read(builder, codes, builder.add(here, _WORD(half * 2 * _LANES)), _CODES)
-            halves.append(builder.sext(read, _PAIRS))
-        more = []
-        for row in rows:
-            both = _everywhere(builder, builder.load(builder.gep(asked, [builder.add(row, pair)])))
-            more += [_multiplied(context, builder, half, builder.bitcast(both, _PAIRS)) for half in halves]
-        sums = [builder.add(total, value) for total, value in zip(totals, more, strict=True)]
-        following = builder.add(pair, _WORD(1))
-        for phi, first, then in [
-            (pair, _WORD(0), following),
-            *((t, _NOTHING, s) for t, s in zip(totals, sums, strict=True)),
-        ]:
-            phi.add_incoming(first, before)
-            phi.add_incoming(then, loop)
-        builder.cbranch(builder.icmp_signed("<", following, n_pairs), loop, end)
-        builder.position_at_end(end)
-        of_tile = builder.mul(tile, _WORD(TILE))
-        is_above = ir.Constant(ir.VectorType(ir.IntType(1), _LANES), [0] * _LANES)
-        for half in range(_HALVES):
-            place = builder.add(of_tile, _WORD(half * _LANES))
-            scale, more_of_each = (_read(builder, it, place, _SCORES) for it in (scales, added))
-            for i in range(n_rows):
-                of_row, bar = (builder.load(builder.gep(it, [_WORD(i)])) for it in (of_rows, bars))
-                factor = builder.fmul(scale, _everywhere(builder, of_row))
-                score = builder.fmul(builder.sitofp(sums[i * _HALVES + half], _SCORES), factor)
-                score = builder.fadd(score, more_of_each)
-                target = builder.add(builder.add(at, builder.mul(width, _WORD(i))), _WORD(half * _LANES))
-                address = builder.bitcast(builder.gep(scores, [target]), _SCORES.as_pointer())
-                builder.store(score, address).align = 4
-                is_above = builder.or_(is_above, builder.fcmp_ordered(">", score, _everywhere(builder, bar)))
-        bits = ir.IntType(_LANES)
-        return builder.icmp_unsigned("!=", builder.bitcast(is_above, bits), bits(0))
+        scores = context.make_array(of_type[5])(context, builder, arguments[5]).data
+        tile, row, n_groups, at, width = (
+            context.cast(builder, arguments[i], of_type[i], types.int64) for i in (1, 3, 4, 6, 7)
+        )
+        places, of_rows, bars = (builder.gep(it, [row]) for it in (places, of_rows, bars))
+        lanes, add = _instruction(context, builder)
+        of_sums, of_scores = ir.VectorType(_INT, lanes), ir.VectorType(_FLOAT, lanes)
+        n_registers = min(TILE // lanes, max(1, _MOST_SUMS.get(lanes, _FEWER_SUMS) // n_rows))
+        begins = [builder.load(builder.gep(places, [_WORD(i)])) for i in range(n_rows)]
+        start = builder.mul(tile, builder.mul(n_groups, _WORD(_BYTES_OF_A_GROUP)))
+        is_above = [_nothing(ir.VectorType(ir.IntType(1), lanes)) for _ in range(n_rows)]
+
+        def words_of(begin: Any) -> Any:
+            return lambda group: builder.load(builder.gep(asked, [builder.add(begin, group)]))
+
+        rows = [words_of(begin) for begin in begins]
+        for first in range(0, TILE, lanes * n_registers):
+            of_registers = [first + lanes * i for i in range(n_registers)]
+
+            def codes_of(group: Any, i: int, of_registers: list[int] = of_registers) -> Any:
+                offset = builder.mul(group, _WORD(_BYTES_OF_A_GROUP))
+                offset = builder.add(builder.add(start, offset), _WORD(FEATURES_OF_A_WORD * of_registers[i]))
+                return _read(builder, codes, offset, of_sums)
+
+            places_of = [builder.add(builder.mul(tile, _WORD(TILE)), _WORD(it)) for it in of_registers]
+            begun = [_read(builder, starts, place, of_sums) for place in places_of]
+            sums = _add_products(builder, add, [begun] * n_rows, codes_of, rows, n_groups)
+            for j, place in enumerate(places_of):
+                scale, more = (_read(builder, it, place, of_scores) for it in (scales, added))
+                for i in range(n_rows):
+                    of_row, bar = (builder.load(builder.gep(it, [_WORD(i)])) for it in (of_rows, bars))
+                    factor = builder.fmul(scale, _everywhere(builder, of_row, lanes))
+                    score = builder.fadd(builder.fmul(builder.sitofp(sums[i][j], of_scores), factor), more)
+                    target = builder.add(builder.add(at, builder.mul(width, _WORD(i))), _WORD(of_registers[j]))
+                    address = builder.bitcast(builder.gep(scores, [target]), of_scores.as_pointer())
+                    builder.store(score, address).align = 4
+                    more_than = builder.fcmp_ordered(">", score, _everywhere(builder, bar, lanes))
+                    is_above[i] = builder.or_(is_above[i], more_than)
+        marks = _WORD(0)
+        for i, of_row in enumerate(is_above):
+            some = builder.icmp_unsigned("!=", builder.bitcast(of_row, ir.IntType(lanes)), ir.IntType(lanes)(0))
+            marks = builder.or_(marks, builder.shl(builder.zext(some, _WORD), _WORD(i)))
+        return marks
 
     return lower
 
 
 for _function, _n_rows in ((score_tile, ROWS_OF_A_TILE), (score_tile_for_one, 1)):
-    type_callable(_function)(_type_of)
+    type_callable(_function)(_type_of_score)
     _number = types.Integer
-    lower_builtin(_function, types.BaseTuple, _number, types.BaseTuple, _number, types.Array, _number, _number)(
-        _lowered(_n_rows)
-    )
+    lower_builtin(
+        _function, types.BaseTuple, _number, types.BaseTuple, _number, _number, types.Array, _number, _number
+    )(_lowered(_n_rows))
+
+
+@type_callable(marks_of)
+def _type_of_marks(context: Any) -> Any:
+    def returns(scores: Any, at: Any, least: Any) -> Any:
+        is_known = isinstance(scores, types.Array) and isinstance(at, types.Integer) and least == types.float32
+        return types.int64 if is_known else None
+
+    return returns
+
+
+@lower_builtin(marks_of, types.Array, types.Integer, types.Float)
+def _lower_marks(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+    some = _read(builder, data, arguments[1], ir.VectorType(_FLOAT, TILE))
+    marks = builder.fcmp_ordered(">=", some, _everywhere(builder, arguments[2], TILE))
+    return builder.zext(builder.bitcast(marks, ir.IntType(TILE)), _WORD)
+
+
+@type_callable(first_of)
+def _type_of_first(context: Any) -> Any:
+    return lambda marks: types.int64 if marks == types.int64 else None
+
+
+@lower_builtin(first_of, types.int64)
+def _lower_first(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.cttz(arguments[0], ir.IntType(1)(1))

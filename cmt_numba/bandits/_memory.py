@@ -8,7 +8,7 @@ import numpy as np
 
 from .._forest.allocation import resized
 from .._forest.filtering import UNRESTRICTED
-from .._forest.hits import NO_ROOM, UNEXPLORED, Hits, Query
+from .._forest.hits import NO_ROOM, Query
 from .._forest.invariants.errors import require
 from .._forest.rows import Rows
 from .._forest.search import query_rows
@@ -71,7 +71,7 @@ class ActionMemory:
             ids.fill(NONE)
             scores.fill(-np.inf)
             query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
-            query_rows(self.tree._searched(state), query, UNRESTRICTED, Hits(ids, scores, UNEXPLORED))
+            query_rows(self.tree._searched(state), query, UNRESTRICTED, ids, scores)
         return Proposed(self._ids, self._actions, ids, scores)
 
     def scores_of(self, rows: Rows, actions: np.ndarray, k: int, n_probes: int | None) -> np.ndarray:

@@ -18,7 +18,10 @@ from .._concurrency.rwlock import ReadWriteLock
 from .._engine.driver import Driver
 from ._values import DistinctVectors
 
-_CHANGED_IN_PLACE = ("forest_", "head_", "examples_", "_duals", "expectation_", "_distinct", "_orders")
+_CHANGED_IN_PLACE = (
+    *("forest_", "head_", "examples_", "_duals", "expectation_", "_distinct", "_orders"),
+    *("_n_of_label", "_weight_of_label"),
+)
 _REPLACES_ALL = frozenset({("CMTClassifier", "remove"), ("CMTClassifier", "remove_classes")})
 _LONG = 0.02  # seconds: readers are to wait no longer
 _FEW = 4  # rows that are likely to be learned in a moment

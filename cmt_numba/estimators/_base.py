@@ -13,9 +13,11 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Sized
-from functools import partial, wraps
+from functools import cache, partial, wraps
+from operator import attrgetter, is_
 from time import perf_counter
 from typing import Any, ClassVar, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -34,6 +36,7 @@ Make = Callable[[Any], Any]
 
 _LOCK, _MARK = "_own_lock", "_unfinished"
 _NOT_COPIED = frozenset({_LOCK, _MARK, JOURNAL})
+_CHECKED: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # parameters checked last
 
 
 class _UnfinishedError(Exception):
@@ -100,6 +103,12 @@ def _make_change(estimator: Any, name: str, n_rows: int, make: Make, look: Calla
     return estimator if result is twin else result
 
 
+@cache
+def _values_of(*names: str) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that returns attributes of an object, at least two."""
+    return attrgetter(*names)
+
+
 def _length(rows: Any) -> int:
     """Return the number of rows or ids, as far as an argument that has not been checked says it."""
     shape = getattr(rows, "shape", None)
@@ -146,10 +155,17 @@ class SavableEstimator(Lockable):
     _fit_only: ClassVar[frozenset[str]]  # parameters without effect once there is a forest
 
     def _check_parameters(self) -> None:
-        """Check the parameters that can be set at any time."""
+        """Check the parameters that can be set at any time, unless they are those that were checked last.
+
+        To check them all takes longer than to answer a row.
+        """
+        given = _values_of(*self._constraints)(self)
+        if (checked := _CHECKED.get(self)) is not None and all(map(is_, given, checked)):
+            return
         for name, constraint in self._constraints.items():
             if name not in self._fit_only:
                 constraint.check(name, getattr(self, name))
+        _CHECKED[self] = given
 
     def _check_all_parameters(self) -> None:
         """Check all parameters."""

@@ -73,7 +73,8 @@ def _check_classifier(estimator: Any, thorough: bool) -> None:
     _check_weights("labels", estimator._weight_of_label, n_labels)
     if examples is not None:
         n_examples = int(examples.keys.totals[N_MEMORIES])
-        _check_weights("examples", estimator._example_weights, n_examples)
+        weights = estimator._example_weights
+        _check_weights("examples", None if weights is None else weights[:n_examples], n_examples)
         if estimator._duals is not None:
             check_duals(estimator._duals, n_examples, n_labels, thorough=thorough)
     if thorough:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import validate_data
@@ -15,25 +15,34 @@ from .._heads.examples import (
     all_examples,
     all_slots,
     append_examples,
+    give_ids,
     new_examples,
     with_room_for_examples,
 )
 from .._heads.label_scorers import HEAD_LOSSES, Head, count_in_means
 from .._heads.lessons import Lesson, Search
-from .._heads.multiclass_svm import N_COMPETITORS, learn_labels, measure_gaps, new_duals
+from .._heads.multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, measure_gaps, new_duals
 from .._heads.shortlists import new_shortlists
 from .._heads.stored_duals import StoredDuals, no_stored_duals, resume, with_duals
 from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Optional, Real, check_rows, sound, unmasked
 from ._base import changes_at_once
-from ._forgetting import Forgetting, check_example_ids, with_ids_of_newest
+from ._forgetting import Forgetting, check_example_ids
 from ._input import DTYPES, warn_of_scales
 from ._label_forest import MOST_TRAINED_ALONE_DENSE, LabelForest, routed
-from ._labels import check_classes, check_expected, check_targets, in_one_type
+from ._labels import are_among, check_classes, check_expected, distinct_classes, in_one_type
 from ._relearning import PASSES_ONLINE, former_head_on_failure, head_of_means, is_due, replayed
 from ._votes import VOTES
-from ._weights import Batch, check_sample_weight, joined, present, taken, totals, weighted
+from ._weights import Batch, check_sample_weight, count, joined, present, taken, weighted
 
 METHODS = ("head", "neighbors")
+
+
+class ClassPlaces(NamedTuple):
+    """Where the classes of a batch are among all."""
+
+    classes: np.ndarray  # all there are from now on, sorted
+    added: np.ndarray  # int64: where those not known before go among those that are, as :func:`numpy.insert` has it
+    of_batch: np.ndarray  # int64: where the distinct classes of the batch are among all, rising
 
 
 class CMTClassifier(Forgetting):
@@ -130,7 +139,7 @@ class CMTClassifier(Forgetting):
     _trees_add_to_index = False
     _n_relearned = 0  # examples there were when all were learned last; files of earlier versions do not say
     _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
-    _example_weights: np.ndarray | None = None  # float32, by slots of stored examples, perhaps with some more
+    _example_weights: np.ndarray | None = None  # float32, by slots of stored examples, and some room
     _duals: StoredDuals | None = None  # of stored examples; None as long as none have been learned with MIRA
     _constraints: ClassVar[dict[str, Constraint]] = {
         **LabelForest._constraints,
@@ -219,17 +228,22 @@ class CMTClassifier(Forgetting):
         """Learn from the first examples."""
         y, expected = check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
-        check_targets(y)
         self._check_all_parameters()
-        rows, y = check_rows(X), np.asarray(y)
+        rows = check_rows(X)
         warn_of_scales(X)
         weights = check_sample_weight(sample_weight, rows.n_rows)
         ids = check_example_ids(example_ids, rows.n_rows, None, stored=self.store_examples)
-        rows, y, ids, weights = present(Batch(rows, y, ids, weights))
-        expected, y = in_one_type("y", y if expected is None else expected, y)
-        check_expected(y, expected)
-        self._start(rows, np.unique(expected))
-        self._learn(Batch(rows, y, ids, weights), self.classes_, afresh=afresh)
+        batch = present(Batch(rows, np.asarray(y), ids, weights))
+        found, of_rows = distinct_classes(batch.y)
+        if expected is None:
+            expected = found
+        else:
+            expected, found = in_one_type("y", expected, found)
+            expected = np.unique(expected)
+            check_expected(found, expected)
+        self._start(batch.rows, expected)
+        places = ClassPlaces(expected, np.empty(0, np.int64), np.searchsorted(expected, found))
+        self._learn(batch._replace(y=of_rows), places, afresh=afresh)
         self._evict()
 
     @changes_at_once
@@ -267,17 +281,24 @@ class CMTClassifier(Forgetting):
             return self._begin_anew(lambda anew: anew._fit(X, y, classes, sample_weight, example_ids, afresh=False))
         y, expected = check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
-        check_targets(y)
         self._check_parameters()
-        rows, y = check_rows(X, sparse=self.head_.parameters.sparse), np.asarray(y)
+        rows = check_rows(X, sparse=self.head_.parameters.sparse)
         weights = check_sample_weight(sample_weight, rows.n_rows)
         ids = check_example_ids(example_ids, rows.n_rows, self.examples_, stored=self.examples_ is not None)
-        rows, y, ids, weights = present(Batch(rows, y, ids, weights))
-        known, y, expected = in_one_type("y", self.classes_, y, y if expected is None else expected)
-        check_expected(y, expected)
-        new = np.setdiff1d(expected, known)
-        classes = np.sort(np.concatenate([known, new])) if new.size > 0 else known
-        self._learn(Batch(rows, y, ids, weights), classes, afresh=False)
+        batch = present(Batch(rows, np.asarray(y), ids, weights))
+        found, of_rows = distinct_classes(batch.y)
+        if expected is None:
+            known, found = in_one_type("y", self.classes_, found)
+            expected = found
+        else:
+            known, found, expected = in_one_type("y", self.classes_, found, expected)
+            expected = np.unique(expected)
+            check_expected(found, expected)
+        new = expected[~are_among(known, expected)]
+        added = np.searchsorted(known, new)
+        classes = np.insert(known, added, new) if new.size > 0 else known
+        places = ClassPlaces(classes, added, np.searchsorted(classes, found))
+        self._learn(batch._replace(y=of_rows), places, afresh=False)
         self._evict()
         return self
 
@@ -300,22 +321,23 @@ class CMTClassifier(Forgetting):
         self._label_of_class = np.full(classes.size, NONE, np.int64)
         self._class_of_label = np.empty(0, np.int64)
 
-    def _learn(self, batch: Batch, classes: np.ndarray, *, afresh: bool) -> None:
-        """Make classes known, which include those that are, and learn examples of some of them."""
-        rows, y, ids, weights = batch
+    def _learn(self, batch: Batch, places: ClassPlaces, *, afresh: bool) -> None:
+        """Make classes known and learn examples, of which ``batch.y`` says where their classes are in the batch's."""
+        rows, _, ids, weights = batch
         # Sparse classes of one example each are found by their features, and very many dense ones by lists of similar
         # scorers: routers have nothing to learn for them.
         many = rows.sparse or rows.n_rows > MOST_TRAINED_ALONE_DENSE
-        listed = afresh and many and np.unique(y).size == rows.n_rows
-        batch = batch._replace(y=np.searchsorted(classes, y))
-        labels, known = self._make_known(batch, classes, 0 if listed else None)
+        listed = afresh and many and places.of_batch.size == rows.n_rows
+        labels, known = self._make_known(batch, places, 0 if listed else None)
+        n_rows, n_passes, slots = rows.n_rows, self.n_head_passes, None
         if self.examples_ is not None:
             self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
             n_stored, next_id = (int(self.examples_.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
-            self._example_weights = joined(self._example_weights, n_stored, weights, rows.n_rows)
+            slots = np.arange(n_stored, n_stored + n_rows)
+            self._example_weights = joined(self._example_weights, n_stored, weights, n_rows)
             append_examples(self.examples_.lists, rows, labels)
             if ids is not None:
-                self.examples_ = with_ids_of_newest(self.examples_, ids, next_id)
+                give_ids(self.examples_.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
             if self._learn_again_if_due():
                 return
         self._begin_training()
@@ -324,13 +346,10 @@ class CMTClassifier(Forgetting):
             self.head_ = count_in_means(self.head_, counted, labels[known])
         if not listed:
             self._teach_routers(routed(rows), labels, afresh=afresh)
-        n_rows, n_passes, slots = rows.n_rows, self.n_head_passes, None
-        if self.examples_ is not None and n_passes > 0:
-            slots = all_slots(self.examples_)[-n_rows:]
-            if self._n_relearned > 0:
-                competing = self._count_competing(rows, labels)
-                rows, labels, slots = replayed(self.examples_, n_rows, competing, self._orders)
-                n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self._example_weights, slots)
+        if self.examples_ is not None and n_passes > 0 and self._n_relearned > 0:
+            competing = self._competing(rows, labels)
+            rows, labels, slots = replayed(self.examples_, n_rows, competing, self._orders)
+            n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self._example_weights, slots)
         if n_passes > 0:
             self._train_head(all_of(routed(rows), rows), labels, n_passes, weights, slots)
         self._end_training(n_rows)
@@ -341,8 +360,7 @@ class CMTClassifier(Forgetting):
 
         If that fails the head is what it was.
         """
-        due = self.n_head_passes > 0 and is_due(int(self._n_of_label.sum()), self._n_relearned)
-        if not due or self.examples_ is None:
+        if self.examples_ is None or self.n_head_passes == 0 or not is_due(self._n_stored(), self._n_relearned):
             return False
         rows, labels = all_examples(self.examples_)
         slots = all_slots(self.examples_)
@@ -354,7 +372,7 @@ class CMTClassifier(Forgetting):
         return True
 
     def _has_much_due(self, n_rows: int) -> bool:
-        n_examples = int(self._n_of_label.sum()) + n_rows
+        n_examples = self._n_stored() + n_rows
         learns_again = self.n_head_passes > 0 and self.examples_ is not None and is_due(n_examples, self._n_relearned)
         evicts = self.max_examples is not None and n_examples > self.max_examples
         return learns_again or evicts or super()._has_much_due(n_rows)
@@ -374,35 +392,35 @@ class CMTClassifier(Forgetting):
             self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes, weights, slots)
         self._end_training(rows.n_rows)
 
-    def _make_known(self, batch: Batch, classes: np.ndarray, n_reroutes: int | None) -> tuple[np.ndarray, np.ndarray]:
-        """Make classes known; return the label of each row, whose positions there are ``batch.y``, and which had one.
+    def _make_known(self, batch: Batch, places: ClassPlaces, n_reroutes: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """Make classes known; return the label of each row, and which rows had one.
 
         Classes of rows that have no memory yet are inserted in random order, each under its mean example.
         """
-        (rows, y, _, weights), label_of_class, class_of_label = batch, self._label_of_class, self._class_of_label
-        if classes.size > self.classes_.size:
-            position = np.searchsorted(classes, self.classes_.astype(classes.dtype, copy=False))
-            label_of_class = np.full(classes.size, NONE, np.int64)
-            label_of_class[position] = self._label_of_class
-            class_of_label = position[class_of_label]
-        known = label_of_class[y] != NONE
-        new, head = np.unique(y[~known]), self.head_
+        (rows, y, _, weights), (classes, added, found) = batch, places
+        label_of_class, class_of_label = self._label_of_class, self._class_of_label
+        if added.size > 0:
+            label_of_class = np.insert(label_of_class, added, NONE)
+            class_of_label = class_of_label + np.searchsorted(added, class_of_label, side="right")
+        is_new, head = label_of_class[found] == NONE, self.head_
+        new = found[is_new]
         if new.size > 0:
             self._orders.shuffle(new)
-            place = np.full(classes.size, NONE, np.int64)
-            place[new] = np.arange(new.size)
+            place = np.full(found.size, NONE, np.int64)
+            place[np.searchsorted(found, new)] = np.arange(new.size)
             of_new = np.flatnonzero(place[y] != NONE)
             head, inserted = self._insert_labels(rows, place[y[of_new]], of_new, new.size, n_reroutes, weights)
             label_of_class = label_of_class.copy()
             label_of_class[new] = inserted
             class_of_label = np.concatenate([class_of_label, new])
-        labels = label_of_class[y]
-        n_of_label = np.bincount(labels, minlength=class_of_label.size)
-        n_of_label[: self._n_of_label.size] += self._n_of_label
-        weight_of_label, n_known = self._weight_of_label, self._n_of_label.size
-        if weight_of_label is not None or weights is not None:
-            weight_of_label = totals(labels, weights, class_of_label.size)
-            weight_of_label[:n_known] += self._n_of_label if self._weight_of_label is None else self._weight_of_label
+        labels, known = label_of_class[found][y], ~is_new[y]
+        n_of_label, weight_of_label = self._n_of_label, self._weight_of_label
+        if weight_of_label is None and weights is not None:
+            weight_of_label = n_of_label.astype(np.float64)
+        if new.size > 0:
+            n_of_label = np.pad(n_of_label, (0, new.size))
+            weight_of_label = None if weight_of_label is None else np.pad(weight_of_label, (0, new.size))
+        count(labels, weights, n_of_label, weight_of_label)
         self.__dict__.update(
             classes_=classes,
             head_=head,
@@ -414,17 +432,14 @@ class CMTClassifier(Forgetting):
         return labels, known
 
     def _recover(self) -> None:
-        if self.examples_ is not None:
-            self._example_weights = taken(self._example_weights, all_slots(self.examples_))
         self._recover_labels(self._class_of_label.size)
 
-    def _count_competing(self, rows: Rows, labels: np.ndarray) -> np.ndarray:
-        """Return how many of these rows, which have these labels, each label competes for: int64, shape (n_labels,)."""
+    def _competing(self, rows: Rows, labels: np.ndarray) -> np.ndarray:
+        """Return the labels that compete for these rows, which have these labels: one as often as for rows."""
         shape = rows.n_rows, N_COMPETITORS
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
         self._search_labels(rows, Answers(best, scores, *np.zeros((2, rows.n_rows), np.int64)))
-        wrong = best[(best != NONE) & (best != labels[:, None])]
-        return np.bincount(wrong, minlength=self.forest_.n_memories)
+        return best[(best != NONE) & (best != labels[:, None])]
 
     def _train_head(
         self,
@@ -436,7 +451,7 @@ class CMTClassifier(Forgetting):
     ) -> None:
         """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
         state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
-        n_examples = int(self._n_of_label.sum())
+        n_examples = int(self._n_of_label.sum()) if slots is None else self._n_stored()
         if n_examples > 2 * self._n_measured:
             self.head_.gaps[:] *= 0.5  # which become smaller as classes get further examples: make room for new ones
             self._n_measured = n_examples
@@ -447,7 +462,8 @@ class CMTClassifier(Forgetting):
         shortlists = new_shortlists(labels)
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
         search = Search(state.trees, state.models, effort, self.forest_._threads_for(n_rows))
-        measure_gaps(search, self.head_, lesson, duals, float(of_labels.mean()))
+        if lacks_gaps(self.head_):
+            measure_gaps(search, self.head_, lesson, duals, float(of_labels.mean()))
         if self._is_untrained():
             return
 

@@ -23,8 +23,9 @@ def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np
     ndarray of int64
         The labels.
     """
-    common = np.argsort(-n_of_label, kind="stable")[:_MOST_COMMON]
     if n_of_label.size <= _MOST_COMMON:
-        return common
+        return np.argsort(-n_of_label, kind="stable")
+    frequent = np.flatnonzero(n_of_label >= _SHARE_OF_ROWS / 2 * n_rows)  # few of very many: only these are sorted
+    common = frequent[np.argsort(-n_of_label[frequent], kind="stable")[:_MOST_COMMON]]
     share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
     return common[n_of_label[common] >= share * n_rows]

@@ -30,6 +30,7 @@ from ._checks import MOST_ROWS, check_parts
 from ._further_keys import Worth
 from ._memories import Memories
 from ._values import Components, DistinctVectors, ValueStore
+from ._weights import trim_weights
 
 Arrays = dict[str, np.ndarray]
 _APART = "as in a file"  # in pickles
@@ -72,14 +73,18 @@ class _Choice:
         return field
 
 
+def _whole(array: np.ndarray) -> np.ndarray:
+    return array
+
+
 class _Array:
     """An array of one axis."""
 
-    def __init__(self, dtype: Any) -> None:
-        self._dtype = dtype
+    def __init__(self, dtype: Any, trim: Callable[[np.ndarray], np.ndarray] = _whole) -> None:
+        self._dtype, self._trim = dtype, trim
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        return {}, {name: np.asarray(value, self._dtype)}
+        return {}, {name: self._trim(np.asarray(value, self._dtype))}
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
         return read_array(name, arrays, self._dtype)
@@ -227,7 +232,7 @@ class _Memories:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Memories:
         field = _as_dict(name, field)
-        tables = {part: read_array(f"{name}.{part}", arrays, np.int64) for part in self._arrays}
+        tables: dict[str, Any] = {part: read_array(f"{name}.{part}", arrays, np.int64) for part in self._arrays}
         next_id = _Number().get(f"the next id of {name}", field.get("next_id"), arrays, thorough=thorough)
         values = self._values.get("_values", field.get("values"), arrays, thorough=thorough)
         return Memories(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
@@ -303,7 +308,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "_n_measured": _Number(),
         "_n_relearned": _Number(),
         "_weight_of_label": _Optional(_Array(np.float64)),
-        "_example_weights": _Optional(_Array(np.float32)),
+        "_example_weights": _Optional(_Array(np.float32, trim_weights)),
         "_duals": _Optional(_Structure(StoredDuals, trim_duals)),
         "_calibration": _Calibration(),
         "_label_of_class": _Array(np.int64),

@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._forest.rows import Rows, rescaled
-from .._forest.state import NONE
-from .._heads.examples import Examples, all_examples, slots_of_examples, with_example_ids, with_only_examples
+from .._forest.state import N_MEMORIES, NONE
+from .._heads.examples import Examples, all_examples, slots_of_examples, with_only_examples
 from .._heads.label_scorers import Head, as_ready_as, count_in_means, with_only
 from .._heads.stored_duals import StoredDuals, duals_of_slots
 from .._validation import check_ids, check_known
@@ -78,13 +78,6 @@ def check_example_ids(ids: Any, n_rows: int, examples: Examples | None, *, store
     if known.size > 0:
         raise ValueError(f"example_ids must be new: {known[0]} is stored already; remove it first")
     return ids
-
-
-def with_ids_of_newest(examples: Examples, ids: np.ndarray, next_id: int) -> Examples:
-    """Return a store whose newest examples have these ids; ``next_id`` was the next before they came."""
-    all_ids = examples.keys.ids[: all_examples(examples)[0].n_rows].copy()
-    all_ids[all_ids.size - ids.size :] = ids
-    return with_example_ids(examples, all_ids, max(next_id, int(ids.max(initial=-1)) + 1))
 
 
 def known_slots(examples: Examples, ids: Any) -> np.ndarray:
@@ -163,6 +156,10 @@ class Forgetting(ClassAnswers):
 
     def _learn_again_if_due(self) -> bool:
         raise NotImplementedError
+
+    def _n_stored(self) -> int:
+        """Return how many examples are stored."""
+        return 0 if self.examples_ is None else int(self.examples_.keys.totals[N_MEMORIES])
 
     @changes_at_once
     def remove(self, ids: Any) -> Self:
@@ -252,7 +249,7 @@ class Forgetting(ClassAnswers):
 
     def _evict(self) -> None:
         """Forget the oldest examples if there are more than there may be."""
-        n_stored = int(self._n_of_label.sum())
+        n_stored = self._n_stored()
         if self.max_examples is None or n_stored <= self.max_examples:
             return
         examples = self._stored()

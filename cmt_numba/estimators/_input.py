@@ -29,7 +29,8 @@ def checked_matrix(estimator: Any, X: Any) -> Any:
     TypeError, ValueError
         If ``X`` is nothing that the estimator can use.
     """
-    check_is_fitted(estimator, "forest_")
+    if not hasattr(estimator, "forest_"):
+        check_is_fitted(estimator, "forest_")  # which takes longer than to answer a row
     if (
         type(X) is np.ndarray
         and X.ndim == 2

@@ -20,12 +20,16 @@ from .._heads.index_search import rank_listed
 from .._heads.label_scorers import (
     Head,
     HeadParameters,
+    cells_of_tables,
+    is_in_lists,
     new_head,
     with_digest,
     with_index,
     with_labels,
+    with_means_in_lists,
     without_digest,
     without_negligible_weights,
+    without_tables,
 )
 from .._heads.landmarks import Listed, best_listed, dense_scorers
 from .._heads.products import AllScorers, best_of_all, top_of_all, unscaled_rows
@@ -71,6 +75,7 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
 _MANY_LABELS = 1000  # of which going through all scorers once takes some milliseconds
 _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
+_CELLS_LISTED_A_ROW = 20_000  # of the tables of sparse scorers: the same where labels have learned very many features
 
 # Routers.
 _CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and make answers worse more often than better
@@ -96,6 +101,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     _lightest_listed = 0.0
     _trees_add_to_index = True  # labels that are better than those of the index alone
+    _keeps_tables = True  # of sparse scorers while nothing is learned
     _trees_on_request = False  # for sparse rows, whose labels the index finds
     _without_trees = False  # all labels are in one leaf; files of earlier versions do not say
     _fit_only = FIT_ONLY | {"n_trees"}
@@ -187,9 +193,16 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         ones. They are there when the estimator has this head and its tables name them.
         """
         means, lengths = means_of(rows, of_labels, of_rows, n_new, weights)
-        head = with_labels(without_digest(self.head_), means, lengths)
+        if self._learns_in_lists():
+            head = with_means_in_lists(self.head_, means)
+        else:
+            head = with_labels(without_digest(self.head_), means, lengths)
         n_reroutes = 0 if self._without_trees else n_reroutes
         return head, self.forest_._insert_rows(rescaled(routed(means)), self.verbose, n_reroutes)
+
+    def _learns_in_lists(self) -> bool:
+        """Return whether the scorers of the labels to come are to lie in lists: as long as there is no label."""
+        return self.head_.parameters.sparse and not self._keeps_tables and self.forest_.n_memories == 0
 
     def _recover_labels(self, n_labels: int) -> None:
         """Let there be no labels but the first ones, after a change that was broken off."""
@@ -220,24 +233,28 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             self._note_pruned()
 
     def _note_pruned(self) -> None:
-        self._cells_pruned = int(self.head_.counters[0, TABLES_END])
+        self._cells_pruned = cells_of_tables(self.head_)
 
-    def _begin_training(self) -> None:
-        """Make the head ready to learn, and its index fit for finding hard negatives."""
-        self.head_ = without_digest(self.head_)
+    def _begin_training(self, *, in_lists: bool = False) -> None:
+        """Make the head ready to learn, in lists or else in tables, and its index fit for finding hard negatives."""
+        if not in_lists:
+            self.head_ = without_digest(self.head_)
         if self.forest_.n_memories > _GROWTH_LISTED * self.head_.postings.n_labels:
             self.head_ = with_index(self.head_, self._lightest_listed)
 
     def _end_training(self, n_rows: int) -> None:
         """Make the head ready to be read, unless this is too much work for so few rows."""
         self._n_unlisted += n_rows
-        if self._worth_listing(self._n_unlisted):
-            self.head_ = with_index(with_digest(self.head_), self._lightest_listed)
+        if self._worth_listing(self._n_unlisted) or is_in_lists(self.head_):
+            head = with_index(with_digest(self.head_), self._lightest_listed)
+            self.head_ = head if self._keeps_tables else without_tables(head)
             self._n_unlisted = 0
 
     def _worth_listing(self, n_rows: int) -> bool:
         """Return whether learning this number of rows takes as long as going through all scorers once."""
-        return n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories
+        n_cells = self.head_.counters[0, TABLES_END]  # 0 for dense scorers
+        most_cells = n_rows * _CELLS_LISTED_A_ROW
+        return bool(n_rows * _LABELS_LISTED_A_ROW >= self.forest_.n_memories and most_cells >= n_cells)
 
     def _get_ready(self, former: Any) -> None:
         lay_out_like(former, self)

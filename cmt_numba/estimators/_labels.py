@@ -130,7 +130,29 @@ def check_targets(y: Any) -> None:
         check_classification_targets(y)
 
 
+def distinct_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct classes of rows, sorted, and for each row where its class is among them: int64.
+
+    Raises
+    ------
+    ValueError
+        If ``y`` cannot be classes.
+    """
+    check_targets(y[:1])  # of what kind objects are the first one says: others than strings may not sort
+    distinct, positions = np.unique(y, return_inverse=True)
+    check_targets(distinct)
+    return distinct, positions
+
+
+def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return which labels are among those known, which are sorted. It does not go through all of these."""
+    if known.size == 0:
+        return np.zeros(labels.size, np.bool_)
+    found: np.ndarray = known[np.minimum(np.searchsorted(known, labels), known.size - 1)] == labels
+    return found
+
+
 def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
-    """Raise ValueError if there are classes that are not among those expected."""
-    if not np.all(np.isin(y, expected)):
+    """Raise ValueError if there are classes that are not among those expected, which are sorted."""
+    if not np.all(are_among(expected, y)):
         raise ValueError("y must hold only classes that are named in classes: add the others, or pass classes=None")

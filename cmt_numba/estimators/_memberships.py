@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from .._concurrency.workers import spans, with_progress
-from .._forest.allocation import with_tables
 from .._forest.rows import Rows
-from .._heads.binary_svm import learn_memberships, new_duties
+from .._heads.binary_svm import new_duties
 from .._heads.candidates import Questions, list_hard_negatives
-from .._heads.hard_negatives import Pairs, pair_with_all, pair_with_answers, pair_with_hard_negatives
-from .._heads.label_scorers import NEGLIGIBLE, forget_labels, with_index
+from .._heads.hard_negatives import (
+    Block,
+    Pairs,
+    by_label,
+    joined,
+    one_block,
+    pair_with_all,
+    pair_with_answers,
+    pair_with_hard_negatives,
+    pairs_that_count,
+)
+from .._heads.inference_weights import new_digest
+from .._heads.label_scorers import NEGLIGIBLE, forget_labels, with_index, with_lists, with_lists_of
+from .._heads.solved_labels import Training, learn_afresh, learn_memberships
 from ._weights import filled
 
 if TYPE_CHECKING:
@@ -50,8 +62,10 @@ def train_memberships(
     Labels from ``n_known`` on are new. ``weights`` are those of the rows.
     """
     forget_labels(classifier.head_.models, n_known)  # they started as their means, which the index lists
-    if n_known == 0 and classifier.head_.parameters.sparse:
-        classifier.head_ = with_tables(classifier.head_, 0)  # what they took is of no use for what they will need
+    in_lists = n_known == 0 and classifier.head_.parameters.sparse
+    if in_lists:
+        classifier.head_ = with_lists(classifier.head_, new_digest(np.zeros(classifier.forest_.n_memories, np.int64)))
+    learn = learn_afresh if in_lists else learn_memberships
     n_rows, n_labels = questions.rows.n_rows, classifier.forest_.n_memories
     common, orders = classifier.head_.common.labels, classifier._orders
     of_each = filled(weights, n_rows)
@@ -61,9 +75,9 @@ def train_memberships(
     )
     n_threads = classifier.forest_._threads_for(n_rows)
 
-    def train(rows: Rows, of_each: np.ndarray, pairs: Pairs, n_sweeps: int, share: float) -> None:
-        asked = duties._replace(weights=of_each)
-        classifier.head_ = learn_memberships(classifier.head_, rows, pairs, asked, n_sweeps, share, n_threads)
+    def train(rows: Rows, of_each: np.ndarray, blocks: Iterable[Block], n_sweeps: int, share: float) -> None:
+        training = Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
+        classifier.head_ = learn(classifier.head_, blocks, training)
 
     # Rows may have come in the order of their labels, and sweeps want them mixed.
     order, place = orders.permutation(n_rows), np.empty(n_rows, np.int64)
@@ -72,7 +86,7 @@ def train_memberships(
     blocks = list(spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))))
     for first, stop in with_progress(blocks, "block of common labels", classifier.verbose):
         pairs = pair_with_all(answers, common[first:stop], n_rows)
-        train(rows, of_each[order], pairs, _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
+        train(rows, of_each[order], one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
     if n_labels == common.size:
         return
     del rows, answers  # a copy of all rows
@@ -82,12 +96,24 @@ def train_memberships(
         if n_pass > 0 and classifier._worth_listing(n_rows):
             # It finds what the last pass got wrong.
             classifier.head_ = with_index(classifier.head_, classifier._lightest_listed)
-        pairs = pair_with_hard_negatives(pairs, _hard_negatives(classifier, questions), orders.permutation(n_rows))
-        train(questions.rows, of_each, pairs, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
+        if in_lists:
+            classifier.head_ = with_lists_of(classifier.head_, common)  # the others' are learned anew
+        found = by_label(_hard_negatives(classifier, questions), orders.permutation(n_rows), n_labels)
+        counted: list[Pairs] = []
+        of_labels = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
+        train(questions.rows, of_each, of_labels, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
+        pairs = joined(counted)
     if n_known > 0:
         classifier._prune()
     else:
         classifier._note_pruned()  # all have lost what is negligible with every pass
+
+
+def _noting(blocks: Iterable[Block], counted: list[Pairs]) -> Iterator[Block]:
+    """Yield blocks and, when they have been learned, note those of their pairs that count."""
+    for block in blocks:
+        yield block
+        counted.append(pairs_that_count(block.pairs))
 
 
 def _hard_negatives(classifier: CMTMultilabelClassifier, questions: Questions) -> np.ndarray:

@@ -1,8 +1,9 @@
 """The tables of a retriever: which memories there are, what they stand for, and what in the forest leads to them.
 
 Tables are not changed: each change makes new ones, which share with the old ones what stays, so one assignment puts a
-change in place. They hold what there is and nothing of what has been removed, except that values are left where they
-lie until half of them are no memory's any more.
+change in place. Further memories are written behind those there are, in memory that both tables share
+(``_growing.py``). Tables hold what there is and nothing of what has been removed, except that values are left where
+they lie until half of them are no memory's any more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from .._engine.filters import Filter
 from .._forest.state import NONE
+from ._growing import Room, appended
 from ._values import ValueStore
 
 _FEW = 16  # values that no memory has any more and that may lie about
@@ -40,6 +42,8 @@ class Memories:
         The id of the next memory: ids are not used again.
     values : ValueStore
         The values.
+    room_of_memories, room_of_keys : Room, optional
+        Where the columns of memories and those of keys lie, if there is room behind them.
     """
 
     ids: np.ndarray
@@ -49,6 +53,8 @@ class Memories:
     owners: np.ndarray
     next_id: int
     values: ValueStore
+    room_of_memories: Room | None = None
+    room_of_keys: Room | None = None
 
     @classmethod
     def none(cls, values: ValueStore) -> Memories:
@@ -60,7 +66,7 @@ class Memories:
         # Copies are made for other processes and for files: nothing that was removed goes there.
         packed = self.packed()
         arrays = {name: getattr(packed, name).copy() for name in ("ids", "places", "entries", "keys", "owners")}
-        return replace(packed, values=packed.values.copied(memo), **arrays)
+        return Memories(next_id=packed.next_id, values=packed.values.copied(memo), **arrays)
 
     def rows_of(self, ids: np.ndarray) -> np.ndarray:
         """Return where memories are in the tables.
@@ -96,13 +102,15 @@ class Memories:
         """Return tables with further memories; what is new of their entries leads to them."""
         ids = np.arange(self.next_id, self.next_id + entries.size)
         places = np.arange(self.values.n_values, self.values.n_values + entries.size)
+        room, columns = appended(self.room_of_memories, (self.ids, self.places, self.entries), (ids, places, entries))
         more = replace(
             self,
-            ids=np.concatenate([self.ids, ids]),
-            places=np.concatenate([self.places, places]),
-            entries=np.concatenate([self.entries, entries]),
+            ids=columns[0],
+            places=columns[1],
+            entries=columns[2],
             next_id=self.next_id + entries.size,
             values=self.values.with_more(values),
+            room_of_memories=room,
         )
         return more.with_keys(entries, ids)
 
@@ -110,9 +118,14 @@ class Memories:
         """Return tables where those of some keys that are new lead to memories, the first of equal ones."""
         keys, first = np.unique(keys, return_index=True)
         new = _positions(self.keys, keys) == NONE
-        both = np.concatenate([self.keys, keys[new]])
-        order = np.argsort(both, kind="stable")
-        return replace(self, keys=both[order], owners=np.concatenate([self.owners, owners[first[new]]])[order])
+        keys, owners = keys[new], owners[first[new]]
+        if keys.size == 0:
+            return self
+        if self.keys.size > 0 and keys[0] < self.keys[-1]:
+            places = np.searchsorted(self.keys, keys)
+            return self._with(keys=np.insert(self.keys, places, keys), owners=np.insert(self.owners, places, owners))
+        room, columns = appended(self.room_of_keys, (self.keys, self.owners), (keys, owners))
+        return replace(self, keys=columns[0], owners=columns[1], room_of_keys=room)
 
     def without(self, ids: np.ndarray, *, shared: bool) -> Memories:
         """Return tables without some memories, and without what leads to them alone.
@@ -121,28 +134,32 @@ class Memories:
         """
         gone = np.zeros(self.ids.size, np.bool_)
         gone[self.rows_of(ids)] = True
-        less = replace(self, ids=self.ids[~gone], places=self.places[~gone], entries=self.entries[~gone])
+        less = self._with(ids=self.ids[~gone], places=self.places[~gone], entries=self.entries[~gone])
         if shared:
             return less._led_to_by_entries()._economical()
         kept = ~np.isin(self.owners, ids)
-        return replace(less, keys=self.keys[kept], owners=self.owners[kept])._economical()
+        return less._with(keys=self.keys[kept], owners=self.owners[kept])._economical()
 
     def with_values(self, ids: np.ndarray, values: Any, entries: np.ndarray | None = None) -> Memories:
         """Return tables where some memories have other values and, if these are searched, other entries."""
         rows, places, stored = self.rows_of(ids), self.places.copy(), self.values.with_more(values)
         places[rows] = np.arange(self.values.n_values, stored.n_values)
-        other = replace(self, places=places, values=stored)
+        other = self._with(places=places, values=stored)
         if entries is not None:
             entries_of = self.entries.copy()
             entries_of[rows] = entries
-            other = replace(other, entries=entries_of).with_keys(entries, ids)._led_to_by_entries()
+            other = other._with(entries=entries_of).with_keys(entries, ids)._led_to_by_entries()
         return other._economical()
 
     def packed(self) -> Memories:
         """Return tables whose store holds the values of the memories in their order, and no others."""
         if self.values.n_values == self.ids.size and np.array_equal(self.places, np.arange(self.ids.size)):
             return self
-        return replace(self, places=np.arange(self.ids.size), values=self.values.only(self.places))
+        return self._with(places=np.arange(self.ids.size), values=self.values.only(self.places))
+
+    def _with(self, **changed: Any) -> Memories:
+        """Return tables with other columns, which have no room behind them."""
+        return replace(self, room_of_memories=None, room_of_keys=None, **changed)
 
     def _led_to_by_entries(self) -> Memories:
         """Return tables where all that is some memory's entry leads to one that has it, and nothing else is left."""
@@ -154,7 +171,7 @@ class Memories:
         owners[rows[heirs]] = self.ids[heirs]
         kept = np.zeros(self.keys.size, np.bool_)
         kept[rows] = True
-        return replace(self, keys=self.keys[kept], owners=owners[kept])
+        return self._with(keys=self.keys[kept], owners=owners[kept])
 
     def _economical(self) -> Memories:
         """Return tables whose store holds no more values of no memory than it must for changes to be fast."""

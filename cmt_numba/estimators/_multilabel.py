@@ -100,6 +100,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
     _names: np.ndarray | None = None  # of columns; files of earlier versions have none
     _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
     _weight_of_rows: float | None = None  # likewise
+    _keeps_tables = False
     _trees_on_request = True
     _lightest_listed = 0.1  # weights from hard negatives are many and small, and find nothing
     _constraints: ClassVar[dict[str, Constraint]] = {**LabelForest._constraints, "threshold": Threshold()}
@@ -238,6 +239,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     def _learn(self, labelled: LabelledRows, names: np.ndarray | None, *, afresh: bool) -> None:
         rows, n_known, of_rows = labelled.rows, self.forest_.n_memories, labelled.of_answers()
+        in_lists = self._learns_in_lists()
         if self._without_trees and not afresh:
             # The index is not made anew for every few labels, and those that it does not list yet are found in trees.
             self.__dict__.update(forest_=self._grown_forest(), _without_trees=False)
@@ -248,7 +250,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             return  # no example has a label yet
         self._choose_common()
         questions = all_of(routed(rows), rows)
-        self._begin_training()
+        self._begin_training(in_lists=in_lists)
         if labels.size > 0 and not self._without_trees:
             self._teach_routers(rescaled(questions.routed.take(of_rows)), labels, afresh=afresh)
         if self.n_head_passes > 0:

@@ -76,7 +76,7 @@ def lists_laid_out(forest: LabelForest) -> Listed | None:
 
 def _in_lists(forest: LabelForest) -> Listed:
     """Return the lists of a head, made for rows like the examples; without these, for rows like the scorers."""
-    scorers, rng = dense_scorers(forest.head_), np.random.default_rng(0)
+    scorers, rng = dense_scorers(forest.head_), np.random.default_rng(1)  # others than landmarks begin with
     examples = getattr(forest, "examples_", None)
     if examples is None:
         own = np.sort(rng.permutation(forest.forest_.n_memories)[:ROWS_ASKED])

@@ -18,8 +18,8 @@ import numpy as np
 import scipy.sparse
 
 from .._forest.rows import Rows, as_matrix
-from .._forest.state import N_MEMORIES
-from .._heads.examples import Examples
+from .._forest.state import N_MEMORIES, NONE
+from .._heads.examples import Examples, draw_examples, some_examples
 from .._heads.label_scorers import Head, new_head, with_labels
 from .._validation import check_rows
 
@@ -44,26 +44,36 @@ def replayed(
 ) -> tuple[Rows, np.ndarray, np.ndarray]:
     """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all.
 
-    Half of the others are drawn from all labels, half by how much labels compete: numbers, shape (n_labels,).
+    Half of the others are drawn from all examples. The other half are drawn by how much labels compete, which is how
+    often they are among those ``competing``: first one of these and then one of the label's examples. It takes time in
+    proportion to what is drawn, however many examples and labels there are.
     """
-    keys, n, d = examples.keys, int(examples.keys.totals[N_MEMORIES]), examples.parameters.n_features
+    n = int(examples.keys.totals[N_MEMORIES])
     n_old = n - n_new
     drawn = np.empty(0, np.int64)
     if n_old > 0:
-        share = competing / np.maximum(1, np.bincount(examples.label_of[:n_old], minlength=competing.size))
-        chances = share[examples.label_of[:n_old]]
-        up_to = np.cumsum(chances + max(1.0, chances.sum()) / n_old)
-        at = generator.random(_REPLAYED * n_new) * up_to[-1]
-        drawn = np.minimum(np.unique(np.searchsorted(up_to, at, side="right")), n_old - 1)
-    chosen = np.concatenate([drawn, np.arange(n_old, n)])
-    labels = examples.label_of[chosen].astype(np.int64)
-    if not examples.parameters.sparse:
-        values = keys.values[: n * d].reshape(n, d)[chosen].reshape(-1)
-        return Rows(values, keys.indices, np.arange(0, values.size + 1, d, dtype=np.int64), d, False), labels, chosen
-    starts, lengths = keys.spans[chosen, 0], np.diff(keys.spans[chosen], axis=1)[:, 0]
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    cells = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    return Rows(keys.values[cells], keys.indices[cells], offsets, d, True), labels, chosen
+        half = _REPLAYED * n_new // 2
+        of_all = generator.integers(n_old, size=half)
+        of_competing = _drawn_by_label(examples, n_old, competing, half, generator)
+        if of_competing.size == 0:  # no label that competes had come before: then all are drawn from all
+            of_competing = generator.integers(n_old, size=half)
+        drawn = np.unique(np.concatenate([of_all, of_competing]))
+    slots = np.concatenate([drawn, np.arange(n_old, n)])
+    return some_examples(examples, slots), examples.label_of[slots].astype(np.int64), slots
+
+
+def _drawn_by_label(
+    examples: Examples, n_old: int, competing: np.ndarray, size: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Return the slots of ``size`` examples that came before slot ``n_old``, each of one of the labels; or none."""
+    labels, slots = np.sort(competing), np.empty(competing.size, np.int64)
+    draw_examples(examples.lists, labels, np.zeros(labels.size), n_old, slots)
+    labels = labels[slots != NONE]  # others are new
+    if labels.size == 0:
+        return labels
+    labels, slots = np.sort(generator.choice(labels, size)), np.empty(size, np.int64)
+    draw_examples(examples.lists, labels, generator.random(size), n_old, slots)
+    return slots
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from .._forest.rows import Rows
 from .._validation import unmasked
 
 _MOST = 1e6
+_GENTLE = 1.25  # growth of the array of weights
 
 
 class Batch(NamedTuple):
@@ -72,10 +73,23 @@ def weighted(rows: Rows, weights: np.ndarray | None) -> Rows:
 
 
 def joined(weights: np.ndarray | None, n: int, more: np.ndarray | None, n_more: int) -> np.ndarray | None:
-    """Return the weights of ``n`` examples, and of ``n_more`` others behind them."""
+    """Return the weights of ``n`` examples, of ``n_more`` others behind them, and 0 where there is room for further.
+
+    They lie in the array given, behind those of the ``n`` examples, if there is room.
+    """
     if weights is None and more is None:
         return None
-    return np.concatenate([filled(weights, n), filled(more, n_more)])
+    if weights is None or n + n_more > weights.size:
+        larger = np.zeros(max(n + n_more, int(_GENTLE * n)), np.float32)
+        larger[:n] = filled(weights, n)
+        weights = larger
+    weights[n : n + n_more] = filled(more, n_more)
+    return weights
+
+
+def trim_weights(weights: np.ndarray) -> np.ndarray:
+    """Return weights for a file, without the room behind them. They share memory."""
+    return np.trim_zeros(weights, "b")
 
 
 def taken(weights: np.ndarray | None, which: np.ndarray) -> np.ndarray | None:
@@ -86,6 +100,15 @@ def taken(weights: np.ndarray | None, which: np.ndarray) -> np.ndarray | None:
 def totals(labels: np.ndarray, weights: np.ndarray | None, n_labels: int) -> np.ndarray:
     """Return the total weight of each label: float64, shape (n_labels,)."""
     return np.bincount(labels, weights, n_labels).astype(np.float64)
+
+
+def count(
+    labels: np.ndarray, weights: np.ndarray | None, n_of_label: np.ndarray, weight_of_label: np.ndarray | None
+) -> None:
+    """Add examples of these labels to how many each label has and, unless that is None, to what they weigh together."""
+    np.add.at(n_of_label, labels, 1)
+    if weight_of_label is not None:
+        np.add.at(weight_of_label, labels, 1.0 if weights is None else weights)
 
 
 def filled(weights: np.ndarray | None, n: int) -> np.ndarray:

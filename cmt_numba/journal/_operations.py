@@ -54,7 +54,11 @@ class Operation(NamedTuple):
 
 OPERATIONS: dict[tuple[str, int], Operation] = {
     ("insert", 2): Operation(ContextualMemoryTree.insert, {"keys": "X"}),
-    ("update", 2): Operation(ContextualMemoryTree.update, {"keys": "X", "hits": "hits", "rewards": "rewards"}),
+    ("update", 2): Operation(
+        ContextualMemoryTree.update,
+        {"keys": "X", "hits": "hits", "rewards": "rewards", "rate": "key_learning_rate"},
+        {"rate": 0.0},
+    ),
     ("teach", 2): Operation(
         ContextualMemoryTree.teach, {"keys": "X", "ids": "ids", "passes": "n_passes", "afresh": "afresh"}
     ),

@@ -104,9 +104,8 @@ def _trim_models(state: Any) -> Any:
         state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0  # freed nodes keep stale values
         table = state.routers.table
         table[table["feature"] == NONE] = (NONE, 0.0, 0.0)
-        table = _used(table, state.counters[:, TABLES_END])
-        state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0
-        state = state._replace(routers=state.routers._replace(table=table))
+        for t, end in enumerate(state.counters[:, TABLES_END]):  # a copy already, and the longest tree fills it
+            table[t, int(end) :] = 0
     else:
         weights = _used(state.routers.weights, nodes_end * 2 * d)
         state = state._replace(routers=state.routers._replace(weights=weights))

@@ -64,7 +64,7 @@ class Holder:
         self._keeper.check_open()
         X = check_matrix(X, n_features=self.n_features)
         state = self._keeper.kept.tree._state
-        if state is None or state.parameters.sparse == scipy.sparse.issparse(X):
+        if state is None or state.parameters.sparse != isinstance(X, np.ndarray):
             return X
         return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 

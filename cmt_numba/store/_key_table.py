@@ -9,22 +9,46 @@ import numpy as np
 
 from ._checks import Key
 
-_GONE, _WITHOUT, _WITH = 0, 1, 2  # of a record: deleted, without a payload, with one
+GONE, WITHOUT, WITH = 0, 1, 2
+"""Kinds of records: deleted, without a payload, with one."""
+
 _ROOM = 1.5  # ratio of the room of arrays that grow to what they hold
 
 
 class Named(NamedTuple):
-    """What was looked up for some ids."""
+    """What was looked up for some ids: arrays of the same shape, with the record found for each."""
 
-    keys: np.ndarray  # int64 or object
-    are_there: np.ndarray  # bool: whether the id has a record
-    has_payload: np.ndarray  # bool
+    ids: np.ndarray  # int64
+    keys: np.ndarray  # int64 or object: arbitrary where there is no record
+    ids_found: np.ndarray  # int64: others where there is no record
+    kinds: np.ndarray  # int8
+
+    @property
+    def are_there(self) -> np.ndarray:
+        """Whether each id has a record: bool."""
+        there: np.ndarray = (self.ids_found == self.ids) & (self.kinds != GONE)
+        return there
+
+    @property
+    def have_payloads(self) -> np.ndarray:
+        """Whether each record has a payload: bool, arbitrary where there is no record."""
+        with_payload: np.ndarray = self.kinds == WITH
+        return with_payload
+
+    # Of a single query the next two are asked, and comparing bytes takes a fraction of comparing arrays.
+
+    def are_all_there(self) -> bool:
+        """Return whether all ids have records."""
+        return self.ids_found.tobytes() == self.ids.tobytes() and GONE not in self.kinds.tobytes()
+
+    def may_have_payloads(self) -> bool:
+        """Return False if no record has a payload."""
+        return WITH in self.kinds.tobytes()
 
 
 class _Columns(NamedTuple):
-    """Records in the order of their ids: the first ``n``, and room for more."""
+    """Records in the order of their ids."""
 
-    n: int
     ids: np.ndarray  # int64
     keys: np.ndarray  # int64, or object for strings
     kinds: np.ndarray  # int8
@@ -47,64 +71,63 @@ class KeyTable:
     """
 
     def __init__(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
-        self._columns = _Columns(ids.size, ids, as_array(keys), np.where(has_payload, _WITH, _WITHOUT).astype(np.int8))
+        self._columns = _Columns(ids, as_array(keys), np.where(has_payload, WITH, WITHOUT).astype(np.int8))
+        self._rooms = self._columns  # the arrays of which the columns are the beginning
         self._n_gone = 0
 
     @property
     def kind(self) -> type | None:
         """The type of the keys; None if there are none."""
-        if self._columns.n == self._n_gone:
+        if self._columns.ids.size == self._n_gone:
             return None
         return str if self._columns.keys.dtype == object else int
 
     def find(self, ids: np.ndarray) -> Named:
         """Return the keys of memories, in an array of any shape; where there is no record they are arbitrary."""
-        n, all_ids, keys, kinds = self._columns
+        all_ids, keys, kinds = self._columns
+        n = all_ids.size
         if n == 0:
-            nothing = np.zeros(ids.shape, np.bool_)
-            return Named(np.full(ids.shape, None, object), nothing, nothing)
-        first = all_ids.item(0)
-        if all_ids.item(n - 1) - first < n:  # none is left out: a search would take longer than all else
-            at = ids if first == 0 else ids - first
-            are_there = all_ids[:n].take(at, mode="clip") == ids
-        else:
-            at = all_ids[:n].searchsorted(ids)
-            at = np.minimum(at, n - 1)
-            are_there = all_ids[at] == ids
-        kind = kinds[:n].take(at, mode="clip")
-        return Named(keys[:n].take(at, mode="clip"), are_there & (kind != _GONE), kind == _WITH)
+            nothing = np.full(ids.shape, None, object)
+            return Named(ids, nothing, ids, np.full(ids.shape, GONE, np.int8))
+        first, at = all_ids.item(0), ids
+        if all_ids.item(n - 1) - first >= n:  # otherwise none is left out, and a search would take longer than all else
+            at = all_ids.searchsorted(ids)
+        elif first > 0:
+            at = ids - first
+        return Named(ids, keys.take(at, mode="clip"), all_ids.take(at, mode="clip"), kinds.take(at, mode="clip"))
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
         """Add records with ids above all others."""
         old, more = self._columns, KeyTable(ids, keys, has_payload)._columns
-        if old.n == self._n_gone:  # others may have keys of another type
-            self._columns, self._n_gone = more, 0
+        if old.ids.size == self._n_gone:  # others may have keys of another type
+            self._columns, self._rooms, self._n_gone = more, more, 0
             return
-        n = old.n + more.n
-        columns = old._replace(n=n)
-        if n > old.ids.size:
-            columns = _Columns(n, *(_with_room(column[: old.n], int(n * _ROOM)) for column in old[1:]))
-        for column, new in zip(columns[1:], more[1:], strict=True):
-            column[old.n : n] = new
-        self._columns = columns
+        before, n = old.ids.size, old.ids.size + more.ids.size
+        if n > self._rooms.ids.size:
+            self._rooms = _Columns(*(_with_room(column, int(n * _ROOM)) for column in old))
+        for room, new in zip(self._rooms, more, strict=True):
+            room[before:n] = new
+        self._columns = _Columns(*(room[:n] for room in self._rooms))
 
     def mark(self, ids: np.ndarray, has_payload: np.ndarray) -> None:
         """Note which of some memories have payloads from now on."""
-        n, all_ids, _, kinds = self._columns
-        kinds[all_ids[:n].searchsorted(ids)] = np.where(has_payload, _WITH, _WITHOUT)
+        all_ids, _, kinds = self._columns
+        kinds[all_ids.searchsorted(ids)] = np.where(has_payload, WITH, WITHOUT)
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
-        n, all_ids, keys, kinds = self._columns
+        all_ids, keys, kinds = self._columns
+        n = all_ids.size
         if n == 0 or ids.size == 0:
             return
-        at = np.minimum(all_ids[:n].searchsorted(ids), n - 1)
-        at = at[(all_ids[at] == ids) & (kinds[at] != _GONE)]
-        kinds[at] = _GONE
+        at = np.minimum(all_ids.searchsorted(ids), n - 1)
+        at = at[(all_ids[at] == ids) & (kinds[at] != GONE)]
+        kinds[at] = GONE
         self._n_gone += at.size
         if 2 * self._n_gone > n:
-            left = np.flatnonzero(kinds[:n] != _GONE)
-            self._columns, self._n_gone = _Columns(left.size, all_ids[left], keys[left], kinds[left]), 0
+            left = np.flatnonzero(kinds != GONE)
+            self._columns = self._rooms = _Columns(all_ids[left], keys[left], kinds[left])
+            self._n_gone = 0
 
 
 def as_array(keys: Sequence[Key | None]) -> np.ndarray:

@@ -198,7 +198,7 @@ class MemoryStore(Searchable):
         texts = check_payloads(payloads, len(checked))
         records = self._records()
         ids = records.find(checked)
-        old, new = np.flatnonzero(ids >= 0), np.flatnonzero(ids < 0)
+        old, new = (ids >= 0).nonzero()[0], (ids < 0).nonzero()[0]
         if old.size == 0:
             check_kind(checked, records.kind())
         if old.size > 0 and not replace:
@@ -209,7 +209,7 @@ class MemoryStore(Searchable):
         def write(kept: Kept, commit: Callable[..., None]) -> None:
             vectors = self._keeper.frame.keys(X)
             kept_norms = norms if self.metric == "cosine" else np.full(len(checked), np.nan)
-            n_cells = vectors.nnz if scipy.sparse.issparse(vectors) else vectors.size
+            n_cells = vectors.size if isinstance(vectors, np.ndarray) else vectors.nnz
             for start, stop in spans(old.size, max(1, _CELLS_REPLACED_AT_ONCE * len(checked) // max(1, n_cells))):
                 some, more = old[start:stop], stop < old.size or new.size > 0
                 kept.records.update(ids[some], [texts[i] for i in some], kept_norms[some])

@@ -69,15 +69,16 @@ class Efforts:
 
     def of(self, tree: ContextualMemoryTree, frame: Frame, k: int, target: float, among: Filter | None) -> Effort:
         """Return the effort for ``k`` neighbours of the candidates, which is measured if it is not known."""
-        n, share = tree.n_memories, 1.0
-        n_candidates = n
+        n = n_candidates = tree.n_memories
+        share = 1.0
         if among is not None:
             n_candidates = among.ids.size
             share = min(1.0, n_candidates / max(1, n))  # memories may have been deleted since the filter was made
         if n_candidates <= max(N_EXACT, k) or target >= 1.0:
             return Effort(k, share, target, None, 1.0, n)
         k = 1 << (k - 1).bit_length()
-        share = 2.0 ** round(math.log2(share))
+        if share < 1.0:
+            share = 2.0 ** round(math.log2(share))
         effort = self._measured.get((k, share, target))
         if effort is None or not effort.n_memories / 2 < n < effort.n_memories * 2:
             effort = self._measured[k, share, target] = measure(tree, frame, k, share, target)

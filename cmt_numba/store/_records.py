@@ -14,7 +14,7 @@ import numpy as np
 
 from ..journal._database import Row, Tables
 from ._checks import Key
-from ._key_table import KeyTable, Named, as_array
+from ._key_table import GONE, WITH, WITHOUT, KeyTable, Named, as_array
 from ._where import Condition, extract, field_path
 
 _RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
@@ -29,7 +29,7 @@ _FIXED = {
 }
 _AT_ONCE = 10_000  # rows that iterating fetches
 _FEW = 64  # ids, up to which a list in the statement is quicker than one in JSON
-_AS_LONG = 2  # records are read in the time in which one is looked up
+_AS_LONG = 16  # records are read in the time in which one is looked up
 
 
 def _create_index(path: str) -> str:
@@ -163,20 +163,20 @@ class Records:
             n: Any = self._database.execute("SELECT count(*) FROM records")
             self._to_look_up = n[0][0] // _AS_LONG
         self._to_look_up -= ids.size
-        return self._keys().find(ids) if self._to_look_up < 0 else self._look_up(ids)
+        return self.keep_keys().find(ids) if self._to_look_up < 0 else self._look_up(ids)
 
     def _look_up(self, ids: np.ndarray) -> Named:
         some, places = np.unique(ids, return_inverse=True)
         statement = (
-            "SELECT r.id, r.key, r.payload IS NOT NULL FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+            f"SELECT r.id, r.key, iif(r.payload IS NULL, {WITHOUT}, {WITH}) "
+            "FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
         )
         rows: Any = self._database.execute(statement, (json.dumps(some.tolist()),))
         found = {row[0]: row[1:] for row in rows}
-        nothing = next(iter(found.values()), (None, 0))[0], 0
+        nothing = next(iter(found.values()), (None, 0))[0], GONE
         all_rows = [found.get(memory_id, nothing) for memory_id in some.tolist()]
-        keys, given = as_array([row[0] for row in all_rows]), np.array([row[1] for row in all_rows], np.bool_)
-        there = np.array([memory_id in found for memory_id in some.tolist()], np.bool_)
-        return Named(keys[places], there[places], (given & there)[places])
+        keys, kinds = as_array([row[0] for row in all_rows]), np.array([row[1] for row in all_rows], np.int8)
+        return Named(ids, keys[places], ids, kinds[places])
 
     @contextmanager
     def _changing(self) -> Iterator[KeyTable | None]:
@@ -184,7 +184,8 @@ class Records:
         with self._reading:
             yield self._table
 
-    def _keys(self) -> KeyTable:
+    def keep_keys(self) -> KeyTable:
+        """Read all keys, and keep them from now on."""
         table = self._table
         if table is None:
             with self._reading:
@@ -216,10 +217,10 @@ class Records:
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the ids that belong to keys: int64, -1 where there is none."""
-        ids = np.full(len(keys), -1, np.int64)
         if len(keys) == 1:
             one: Any = self._database.execute("SELECT id FROM records WHERE key = ?", (keys[0],))
             return np.array(one[0] if one else [-1], np.int64)
+        ids = np.full(len(keys), -1, np.int64)
         statement = "SELECT j.key, r.id FROM json_each(?) AS j CROSS JOIN records AS r ON r.key = j.value"
         found = self._database.execute(statement, (json.dumps(keys, ensure_ascii=False),))
         if found:

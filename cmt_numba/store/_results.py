@@ -185,6 +185,8 @@ class Unread:
     def read(self) -> None:
         """Read all that somebody may still ask for."""
         with self._noting:
+            if not self._payloads:
+                return
             waiting, self._payloads = list(self._payloads), WeakSet()
         for payloads in waiting:
             payloads.read()

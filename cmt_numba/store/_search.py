@@ -18,6 +18,8 @@ from .._forest.state import NONE, State
 from ..tree import ContextualMemoryTree
 from ._metrics import Frame, blocks, lengths
 
+_NO_SEED = np.uint64(0)  # nothing is drawn
+
 
 class Found(NamedTuple):
     """Memories found for rows, the best first."""
@@ -32,7 +34,7 @@ def search(
     """Return the best memories in so many leaves or, with a breadth, of those that links lead to from there."""
     hits = unexplored(rows.n_rows, k)
     if among is None:
-        tree._answer(rows, n_leaves, 0.0, np.uint64(0), False, hits, breadth)
+        tree._answer(rows, n_leaves, 0.0, _NO_SEED, False, hits, breadth)
     else:
         tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits, breadth))
     return Found(hits.ids, hits.scores)

@@ -103,7 +103,9 @@ class Kept(NamedTuple):
 def new_in_memory(options: dict[str, Any]) -> Kept:
     """Return an empty store in memory."""
     database = MemoryDatabase()
-    return Kept(MemoryTree(**options), Records(database), database)
+    records = Records(database)
+    records.keep_keys()
+    return Kept(MemoryTree(**options), records, database)
 
 
 def in_folder(path: Any, options: dict[str, Any], **how: Any) -> Kept:

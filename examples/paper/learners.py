@@ -68,17 +68,21 @@ class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
         own = np.where(counts[place] > 1, ids, -1)
         reward = LabelEquality(self.labels_, y)
         for _ in range(n_passes):
-            self.tree_.learn(X, reward, own_ids=own, k=self.k, epsilon=self.epsilon)
+            self.tree_.learn(X, reward, own_ids=own, **self._as_in_the_paper())
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> MemoryTreeClassifier:
         """QUERY for new examples, UPDATE with what the answers were worth, and INSERT them: the online protocol."""
         if not hasattr(self, "tree_"):
             self._start()
         if self.tree_.n_memories > 0:
-            self.tree_.learn(X, LabelEquality(self.labels_, y), k=self.k, epsilon=self.epsilon)
+            self.tree_.learn(X, LabelEquality(self.labels_, y), **self._as_in_the_paper())
         self.tree_.insert(X)
         self.labels_ = np.concatenate([self.labels_, y]) if self.labels_.size else np.asarray(y)
         return self
+
+    def _as_in_the_paper(self) -> dict[str, Any]:
+        """Return options of passes, in which keys stay as they are."""
+        return {"k": self.k, "epsilon": self.epsilon, "key_learning_rate": 0.0}
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the label of the best memory of each row."""

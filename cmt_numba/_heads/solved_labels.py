@@ -1,0 +1,208 @@
+"""The labels of a multi-label head, solved in several threads, and where their scorers are put: into tables or lists.
+
+Scorers that have learned before lie in tables, in which labels are solved and stored one by one. The first time that a
+sparse head learns, no label has a scorer to start from, so those that were solved become the lists of a digest at once.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from .._concurrency.workers import map_threads, spans
+from .._forest.linear_model import dense_start, reset_weights
+from .._forest.rows import UNSCALED, Row, Rows
+from .._forest.sparse_weights import locate_or_insert_cells, request_cells, table_bits
+from .._forest.state import DONE, ONLY_TREE, TABLES_FULL
+from .._jit import by_reference, empty, inner, kernel, release
+from .binary_svm import Duties, Solved, Task, numbered_afresh, solve_labels
+from .hard_negatives import Block, Pairs
+from .inference_weights import Digest, offsets_of
+from .label_scorers import Head, with_lists, with_more_cells
+
+_CELLS_IN_A_TASK = 1 << 21  # of the rows of its labels
+_PAIRS_AT_ONCE = 1 << 18  # are counted
+_ROOM = 1 << 23  # weights; arrays of so many grow without being copied
+_TASKS_AT_ONCE = 16  # are solved before their scorers are stored
+
+
+def tasks_for(rows: Rows, block: Block, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK) -> list[Task]:
+    """Return tasks of up to so many cells, or of one label, for the labels of a block."""
+    n_cells = _cells_before(rows, block.pairs)
+    bounds = [block.first]
+    while bounds[-1] < block.stop:
+        stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + most_cells, side="right")) - 1
+        bounds.append(min(max(bounds[-1] + 1, stop), block.stop))
+    return [Task(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
+
+
+def _cells_before(rows: Rows, pairs: Pairs) -> np.ndarray:
+    """Return how many cells the rows have that each label, and those before it, are paired with, beginning with 0."""
+    lengths, offsets, total = np.diff(rows.offsets), pairs.offsets, 0
+    n_cells = np.zeros(offsets.size, np.int64)
+    for first, stop in spans(int(offsets[-1]), _PAIRS_AT_ONCE):
+        sums = np.cumsum(lengths[pairs.rows[first:stop]])
+        ends = slice(*np.searchsorted(offsets, (first, stop), side="right"))
+        n_cells[ends] = total + sums[offsets[ends] - first - 1]
+        total += int(sums[-1])
+    return n_cells
+
+
+def room_for(rows: Rows, pairs: Pairs, task: Task) -> Solved:
+    """Return room for the scorers of a task's labels."""
+    offsets = pairs.offsets[task.first : task.stop + 1]
+    n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
+    most = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
+    n_labels = task.stop - task.first
+    features = np.empty(most if rows.sparse else 0, np.int32)
+    return Solved(np.zeros(n_labels, np.int64), features, np.empty(most, np.float32), np.zeros(n_labels, np.float32))
+
+
+def solved_labels(head: Head, rows: Rows, features: np.ndarray, pairs: Pairs, duties: Duties, task: Task) -> Solved:
+    """Return the scorers of a task's labels. Room for them is made as if no feature were met twice, and given back."""
+    solved = room_for(rows, pairs, task)
+    solve_labels(head.models, rows, features, pairs, duties, task, solved)
+    end = int(solved.ends[-1])
+    return solved._replace(features=solved.features[:end].copy(), weights=solved.weights[:end].copy())
+
+
+@inner
+def _store(models, label, solved, i, n_known, cells):
+    """Give a label the scorer ``i`` of ``solved``; return DONE, or TABLES_FULL, with the label's scorer as it was."""
+    first = solved.ends[i - 1] if i > 0 else 0
+    n = solved.ends[i] - first
+    if not models.sparse:
+        start = dense_start(models, label)
+        for j in range(n):
+            models.weights[0, start + j] = solved.weights[first + j]
+    else:
+        used = models.nodes[0, label]["table_used"] if label < n_known else np.int64(0)
+        if request_cells(models, ONLY_TREE, 1 << table_bits(used + n)) != DONE:
+            return TABLES_FULL
+        if label >= n_known:
+            reset_weights(models, ONLY_TREE, label)
+        row = Row(solved.weights, solved.features, first, first + n, UNSCALED)
+        locate_or_insert_cells(models, ONLY_TREE, label, row, cells)
+        for j in range(n):
+            models.table[0, cells[j]]["weight"] = solved.weights[first + j]
+    models.nodes[0, label]["bias"] = solved.biases[i]
+    return DONE
+
+
+@inner
+def _most_cells(solved):
+    """Return how many cells the longest of the scorers has."""
+    longest, first = np.int64(0), np.int64(0)
+    for i in range(solved.ends.size):
+        longest = max(longest, solved.ends[i] - first)
+        first = solved.ends[i]
+    return longest
+
+
+@kernel
+def store_solved(models, offsets, task, solved, n_known, at):
+    """Give the labels of a task their scorers, going on from number ``at[0]`` of them, which it moves on.
+
+    ``offsets`` are those of the pairs; labels without any keep their scorers, and those from ``n_known`` on lose what
+    they had.
+
+    Writes the models. Returns DONE, or TABLES_FULL; it can then be called again.
+    """
+    models = by_reference(models)
+    cells, status = empty(_most_cells(solved), np.int64), DONE
+    while at[0] < task.stop - task.first:
+        label = task.first + at[0]
+        if offsets[label] < offsets[label + 1]:
+            status = _store(models, label, solved, at[0], n_known, cells)
+            if status != DONE:
+                break
+        at[0] += 1
+    release(cells)
+    return status
+
+
+class Training(NamedTuple):
+    """How labels are solved: over which rows, and by how many sweeps; see :class:`Task`."""
+
+    rows: Rows
+    duties: Duties
+    n_sweeps: int
+    share: float
+    n_threads: int = 1
+    cells_in_a_task: int = _CELLS_IN_A_TASK
+    tasks_at_once: int = _TASKS_AT_ONCE
+
+
+def learn_memberships(head: Head, blocks: Iterable[Block], training: Training) -> Head:
+    """Train scorers on pairs of labels and rows, in several threads; return the head, which is another if it grew.
+
+    What is learned depends neither on the number of threads nor on the size and number of blocks and tasks.
+    Writes the models of the head, and the weights of the pairs and of the duties.
+    """
+    n_known, current = training.duties.n_known, [head]
+    for block, task, solved in _solved(current, blocks, training):
+        at = np.zeros(1, np.int64)
+        while store_solved(current[0].models, block.pairs.offsets, task, solved, n_known, at) != DONE:
+            current[0] = with_more_cells(current[0])
+    return current[0]
+
+
+def learn_afresh(head: Head, blocks: Iterable[Block], training: Training) -> Head:
+    """Train sparse scorers as :func:`learn_memberships` does, from nothing but the weights of pairs.
+
+    Returns a head whose scorers lie in lists alone, like those of the head given, of which labels that are paired with
+    no row keep theirs. The blocks must be of all labels, in order.
+    """
+    old, nodes = head.digest, head.nodes.copy()
+    n_cells = np.diff(old.offsets)
+    # They grow in place: a copy would take the memory of all scorers once more. What is not written takes none.
+    grown, end = old._replace(features=np.empty(_ROOM, np.int32), weights=np.empty(_ROOM, np.float32)), 0
+    for block, task, solved in _solved([head], blocks, training):
+        labels = np.arange(task.first, task.stop)
+        paired = np.diff(block.pairs.offsets[task.first : task.stop + 1]) > 0
+        n_cells[labels[paired]] = np.diff(solved.ends, prepend=0)[paired]
+        nodes["bias"][0, labels[paired]] = solved.biases[paired]
+        end = _append_lists(grown, end, n_cells, old, solved, labels[~paired & (n_cells[labels] > 0)], task)
+    for array in (grown.features, grown.weights):
+        array.resize(end, refcheck=False)
+    return with_lists(head._replace(nodes=nodes), grown._replace(offsets=offsets_of(n_cells)))
+
+
+def _solved(current: list[Head], blocks: Iterable[Block], training: Training) -> Iterator[tuple[Block, Task, Solved]]:
+    """Yield the tasks of all blocks, solved in several threads from the scorers of the ``current`` head.
+
+    That is a single one, which whoever stores what is solved may replace.
+    """
+    rows, features = numbered_afresh(training.rows)
+    for block in blocks:
+        tasks = tasks_for(rows, block, training.n_sweeps, training.share, training.cells_in_a_task)
+        for first, stop in spans(len(tasks), training.tasks_at_once):
+            some = tasks[first:stop]
+            solve = partial(solved_labels, current[0], rows, features, block.pairs, training.duties)
+            for task, solved in zip(some, map_threads(solve, some, training.n_threads), strict=True):
+                yield block, task, solved
+
+
+def _append_lists(
+    new: Digest, end: int, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: Task
+) -> int:
+    """Append the lists of a task's labels: those solved, and in between those that the ``kept`` labels had before.
+
+    Returns the new end.
+    """
+    needed, read = end + int(n_cells[task.first : task.stop].sum()), 0
+    if needed > new.features.size:
+        for array in (new.features, new.weights):
+            array.resize(needed, refcheck=False)
+    for label in [*kept.tolist(), task.stop]:
+        stop = int(solved.ends[label - task.first - 1]) if label > task.first else 0
+        parts = [(solved.features, solved.weights, read, stop)]
+        if label < task.stop:
+            parts.append((old.features, old.weights, *old.offsets[label : label + 2].tolist()))
+        for features, weights, a, b in parts:
+            new.features[end : end + b - a], new.weights[end : end + b - a] = features[a:b], weights[a:b]
+            end += b - a
+        read = stop
+    return end

@@ -1,0 +1,196 @@
+"""Dense keys that rewards move."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import ContextualMemoryTree
+from cmt_numba._forest.hits import Hits
+from cmt_numba._forest.key_store import stored_rows
+from cmt_numba._forest.rows import as_matrix
+from cmt_numba.journal import DurableTree
+from cmt_numba.journal._operations import operation_of
+from cmt_numba.rewards import LabelEquality
+
+NONE = -1
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    """Return rows of length 1."""
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))
+
+
+def keys_of(tree: ContextualMemoryTree) -> np.ndarray:
+    """Return the keys in the order of their ids."""
+    return np.array(as_matrix(stored_rows(tree._allocated(), tree._slots(np.sort(tree.ids)))))
+
+
+def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[ContextualMemoryTree, np.ndarray]:
+    """Return a tree with 60 memories, and 20 rows."""
+    tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, n_reroutes=0, random_state=0, **options)
+    X = rng.normal(size=(80, 12)).astype(np.float32)
+    tree.insert(X[:60])
+    return tree, X[60:]
+
+
+def moved_by_definition(keys: np.ndarray, tree: ContextualMemoryTree, asked: Any, hits: Hits, rewards: Any) -> Any:
+    """Return keys, moved with a rate of 0.3, sixteen rows at a time."""
+    weights, keys = 1.0 + tree._allocated().scorer.theta, keys.astype(np.float64)
+    for first in range(0, len(asked), 16):
+        steps = np.zeros(keys.shape)
+        for row in range(first, min(first + 16, len(asked))):
+            x, ids, worth = unit(asked[row]), hits.ids[row], rewards[row]
+            there = [i for i in range(ids.size) if ids[i] in range(len(keys))]
+            gains = np.array([worth[i] for i in there])
+            if hits.exploration.node[row] != NONE or len(there) == 0 or gains.max() == gains.min():
+                continue
+            chances = np.exp([20.0 * np.sum(weights * x * keys[ids[i]]) for i in there])
+            chances, span = chances / chances.sum(), gains.max() - gains.min()
+            shares = chances * (gains - gains.min())
+            for i, pull in zip(there, span * (shares / shares.sum() - chances), strict=True):
+                steps[ids[i]] += pull * x
+        lengths = np.linalg.norm(steps, axis=1)
+        for i in np.flatnonzero(lengths):
+            keys[i] = unit(keys[i] + 0.3 * steps[i] / max(1.0, lengths[i]))
+    return keys
+
+
+def test_keys_move_as_defined(rng: np.random.Generator) -> None:
+    tree, asked = grown(rng)
+    tree.update(asked, hits := tree.query(asked, 4), rng.random(hits.ids.shape))  # teaches weights, moves nothing
+    theta, keys = tree._allocated().scorer.theta.copy(), keys_of(tree)
+    assert theta.any()
+    hits = tree.query(asked, 5, epsilon=0.4)
+    hits.ids[3, 2:], hits.ids[4], rewards = NONE, NONE, rng.integers(0, 3, hits.ids.shape) / 2
+    rewards[5] = 1.0
+    assert 0 < np.count_nonzero(hits.exploration.node != NONE) < len(asked)
+    tree.update(asked, hits, rewards, key_learning_rate=0.3)
+    np.testing.assert_allclose(keys_of(tree), moved_by_definition(keys, tree, asked, hits, rewards), atol=3e-6)
+    tree.check_invariants()
+
+
+def test_a_single_reward_moves_the_memory_and_its_rival(rng: np.random.Generator) -> None:
+    tree, asked = grown(rng)
+    keys, both = keys_of(tree), tree.query(asked, 2)
+    hits = tree.query(asked)
+    tree.update(asked, hits, np.ones(20), key_learning_rate=0.3)
+    rewards = np.tile([1.0, 0.0], (20, 1))
+    np.testing.assert_allclose(keys_of(tree), moved_by_definition(keys, tree, asked, both, rewards), atol=3e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"keep": "codes"}, {"n_links": 4}], ids=["keys", "codes", "links"])
+def test_searches_see_the_moved_keys(options: dict[str, Any], rng: np.random.Generator) -> None:
+    tree, asked = grown(rng, 2, **options)
+    tree.compact()  # makes copies of codes, which moved keys invalidate
+    before = keys_of(tree)
+    hits = tree.query(asked, 5)
+    tree.update(asked, hits, rng.random(hits.ids.shape), key_learning_rate=1.0)
+    tree.check_invariants()
+    keys, weights = keys_of(tree), 1.0 + tree._allocated().scorer.theta
+    moved = np.any(keys != before, axis=1)
+    assert moved[hits.ids].mean() > 0.5  # not those that the softmax leaves no chance
+    assert not moved[np.setdiff1d(np.arange(60), hits.ids)].any()
+    np.testing.assert_allclose(np.linalg.norm(keys, axis=1), 1.0, atol=1e-5)
+    scores = (unit(asked) * weights) @ keys.T
+    found = tree.query(asked, 3, n_probes=1000)
+    np.testing.assert_allclose(found.scores, -np.sort(-scores, axis=1)[:, :3], atol=1e-5)
+    if "n_links" in options:
+        np.testing.assert_array_equal(tree.query(asked, breadth=60).ids[:, 0], found.ids[:, 0])
+
+
+def test_what_does_not_move_stays_bit_for_bit(rng: np.random.Generator) -> None:
+    tree, asked = grown(rng)
+    keys, hits = keys_of(tree), tree.query(asked, 4)
+    tree.update(asked, hits, rng.random(hits.ids.shape))  # the rate is 0
+    tree.update(asked, hits, np.ones(hits.ids.shape), key_learning_rate=0.3)  # no memory is better than another
+    tree.update(asked, tree.query(asked, 4, epsilon=1.0), np.ones(hits.ids.shape), key_learning_rate=0.3)
+    tree.learn(asked, lambda rows, ids: rng.random(ids.shape), key_learning_rate=0.0)
+    np.testing.assert_array_equal(keys_of(tree), keys)
+    sparse = ContextualMemoryTree(random_state=0)
+    sparse.insert(scipy.sparse.csr_array(keys))
+    hits = sparse.query(scipy.sparse.csr_array(asked), 4)
+    before = sparse._allocated().keys.values.copy()
+    sparse.update(scipy.sparse.csr_array(asked), hits, rng.random(hits.ids.shape), key_learning_rate=0.3)
+    np.testing.assert_array_equal(sparse._allocated().keys.values, before)
+
+
+def test_many_rows_move_a_key_no_further_than_one(rng: np.random.Generator) -> None:
+    tree, asked = grown(rng)
+    keys, alike = keys_of(tree), np.repeat(asked[:1], 16, axis=0)
+    hits = tree.query(alike, 2)
+    tree.update(alike, hits, np.tile([0.0, 1.0], (16, 1)), key_learning_rate=0.3)
+    wrong, right = hits.ids[0]
+    assert keys[wrong] @ keys_of(tree)[wrong] > np.sqrt(1.0 - 0.3**2) - 1e-6  # the largest angle of such a step
+    assert unit(asked[0]) @ keys_of(tree)[right] > unit(asked[0]) @ keys[right]
+    np.testing.assert_allclose(
+        keys_of(tree), moved_by_definition(keys, tree, alike, hits, np.tile([0, 1], (16, 1))), atol=3e-6
+    )
+
+
+def test_a_key_that_would_vanish_stays(rng: np.random.Generator) -> None:
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]])
+    hits = tree.query([[1.0, 0.0]], 3)
+    assert hits.ids.tolist() == [[0, 2, 1]]
+    for _ in range(40):
+        tree.update([[1.0, 0.0]], hits, [[0.0, 0.5, 1.0]], key_learning_rate=1.0)
+        tree.check_invariants()
+        assert np.isfinite(keys_of(tree)).all()
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.5, np.nan])
+def test_wrong_rates_are_refused(rate: float, rng: np.random.Generator) -> None:
+    tree, asked = grown(rng)
+    keys, hits = keys_of(tree), tree.query(asked, 2)
+    with pytest.raises(ValueError, match="key_learning_rate must be"):
+        tree.update(asked, hits, np.ones((20, 2)), key_learning_rate=rate)
+    with pytest.raises(ValueError, match="key_learning_rate must be"):
+        tree.learn(asked, lambda rows, ids: np.ones(ids.shape), key_learning_rate=rate)
+    assert tree._allocated().scorer.theta.size == 0
+    np.testing.assert_array_equal(keys_of(tree), keys)
+
+
+def test_passes_move_keys_to_where_queries_are(rng: np.random.Generator) -> None:
+    centres, y = rng.normal(size=(60, 20)), np.repeat(np.arange(60), 8)
+    X = centres[y] + 0.9 * rng.normal(size=(y.size, 20))
+    queries = centres[y] + 0.9 * rng.normal(size=(y.size, 20))
+    errors, own = [], []
+    for rate in (0.0, 0.3):
+        tree = ContextualMemoryTree(random_state=0)
+        ids = tree.insert(X)
+        tree.learn(X, LabelEquality(y, y), own_ids=ids, key_learning_rate=rate, n_passes=3)
+        tree.check_invariants()
+        errors.append(np.mean(y[tree.query(queries, n_probes=1000).ids[:, 0]] != y))
+        own.append(np.mean(tree.query(X, n_probes=1000).ids[:, 0] == ids))
+    assert errors[1] < 0.9 * errors[0], errors
+    assert min(own) > 0.98, own  # a memory is still found by the key that it came with
+
+
+def test_moved_keys_are_there_again(tmp_path: Path, rng: np.random.Generator) -> None:
+    X = rng.normal(size=(60, 12))
+    tree = DurableTree(tmp_path / "tree", random_state=0)
+    tree.insert(X)
+    tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)), key_learning_rate=0.3)
+    tree.learn(X, lambda rows, ids: (ids % 5 == rows[:, None] % 5).astype(float), n_passes=2)
+    tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)))
+    keys = keys_of(tree)
+    tree._folder.close()  # as a crash does, without a snapshot
+    assert np.any(np.abs(keys - unit(X)) > 0.01)
+    with DurableTree(tmp_path / "tree") as again:
+        np.testing.assert_array_equal(keys_of(again), keys)
+        again.check_invariants()
+        again.compact()
+        unclosed = again._twin()
+    with DurableTree(tmp_path / "tree") as mapped:  # keys are in the snapshot
+        for tree in (unclosed, mapped):
+            ContextualMemoryTree.update(tree, X[:20], tree.query(X[:20], 3), np.eye(20, 3), key_learning_rate=0.5)
+        np.testing.assert_array_equal(keys_of(mapped), keys_of(unclosed))
+        assert np.any(keys_of(mapped) != keys)
+        mapped.check_invariants()
+    for version in (1, 2):  # entries from before there was a rate
+        operation = operation_of("update", version)
+        stored = {name: None for name, parameter in operation.parameters.items() if parameter != "key_learning_rate"}
+        assert operation.called(stored).get("key_learning_rate", 0.0) == 0.0

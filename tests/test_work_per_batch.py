@@ -1,0 +1,114 @@
+"""What learning a few rows takes must not grow with what is stored: no array is made that is as long as that."""
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit
+
+from cmt_numba import CMTClassifier, CMTRetriever
+from cmt_numba._forest.state import NONE
+from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_examples
+from cmt_numba.estimators._growing import appended
+from cmt_numba.estimators._relearning import replayed
+
+N, N_CLASSES = 60_000, 20
+FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+
+
+def rows(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    y = rng.integers(N_CLASSES, size=n)
+    return np.random.default_rng(0).normal(size=(N_CLASSES, 3))[y] + 0.5 * rng.normal(size=(n, 3)), y
+
+
+def most_allocated(estimator: Any, *arguments: Any, with_ids: bool = False) -> int:
+    """Return the most bytes that were in use at once while a row was learned, beside those before."""
+    for number in range(2):  # the first time what is nearly full may grow
+        options = {"example_ids": [10 * N - number]} if with_ids else {}
+        tracemalloc.start()
+        estimator.partial_fit(*arguments, **options)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return most
+
+
+@needs_jit
+@FORMS
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_classifier_makes_no_array_as_long_as_what_is_stored(form: Any, weighted: bool, rng: np.random.Generator):
+    most = []
+    for n in (600, N):
+        X, y = rows(rng, n + 1)
+        weights = 1.0 + rng.random(n + 1) if weighted else np.ones(n + 1)
+        classifier = CMTClassifier(n_trees=1, n_router_passes=1, n_head_passes=1, random_state=0)
+        classifier.fit(form(X[:n]), y[:n], weights[:n])
+        most.append(most_allocated(classifier, form(X[n:]), y[n:], None, weights[n:], with_ids=weighted))
+        classifier.check_invariants()
+        assert (classifier._example_weights is not None) == weighted
+    assert most[1] - most[0] < N  # bytes
+
+
+@needs_jit
+@pytest.mark.parametrize("search", ["key", "value"])
+def test_a_retriever_makes_no_array_as_long_as_what_is_stored(search: Any, rng: np.random.Generator):
+    most = []
+    for n in (600, N):
+        X, values = rows(rng, n + 1)[0], rng.normal(size=(n + 1, 2)).astype(np.float32)
+        retriever = CMTRetriever(search, n_trees=1, n_router_passes=0, n_reward_passes=0, random_state=0)
+        retriever.fit(X[:n], values[:n])
+        most.append(most_allocated(retriever, X[n:], values[n:]))
+    assert most[1] - most[0] < N  # bytes
+
+
+@needs_jit
+def test_new_classes_go_among_those_known(rng: np.random.Generator):
+    y = np.concatenate([np.arange(0, 400, 2), [401, 7]])  # one at the end, one in between
+    X = rng.normal(size=(y.size, 3))
+    classifier = CMTClassifier(n_trees=1, n_router_passes=0, n_head_passes=0, random_state=0)
+    classifier.fit(X[:200], y[:200]).partial_fit(X[200:], y[200:], classes=[5, 7, 401])
+    np.testing.assert_array_equal(classifier.classes_, np.sort([*y, 5]))
+    classifier.check_invariants()
+    labels = all_examples(classifier.examples_)[1]
+    np.testing.assert_array_equal(classifier.classes_[classifier._class_of_label[labels]], y)
+    with pytest.raises(ValueError, match="named in classes"):
+        classifier.partial_fit(X[:2], [7, 9], classes=[5, 7, 401])
+
+
+@FORMS
+def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Generator):
+    y = np.repeat([0, 1, 2], [500, 60, 40])
+    X = rng.normal(size=(600, 3))
+    classifier = CMTClassifier(n_trees=1, n_router_passes=0, n_head_passes=0, random_state=0).fit(form(X), y)
+    examples, label = classifier.examples_, classifier._label_of_class
+    numbers, slots = np.linspace(0.0, 1.0, 900, endpoint=False), np.empty(900, np.int64)
+    draw_examples(examples.lists, np.repeat(label, 300), numbers % (1 / 3) * 3, 590, slots)
+    of_first, of_second, of_third = slots.reshape(3, 300)
+    np.testing.assert_array_equal(np.unique(of_first), np.arange(500 - MOST_DRAWN_FROM, 500))  # only the newest
+    np.testing.assert_array_equal(np.unique(of_second), np.arange(500, 560))
+    np.testing.assert_array_equal(np.unique(of_third), np.arange(560, 590))  # of those before slot 590
+    draw_examples(examples.lists, label[2:], np.zeros(1), 560, slots[:1])
+    assert slots[0] == NONE
+
+    _, drawn, _ = replayed(examples, 10, label[[2, 2, 1]], np.random.default_rng(0))
+    shares = np.bincount(drawn[:-10], minlength=3)[label] / (drawn.size - 10)
+    assert shares[0] > 0.3  # half of what is drawn is from all
+    assert shares[1] > 0.15
+    assert shares[2] > 0.15
+    assert replayed(examples, 40, label[[2]], np.random.default_rng(0))[0].n_rows > 200  # whose examples are all new
+
+
+def test_columns_grow_behind_what_is_in_use():
+    first = (np.arange(3), np.arange(3) * 2)
+    room, longer = appended(None, first, (np.array([3]), np.array([6])))
+    same, longest = appended(room, longer, (np.empty(0, np.int64), np.empty(0, np.int64)))
+    assert same is room
+    for _ in range(5):
+        room, longest = appended(room, longest, (longest[0][-1:] + 1, longest[1][-1:] + 2))
+    np.testing.assert_array_equal(longest, [np.arange(9), np.arange(9) * 2])
+    other, branch = appended(room, longer, (np.array([7]), np.array([7])))  # what followed there stays as it is
+    assert other is not room
+    np.testing.assert_array_equal(branch, [[0, 1, 2, 3, 7], [0, 2, 4, 6, 7]])
+    np.testing.assert_array_equal(longest, [np.arange(9), np.arange(9) * 2])
+    np.testing.assert_array_equal(longer, [np.arange(4), np.arange(4) * 2])
