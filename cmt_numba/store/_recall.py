@@ -18,10 +18,9 @@ from ._search import scan, search, stored_units
 N_EXACT = 4096
 """Candidates, up to which all are compared."""
 
-_FEWEST_ASKED, _MOST_ASKED = 128, 512  # of the stored vectors
+_FEWEST_ASKED, _MOST_ASKED = 128, 1024  # of the stored vectors
 _MAY_BE_MISSED = 25  # neighbours, at least; as far as that many vectors may be asked
-_COUNTED = 4  # neighbours of a vector, at most: what is missed for one vector is missed together
-_SHARE_WITHOUT = 2 / 3  # of the recall along links: that of the search without the vector that is asked for
+_SHARE_STORED = 1 / 3  # of the recall: that of the search that goes to the vector itself; less for few neighbours
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
 _N_HALVED = 2  # how often what is between an effort that is enough and half of it is halved
@@ -42,7 +41,7 @@ class Effort(NamedTuple):
         The number of leaves to search. None: all memories are compared.
     recall : float
         The share of the nearest vectors that were found: of stored vectors, without these themselves. Along links it
-        is a mean of two searches, of which one does not go to the vector that is asked for and counts twice.
+        is a mean of two searches, of which one does not go to the vector that is asked for and counts most.
     n_memories : int
         The number of memories when it was measured.
     breadth : int
@@ -123,8 +122,9 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
         n_probes, breadth = (1, n) if linked else (n, 0)
         recall = _recall(search(tree, rows, k + 1, n_probes, among, breadth).ids, asked, true)
         if linked:
-            without = _recall(search(tree, rows, k, n_probes, among, breadth, asked).ids, asked, true)
-            recall += _SHARE_WITHOUT * (without - recall)
+            wanted = k if among is None else k + 1  # the few that a filter leaves are all compared
+            without = _recall(search(tree, rows, wanted, n_probes, among, breadth, asked).ids, asked, true)
+            recall = without + _SHARE_STORED * (1.0 - 1.0 / k) * (recall - without)  # the nearest one is always linked
         return Effort(k, share, target, n_probes, recall, ids.size, breadth)
 
     n, before = math.ceil(k / share) if linked else tree._options["n_trees"], 0
@@ -149,8 +149,11 @@ def _still_stored(tree: ContextualMemoryTree, ids: np.ndarray) -> tuple[np.ndarr
 
 
 def _n_asked(k: int, target: float) -> int:
-    """Return how many vectors to ask for, so that enough may be missed to tell how much is."""
-    n = math.ceil(_MAY_BE_MISSED / (min(k, _COUNTED) * (1.0 - target)))
+    """Return how many vectors to ask for, so that enough may be missed to tell how much is.
+
+    What is missed for one vector is missed together, and counts as the square root of it.
+    """
+    n = math.ceil(_MAY_BE_MISSED / (math.sqrt(k) * (1.0 - target)))
     return min(max(n, _FEWEST_ASKED), _MOST_ASKED)
 
 
