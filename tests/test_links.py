@@ -287,6 +287,23 @@ def test_stores_follow_links_as_far_as_their_recall_needs():
     np.testing.assert_array_equal(store.query(Q, 10, target_recall=0.99).keys, true)
 
 
+@needs_jit
+@pytest.mark.parametrize("k", [1, 2, 10])
+def test_new_queries_find_what_is_aimed_at(k: int):
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(60, 32))
+    X = (centres[rng.integers(0, 60, 6600)] + 0.7 * rng.normal(size=(6600, 32))).astype(np.float32)
+    store = MemoryStore(random_state=0, n_trees=2)
+    store.add(range(6000), X[:6000])
+    blocks = np.split(X[6000:], 60)  # many rows at once are compared with all
+    true = [store.query(some, k, target_recall=1.0).keys for some in blocks]
+    for target in (0.9, 0.95, 0.995):
+        found = [store.query(some, k, target_recall=target).keys for some in blocks]
+        pairs = zip(np.vstack(found), np.vstack(true), strict=True)
+        assert np.mean([np.isin(a, b).mean() for a, b in pairs]) > target - 0.01
+        assert store.recall[-1].breadth > 0
+
+
 @pytest.mark.parametrize("n_near", [12, 400])
 def test_filters_may_leave_only_what_is_far_from_the_query(monkeypatch: pytest.MonkeyPatch, n_near: int):
     monkeypatch.setattr(cmt_numba.store._recall, "N_EXACT", 0)

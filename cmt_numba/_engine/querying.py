@@ -12,7 +12,7 @@ from .._concurrency.workers import Steps, map_threads, progress_bar, spans
 from .._forest.exploration import explore_rows
 from .._forest.filtering import UNRESTRICTED, are_few, least_left, score_slots
 from .._forest.hits import Hits, Query, ShownHits, are_among, certain, no_hits
-from .._forest.link_search import ALL, query_links
+from .._forest.link_search import ALL, NO_SLOTS, query_links
 from .._forest.propensities import add_explored
 from .._forest.rows import Rows
 from .._forest.search import query_rows
@@ -93,8 +93,12 @@ class Queried(Driver):
         progress: bool,
         hits: Hits,
         breadth: int = 0,
+        left_out: np.ndarray | None = None,
     ) -> None:
-        """Write the answers to rows. Changes may come in between. Links are followed if the ``breadth`` is above 0."""
+        """Write the answers to rows. Changes may come in between. Links are followed if the ``breadth`` is above 0.
+
+        Along links, ``left_out`` are the ids of memories that the search for each row does not go to.
+        """
         n_rows = rows.n_rows
 
         def answer(first: int = 0, stop: int = n_rows) -> None:
@@ -103,7 +107,7 @@ class Queried(Driver):
                 return
             searched = self._searched(state)
             if breadth > 0 and self._links.are_there:
-                self._follow_links(searched, rows, first, stop, (n_leaves, breadth, 0), ALL, hits)
+                self._follow_links(searched, rows, first, stop, (n_leaves, breadth, 0), ALL, left_out, hits)
                 return
             query = Query(rows, first, stop, n_leaves, epsilon, seed)
             query_rows(searched, query, UNRESTRICTED, hits.ids, hits.scores)
@@ -133,14 +137,16 @@ class Queried(Driver):
         stop: int,
         reach: tuple[int, int, int],
         chosen: np.ndarray,
+        left_out: np.ndarray | None,
         hits: Hits,
     ) -> None:
         """Write the answers to the rows ``first .. stop`` along the links."""
+        avoided = NO_SLOTS if left_out is None else self._slots(left_out[first:stop])
         values, ids, scores = rows.values, hits.ids, hits.scores
         if stop - first < ids.shape[0]:
             values = values[first * rows.n_features : stop * rows.n_features]
             ids, scores = ids[first:stop], scores[first:stop]
-        query_links(searched, self._links.near, values, reach, chosen, ids, scores)
+        query_links(searched, self._links.near, values, reach, chosen, avoided, ids, scores)
 
     def _answer_fully_among(
         self, rows: Rows, n_leaves: int, among: Filter, progress: bool, hits: Hits, breadth: int
@@ -155,7 +161,14 @@ class Queried(Driver):
                 hits.ids[short], hits.scores[short] = others.ids, others.scores
 
     def _answer_among(
-        self, rows: Rows, n_leaves: int, among: Filter, progress: bool, hits: Hits, breadth: int = 0
+        self,
+        rows: Rows,
+        n_leaves: int,
+        among: Filter,
+        progress: bool,
+        hits: Hits,
+        breadth: int = 0,
+        left_out: np.ndarray | None = None,
     ) -> None:
         """Write the answers to rows, filtered by ``among``, while nothing changes.
 
@@ -183,7 +196,7 @@ class Queried(Driver):
                 if few:
                     score_slots(searched, query, chosen, hits.ids, hits.scores)
                 elif linked:
-                    self._follow_links(searched, rows, *span, (n_leaves, breadth, least), mask, hits)
+                    self._follow_links(searched, rows, *span, (n_leaves, breadth, least), mask, left_out, hits)
                 else:
                     query_rows(searched, query, restriction, hits.ids, hits.scores)
                 report(span[1] - span[0])

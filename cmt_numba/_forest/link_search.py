@@ -37,6 +37,9 @@ _N_NOTED = 1  # words of ``Walk.met`` that may not be 0; no more are noted than 
 ALL = np.empty(0, np.bool_)
 """No filter: all memories may be returned."""
 
+NO_SLOTS = np.empty(0, np.int64)
+"""No memory is left out of a search."""
+
 
 class Walk(NamedTuple):
     """The candidates of a search, the nearest first, and the memories that it has met."""
@@ -208,13 +211,15 @@ def _are_enough(walk, chosen, least):
 
 
 @kernel
-def query_links(searched, near, rows, reach, chosen, ids, scores):
+def query_links(searched, near, rows, reach, chosen, left_out, ids, scores):
     """QUERY dense rows along the links, writing their answers into ``ids`` and ``scores``, int64 and float32 (n, k).
 
     ``near`` has the slots that each memory is linked with, NONE behind them: int32 (places, links of a memory). In
     ``rows`` are rows of unit length, one behind the other. ``chosen`` says of each place whether its memory may be
     returned: without any entries all may. ``reach`` is how many leaves to begin with, how many candidates to keep at
     least, and how many of them there must be that may be returned: where there are fewer, rows stay as they are.
+    ``left_out`` has the slot of a memory that each row is searched for without, or NONE: the search does not go there.
+    Without any entries none is.
 
     What it is handed is as flat as can be: to take tuples of arrays apart takes longer than some searches.
     Reads everything but ``ids`` and ``scores``.
@@ -232,6 +237,8 @@ def query_links(searched, near, rows, reach, chosen, ids, scores):
         scale = scale_for(probe.values)
         distance = encode(probe.values, asked, scale)
         begin_walk(walk)
+        if left_out.size > 0 and left_out[row] != NONE:
+            is_met_first(walk, left_out[row])
         _enter_leaves(trees, routers, codes, frontiers, walk, n_leaves, x, asked)
         follow_links(codes, near, walk, asked, np.int64(0))
         if _are_enough(walk, chosen, least):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from .._engine.filters import Filter
 from .._forest.filtering import WORTH_A_CANDIDATE, WORTH_A_LEAF
+from .._forest.state import NONE
 from ..tree import ContextualMemoryTree
 from ._metrics import Frame
 from ._search import scan, search, stored_units
@@ -17,10 +18,12 @@ from ._search import scan, search, stored_units
 N_EXACT = 4096
 """Candidates, up to which all are compared."""
 
-_N_ASKED = 128  # of the stored vectors
-_SHARE_MISSED = 0.5  # of what may be missed: links lead from a stored vector to its own neighbours at once
+_FEWEST_ASKED, _MOST_ASKED = 128, 1024  # of the stored vectors
+_MAY_BE_MISSED = 25  # neighbours, at least; as far as that many vectors may be asked
+_SHARE_STORED = 1 / 3  # of the recall: that of the search that goes to the vector itself; less for few neighbours
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
+_N_HALVED = 2  # how often what is between an effort that is enough and half of it is halved
 
 
 class Effort(NamedTuple):
@@ -37,7 +40,8 @@ class Effort(NamedTuple):
     n_probes : int or None
         The number of leaves to search. None: all memories are compared.
     recall : float
-        The share of the nearest vectors that were found: of stored vectors, without these themselves.
+        The share of the nearest vectors that were found: of stored vectors, without these themselves. Along links it
+        is a mean of two searches, of which one does not go to the vector that is asked for and counts most.
     n_memories : int
         The number of memories when it was measured.
     breadth : int
@@ -94,12 +98,17 @@ def compares_all(effort: Effort, n_candidates: int, n_rows: int, *, sparse: bool
 
 
 def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, target: float) -> Effort:
-    """Return the least effort, of powers of two and numbers halfway, that has the recall."""
+    """Return the least effort that has the recall, of a first one, its doubles, and three numbers between any two.
+
+    Links lead from a stored vector to its own neighbours at once, which are found more easily than those of a new one.
+    Without it they are found less easily, for it stands in the way of links that there would be. The recall of new
+    vectors lies in between.
+    """
     draws = np.random.default_rng([tree.n_memories, k])
     ids = tree.ids
-    asked = draws.choice(ids, min(_N_ASKED, ids.size), replace=False)
+    asked = draws.choice(ids, min(_n_asked(k, target), ids.size), replace=False)
     among = None if share >= 1.0 else Filter(np.sort(draws.choice(ids, max(1, int(share * ids.size)), replace=False)))
-    units = tree._lock.read(lambda: stored_units(tree._allocated(), (slots := tree._slots(asked))[slots >= 0]))
+    asked, units = tree._lock.read(lambda: _still_stored(tree, asked))
     if tree._options["coded"] and not scipy.sparse.issparse(units):  # what is asked for lies between codes
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
     vectors = frame.vectors(units, np.ones(units.shape[0]))
@@ -108,24 +117,44 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
     true = _neighbours(scan(tree, rows, k + 1, among).ids, asked, k)
     linked = tree._links.are_there
     worth = WORTH_A_CANDIDATE if linked else WORTH_A_LEAF
-    needed = 1.0 - _SHARE_MISSED * (1.0 - target) if linked else target
 
     def try_with(n: int) -> Effort:
         n_probes, breadth = (1, n) if linked else (n, 0)
-        found = search(tree, rows, k + 1, n_probes, among, breadth).ids
-        return Effort(k, share, target, n_probes, _recall(found, asked, true), ids.size, breadth)
+        recall = _recall(search(tree, rows, k + 1, n_probes, among, breadth).ids, asked, true)
+        if linked:
+            wanted = k if among is None else k + 1  # the few that a filter leaves are all compared
+            without = _recall(search(tree, rows, wanted, n_probes, among, breadth, asked).ids, asked, true)
+            recall = without + _SHARE_STORED * (1.0 - 1.0 / k) * (recall - without)  # the nearest one is always linked
+        return Effort(k, share, target, n_probes, recall, ids.size, breadth)
 
     n, before = math.ceil(k / share) if linked else tree._options["n_trees"], 0
     while n * worth < n_candidates:
         effort = try_with(n)
-        if effort.recall >= needed:
-            between = (n + before) // 2
-            if before > 0 and between > before:
-                other = try_with(between)
-                effort = other if other.recall >= needed else effort
+        if effort.recall >= target:
+            for _ in range(_N_HALVED if before > 0 else 0):
+                other = try_with((before + n) // 2)
+                if other.recall >= target:
+                    n, effort = (before + n) // 2, other
+                else:
+                    before = (before + n) // 2
             return effort
         n, before = 2 * n, n
     return Effort(k, share, target, None, 1.0, ids.size)
+
+
+def _still_stored(tree: ContextualMemoryTree, ids: np.ndarray) -> tuple[np.ndarray, Any]:
+    """Return those of the ids that are stored, and their keys of unit length."""
+    slots = tree._slots(ids)
+    return ids[slots != NONE], stored_units(tree._allocated(), slots[slots != NONE])
+
+
+def _n_asked(k: int, target: float) -> int:
+    """Return how many vectors to ask for, so that enough may be missed to tell how much is.
+
+    What is missed for one vector is missed together, and counts as the square root of it.
+    """
+    n = math.ceil(_MAY_BE_MISSED / (math.sqrt(k) * (1.0 - target)))
+    return min(max(n, _FEWEST_ASKED), _MOST_ASKED)
 
 
 def _neighbours(found: np.ndarray, own: np.ndarray, k: int) -> np.ndarray:

@@ -29,14 +29,23 @@ class Found(NamedTuple):
 
 
 def search(
-    tree: ContextualMemoryTree, rows: Rows, k: int, n_leaves: int, among: Filter | None, breadth: int = 0
+    tree: ContextualMemoryTree,
+    rows: Rows,
+    k: int,
+    n_leaves: int,
+    among: Filter | None,
+    breadth: int = 0,
+    left_out: np.ndarray | None = None,
 ) -> Found:
-    """Return the best memories in so many leaves or, with a breadth, of those that links lead to from there."""
+    """Return the best memories in so many leaves or, with a breadth, of those that links lead to from there.
+
+    Along links, the search for each row does not go to the memory whose id is in ``left_out``.
+    """
     hits = unexplored(rows.n_rows, k)
     if among is None:
-        tree._answer(rows, n_leaves, 0.0, _NO_SEED, False, hits, breadth)
+        tree._answer(rows, n_leaves, 0.0, _NO_SEED, False, hits, breadth, left_out)
     else:
-        tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits, breadth))
+        tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits, breadth, left_out))
     return Found(hits.ids, hits.scores)
 
 
