@@ -99,6 +99,20 @@ def test_leaves_are_reached_only_for_rows_that_no_list_is_for(rng: np.random.Gen
     assert never.sum() < always.sum()
 
 
+@pytest.mark.parametrize(
+    ("n_classes", "n_probes", "expected"), [(1100, None, True), (1100, 4, False), (1000, None, False)]
+)
+def test_training_reaches_leaves_as_answering_does(n_classes: int, n_probes: int | None, expected: bool):
+    """Only for rows that no list is for, where the index lists all of very many classes."""
+    X = scipy.sparse.eye_array(n_classes, format="csr", dtype=np.float32)
+    X = scipy.sparse.vstack([X, X[:20]], format="csr")
+    y = np.arange(X.shape[0]) % n_classes
+    classifier = CMTClassifier(n_trees=1, n_probes=n_probes, random_state=0).fit(X, y)
+    assert classifier._effort(training=True).leaves_last == expected
+    classifier.partial_fit(X[:3], n_classes + np.arange(3))  # classes that the index does not list yet
+    assert not classifier._effort(training=True).leaves_last
+
+
 def test_labels_are_listed_as_long_as_there_is_room(rng: np.random.Generator):
     trees, routers, head, questions, effort = asked_of(rng)
     expected = []

@@ -283,13 +283,15 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
         effort = Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
+        by_index = self.n_probes is None and not self._trees_add_to_index
         if training:
-            return effort
+            lists_all = self.head_.postings.n_labels == n_labels > MOST_SCORED_SPARSE
+            return effort._replace(leaves_last=by_index and lists_all)
         if self.n_candidates is not None:
             n_scored = self.n_candidates
             n_met = max(n_scored, min(most, int(n_scored / _SHARE_LISTED)))
             effort = effort._replace(n_labels=n_scored, n_listed=n_scored, n_met=n_met)
-        suffices = self.n_probes is None and not self._trees_add_to_index and self._is_index_up_to_date()
+        suffices = by_index and self._is_index_up_to_date()
         return effort._replace(n_further=_FURTHER_ENTRIES * effort.n_met, leaves_last=suffices)
 
     def _is_index_up_to_date(self) -> bool:
