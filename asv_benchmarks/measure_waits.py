@@ -37,6 +37,7 @@ def asked_meanwhile(estimator: Any, rows: Any, n_threads: int, work: Callable[[]
     times: list[list[float]] = [[] for _ in range(n_threads)]
 
     def ask(own: list[float], first: int) -> None:
+        estimator.predict(rows[:1])  # one that has asked before: a first answer may wait for the change under way
         begun.wait()
         i = first
         while not is_over.is_set():
