@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmt_numba.store._key_table import KeyTable
+from cmt_numba.store._key_table import WITH, KeyTable
 
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "mark", "delete"]), st.integers(0, 2**16)), max_size=25))
@@ -26,7 +26,7 @@ def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
             table.delete(some)
             expected = {i: record for i, record in expected.items() if i not in some}
         named = table.find(np.arange(-1, next_id + 2))
-        columns = named.ids, named.keys, named.are_there, named.have_payloads
+        columns = named.ids, named.keys, named.are_there, named.kinds == WITH
         found = zip(*(column.tolist() for column in columns), strict=True)
         assert {i: (key, has) for i, key, there, has in found if there} == expected
         assert table.kind is (str if expected else None)
@@ -37,7 +37,7 @@ def test_ids_may_begin_anywhere_and_be_asked_in_any_shape():
         table = KeyTable(np.arange(first, first + 3), [10, 11, 12], np.array([True, False, True]))
         for ids in (np.array([[first + 2, first], [-1, first + 3]]), np.array([[first + 1], [first - 1]])):
             named = table.find(ids)
-            keys, are_there, has_payload = named.keys, named.are_there, named.have_payloads
+            keys, are_there, has_payload = named.keys, named.are_there, named.kinds == WITH
             assert named.are_all_there() == are_there.all()
             assert named.may_have_payloads() or not has_payload[are_there].any()
             assert np.array_equal(are_there, (ids >= first) & (ids < first + 3))

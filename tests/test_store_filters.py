@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmt_numba.store._checks import check_keys, check_payloads
+from cmt_numba.store._key_table import WITH
 from cmt_numba.store._records import MemoryDatabase, Records, packed
 from cmt_numba.store._where import condition_of
 
@@ -231,7 +232,7 @@ def test_keys_are_read_in_parts(monkeypatch: pytest.MonkeyPatch):
     named = Records(MemoryDatabase(packed(records))).named(np.arange(6))
     assert named.are_there.tolist() == [True, False, True, True, True, False]
     assert named.keys[named.are_there].tolist() == ["k0", "k2", "k3", "k4"]
-    assert (named.have_payloads & named.are_there).tolist() == [True, False, True, False, False, False]
+    assert ((named.kinds == WITH) & named.are_there).tolist() == [True, False, True, False, False, False]
 
 
 @pytest.mark.parametrize(

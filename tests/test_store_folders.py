@@ -14,6 +14,7 @@ from kill_store import contents, equal, kill_changes
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._database import Database
+from cmt_numba.store._key_table import WITH
 from cmt_numba.store._metrics import METRICS
 
 D = 8
@@ -217,7 +218,7 @@ def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder
         for there, found in ((looked_up, read), (records.named(few), read)):
             assert there.are_there.tolist() == found.are_there.tolist() == [True, False, True, True, False, False]
             assert there.keys[there.are_there].tolist() == ["k2", "k4", "k4"]
-            assert there.have_payloads[there.are_there].tolist() == [True, False, False]
+            assert (there.kinds == WITH)[there.are_there].tolist() == [True, False, False]
         assert records.named(np.array([5, n_before + 200])).are_there.tolist() == [False, True]
 
 

@@ -21,19 +21,13 @@ class Named(NamedTuple):
     ids: np.ndarray  # int64
     keys: np.ndarray  # int64 or object: arbitrary where there is no record
     ids_found: np.ndarray  # int64: others where there is no record
-    kinds: np.ndarray  # int8
+    kinds: np.ndarray  # int8: GONE, WITHOUT or WITH
 
     @property
     def are_there(self) -> np.ndarray:
         """Whether each id has a record: bool."""
         there: np.ndarray = (self.ids_found == self.ids) & (self.kinds != GONE)
         return there
-
-    @property
-    def have_payloads(self) -> np.ndarray:
-        """Whether each record has a payload: bool, arbitrary where there is no record."""
-        with_payload: np.ndarray = self.kinds == WITH
-        return with_payload
 
     # Of a single query the next two are asked, and comparing bytes takes a fraction of comparing arrays.
 
@@ -51,7 +45,7 @@ class _Columns(NamedTuple):
 
     ids: np.ndarray  # int64
     keys: np.ndarray  # int64, or object for strings
-    kinds: np.ndarray  # int8
+    kinds: np.ndarray  # int8: GONE, WITHOUT or WITH
 
 
 class KeyTable:
