@@ -133,6 +133,19 @@ def unmasked(name: str, value: Any) -> Any:
     return value
 
 
+def label_array(labels: Any) -> np.ndarray:
+    """Return labels as an array that keeps each of them.
+
+    NumPy's arrays of strings drop NUL characters from the ends of their entries. Labels that end in NUL become objects.
+    """
+    array = np.asarray(labels)
+    if array.dtype.kind == "U" and not hasattr(labels, "dtype"):
+        objects = np.asarray(labels, object)
+        if objects.shape == array.shape and objects.tolist() != array.tolist():
+            return objects
+    return array
+
+
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
     n_rows, width = X.shape
     values = X.reshape(-1)
