@@ -141,7 +141,8 @@ def label_array(labels: Any) -> np.ndarray:
     array = np.asarray(labels)
     if array.dtype.kind == "U" and not hasattr(labels, "dtype"):
         objects = np.asarray(labels, object)
-        if objects.shape == array.shape and objects.tolist() != array.tolist():
+        ends_in_nul = (isinstance(label, str) and label.endswith("\0") for label in objects.flat)
+        if objects.shape == array.shape and any(ends_in_nul):
             return objects
     return array
 

@@ -70,7 +70,7 @@ def is_vector(Y: Any) -> bool:
     """Return whether labels are given as one class for each example."""
     unmasked("Y", Y)
     try:
-        return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim == 1
+        return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim < 2 and Y is not None
     except ValueError:  # lists of several lengths
         return False
 
