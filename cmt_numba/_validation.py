@@ -326,7 +326,7 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
-    """Return an array of integers of a type. Whole floats pass: tables with missing entries turn integers into floats."""
+    """Return an array of integers of a type. Whole floats pass: tables with missing entries hold those."""
     given = _as_array(name, values)
     if given.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be integers, not {given.dtype}")
@@ -506,6 +506,12 @@ def check_jobs(n_jobs: Any) -> int | None:
     if n_jobs is None:
         return 1
     return None if n_jobs == -1 else check_integer("n_jobs", n_jobs, 1)
+
+
+def label_array(name: str, labels: Any) -> np.ndarray:
+    """Return labels as an array. Texts stay Python's: NumPy's arrays of strings drop NULs at their end."""
+    array = np.asarray(unmasked(name, labels))
+    return np.asarray(labels, dtype=object) if array.dtype.kind in "US" and array is not labels else array
 
 
 def check_seed(random_state: Any) -> np.random.SeedSequence:
