@@ -392,7 +392,7 @@ class ShardedClassifier:
         sklearn.exceptions.NotFittedError, TypeError, ValueError, NoAnswerError, ClusterError
             As for :meth:`predict`.
         """
-        answers, y = self.predict(X), np.ravel(label_array(y))
+        answers, y = self.predict(X), np.ravel(label_array("y", y))
         if y.size != answers.size:
             raise ValueError(f"y must be one class for each of the {answers.size} rows of X, not {y.size}")
         return float(np.mean(answers == y))

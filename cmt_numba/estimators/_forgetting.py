@@ -44,7 +44,7 @@ def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
     TypeError, ValueError
         If one is unknown, or none would be left.
     """
-    labels = np.ravel(label_array(labels))
+    labels = np.ravel(label_array("labels", labels))
     if labels.size == 0:
         return np.empty(0, np.int64)
     in_common, labels = in_one_type("labels", classes, labels)

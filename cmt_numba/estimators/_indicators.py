@@ -44,7 +44,7 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
 def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray, scipy.sparse.csr_array]:
     """Return the known names and the new ones of lists, which are sorted behind them, and lists as an indicator."""
     listed = [name for names in lists for name in names]
-    found = label_array(listed) if listed else np.empty(0, str)
+    found = label_array("Y", listed) if listed else np.empty(0, str)
     names = np.concatenate([known, np.setdiff1d(found, known)])
     order = np.argsort(names, kind="stable")
     columns = order[np.searchsorted(names[order], found)]

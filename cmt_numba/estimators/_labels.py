@@ -28,7 +28,7 @@ def check_unmixed(name: str, labels: Any) -> None:
     if labels is None or scipy.sparse.issparse(labels):
         return
     try:
-        array = label_array(labels)
+        array = label_array(name, labels)
     except ValueError:
         return  # sequences of several lengths
     if array.dtype.kind == "O":
@@ -58,7 +58,7 @@ def check_labels(name: str, labels: Any) -> np.ndarray:
         If there is no such array, or ``name`` says that there must be one label for each row and there is a single one.
     """
     check_unmixed(name, labels)
-    array = label_array(labels)
+    array = label_array(name, labels)
     if array.ndim == 0 and name in ("y", "Y"):
         raise ValueError(f"{name} must be a list with one label for each row of X, not the single label {labels!r:.50}")
     return array

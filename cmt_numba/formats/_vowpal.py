@@ -152,4 +152,4 @@ def _as_y(labels: list[Any], options: ReadOptions, n_labels: int) -> Any:
         return None
     if options.task == "multilabel":
         return indicator(labels, n_labels)
-    return label_array(labels) if options.named_labels else np.array(labels, np.int64)
+    return label_array("labels", labels) if options.named_labels else np.array(labels, np.int64)

@@ -205,7 +205,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         words = self._words_of_all(texts)
         check_unmixed("y", y)
         check_targets(y)
-        classes, labels, counts = np.unique(column_or_1d(label_array(y)), return_inverse=True, return_counts=True)
+        classes, labels, counts = np.unique(column_or_1d(label_array("y", y)), return_inverse=True, return_counts=True)
         if labels.size != len(words) or not words:
             raise ValueError(
                 f"y must have a class for each text: there are {len(words)} texts and {labels.size} classes"

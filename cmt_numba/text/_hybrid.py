@@ -269,7 +269,7 @@ def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
     """Return the share of the dense part with which most texts that are held out are nearest to their class's mean."""
     if y is None:
         raise ValueError('weight="held_out" needs the classes of texts: pass y, or a number as weight')
-    y = label_array(y)
+    y = label_array("y", y)
     check_targets(y)
     _, first, labels = np.unique(y, return_index=True, return_inverse=True)
     if labels.shape != (len(texts),):
