@@ -3,7 +3,7 @@
 Each process saves two trees in turn to one path, until it is killed (SIGKILL) at a random moment. What is at the path
 must then be one of the two, byte by byte, and load. POSIX only.
 
-    python tests/kill_saves.py 10000
+    python tests/scripts/kill_saves.py 10000
 """
 
 import argparse

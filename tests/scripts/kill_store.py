@@ -5,7 +5,7 @@ many changes were acknowledged, until it is killed (SIGKILL) at a random moment.
 the keys, payloads and vectors that the same changes give elsewhere, with nothing missing that was acknowledged. POSIX
 only.
 
-    python tests/kill_store.py 1000 --metric euclidean --max-items 60
+    python tests/scripts/kill_store.py 1000 --metric euclidean --max-items 60
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Kill processes while they change a retriever in a folder, as ``kill_classifier.py`` does with a classifier.
 
-python tests/kill_retriever.py 250 --search key
+python tests/scripts/kill_retriever.py 250 --search key
 """
 
 import argparse

@@ -2,21 +2,21 @@
 
 To be run once for each version of a format, before its first release; files of earlier versions stay as they are.
 
-    python tests/make_fixtures.py files
-    python tests/make_fixtures.py journals
-    python tests/make_fixtures.py policies
+    python tests/scripts/make_fixtures.py files
+    python tests/scripts/make_fixtures.py journals
+    python tests/scripts/make_fixtures.py policies
 """
 
 import argparse
 import copy
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from saved import dense_rows, objects, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.bandits import (
@@ -37,7 +37,12 @@ from cmt_numba.journal import DurableTree
 from cmt_numba.journal._database import VERSION as JOURNAL_VERSION
 from cmt_numba.persistence import FORMAT_VERSION
 
-FIXTURES = Path(__file__).parent / "fixtures"
+TESTS = Path(__file__).parents[1]
+FIXTURES = TESTS / "fixtures"
+
+sys.path.append(str(TESTS / "helpers"))
+from saved import dense_rows, objects, sparse_rows  # noqa: E402
+
 _NAMES = (
     *("empty", "dense forest", "sparse", "bounded", "classifier", "sparse classifier", "pair classifier"),
     *("retriever by value", "retriever of objects", "retriever after removals"),

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
+from conftest import CORPUS
 from readers import EXAMPLES, read_text
-
-CORPUS = Path(__file__).parent / "corpus" / "formats"
 
 
 def test_what_fuzzing_starts_from_is_read(tmp_path: Path):
@@ -12,5 +11,5 @@ def test_what_fuzzing_starts_from_is_read(tmp_path: Path):
 
 
 def test_what_once_broke_readers_does_so_no_more(tmp_path: Path):
-    for path in sorted(CORPUS.glob("*")):
+    for path in sorted((CORPUS / "formats").glob("*")):
         assert read_text(tmp_path / "file", path.read_bytes()) >= -1

@@ -131,7 +131,7 @@ import os, sys, threading
 import numba
 import numpy as np
 from numba import njit, prange
-sys.path.insert(0, {tests!r})
+sys.path.insert(0, {scripts!r})
 from stress_threads import Stress
 
 @njit(parallel=True)
@@ -163,7 +163,7 @@ def test_threading_layers(layer: str):
     """Trees work beside numba's own parallel loops, which they do not use, and in a child of such a process."""
     modules = {"workqueue": "workqueue", "omp": "omppool", "tbb": "tbbpool"}
     pytest.importorskip(f"numba.np.ufunc.{modules[layer]}", exc_type=ImportError)
-    script = _BESIDE_PARALLEL_LOOPS.format(tests=str(ROOT / "tests"), layer=layer)
+    script = _BESIDE_PARALLEL_LOOPS.format(scripts=str(ROOT / "tests/scripts"), layer=layer)
     environment = os.environ | {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

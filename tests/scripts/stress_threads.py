@@ -1,6 +1,7 @@
 """Many threads ask a tree while one changes it all the time: whether answers are right, and how many there are.
 
-``python tests/stress_threads.py --seconds 60`` prints the figures. The tests of concurrency run the same for a moment.
+``python tests/scripts/stress_threads.py --seconds 60`` prints the figures. The tests of concurrency run the same for a
+moment.
 """
 
 import argparse

@@ -5,8 +5,8 @@ text. What breaks one is written to ``tests/corpus/``, which the tests go throug
 after the target say is libFuzzer's.
 
     python -m pip install '.[fuzz]'
-    python tests/fuzz_coverage.py load -max_total_time=3600
-    python tests/fuzz_coverage.py formats -max_total_time=3600
+    python tests/scripts/fuzz_coverage.py load -max_total_time=3600
+    python tests/scripts/fuzz_coverage.py formats -max_total_time=3600
 """
 
 import sys
@@ -16,9 +16,10 @@ from pathlib import Path
 import atheris
 import numpy as np
 
-CORPUS = Path(__file__).parent / "corpus"
+TESTS = Path(__file__).parents[1]
+CORPUS = TESTS / "corpus"
 
-ROOT = Path(__file__).parents[1]
+sys.path.append(str(TESTS / "helpers"))
 
 # Not the rooms with kernels: numba could not compile what Atheris has changed.
 _WITH_KERNELS = ["_forest", "_heads", "_jit", "rewards"]

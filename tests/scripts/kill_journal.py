@@ -5,7 +5,7 @@ changes are acknowledged and which memories there are, until it is killed (SIGKI
 the folder, changes the tree, writes the journal or takes a snapshot. The folder must then open, with nothing missing
 that was acknowledged, and give exactly the tree that the same changes give elsewhere. POSIX only.
 
-    python tests/kill_journal.py 1000 --form sparse --eviction oldest
+    python tests/scripts/kill_journal.py 1000 --form sparse --eviction oldest
 """
 
 import argparse

@@ -4,7 +4,7 @@ Each process opens the folder, learns examples, removes examples and classes, an
 change it tells how many were acknowledged, until it is killed (SIGKILL) at a random moment. The folder must then open
 with exactly the classifier that the same changes give elsewhere, and nothing acknowledged may be missing. POSIX only.
 
-    python tests/kill_classifier.py 500 --sparse --max-examples 60
+    python tests/scripts/kill_classifier.py 500 --sparse --max-examples 60
 """
 
 import argparse

@@ -5,7 +5,7 @@ makes room again. A change must be made, or fail with a ``JournalError`` that sa
 payloads and vectors as they were; the store must go on, and open again, with what all changes that were made give.
 
     mount -t tmpfs -o size=3m tmpfs small
-    python tests/fill_store.py small 300 --keep codes --links 4
+    python tests/scripts/fill_store.py small 300 --keep codes --links 4
 """
 
 import argparse

@@ -4,8 +4,8 @@ Interrupts are real signals that come at a random time, several of them at times
 a change comes by. After each the estimator must answer, pass ``check_invariants``, save, load and learn, or say
 that it has to be fitted. POSIX only, because of the signals.
 
-    python tests/interrupt_estimators.py 2000
-    python tests/interrupt_estimators.py 500 --how lines
+    python tests/scripts/interrupt_estimators.py 2000
+    python tests/scripts/interrupt_estimators.py 500 --how lines
 """
 
 import argparse

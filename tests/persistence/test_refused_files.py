@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import needs_jit
+from conftest import CORPUS, needs_jit
 from mutations import MAGIC, PREAMBLE, parsed, sealed
 from saved import check, load_any, saved
 
@@ -26,8 +26,6 @@ from cmt_numba._forest.state import (
     TABLES_END,
 )
 from cmt_numba.persistence import FileFormatError
-
-CORPUS = Path(__file__).parent / "corpus"
 
 
 @pytest.mark.parametrize(

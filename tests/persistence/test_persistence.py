@@ -24,9 +24,6 @@ from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, Cont
 from cmt_numba.persistence import FORMAT_VERSION, FileFormatError, _versions
 from cmt_numba.persistence._container import Contents, write_contents
 
-CORPUS = Path(__file__).parent / "corpus"
-
-
 NAMES = (
     *("empty", "dense", "dense forest", "sparse", "sparse forest", "bounded", "bounded by age"),
     *("classifier", "sparse classifier"),

@@ -4,7 +4,7 @@ The store has a folder that both nodes can read. When the second node is killed,
 and open their folders; when a node has come back, a shard is added. Meanwhile a client changes and queries the store,
 and must find what it has stored, each memory once. Linux only; needs the extra ``ray``.
 
-    python tests/lose_node.py --seed 1
+    python tests/scripts/lose_node.py --seed 1
 """
 
 import argparse

@@ -4,8 +4,8 @@ Every one must load as an object whose trees pass ``check_invariants``, or raise
 with no more memory than 4 times the file and a mebibyte, and without a crash, then or when it is used. Files that fail
 are kept in ``tests/corpus/load``, which the tests load from then on.
 
-    python tests/fuzz_load.py 20000
-    python tests/fuzz_load.py 1000000 --seed 7 --jobs 8
+    python tests/scripts/fuzz_load.py 20000
+    python tests/scripts/fuzz_load.py 1000000 --seed 7 --jobs 8
 
 With ``NUMBA_BOUNDSCHECK=1``, and a ``NUMBA_CACHE_DIR`` of its own, kernels tell of every access out of bounds.
 """
@@ -25,7 +25,10 @@ from typing import Any
 
 import numpy as np
 
-CORPUS = Path(__file__).parent / "corpus" / "load"
+TESTS = Path(__file__).parents[1]
+CORPUS = TESTS / "corpus/load"
+
+sys.path.append(str(TESTS / "helpers"))
 
 SECONDS = 5.0
 _PATIENCE = 60.0  # seconds until a process counts as hanging, on however busy a machine

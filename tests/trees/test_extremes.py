@@ -106,7 +106,7 @@ def test_few_distinct_keys(n_distinct: int, sparse: bool):
 
 
 def test_script_that_inserts_identical_keys(capsys: pytest.CaptureFixture[str]):
-    script = load_script("tests/stress_identical.py")
+    script = load_script("tests/scripts/stress_identical.py")
     assert script.main(["--most", "2000", "--kinds", "0", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 2
     assert script.main(["--most", "2000", "--kinds", "1", "--forms", "dense", "--levels", "0.1"]) == 1

@@ -7,7 +7,7 @@ own, and remember what was acknowledged. Meanwhile shards are killed (SIGKILL) a
 In the end the store must hold exactly what the clients remember. A change that is made twice shows as an added key that
 is there already, or a deleted one that is not. Linux only; needs the extra ``ray``.
 
-    python tests/kill_shards.py 300 --seed 1
+    python tests/scripts/kill_shards.py 300 --seed 1
 """
 
 import argparse

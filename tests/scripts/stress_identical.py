@@ -5,8 +5,8 @@ same keys would grow deeper with each, and take time that grows with the square 
 insert and of a query, the leaves and the depth for more and more keys, and fails where the depth is more than a small
 multiple of the logarithm.
 
-    python tests/stress_identical.py
-    python tests/stress_identical.py --most 10000000 --kinds 1 2 --features 16
+    python tests/scripts/stress_identical.py
+    python tests/scripts/stress_identical.py --most 10000000 --kinds 1 2 --features 16
 """
 
 import argparse
