@@ -27,6 +27,8 @@ class TableSource(Source):
 
     def _scanned(self) -> ReadOptions:
         names = self._names()
+        if not names:
+            raise FormatError(self.path, "has no columns")
         label = self.options.label
         if label is None:
             label = names[-1] if self.options.with_labels and "label" not in names else "label"

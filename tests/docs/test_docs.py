@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, needs_jit
-from test_rooms import MODULES, room_of
+from structure import MODULES, room_of
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]

@@ -1,4 +1,4 @@
-"""What a kernel's signature says of it, and how long a module may become."""
+"""Kernels take few parameters, have docstrings, and release what they allocate."""
 
 import ast
 from collections.abc import Iterator
@@ -6,15 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
-
-PACKAGE = ROOT / "cmt_numba"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+from structure import MODULES
 
 MOST_PARAMETERS = 8
-MOST_LINES = 500
-LONGER: set[str] = set()
-"""These are to be divided."""
 
 
 def functions(kind: str) -> Iterator[tuple[Path, Any]]:
@@ -87,9 +81,3 @@ def test_a_kernel_releases_what_it_allocates(path: Path, kernel: ast.FunctionDef
     assert {ast.unparse(name) for name in ast.walk(released.args[0]) if isinstance(name, ast.Name)} == allocated
     returns = [node for node in ast.walk(kernel) if isinstance(node, ast.Return)]
     assert returns in ([], [last]), f"{path}: {kernel.name} must return once, after it has released"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_modules_are_short(path: Path):
-    n_lines = path.read_text(encoding="utf-8").count("\n")
-    assert n_lines <= MOST_LINES or path.relative_to(PACKAGE).as_posix() in LONGER

@@ -34,6 +34,19 @@ def test_label_equality():
     np.testing.assert_array_equal(reward(np.array([0, 1]), ids), [[1, 0, 0], [0, 0, 1]])
 
 
+def test_texts_are_compared_whole():
+    reward = LabelEquality(["a\0", "a"], ["a", "a\0"])
+    np.testing.assert_array_equal(reward(np.array([0, 1]), np.array([[0, 1], [0, 1]])), [[0, 1], [1, 0]])
+
+
+def test_rewards_must_be_a_function(rng: np.random.Generator):
+    tree = ContextualMemoryTree(random_state=0)
+    keys = rng.normal(size=(10, 4))
+    tree.insert(keys)
+    with pytest.raises(TypeError, match="reward must be a function"):
+        tree.learn(keys, np.ones((10, 1)))
+
+
 @FORMS
 def test_label_f1(form: Any, rng: np.random.Generator):
     of_memories, of_rows = rng.random((6, 8)) < 0.4, rng.random((4, 8)) < 0.4
@@ -69,6 +82,8 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
         (lambda: ValueCosine(np.eye(3), np.full((3, 3), np.nan)), "of_rows must be finite"),
         (lambda: ValueCosine(np.eye(3)[0], np.eye(3)), "of_memories must have two dimensions"),
         (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[1]])), "of_memories must have an entry"),
+        (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be those of memories, or -1"),
+        (lambda: LabelEquality([1], [1])(np.array([-1]), np.array([[0]])), "rows must be positions"),
         (lambda: LabelF1(np.eye(2), np.eye(2))(np.array([2]), np.array([[1]])), "of_rows must have an entry for row 2"),
     ],
 )

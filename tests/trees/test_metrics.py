@@ -140,3 +140,7 @@ def test_recall_by_plain_loops(seed: int):
 def test_mistakes_are_named(call: Any, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_constant_accuracy_of_texts_with_nul():
+    assert metrics.constant_accuracy(["a", "a\0", "b", "c"]) == 0.25

@@ -349,6 +349,51 @@ def test_bad_hits(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits):
             tree.update(queries, shorter, rewards)
 
 
+BAD_HITS: dict[str, tuple[str, Callable[[np.ndarray], Any], type[Exception]]] = {
+    "no scores": ("scores", lambda scores: None, TypeError),
+    "scores of another shape": ("scores", lambda scores: scores[:, :1], ValueError),
+    "scores that are texts": ("scores", lambda scores: scores.astype(str), TypeError),
+    "ids that are NaN": ("ids", lambda ids: np.where(ids == ids[0, 0], np.nan, ids), ValueError),
+    "fractions of ids": ("ids", lambda ids: ids + 0.5, ValueError),
+    "ids too large": ("ids", lambda ids: ids.astype(np.uint64) + np.uint64(2**63), ValueError),
+    "infinite ids": ("ids", lambda ids: ids + np.inf, ValueError),
+    "ids that are texts": ("ids", lambda ids: ids.astype(str), TypeError),
+    "missing ids": ("ids", lambda ids: None, TypeError),
+    "masked ids": ("ids", lambda ids: np.ma.masked_array(ids, ids == ids[0, 0]), ValueError),
+    "no columns": ("ids", lambda ids: ids[:, :0], ValueError),
+}
+
+
+@pytest.mark.parametrize("what", BAD_HITS)
+def test_hits_are_checked_before_anything_changes(
+    tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, what: str
+):
+    name, alter, error = BAD_HITS[what]
+    wrong = hits._replace(**{name: alter(getattr(hits, name))})
+    with nothing_changes(tree), pytest.raises(error, match=rf"hits|{name}"):
+        tree.update(queries, wrong, np.ones(5))
+
+
+@pytest.mark.parametrize("name", ["tree", "node", "generation", "side", "probability"])
+def test_records_that_are_no_numbers(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, name: str):
+    record = hits.exploration._replace(**{name: np.full(5, "0")})
+    with nothing_changes(tree), pytest.raises(TypeError, match=rf"hits\.exploration\.{name} must be"):
+        tree.update(queries, hits._replace(exploration=record), np.ones(5))
+    if name != "probability":
+        record = hits.exploration._replace(**{name: np.full(5, np.nan)})
+        with nothing_changes(tree), pytest.raises(ValueError, match=rf"hits\.exploration\.{name} must be integers"):
+            tree.update(queries, hits._replace(exploration=record), np.ones(5))
+
+
+def test_hits_as_whole_floats(queries: np.ndarray):
+    """Hits teach the same after a way through a table that turns integers into floats."""
+    trees = [grown_tree(sparse=False) for _ in range(2)]
+    for tree, dtype in zip(trees, (np.int64, np.float64), strict=True):
+        hits = tree.query(queries, k=2)
+        tree.update(queries, hits._replace(ids=hits.ids.astype(dtype), scores=hits.scores.tolist()), np.ones((5, 2)))
+    np.testing.assert_array_equal(*(tree.query(queries, k=3).ids for tree in trees))
+
+
 def test_hits_of_another_forest(tree: ContextualMemoryTree):
     queries = np.random.default_rng(7).normal(size=(100, WIDTH))
     more_trees = grown_tree(sparse=False, n_trees=5).query(queries, epsilon=1.0)
