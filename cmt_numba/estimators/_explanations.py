@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._concurrency.workers import spans
+from .._change import spans
 from .._forest.rows import Rows, as_matrix, rescaled
 from .._heads.examples import Examples, all_examples
 from .._heads.label_scorers import weights_of_labels

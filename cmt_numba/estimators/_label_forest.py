@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._concurrency.workers import share_rows, with_progress
+from .._change import share_rows, with_progress
 from .._forest.allocation import most_cells_in_use, with_tables
 from .._forest.key_store import stored_rows
 from .._forest.rows import Rows, keep_heaviest, rescaled

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._concurrency.workers import spans, with_progress
+from .._change import spans, with_progress
 from .._forest.rows import Rows
 from .._heads.binary_svm import new_duties
 from .._heads.candidates import Questions, list_hard_negatives

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._concurrency.workers import share_rows, with_progress
+from .._change import share_rows, with_progress
 from .._forest.hits import WORTH_KEEPING, Hits, no_hits
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE

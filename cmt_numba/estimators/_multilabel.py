@@ -9,7 +9,7 @@ import scipy.sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import validate_data
 
-from .._concurrency.workers import map_threads, spans
+from .._change import map_threads, spans
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.candidates import Effort, Listing, all_of, list_labels
