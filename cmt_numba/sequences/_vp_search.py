@@ -40,7 +40,9 @@ class Nearest(NamedTuple):
 @inner
 def _raised(length, power):
     """Return a power of a distance; what is not above 0, and so no distance, is left as it is."""
-    return length if power == 1.0 or length <= 0.0 else length**power
+    if power == 1.0 or length <= 0.0:
+        return np.float64(length)
+    return np.exp(power * np.log(length))  # LLVM would compute "**" even where the power is 1
 
 
 @kernel
