@@ -35,8 +35,6 @@ Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every proc
 """
 
 import os
-import signal
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -44,6 +42,7 @@ from typing import Any
 from numba import njit
 from numba.core.registry import CPUDispatcher
 
+from .._change import uninterrupted
 from .collection import pause
 from .inlining import KernelCompiler, PartCompiler
 from .notice import compiling
@@ -55,21 +54,6 @@ _UNWRAPPED: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_
 _INLINED: dict[str, Any] = {"forceinline": True}
 _SHARED: dict[str, Any] = {**_FROM_PYTHON, "no_cpython_wrapper": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
-
-
-def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return what ``work`` returns of the arguments. An interrupt that comes meanwhile is raised afterwards."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:
-        return work(*args, **kwargs)  # no interrupt is raised here, or not by Python
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        return work(*args, **kwargs)
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
 
 
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
