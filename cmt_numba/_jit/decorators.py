@@ -45,6 +45,7 @@ from numba.core.registry import CPUDispatcher
 from .._change import uninterrupted
 from .collection import pause
 from .inlining import KernelCompiler, PartCompiler
+from .machine_code import KernelCache
 from .notice import compiling
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
@@ -75,6 +76,18 @@ def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorated
 
 
+def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator as the one given, for functions whose machine code is cached on disk."""
+
+    def decorated(function: Any) -> Any:
+        dispatcher = decorate(function)
+        if dispatcher is not function and _CACHE:
+            dispatcher._cache = KernelCache(function)
+        return dispatcher
+
+    return decorated
+
+
 class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
     """A function that only kernels call. There is nothing that Python could call: to try would end the process."""
 
@@ -95,13 +108,13 @@ def _called_by_kernels(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorated
 
 
-kernel = _called_by_python(njit(**_FROM_PYTHON, cache=_CACHE))
+kernel = _called_by_python(_kept(njit(**_FROM_PYTHON)))
 inner = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED))
 inner_exported = _called_by_python(njit(**_FROM_PYTHON, **_INLINED))
 inner_fastmath = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
 inner_called = _called_by_kernels(njit(**_UNWRAPPED))
 inner_allocating = _called_by_kernels(njit(**_UNWRAPPED))
-inner_shared = _called_by_kernels(_called_by_python(njit(**_SHARED, cache=_CACHE)))
+inner_shared = _called_by_kernels(_called_by_python(_kept(njit(**_SHARED))))
 inner_merged = _called_by_kernels(njit(**_UNWRAPPED, inline="always"))
 
 

@@ -33,7 +33,7 @@ from ..persistence._container import Contents
 from ._aside import queries_drawn, streams_of
 from ._files import _plain, estimator_of
 from ._indicators import lists_of_names
-from ._labels import check_unmixed
+from ._labels import check_labels
 from ._values import as_values
 
 JOURNAL = "_own_journal"
@@ -484,8 +484,7 @@ def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation)
             rows[i] = names
         return rows
     if name in ("y", "Y", "classes", "labels"):
-        check_unmixed(name, value)
-        labels = np.asarray(value)
+        labels = np.atleast_1d(check_labels(name, value))
         if labels.dtype.kind not in "biuf":
             return labels
     if name == "X":
