@@ -1,0 +1,516 @@
+"""The classifier of texts: what kernels learn, against plain numpy; trees of classes; keys; files; bad input."""
+
+import heapq
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
+
+from cmt_numba import CMTClassifier
+from cmt_numba._forest.invariants.errors import InvariantError
+from cmt_numba.persistence import FileFormatError
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors
+from cmt_numba.text._class_forest import ClassForest
+from cmt_numba.text._class_model import LOSSES
+from cmt_numba.text._features import TextFeatures
+from cmt_numba.text._huffman import huffman_tree, levels
+from cmt_numba.text._labelled import Classes, Labelled, Lesson, best_leaves, learn_labelled
+from cmt_numba.text._skipgram import Vectors
+from cmt_numba.text._vocabulary import Corpus, Vocabulary, alias_table
+
+TOPICS = {
+    "weather": "rain sun cloud wind storm",
+    "music": "song album band choir tune",
+    "trips": "train bus hotel map car",
+}
+OPTIONS: dict[str, Any] = {"n_components": 12, "n_epochs": 10, "random_state": 0}
+
+
+def requests(n: int = 60, seed: int = 0) -> tuple[list[str], np.ndarray]:
+    """Return made-up requests and what each is about."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(list(TOPICS), n)
+    return [" ".join(["tell", "me", "of", *rng.choice(TOPICS[topic].split(), 3)]) for topic in y], y
+
+
+@pytest.fixture(scope="module", params=[*LOSSES[:3], pytest.param("forest", marks=needs_jit)])
+def learned(request: pytest.FixtureRequest) -> FastTextClassifier:
+    return FastTextClassifier(loss=request.param, **OPTIONS).fit(*requests())
+
+
+# Kernels
+
+
+def sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def plain_softmax(inputs: np.ndarray, outputs: np.ndarray, label: int, hidden: np.ndarray, rate: float) -> np.ndarray:
+    odds = np.exp(outputs @ hidden)
+    errors = rate * ((np.arange(len(outputs)) == label) - odds / odds.sum())
+    gradient: np.ndarray = errors @ outputs
+    outputs += np.outer(errors, hidden)
+    return gradient
+
+
+def plain_forest(
+    inputs: np.ndarray, outputs: np.ndarray, label: int, hidden: np.ndarray, rate: float, candidates: np.ndarray
+) -> np.ndarray:
+    """Take a step where the last two candidates were drawn, and stand for half of the classes each."""
+    odds = np.exp(outputs @ hidden)
+    factors = np.zeros(len(outputs))
+    for c, factor in zip(candidates, [1.0] * (candidates.size - 2) + [len(outputs) / 2] * 2, strict=True):
+        factors[c] += factor * (c >= 0)
+    factors[label] = 1.0
+    odds *= factors
+    errors = rate * ((np.arange(len(outputs)) == label) - odds / odds.sum())
+    gradient: np.ndarray = errors @ outputs
+    outputs += np.outer(errors, hidden)
+    return gradient
+
+
+def plain_hierarchical(
+    outputs: np.ndarray, classes: Classes, label: int, hidden: np.ndarray, rate: float
+) -> np.ndarray:
+    gradient, node = np.zeros_like(hidden), label
+    while (parent := int(classes.parents[node])) >= 0:
+        row = parent - classes.aliases.size
+        error = rate * ((classes.children[row, 1] == node) - sigmoid(outputs[row] @ hidden))
+        gradient += error * outputs[row]
+        outputs[row] += error * hidden
+        node = parent
+    return gradient
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator):
+    counts = np.array([4, 1, 2, 2])
+    classes = Classes(*huffman_tree(counts), *alias_table(counts))
+    n_outputs = 3 if loss == "hierarchical" else 4
+    inputs, outputs = (rng.normal(size=(n, 5)).astype(np.float32) for n in (6, n_outputs))
+    texts, labels, order = [[0, 2], [1, 3, 4], [], [5], [2, 5]], [0, 2, 1, 3, 1], [3, 0, 2, 4, 1]
+    weights = [rng.random(len(text)).astype(np.float32) for text in texts]
+    candidates = np.array([[2, 0, 3, 3], [1, 2, 0, -1], [1, -1, 2, 3], [3, 2, -1, -1], [0, -1, 2, 1]])  # with own ones
+    expected = inputs.astype(np.float64), outputs.astype(np.float64)
+    for place, text in enumerate(order):
+        if texts[text]:
+            hidden, rate = weights[text] @ expected[0][texts[text]], 0.5 - 0.05 * place
+            if loss == "softmax":
+                gradient = plain_softmax(*expected, labels[text], hidden, rate)
+            elif loss == "forest":
+                gradient = plain_forest(*expected, labels[text], hidden, rate, candidates[place])
+            elif loss == "hierarchical":
+                gradient = plain_hierarchical(expected[1], classes, labels[text], hidden, rate)
+            else:
+                error = rate * (1.0 - sigmoid(expected[1][labels[text]] @ hidden))
+                gradient = error * expected[1][labels[text]]
+                expected[1][labels[text]] += error * hidden
+            expected[0][texts[text]] += np.outer(weights[text], gradient)
+    starts = np.cumsum([0, *map(len, texts)])
+    features = np.concatenate(texts).astype(np.int32)
+    learn_labelled(
+        Vectors(inputs, outputs),
+        Labelled(starts, features, np.concatenate(weights), np.array(labels)),
+        *(np.array(order), classes, candidates, Lesson(LOSSES.index(loss), 2 * (loss == "forest"), 0.5, 0.05)),
+        *(np.zeros(1, np.uint64), 0),
+    )
+    np.testing.assert_allclose(inputs, expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(outputs, expected[1], rtol=1e-4, atol=1e-5)
+
+
+def test_drawn_classes_are_learned_to_be_wrong():
+    classes = Classes(*huffman_tree(np.array([1, 1])), *alias_table(np.array([1.0, 1.0])))
+    vectors = Vectors(np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32))
+    labelled = Labelled(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), np.array([1]))
+    candidates, lesson = np.zeros((0, 0), np.int64), Lesson(2, 20, 0.1, 0.0)
+    learn_labelled(vectors, labelled, np.zeros(1, np.int64), classes, candidates, lesson, np.zeros(1, np.uint64), 0)
+    assert (vectors.outputs[1] > 0.0).all()
+    assert (vectors.outputs[0] < 0.0).all()
+
+
+# Trees of classes
+
+
+def test_a_forest_finds_the_classes_near_a_text(rng: np.random.Generator):
+    labels, weighted = np.arange(48) % 24, scipy.sparse.eye_array(48, format="csr", dtype=np.float32)
+    inputs = rng.normal(size=(24, 24)).astype(np.float32)[labels]  # no two classes are equally near to a text
+    forest = ClassForest(weighted, labels, rng, 1)
+    forest.grow(inputs)
+    found = forest.candidates(np.tile(np.arange(24), 20), inputs, 5)
+    assert found.shape == (480, 10)
+    near, drawn = found[:, :5], found[:, 5:]
+    np.testing.assert_array_equal(near[:, 0], np.tile(np.arange(24), 20))
+    assert set(drawn.ravel()) == {-1, *range(24)}
+    assert not ((drawn[:, :, None] == near[:, None, :]) & (drawn[:, :, None] >= 0)).any()
+    many = forest.candidates(np.arange(3), inputs, 30)  # more than there are classes
+    assert many.shape == (3, 60)
+    assert ((many >= -1) & (many < 24)).all()
+
+
+@pytest.mark.parametrize("counts", [[3], [1, 1], [5, 1, 1, 1], [1, 2, 4, 8, 16, 32], [7] * 9, [1, 100, 3, 3, 2, 50]])
+def test_huffman_trees_have_the_least_mean_depth(counts: list[int]):
+    parents, children = huffman_tree(np.array(counts))
+    depth = np.zeros(parents.size, np.int64)
+    for node in range(parents.size - 2, -1, -1):
+        depth[node] = depth[parents[node]] + 1
+        assert node in children[parents[node] - len(counts)]
+    heap, least = list(counts), 0
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        merged = heapq.heappop(heap) + heapq.heappop(heap)
+        least += merged
+        heapq.heappush(heap, merged)
+    assert (depth[: len(counts)] * counts).sum() == least
+    assert sorted(np.concatenate([[], *levels(children)]).tolist()) == list(range(len(counts) - 1))
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3, 17])
+def test_best_first_search_finds_the_most_probable_classes(n_classes: int, rng: np.random.Generator):
+    classes = Classes(*huffman_tree(rng.integers(1, 50, n_classes)), *alias_table(np.ones(n_classes)))
+    outputs, hidden = (rng.normal(size=(n, 4)).astype(np.float32) for n in (n_classes - 1, 6))
+    expected = np.ones((6, 2 * n_classes - 1))
+    for node in range(2 * n_classes - 3, -1, -1):
+        row = classes.parents[node] - n_classes
+        sign = 1.0 if classes.children[row, 1] == node else -1.0
+        expected[:, node] = expected[:, classes.parents[node]] * sigmoid(sign * (hidden @ outputs[row]))
+    expected = expected[:, :n_classes]
+    found, scores = np.zeros((6, n_classes), np.int64), np.zeros((6, n_classes), np.float32)
+    best_leaves(hidden, outputs, classes, found, scores)
+    np.testing.assert_array_equal(np.sort(found), np.tile(np.arange(n_classes), (6, 1)))
+    np.testing.assert_allclose(np.exp(scores), -np.sort(-expected), rtol=1e-4)
+    np.testing.assert_allclose(np.exp(scores), np.take_along_axis(expected, found, 1), rtol=1e-4)
+
+
+# Features
+
+
+def test_features_are_words_their_parts_and_their_ngrams():
+    corpus = Corpus()
+    corpus.add([["ab", "cd", "ab"], [], ["cd", "ab"]])
+    features = TextFeatures(Vocabulary((2, 2), 10**6), 3, 10**6)
+    features.learn(corpus, 1)
+    assert features.vocabulary.words == ["ab", "cd"]
+    assert features.vocabulary.n_parts == 2 + len({"<a", "ab", "b>"}) + len({"<c", "cd", "d>"})
+    assert features.grams.size == len({"ab cd", "cd ab", "ab cd ab"})
+    counts = features.counts(corpus).toarray()
+    assert counts.sum(axis=1).tolist() == [3 * 4 + 3, 0, 2 * 4 + 1]
+    assert counts[0, 0] == 2
+    later = Corpus()
+    later.add([["cd", "ab", "xx"], ["abd"], ["ab", "ab"]])
+    counts = features.counts(later).toarray()
+    assert counts.sum(axis=1).tolist() == [4 + 4 + 1, len({"<a", "ab", "d>"}), 4 + 4]
+    rare = TextFeatures(Vocabulary((2, 0), 10), 1, 10)
+    rare.learn(corpus, 3)
+    assert rare.n_rows == 1
+
+
+# What is learned
+
+
+def test_topics_are_learned(learned: FastTextClassifier):
+    texts, y = requests(40, seed=1)
+    assert learned.score(texts, y) > 0.95
+    proba = learned.predict_proba(texts)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    best, scores = learned.top_classes(texts, 10)
+    assert best.shape == (40, 3)
+    np.testing.assert_array_equal(best, np.argsort(-proba, axis=1, kind="stable"))
+    assert (np.diff(scores) <= 0.0).all()
+    np.testing.assert_array_equal(learned.predict(texts), learned.classes_[best[:, 0]])
+    if learned.loss != "negative":
+        np.testing.assert_allclose(scores, np.take_along_axis(proba, best, 1), rtol=1e-3, atol=1e-6)
+
+
+def test_words_never_seen_count_by_their_parts(learned: FastTextClassifier):
+    assert learned.predict(["raining", "songs", "trains"]).tolist() == ["weather", "music", "trips"]
+    assert not learned.transform(["", "zzzz"]).any()
+    assert learned.predict_proba(["zzzz"]).shape == (1, 3)
+    assert learned.transform([]).shape == (0, 12)
+
+
+@needs_jit
+def test_the_order_of_words_is_learned_from_their_ngrams():
+    texts, y = ["dog bites man", "man bites dog"] * 20, ["news", "pets"] * 20
+    for length, expected in ((1, 0.5), (2, 1.0)):
+        classifier = FastTextClassifier(8, word_ngrams=length, max_n=0, random_state=0).fit(texts, y[::-1])
+        assert classifier.score(texts, y[::-1]) == expected
+
+
+@needs_jit
+@pytest.mark.parametrize("weighting", ["mean", "tfidf"])
+def test_texts_are_weighted_sums_of_features(weighting: str):
+    texts, y = ["a a b", "b c", "c"], [0, 1, 1]
+    classifier = FastTextClassifier(4, weighting=weighting, word_ngrams=1, max_n=0, random_state=0).fit(texts, y)
+    model = classifier._model
+    row = model.features.vocabulary.id_of
+    if weighting == "mean":
+        weights = {"a": 2 / 3, "b": 1 / 3}
+    else:
+        idf = {word: np.log(4 / (1 + n)) + 1 for word, n in {"a": 1, "b": 2}.items()}
+        weights = {"a": (1 + np.log(2)) * idf["a"], "b": idf["b"]}
+        length = np.hypot(*weights.values())
+        weights = {word: weight / length for word, weight in weights.items()}
+    expected = sum(weight * model.vectors.inputs[row[word]] for word, weight in weights.items())
+    np.testing.assert_allclose(classifier.transform(["b a a zzz"])[0], expected, rtol=1e-5)
+
+
+@needs_jit
+def test_one_class_is_enough():
+    for loss in LOSSES:
+        classifier = FastTextClassifier(4, loss=loss, n_epochs=1, random_state=0).fit(["a", "b"], [7, 7])
+        assert classifier.predict(["a", ""]).tolist() == [7, 7]
+        assert classifier.predict_proba(["a"]).tolist() == [[1.0]]
+
+
+@needs_jit
+def test_each_text_may_be_a_class_of_its_own():
+    texts = [f"text of number {i} {i * i}" for i in range(40)]
+    for loss in LOSSES:
+        classifier = FastTextClassifier(40, loss=loss, n_epochs=60, random_state=0).fit(texts, np.arange(40))
+        assert classifier.score(texts, np.arange(40)) > 0.9
+
+
+@needs_jit
+def test_vectors_that_were_learned_before_are_where_it_starts():
+    corpus = [f"{a} {b}" for topic in TOPICS.values() for a in topic.split() for b in topic.split()] * 4
+    vectors = SubwordVectors(16, min_count=1, subsample=0.0, n_epochs=20, random_state=0).fit(corpus)
+    before = vectors.word_vectors(["rain"])
+    texts, y = ["rain cloud", "song album", "train bus", "unheard"], ["weather", "music", "trips", "trips"]
+    classifier = FastTextClassifier(16, vectors=vectors, random_state=0).fit(texts, y)
+    assert classifier.predict(["storm wind", "choir band", "map hotel"]).tolist() == ["weather", "music", "trips"]
+    np.testing.assert_array_equal(vectors.word_vectors(["rain"]), before)
+    assert "unheard" not in vectors
+    assert clone(classifier).fit(texts, y).score(texts, y) == 1.0
+    with pytest.raises(ValueError, match="n_components must be 16 as of vectors"):
+        FastTextClassifier(8, vectors=vectors).fit(texts, y)
+    with pytest.raises(TypeError, match="vectors must be SubwordVectors"):
+        FastTextClassifier(8, vectors="file").fit(texts, y)
+
+
+@needs_jit
+def test_keys_serve_classes_that_come_later():
+    texts, y = requests()
+    classifier = make_pipeline(FastTextClassifier(**OPTIONS), CMTClassifier(random_state=0)).fit(texts, y)
+    assert classifier.score(*requests(40, seed=1)) > 0.95
+    keys, memory = classifier[0], classifier[1]
+    memory.partial_fit(keys.transform(["train band", "bus choir", "car tune"]), ["tours"] * 3)
+    assert memory.predict(keys.transform(["train choir"])).tolist() == ["tours"]
+
+
+@needs_jit
+def test_the_same_seed_gives_the_same_vectors():
+    texts, y = requests()
+    for loss in ("forest", "negative"):
+        fits = [FastTextClassifier(loss=loss, **OPTIONS).fit(texts, y).transform(texts) for _ in range(2)]
+        np.testing.assert_array_equal(*fits)
+    other = FastTextClassifier(loss="negative", **OPTIONS | {"random_state": 1}).fit(texts, y)
+    assert (other.transform(texts) != fits[0]).any()
+    several = FastTextClassifier(n_jobs=2, **OPTIONS).fit(texts, y)
+    assert several.score(texts, y) == 1.0
+
+
+# Keys of two parts
+
+
+def cosines(a: Any, b: Any) -> np.ndarray:
+    """Return the cosine of each row with the row of the other matrix; 0 for zeros."""
+    a, b = (normalize(np.asarray(part.todense() if scipy.sparse.issparse(part) else part)) for part in (a, b))
+    product: np.ndarray = a @ b.T
+    return product
+
+
+def test_hybrid_keys_weigh_the_cosines_of_their_parts(learned: FastTextClassifier):
+    texts, y = requests(20, seed=3)
+    words = BM25Vectorizer(norm="l2")
+    vectorizer = HybridVectorizer(words, learned, weight=0.4)
+    stored, asked = vectorizer.fit_transform(texts, y), vectorizer.transform(texts[:5])
+    assert vectorizer.dense_ is learned
+    assert clone(vectorizer).dense is learned
+    assert stored.dtype == asked.dtype == np.float32
+    assert not hasattr(words, "vocabulary_")
+    expected = 0.6 * cosines(words.fit_transform(texts), words.transform(texts[:5]))
+    expected += 0.4 * cosines(learned.transform(texts), learned.transform(texts[:5]))
+    np.testing.assert_allclose((stored @ asked.T).todense(), expected, atol=1e-5)
+    assert (vectorizer.transform_documents(texts) != stored).nnz == 0
+    vectorizer.set_params(weight=2.0)
+    with pytest.raises(ValueError, match="weight"):
+        vectorizer.transform(texts)
+
+
+class Numbers(TransformerMixin, BaseEstimator):
+    """The numbers that texts end with, as unit vectors."""
+
+    def fit(self, texts: list[str], y: Any = None) -> "Numbers":
+        self.fitted_ = True
+        return self
+
+    def transform(self, texts: list[str]) -> np.ndarray:
+        return np.eye(5)[[int(text[-1]) for text in texts]]
+
+
+def test_the_weight_of_hybrid_keys_can_be_held_out(rng: np.random.Generator):
+    told, random = np.arange(60) % 5, rng.integers(0, 5, 60)
+    words = TfidfVectorizer(token_pattern="word.")
+    for texts, is_dense in (
+        ([f"word{i} {j}" for i, j in zip(told, random, strict=True)], False),
+        ([f"word{j} {i}" for i, j in zip(told, random, strict=True)], True),
+    ):
+        keys = HybridVectorizer(words, Numbers(), weight="held_out")
+        stored = keys.fit_transform(texts, told)
+        assert (keys.weight_ > 0.0) == is_dense
+        parts = keys.set_params(weight=keys.weight_).fit_transform(texts, told)
+        np.testing.assert_array_equal(stored.todense(), parts.todense())
+    anew = HybridVectorizer(words, Numbers(), weight="held_out")
+    for given, problem in (
+        (None, "needs the classes"),
+        (told[:9], "one class for each"),
+        (range(60), "two of some class"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            anew.fit(texts, given)
+    with pytest.raises(ValueError, match="held_out"):
+        HybridVectorizer(words, Numbers(), weight="auto").fit(texts, told)
+    with pytest.raises(NotFittedError):
+        HybridVectorizer(words, Numbers()).fit(texts, told).set_params(weight="held_out").transform(texts)
+
+
+@needs_jit
+def test_hybrid_keys_learn_their_parts():
+    texts, y = requests()
+    keys = HybridVectorizer(dense=FastTextClassifier(**OPTIONS), weight=0.5)
+    classifier = make_pipeline(keys, CMTClassifier(random_state=0)).fit(texts, y)
+    assert classifier.score(*requests(40, seed=1)) > 0.95
+    assert not hasattr(keys.dense, "classes_")
+    with pytest.raises(ValueError, match="y must be given"):
+        HybridVectorizer().fit(texts)
+    with pytest.raises(NotFittedError):
+        HybridVectorizer().transform(texts)
+    with pytest.raises(ValueError, match="weight"):
+        HybridVectorizer(weight=-1.0).fit(texts, y)
+
+
+# Files
+
+
+@needs_jit
+@pytest.mark.parametrize("mmap", [False, True])
+def test_files_and_pickles_predict_as_before(learned: FastTextClassifier, mmap: bool, tmp_path: Path):
+    learned.save(tmp_path / "classifier")
+    loaded = FastTextClassifier.load(tmp_path / "classifier", mmap=mmap)
+    texts, _ = requests(10, seed=2)
+    for each in (loaded, pickle.loads(pickle.dumps(learned))):
+        np.testing.assert_array_equal(
+            each.predict_proba([*texts, "raining"]), learned.predict_proba([*texts, "raining"])
+        )
+        np.testing.assert_array_equal(each.top_classes(texts, 2)[0], learned.top_classes(texts, 2)[0])
+    assert loaded.get_params() == learned.get_params() | {"random_state": None}
+
+
+@needs_jit
+@pytest.mark.parametrize(
+    "name", ["inputs", "outputs", "counts", "starts", "parts", "grams", "idf", "counts_of_classes", "words"]
+)
+def test_files_that_do_not_fit_together_are_refused(learned: FastTextClassifier, name: str, tmp_path: Path):
+    contents = learned._contents()
+    contents.arrays[name] = contents.arrays[name][:-1]
+    with pytest.raises((InvariantError, ValueError)):
+        FastTextClassifier._made_of(contents)
+    (tmp_path / "file").write_bytes(b"something else")
+    with pytest.raises(FileFormatError):
+        FastTextClassifier.load(tmp_path / "file")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_components": 0}, ValueError, "n_components"),
+        ({"loss": "hinge"}, ValueError, "loss"),
+        ({"weighting": "bm25"}, ValueError, "weighting"),
+        ({"n_candidates": 0}, ValueError, "n_candidates"),
+        ({"word_ngrams": 0}, ValueError, "word_ngrams"),
+        ({"min_n": 6}, ValueError, "max_n must be 0 or at least min_n=6"),
+        ({"tokenizer": "words"}, TypeError, "tokenizer must be a function"),
+        ({"min_count": 100, "word_ngrams": 1}, ValueError, "no word comes 100 times"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        FastTextClassifier(**options).fit(["a b", "b a"], [0, 1])
+
+
+@needs_jit
+def test_bad_input_changes_nothing(learned: FastTextClassifier):
+    before = learned._model
+    for texts, y, error, message in (
+        ("a text", ["a"], TypeError, r"pass \[text\]"),
+        (["a", 3], [0, 1], TypeError, "number 1 is int"),
+        (["a", "b"], [0], ValueError, "y must have a class for each text"),
+        ([], [], ValueError, "."),
+        (["a", "b"], ["1", 2], TypeError, "y must"),
+        (["a", "b"], [0.5, 1.5], ValueError, "continuous"),
+    ):
+        with pytest.raises(error, match=message):
+            learned.fit(texts, y)
+    with pytest.raises(ValueError, match="k must be"):
+        learned.top_classes(["a"], 0)
+    assert learned._model is before
+    with pytest.raises(NotFittedError):
+        clone(learned).predict(["a"])
+    with pytest.raises(NotFittedError):
+        FastTextClassifier().save("nowhere")
+
+
+@needs_jit
+@pytest.mark.parametrize("weighting", ["tfidf", "mean"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_any_learning_rate_gives_probabilities(loss: str, weighting: str, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 6, 150)
+    texts = [" ".join(f"w{word}" for word in rng.integers(5 * label, 5 * label + 8, 8)) for label in labels]
+    for learning_rate in (1.0, 2.0, 1000.0):
+        settings = {"loss": loss, "weighting": weighting, "learning_rate": learning_rate}
+        classifier = FastTextClassifier(10, n_epochs=10, random_state=0, **settings).fit(texts, labels)
+        probabilities = classifier.predict_proba(texts)
+        assert np.isfinite(classifier.transform(texts)).all()
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        best, scores = classifier.top_classes(texts, 3)
+        assert np.isfinite(scores).all()
+        assert (np.diff(scores, axis=1) <= 0.0).all()
+        assert (best[:, 0] == labels).mean() > 0.6
+        classifier.save(tmp_path / "model")
+        loaded = FastTextClassifier.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.predict_proba(texts), probabilities)
+
+
+def test_probabilities_are_those_of_the_logits():
+    """With one class for each binary model, probabilities far below the least float32 still rank the classes."""
+    classifier = FastTextClassifier(2, loss="negative", n_epochs=1, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
+    outputs = classifier._model.vectors.outputs
+    hidden = classifier.transform(["a"])[0]
+    outputs[:] = np.array([[-300.0], [-200.0]]) * hidden / (hidden @ hidden)
+    np.testing.assert_allclose(classifier.predict_proba(["a"]), [[np.exp(-100.0), 1.0]], rtol=1e-3)
+    assert classifier.predict(["a"]) == [1]
+
+
+def test_vectors_that_diverge_are_refused(monkeypatch: pytest.MonkeyPatch):
+    def diverge(vectors: Any, *_: Any) -> None:
+        vectors.inputs[:] = np.nan
+
+    classifier = FastTextClassifier(2, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
+    before = classifier.predict_proba(["a"])
+    monkeypatch.setattr("cmt_numba.text._fasttext.learn_labelled", diverge)
+    with pytest.raises(ValueError, match=r"diverged with learning_rate=0\.2: pass"):
+        classifier.fit(["a", "b"], [0, 1])
+    np.testing.assert_array_equal(classifier.predict_proba(["a"]), before)
