@@ -13,7 +13,7 @@ from .._forest.invariants.errors import require
 from .._forest.rows import Rows
 from .._forest.search import query_rows
 from .._forest.state import NONE
-from ..estimators._files import _Tree as TreeInFiles
+from ..estimators import TreeInFiles
 from ..persistence._columns import read_array
 from ..tree import ContextualMemoryTree
 from ._choosing import Proposed

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .._forest.invariants.errors import require
 from .._version import __version__
-from ..estimators._files import estimator_of
+from ..estimators import estimator_of
 from ..formats import ReadOptions
 from ..persistence._columns import document, read_document
 from ..persistence._container import Contents, FileFormatError, starts_like_ours

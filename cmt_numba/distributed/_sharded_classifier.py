@@ -13,9 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from .._forest.rows import as_matrix
 from .._validation import check_matrix, check_real, check_rows, check_wanted, label_array, unmasked
-from ..estimators._input import warn_of_scales
-from ..estimators._labels import check_classes, check_targets, in_one_type
-from ..estimators._relearning import means_of
+from ..estimators import check_classes, check_targets, in_one_type, means_of, warn_of_scales
 from ..journal import JournalError
 from ._actors import Actors, Answers
 from ._classifier_folder import check_classifier_options, number_of_shards, options_of_shard, read_list, write_list

@@ -1,16 +1,15 @@
-"""What all estimators share: whole changes, files, folders, copies, and checks.
+"""What all estimators share: parameters, changes of the model, files, folders, copies, and checks.
 
-An estimator has its parameters and, once it has learned, one model with all that it has learned. What is learned from
-scratch, and what takes long while other threads may read, is learned by a new model or by a copy, and swapped in by one
-assignment. A short change is made in place while nobody reads. If it fails, labels or memories that the model's own
-tables do not name are removed again; a mark says that this is still to be done.
+An estimator has its parameters and, once it has learned, one model with all that it has learned. A change validates its
+arguments, learns, and is over: in the model itself if that takes a moment or no other thread reads, otherwise in a
+copy that is swapped in by one assignment.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from functools import cache, partial, wraps
 from operator import attrgetter, is_
 from time import perf_counter
@@ -20,21 +19,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._change import Lockable, ReadWriteLock, changes
+from .._change import Lockable, ReadWriteLock, changes, reads, undone_by
 from .._forest import writeable
 from .._validation import MOST_PASSES, Checked, Constraint, Flag, Integer, Optional, check_jobs
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, write_object
 from ..tree import OPTIONS
-from ._aside import queries_drawn, take_over_draws
+from ._draws import queries_drawn, take_over_draws
 from ._durable import JOURNAL, EstimatorJournal, journal_of
 from ._files import check_model, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-Make = Callable[[Any], Any]
 
-_LOCK, _MARK, _CHECKED, _DURATIONS = "_own_lock", "_unfinished", "_checked_parameters", "_seconds_a_row"
-_NOT_COPIED = frozenset({_LOCK, _MARK, _CHECKED, _DURATIONS, JOURNAL})
+_LOCK, _CHECKED, _DURATIONS = "_own_lock", "_checked_parameters", "_seconds_a_row"
+_NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, JOURNAL})
 _LEARNED = frozenset({"n_features_in_", "feature_names_in_", "_model"})
 
 _LONG = 0.02  # seconds: readers should not wait longer
@@ -58,108 +56,23 @@ FIT_ONLY = frozenset({"leaf_multiplier", "alpha", "n_reroutes", "n_jobs", "rando
 """Parameters that take effect when a forest is made, and not later."""
 
 
-class _UnfinishedError(Exception):
-    """A change was interrupted, and must be rolled back first."""
-
-
-def changes_at_once(method: Method) -> Method:
-    """Run a method of an estimator as one change: other threads see all of it or nothing, and so does its journal."""
+def changes_model(method: Method) -> Method:
+    """Run a method of an estimator as a change, which is journaled if the estimator is in a folder."""
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        n_rows = _length(args[0] if args else next(iter(kwargs.values()), None))
-
-        def change(make: Make, look: Callable[[Any], None] = _see_nothing) -> Any:
-            return self._lock.change(partial(_make_change, self, method.__name__, n_rows, make, look))
-
         journal = journal_of(self)
         if journal is not None:
-            return journal.change(method, args, kwargs, change)
-        return change(lambda target: method(target, *args, **kwargs))
+            return journal.change(method, args, kwargs)
+        return self._lock.change(partial(method, self, *args, **kwargs))
 
     return cast(Method, changing)
-
-
-def _make_change(estimator: Any, name: str, n_rows: int, make: Make, look: Callable[[Any], None]) -> Any:
-    """Make a change in place or in a copy; ``look`` is called with what has been changed, before others can read it."""
-    lock: ReadWriteLock = estimator._lock
-    if _MARK in vars(estimator):
-        lock.step(estimator._roll_back)
-    twin = None if lock.is_stepping() else estimator._twin_for(name, n_rows)
-
-    def make_timed(target: Any) -> Any:
-        began = perf_counter()
-        result = make(target)
-        estimator._note_duration(name, n_rows, perf_counter() - began)
-        return result
-
-    def make_in_place() -> Any:
-        vars(estimator)[_MARK] = True
-        try:
-            result = make_timed(estimator)
-            look(estimator)
-        except BaseException:
-            estimator._roll_back()
-            raise
-        vars(estimator).pop(_MARK, None)
-        return result
-
-    if twin is None:
-        return lock.step(make_in_place)
-    model = vars(twin).get("_model")
-    drawn = None if model is None or model is vars(estimator).get("_model") else queries_drawn(model.forest)
-
-    def swap_in() -> None:
-        look(twin)
-        if drawn is not None:
-            take_over_draws(estimator.forest_, twin.forest_, drawn)
-        estimator._become(twin)
-
-    lock.let_in()
-    result = make_timed(twin)
-    if hasattr(estimator, "forest_"):
-        twin._model.prepare_like(estimator._model, twin)
-    lock.step(swap_in)
-    return estimator if result is twin else result
 
 
 @cache
 def _values_of(*names: str) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that returns attributes of an object, at least two."""
     return attrgetter(*names)
-
-
-def _length(rows: Any) -> int:
-    """Return the number of rows or ids, as far as an argument that has not been checked says it."""
-    shape = getattr(rows, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) > 0 else 1
-    return len(rows) if isinstance(rows, Sized) else 1
-
-
-def _see_nothing(_target: Any) -> None:
-    """Look at nothing."""
-
-
-def reads(method: Method) -> Method:
-    """Run a method of an estimator while no other thread changes it."""
-
-    @wraps(method)
-    def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
-        lock: ReadWriteLock = self._lock
-
-        def work() -> Any:
-            if _MARK in vars(self) and not lock.is_stepping():
-                raise _UnfinishedError
-            return method(self, *args, **kwargs)
-
-        while True:
-            try:
-                return lock.read(work)
-            except _UnfinishedError:
-                lock.change(partial(lock.step, self._roll_back))
-
-    return cast(Method, reading)
 
 
 class MemoryEstimator(Lockable, BaseEstimator):
@@ -173,7 +86,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
     _kind: ClassVar[str]  # in files
     _constraints: ClassVar[dict[str, Constraint]]  # of each parameter
     _fit_only: ClassVar[frozenset[str]]  # parameters without effect once there is a forest
-    _replacing: ClassVar[frozenset[str]] = frozenset({"fit"})  # methods that replace the model by a new one
     _model: Any  # what has been learned; missing before the first fit
 
     def _check_parameters(self) -> None:
@@ -187,57 +99,98 @@ class MemoryEstimator(Lockable, BaseEstimator):
         for name, constraint in self._constraints.items():
             constraint.check(name, getattr(self, name))
         self._check_combinations()
-        vars(self)[_CHECKED] = given
+        self.__dict__[_CHECKED] = given
 
     def _check_combinations(self) -> None:
         """Raise ValueError if parameters contradict each other."""
 
-    _check_all_parameters = _check_parameters
+    # Changes
 
-    def _twin_for(self, name: str, n_rows: int) -> Self | None:
-        """Return a copy in which a method is to make a change, or None if the change is to be made in place.
-
-        Nothing is copied if no other thread has read the estimator, or if the change replaces the whole model.
-        """
-        replaces = name in self._replacing or not hasattr(self, "forest_")
-        if not replaces and (self._is_short(name, n_rows) or not self._lock.has_other_readers()):
-            return None
-        twin = self._like()
-        if hasattr(self, "forest_"):
-            vars(twin).update((name, value) for name, value in vars(self).items() if name in _LEARNED)
-            if not replaces:
-                twin._model = self._model.copied()
-        return twin
-
-    def _is_short(self, name: str, n_rows: int) -> bool:
-        known = vars(self).get(_DURATIONS, {}).get(name)
-        is_short = n_rows <= _FEW if known is None else n_rows * known <= _LONG
-        return is_short and not self._model.has_much_due(n_rows, self)
-
-    def _note_duration(self, name: str, n_rows: int, seconds: float) -> None:
-        """Take note of how long a change took, for the next one by the same method."""
-        of_methods, measured = vars(self).setdefault(_DURATIONS, {}), seconds / max(1, n_rows)
-        of_methods[name] = min(measured, _MOST_GROWTH * of_methods.get(name, measured))
-
-    def _roll_back(self) -> None:
-        """Undo what an interrupted change has left, if there was one. This may itself be interrupted."""
-        if _MARK in vars(self):
-            if hasattr(self, "forest_"):
-                self._model.roll_back()
-            vars(self).pop(_MARK, None)
-
-    def _like(self) -> Self:
+    def _unfitted(self) -> Self:
         """Return an estimator with the same parameters that has learned nothing."""
         other = object.__new__(type(self))
         apart = _LEARNED | _NOT_COPIED
-        vars(other).update((name, value) for name, value in vars(self).items() if name not in apart)
+        other.__dict__.update((name, value) for name, value in vars(self).items() if name not in apart)
         return other
 
-    def _become(self, other: Self) -> Self:
-        """Take over what another estimator has learned, by one assignment; return the estimator. Parameters stay."""
-        kept = {name: value for name, value in vars(self).items() if name not in _LEARNED and name != _MARK}
-        self.__dict__ = kept | {name: value for name, value in vars(other).items() if name in _LEARNED}
+    def _become(self, fitted: Self) -> Self:
+        """Take over what another estimator has learned; return the estimator. Parameters stay."""
+        if hasattr(self, "forest_"):
+            fitted._model.prepare_like(self._model, self)
+        journal, former = journal_of(self), vars(self).get("_model")
+
+        def swap_in() -> None:
+            kept = {name: value for name, value in vars(self).items() if name not in _LEARNED}
+            if journal is not None:
+                journal.begin(former)
+            self.__dict__ = kept | {name: value for name, value in vars(fitted).items() if name in _LEARNED}
+            if journal is not None:
+                journal.note(self._model)
+
+        self._lock.step(swap_in)
         return self
+
+    def _change_model(self, method: str, n_rows: int, learn: Callable[[Any], Any], *, replaces: bool = False) -> Self:
+        """Have ``learn`` change the model, or return another one; return the estimator.
+
+        Parameters
+        ----------
+        method : str
+            The public method that makes the change, for which durations are noted.
+        n_rows : int
+            How many rows or ids it learns.
+        learn : callable
+            Receives the model, or a copy of it, and returns it, or a new one.
+        replaces : bool, default False
+            Whether ``learn`` leaves the model that it receives as it is, and returns a new one.
+        """
+        lock: ReadWriteLock = self._lock
+        journal, former = journal_of(self), self._model
+
+        def learn_timed(model: Any) -> Any:
+            began = perf_counter()
+            learned = learn(model)
+            self._note_duration(method, n_rows, perf_counter() - began)
+            return learned
+
+        def learn_in_place() -> None:
+            if journal is not None:
+                journal.begin(former)
+            with undone_by(former.roll_back):
+                self._model = learn_timed(former)
+            if journal is not None:
+                journal.note(self._model)
+
+        def swap_in() -> None:
+            take_over_draws(former.forest, learned.forest, drawn)
+            self._model = learned
+            if journal is not None:
+                journal.note(learned)
+
+        if not (replaces or self._takes_long(method, n_rows)):
+            lock.step(learn_in_place)
+            return self
+        if journal is not None:
+            journal.begin(former)
+        lock.let_in()
+        drawn = queries_drawn(former.forest)
+        learned = learn_timed(former if replaces else former.copied())
+        learned.prepare_like(former, self)
+        lock.step(swap_in)
+        return self
+
+    def _takes_long(self, method: str, n_rows: int) -> bool:
+        """Return whether a change would keep a reader of another thread waiting for long."""
+        known = vars(self).get(_DURATIONS, {}).get(method)
+        is_short = n_rows <= _FEW if known is None else n_rows * known <= _LONG
+        if is_short and not self._model.has_much_due(n_rows, self):
+            return False
+        return self._lock.has_other_readers()
+
+    def _note_duration(self, method: str, n_rows: int, seconds: float) -> None:
+        """Note how long a change took, for the next one by the same method."""
+        of_methods, measured = self.__dict__.setdefault(_DURATIONS, {}), seconds / max(1, n_rows)
+        of_methods[method] = min(measured, _MOST_GROWTH * of_methods.get(method, measured))
 
     # Files and copies
 
@@ -260,6 +213,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
             If it has learned nothing.
         """
         check_is_fitted(self, "forest_")
+        some: Any
         for some in (self.forest_, getattr(self, "examples_", None)):
             if hasattr(some, "check_invariants"):
                 some.check_invariants()
@@ -267,8 +221,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     @changes  # nothing, but other changes must wait
     def __getstate__(self) -> dict[str, Any]:
-        if _MARK in vars(self):
-            self._lock.step(self._roll_back)
         state: Any = super().__getstate__()
         state = {name: value for name, value in state.items() if name not in _NOT_COPIED | _LEARNED}
         # Other threads may go on before the copy is pickled.
@@ -276,14 +228,11 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = {name: writeable(value) for name, value in state.items()}
-        state = unpickled_attributes(self, state)
-        super().__setstate__(state)
+        super().__setstate__(unpickled_attributes(self._kind, state))
 
     @changes  # nothing, but other changes must wait
     def _contents(self) -> Contents:
         """Return what the estimator is in a file."""
-        if _MARK in vars(self):
-            self._lock.step(self._roll_back)
         return estimator_contents(self)
 
     @changes  # nothing, but other changes must wait
@@ -412,7 +361,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         how |= {"snapshot_seconds": snapshot_seconds, "read_only": bool(read_only)}
         journal = EstimatorJournal(path, cls, options, how)
         estimator: Self = journal.estimator
-        vars(estimator)[JOURNAL] = journal
+        estimator.__dict__[JOURNAL] = journal
         return estimator
 
     def checkpoint(self) -> None:

@@ -11,11 +11,13 @@ examples, in any number of batches, is that of a constant number of passes.
 from __future__ import annotations
 
 import copy
+import logging
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, rescaled
+from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, no_hits, rescaled
 from .._heads import (
     HEAD_LOSSES,
     N_COMPETITORS,
@@ -36,16 +38,21 @@ from .._heads import (
     count_in_means,
     draw_examples,
     duals_of_slots,
+    exact_scores_of_all,
     give_ids,
     lacks_gaps,
     learn_labels,
+    margin_wanted,
     measure_gaps,
+    nearest_rows,
     new_duals,
     new_examples,
     new_head,
     new_shortlists,
     no_stored_duals,
     resume,
+    rows_of_labels,
+    slots_of_examples,
     some_examples,
     with_duals,
     with_labels,
@@ -54,9 +61,18 @@ from .._heads import (
     with_room_for_examples,
 )
 from ..tree import ContextualMemoryTree
+from ._calibration import (
+    FEWEST_HELD_OUT,
+    LOGITS_PER_MARGIN,
+    MOST_RANKED,
+    held_out,
+    logits_per_margin,
+    positions_in,
+)
 from ._input import Batch, joined_weights, taken, total_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of, routed
 from ._labels import are_among, check_expected, distinct_classes, in_one_type
+from ._votes import weights_of_votes
 
 PASSES_ONLINE = 2
 """Passes over a batch and the earlier examples learned with it. More would fit the head to these few."""
@@ -65,6 +81,11 @@ _REPLAYED = 8  # earlier examples that are learned again with each new one
 _GROWTH = 0.25  # of the number of examples, after which all are learned again: each is, five times on average
 _FEWEST = 16  # new examples, below which the online steps suffice
 _EVICTED_AT_ONCE = 1 / 16  # of the maximum number of examples: forgetting takes time in proportion to all
+
+_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
+_WORTH_A_WORD = 20_000  # examples from which on learning probabilities takes some seconds
+
+logger = logging.getLogger("cmt_numba")
 
 
 class ClassOptions(LabelOptions, Protocol):
@@ -76,6 +97,8 @@ class ClassOptions(LabelOptions, Protocol):
     learning_rate: float
     store_examples: bool
     max_examples: int | None
+    n_neighbors: int
+    weights: str
 
 
 class ClassPlaces(NamedTuple):
@@ -86,7 +109,9 @@ class ClassPlaces(NamedTuple):
     of_batch: np.ndarray  # int64: where the distinct classes of the batch are among all, rising
 
 
-def place_classes(known: np.ndarray | None, y: np.ndarray, expected: np.ndarray | None) -> tuple[ClassPlaces, np.ndarray]:
+def place_classes(
+    known: np.ndarray | None, y: np.ndarray, expected: np.ndarray | None
+) -> tuple[ClassPlaces, np.ndarray]:
     """Return where the classes of rows are among all, and for each row where its class is among those of the batch.
 
     Parameters
@@ -265,9 +290,7 @@ class ClassModel:
             place = np.full(found.size, NONE, np.int64)
             place[np.searchsorted(found, new)] = np.arange(new.size)
             of_new = np.flatnonzero(place[y] != NONE)
-            head, inserted = index.insert_labels(
-                rows, place[y[of_new]], of_new, new.size, weights, n_reroutes, verbose
-            )
+            head, inserted = index.insert_labels(rows, place[y[of_new]], of_new, new.size, weights, n_reroutes, verbose)
             label_of_class = label_of_class.copy()
             label_of_class[new] = inserted
             class_of_label = np.concatenate([class_of_label, new])
@@ -293,9 +316,7 @@ class ClassModel:
             index.weight_of_label = np.pad(index.weight_of_label, (0, n_new))
             np.add.at(index.weight_of_label, labels, 1.0 if weights is None else weights)
 
-    def _store(
-        self, rows: Rows, labels: np.ndarray, ids: np.ndarray | None, weights: np.ndarray | None
-    ) -> np.ndarray:
+    def _store(self, rows: Rows, labels: np.ndarray, ids: np.ndarray | None, weights: np.ndarray | None) -> np.ndarray:
         """Store examples; return their slots."""
         examples = with_room_for_examples(self.stored(), rows, self.index.n_labels)
         self.index.examples = examples
@@ -425,7 +446,7 @@ class ClassModel:
         return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
 
     def without_oldest(self, options: ClassOptions) -> ClassModel:
-        """Return a model without the oldest examples beyond ``max_examples``, and some more; this one if it has fewer."""
+        """Return a model without the oldest examples if there are more than ``max_examples``, otherwise this model."""
         n_stored = self.n_stored
         if options.max_examples is None or n_stored <= options.max_examples:
             return self
@@ -486,6 +507,82 @@ class ClassModel:
         fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
         index.examples = with_only_examples(examples, stays, number[label_of[stays]], n_labels)
         return head
+
+    # Answering
+
+    def class_scores(self, rows: Rows, options: ClassOptions) -> np.ndarray:
+        """Return the head's score of each class for each row, minus infinity where it is no candidate: float64."""
+        index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
+        scorers = index.all_scorers(options)
+        if scorers is not None:
+            scores[:, self.class_of_label] = exact_scores_of_all(scorers, rows)
+        else:
+            labels, found, *_ = index.best_labels(rows, index.effort(options).n_labels, options)
+            row, rank = np.nonzero(labels != NONE)
+            scores[row, self.class_of_label[labels[row, rank]]] = found[row, rank]
+        return scores
+
+    def probabilities(self, scores: np.ndarray, options: ClassOptions) -> np.ndarray:
+        """Return probabilities in place of scores, in each row of which some class has one.
+
+        What a margin is worth is learned when it is first needed.
+        """
+        if np.isnan(self.calibration[0]):
+            self.calibration[0] = self.learned_logits(options)
+        scores -= scores.max(axis=1, keepdims=True)
+        proba: np.ndarray = np.exp(float(self.calibration[0]) / margin_wanted(self.index.head) * scores)
+        proba /= proba.sum(axis=1, keepdims=True)
+        return proba
+
+    def learned_logits(self, options: ClassOptions) -> float:
+        """Return what a margin is worth as logits, from stored examples that are held out, if there are enough."""
+        if self.index.examples is None:
+            return LOGITS_PER_MARGIN
+        rows, labels = all_examples(self.index.examples)
+        needed = np.unique(labels, return_index=True)[1]  # a label needs one example to learn
+        apart, seen = held_out(labels.size, 0, never=needed)
+        if apart.size < FEWEST_HELD_OUT:
+            return LOGITS_PER_MARGIN
+        if labels.size >= _WORTH_A_WORD:
+            logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
+        learner = self.trained_on(rows.take(seen), labels[seen], taken(self.example_weights, seen), options)
+        return learner.logits_for(rows.take(apart), labels[apart], options)
+
+    def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassOptions) -> float:
+        """Return what a margin is worth as logits, from rows that the model has not learned, and their labels."""
+        index = self.index
+        found, scores, *_ = index.best_labels(rows, min(MOST_RANKED, index.n_labels), options)
+        return logits_per_margin(scores, positions_in(found, labels), margin_wanted(index.head))
+
+    def nearest_examples(self, rows: Rows, k: int, options: ClassOptions) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of the ``k`` best stored examples of each row, and their scores."""
+        hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
+        lists = index.lists(options)
+        if lists is not None:
+            best = index.best_in_lists(lists, rows, min(index.n_labels, k + _LABELS_SCANNED))
+            index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
+            return hits.ids, hits.scores
+        questions, head, state = all_of(routed(rows), rows), index.head.scorers, index.forest._allocated()
+        effort = index.effort(options)._replace(leaves_last=False)
+
+        def answer(first: int, stop: int) -> None:
+            some = questions._replace(first=first, stop=stop)
+            nearest_rows(state.trees, state.models, head, examples, some, effort, _LABELS_SCANNED, hits)
+
+        index.in_threads(rows, answer)
+        return hits.ids, hits.scores
+
+    def votes(self, rows: Rows, options: ClassOptions) -> np.ndarray:
+        """Return the votes of the nearest stored examples for each class: float64, shape (n_rows, n_classes)."""
+        ids, scores = self.nearest_examples(rows, options.n_neighbors, options)
+        votes, examples = np.zeros((rows.n_rows, self.classes.size)), self.stored()
+        row, rank = np.nonzero(ids != NONE)
+        slots = np.full(ids.shape, NONE)
+        slots[row, rank] = slots_of_examples(examples, ids[row, rank])
+        classes = self.class_of_label[examples.label_of[slots[row, rank]]]
+        weights = weights_of_votes(options.weights, scores, rows, all_examples(examples)[0], slots)
+        np.add.at(votes, (row, classes), weights[row, rank])
+        return votes
 
 
 def is_due(n_examples: int, n_learned: int) -> bool:

@@ -160,7 +160,7 @@ class _Optional:
         return None if field is None else self._store.get(name, field, arrays, thorough=thorough)
 
 
-class _Tree:
+class TreeInFiles:
     """A tree, which is checked."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
@@ -295,7 +295,7 @@ def _as_dict(name: str, field: Any) -> dict[str, Any]:
 _OF_ALL: dict[str, _Store] = {"n_features_in_": _Number(), "feature_names_in_": _Labels()}
 _OF_LABEL_FORESTS: dict[str, _Store] = {
     **_OF_ALL,
-    "forest_": _Tree(),
+    "forest_": TreeInFiles(),
     "head_": _Structure(Head, trim_head),
     "classes_": _Labels(),
     "_n_of_label": _Array(np.int64),
@@ -319,7 +319,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
     },
     "CMTMultilabelClassifier": {
         **_OF_LABEL_FORESTS,
-        "examples_": _Optional(_Tree()),
+        "examples_": _Optional(TreeInFiles()),
         "n_labels_": _Number(),
         "_n_rows": _Number(),
         "_weight_of_label": _Optional(_Array(np.float64)),
@@ -335,7 +335,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
     "CMTRetriever": {
         **_OF_ALL,
         "search_": _Choice("key", "value"),
-        "forest_": _Tree(),
+        "forest_": TreeInFiles(),
         "_orders": _Generator(),
         "_sparse": _Choice(False, True),
         "_memories": _Memories(_Values()),
@@ -360,6 +360,7 @@ _NOT_ALWAYS = {
     "_names",
     "_worth",
 }
+
 
 def pickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes of an estimator as its pickles hold them: objects of private classes as plain arrays."""

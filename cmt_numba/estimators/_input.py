@@ -1,4 +1,4 @@
-"""Checks of the rows, weights and ids that users pass to estimators. Weights of None stand for weights that are all 1."""
+"""Checks of the rows, weights and ids that users pass to estimators. None stands for weights that are all 1."""
 
 from __future__ import annotations
 

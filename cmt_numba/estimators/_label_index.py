@@ -374,7 +374,7 @@ class LabelIndex:
         return self.make_lists() if options.n_probes is None and options.n_candidates is None else None
 
     def make_lists(self) -> Listed | None:
-        """Return lists of similar scorers of a dense head, or None if it has learned since it was made ready to read."""
+        """Return lists of similar scorers of a dense head, or None if it has learned since it was last ready."""
         return self._kept(self._new_lists) if self.head.digest.halves.shape[0] == self.n_labels else None
 
     def _new_lists(self) -> Listed:
@@ -414,9 +414,7 @@ class LabelIndex:
         """Return trees over the labels of a forest without trees, grown from their keys alone."""
         if self._grown is None or self._grown[0] is not self.forest:
             n_labels = self.n_labels
-            grown = _new_forest(
-                options, _SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self.seed
-            )
+            grown = _new_forest(options, _SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self.seed)
             if n_labels > 0:
                 grown._insert_rows(stored_rows(self.forest._allocated(), np.arange(n_labels)), options.verbose)
             self._grown = self.forest, grown

@@ -18,7 +18,6 @@ from .._forest import NONE, Rows, rescaled
 from .._heads import (
     NEGLIGIBLE,
     Block,
-    Head,
     HeadLoss,
     Listing,
     Pairs,
@@ -26,10 +25,10 @@ from .._heads import (
     Training,
     all_above,
     all_of,
-    by_label,
     cells_of_tables,
     common_labels,
     forget_labels,
+    group_by_label,
     joined,
     learn_afresh,
     learn_memberships,
@@ -149,19 +148,23 @@ class LabelSetModel:
         """Return what files and pickles hold, by the names of attributes there."""
         index = self.index
         learned = {} if self.threshold is None else {"threshold_": self.threshold}
-        return index.attributes() | learned | {
-            "classes_": self.classes,
-            "examples_": self.examples,
-            "n_labels_": self.n_columns,
-            "_n_rows": index.n_rows,
-            "_weight_of_rows": index.weight_of_rows,
-            "_without_trees": index.without_trees,
-            "_sparse_output": self.is_output_sparse,
-            "_pair": self.pair,
-            "_names": self.names,
-            "_label_of_column": self.label_of_column,
-            "_column_of_label": self.column_of_label,
-        }
+        return (
+            index.attributes()
+            | learned
+            | {
+                "classes_": self.classes,
+                "examples_": self.examples,
+                "n_labels_": self.n_columns,
+                "_n_rows": index.n_rows,
+                "_weight_of_rows": index.weight_of_rows,
+                "_without_trees": index.without_trees,
+                "_sparse_output": self.is_output_sparse,
+                "_pair": self.pair,
+                "_names": self.names,
+                "_label_of_column": self.label_of_column,
+                "_column_of_label": self.column_of_label,
+            }
+        )
 
     @property
     def forest(self) -> ContextualMemoryTree:
@@ -318,7 +321,7 @@ class LabelSetModel:
                 index.update_postings()  # it finds what the last pass got wrong
             if in_lists:
                 index.head = with_lists_of(index.head, common)  # the others are learned again from nothing
-            found = by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
+            found = group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
             counted: list[Pairs] = []
             of_labels = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
             train(questions.rows, of_each, of_labels, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)

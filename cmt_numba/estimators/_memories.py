@@ -1,8 +1,8 @@
 """The tables of a retriever: which memories there are, what they stand for, and what in the forest leads to them.
 
-Tables are not changed: each change makes new ones, which share with the old ones what stays, so one assignment puts a
-change in place. Further memories are written behind those there are, in memory that both tables share. Tables hold what there is and nothing of what has been removed, except that values are left where
-they lie until half of them are no memory's any more.
+Tables are not changed: each change makes new ones, which share with the old ones what stays, so one assignment makes a
+change visible. Further memories are written behind the existing ones, in memory that both tables share. Tables hold
+nothing of what has been removed, except that values stay where they are until half of them belong to no memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a retriever has learned: memories with values, and a forest that finds them by their keys or by their values.
 
-Searching by key, the forest holds the keys of memories. Searching by value, it holds distinct values, and an expectation
-of the value of each query is looked up in it.
+Searching by key, the forest holds the keys of memories. Searching by value, it holds distinct values, and the value
+that is expected for a query is looked up in it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ import numpy as np
 
 from .._forest.hits import WORTH_KEEPING
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
-from ..estimators import CMTRetriever
-from ..estimators._files import estimator_contents, estimator_of
+from ..estimators import CMTRetriever, estimator_contents, estimator_of
 from ..persistence._columns import read_array
 from ..persistence._container import Contents
 from ..persistence._saved import Saved, as_part, of_part
@@ -128,7 +127,7 @@ class SequenceMemory(Saved):
         """
         sequences = self._encoded("X", X)
         self._retriever.partial_fit(self._keys(sequences))
-        stop = self._retriever._memories.next_id
+        stop = self._retriever._model.memories.next_id
         ids = np.arange(stop - sequences.n, stop)
         n_more = stop - self._place_of.size
         place_of = np.append(self._place_of, np.full(n_more, -1))
@@ -342,7 +341,7 @@ class SequenceMemory(Saved):
         used = np.concatenate([place_of[ids], places])
         if used.size and (used.min() < 0 or used.max() >= sequences.n or np.unique(used).size < used.size):
             raise ValueError("each form must have a place of its own")
-        if not hasattr(made._retriever, "_memories"):
+        if not hasattr(made._retriever, "forest_"):
             raise ValueError("the trees must hold the sequences")
         for owner, place in zip(owners.tolist(), places.tolist(), strict=True):
             made._further.setdefault(owner, []).append(place)

@@ -26,7 +26,7 @@ from .._validation import (
     check_seed,
     label_array,
 )
-from ..estimators._labels import check_targets, check_unmixed
+from ..estimators import check_targets, check_unmixed
 from ..persistence._columns import column, read_column
 from ..persistence._container import Contents
 from ..persistence._trees import take

@@ -52,7 +52,7 @@ def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
     X = rows_of(scipy.sparse.csr_array, rng)
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
     state, rows = classifier.forest_._allocated(), check_rows(X)
-    return state.trees, state.models, classifier.head_.scorers, all_of(rows, rows), Effort(4, 12, 3, 12)
+    return state.trees, state.models, classifier._model.index.head.scorers, all_of(rows, rows), Effort(4, 12, 3, 12)
 
 
 def test_candidates_do_not_depend_on_how_many(rng: np.random.Generator):

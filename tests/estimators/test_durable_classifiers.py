@@ -189,7 +189,7 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
         database.execute("PRAGMA max_page_count = 1000000")
         classifier.predict_proba(rows)  # learns what would be noted
     with CMTClassifier.open(tmp_path / "folder") as again:
-        assert int(again._n_of_label.sum()) == 300
+        assert int(again._model.index.n_of_label.sum()) == 300
 
 
 def test_a_change_that_fails_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -249,9 +249,9 @@ def test_the_oldest_examples_go(rng: np.random.Generator):
     classifier = CMTClassifier(max_examples=32, random_state=0, **FEW)
     for first in range(0, 80, 5):
         classifier.partial_fit(rows[first : first + 5], y[first : first + 5])
-        assert classifier._n_of_label.sum() <= 32
+        assert classifier._model.index.n_of_label.sum() <= 32
     classifier.check_invariants()
-    assert classifier._n_of_label.sum() >= 30
+    assert classifier._model.index.n_of_label.sum() >= 30
     assert classifier.classes_.tolist() == [5, 6, 7] or classifier.classes_.tolist() == [4, 5, 6, 7]
     assert classifier.kneighbors(rows[:3], 5, return_distance=False).min() >= 80 - 32
     with pytest.raises(ValueError, match="store_examples"):

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cmt_numba.estimators._further_keys import FURTHER, OWN, Worth
 from numpy.typing import NDArray
 
 from cmt_numba import CMTRetriever
-from cmt_numba.estimators._further_keys import FURTHER, OWN, Worth
 
 N, WIDTH = 60, 16
 
@@ -39,7 +39,7 @@ def test_queries_that_are_alike_do_no_harm(rng: np.random.Generator):
     before, after = (np.mean(np.array(each.predict(queries)) == right) for each in (plain, retriever))
     assert before > 0.7
     assert after > before - 0.03
-    assert retriever._worth.in_terms_of_own(np.array([0.9]))[0] < 0.8  # of a former query: much less than of a key
+    assert retriever._model.worth.in_terms_of_own(np.array([0.9]))[0] < 0.8  # of a former query: much less than of a key
     again = np.array(retriever.predict(asked[:60]))  # what was asked before is known
     assert np.mean(again == np.arange(60)) >= before
     hits = retriever.query(queries, N)
@@ -69,6 +69,6 @@ def test_it_goes_on_in_copies(rng: np.random.Generator, tmp_path: Path):
     retriever, queries = taught(rng, 120)
     retriever.save(tmp_path / "file")
     for other in (CMTRetriever.load(tmp_path / "file"), pickle.loads(pickle.dumps(retriever))):
-        np.testing.assert_array_equal(other._worth.means, retriever._worth.means)
+        np.testing.assert_array_equal(other._model.worth.means, retriever._model.worth.means)
         np.testing.assert_array_equal(other.kneighbors(queries, 3)[0], retriever.kneighbors(queries, 3)[0])
         other.check_invariants()

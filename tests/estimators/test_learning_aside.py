@@ -231,7 +231,7 @@ def test_queries_of_a_twin_go_on_where_those_of_the_forest_have_stopped():
 
 def test_a_failure_leaves_the_dual_variables(aside: None, monkeypatch: pytest.MonkeyPatch):
     classifier = fitted("classifier")
-    before = [part.copy() for part in classifier._duals]
+    before = [part.copy() for part in classifier._model.duals]
 
     def fail(*_: Any) -> None:
         raise MemoryError
@@ -239,5 +239,5 @@ def test_a_failure_leaves_the_dual_variables(aside: None, monkeypatch: pytest.Mo
     monkeypatch.setattr(CMTClassifier, "_end_training", fail)
     with pytest.raises(MemoryError):
         classifier.partial_fit(X[100:110], y[100:110])
-    for part, former in zip(classifier._duals, before, strict=True):
+    for part, former in zip(classifier._model.duals, before, strict=True):
         np.testing.assert_array_equal(part, former)

@@ -128,7 +128,7 @@ def test_sparse_rows_are_scored_by_products():
 def test_scorers_of_mostly_zeros_are_not_laid_out():
     wide = scipy.sparse.csr_array((np.ones(60), (np.arange(60), np.arange(60))), (60, 200_000))
     classifier = CMTClassifier(random_state=0).fit(wide, np.arange(60) % 30)
-    assert all_scorers(classifier.head_) is None
+    assert all_scorers(classifier._model.index.head) is None
     np.testing.assert_array_equal(classifier.predict(wide), np.arange(60) % 30)
 
 
