@@ -34,13 +34,13 @@ import compare_multilabel
 import compare_text
 import numpy as np
 import scipy.sparse
-from cmt_numba.estimators._label_forest import LabelForest
 from labelled_sets import SETS, LabelledSet, with_bm25_keys
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads.candidates import Effort
+from cmt_numba.estimators._label_forest import LabelForest
 from cmt_numba.metrics import precision_at
 
 RANKS = (1, 3, 5)
@@ -142,7 +142,7 @@ def ask(learner: Any, queries: Any) -> np.ndarray:
 
 def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
     """Return what answers like :func:`ask` by products of rows and the scorers of all labels."""
-    head, n_labels, d = learner._model.index.head, learner.forest_.n_memories, learner._model.index.head.parameters.n_features
+    head, n_labels, d = learner.head_, learner.forest_.n_memories, learner.head_.parameters.n_features
     if head.parameters.sparse:
         digest = head.digest
         weights = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d)).T.tocsr()
@@ -161,7 +161,7 @@ def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
             highest = scores.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-scores, k - 1, axis=1)[:, :k]
             order = np.argsort(-np.take_along_axis(scores, highest, 1), axis=1, kind="stable")
             found[first : first + length] = np.take_along_axis(highest, order, 1)
-        return learner._model.column_of_label[found] if several else learner.classes_[learner._model.class_of_label[found[:, 0]]]
+        return learner._column_of_label[found] if several else learner.classes_[learner._class_of_label[found[:, 0]]]
 
     return best
 
@@ -195,9 +195,9 @@ def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
         yield row(way, learner, fit)
         if way != "default":
             continue
-        n_labels, n_common = learner.forest_.n_memories, learner._model.index.head.common.labels.size
+        n_labels, n_common = learner.forest_.n_memories, learner.head_.common.labels.size
         n_scored = float(learner.count_candidates(data.queries).mean())
-        if learner._model.index.head.digest.n_labels or not learner._model.index.head.parameters.sparse:
+        if learner.head_.digest.n_labels or not learner.head_.parameters.sparse:
             of_all = product_of_all(learner)
             best, query = timed(lambda: of_all(data.queries))  # noqa: B023
             yield ["all labels", *quality(data, best), n_labels, n_labels, scale * query, None]

@@ -107,9 +107,9 @@ def ways(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Way]]:
     means = np.zeros((classes.size, data.X.shape[1]), np.float32)
     np.add.at(means, positions, data.X)
     yield "product with class means", 0.0, product(normalize(means), classes)
-    scorers = all_scorers(classifier._model.index.head)
+    scorers = all_scorers(classifier.head_)
     assert scorers is not None
-    weights, of_label = np.ascontiguousarray(scorers.weights.T), classes[classifier._model.class_of_label]
+    weights, of_label = np.ascontiguousarray(scorers.weights.T), classes[classifier._class_of_label]
     yield "product with scorers", 0.0, product(weights, of_label)
     if lists:
         began = time.process_time()

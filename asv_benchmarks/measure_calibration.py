@@ -66,7 +66,7 @@ def main() -> None:
         start = process_time()
         classifier = CMTClassifier(random_state=0).fit(labelled.X, labelled.y)
         fitted = process_time() - start
-        classifier._model.calibration[0] = 4.0
+        classifier._calibrated()[0] = 4.0
         error, by_default = measured(classifier, labelled)
         start = process_time()
         classifier.calibrate()

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from cmt_numba.estimators._thresholds import threshold_of
 from compare_multilabel import LabelledSet, read_set
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTMultilabelClassifier
+from cmt_numba.estimators._thresholds import threshold_of
 
 
 def mean_f1(predicted: Any, wanted: Any) -> float:

@@ -12,6 +12,7 @@ from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import (
     HEAD_LOSSES,
+    Examples,
 )
 from .._validation import (
     MOST_WANTED,
@@ -668,6 +669,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def classes_(self) -> np.ndarray:
         """The classes known, sorted."""
         return self._model.classes
+
+    @property
+    def examples_(self) -> Examples | None:
+        """The stored examples."""
+        return self._model.index.examples
 
     def _in_form(self, X: Any) -> Any:
         """Return rows in a form that ``check_rows`` takes; check parameters, which may have been set since."""

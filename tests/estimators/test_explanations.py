@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from cmt_numba.estimators._held_out import held_out
 from conftest import needs_jit
 from numpy.typing import NDArray
 
 from cmt_numba import CMTClassifier
+from cmt_numba.estimators import held_out
 from cmt_numba.estimators._calibration import logits_per_margin, positions_in
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])

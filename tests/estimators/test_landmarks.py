@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from cmt_numba.estimators._label_forest import MOST_TRAINED_ALONE_DENSE
 from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
@@ -12,7 +11,8 @@ from cmt_numba._heads.landmarks import Listed, best_listed, listed
 from cmt_numba._heads.list_search import Scorers
 from cmt_numba._heads.products import all_scorers
 from cmt_numba._validation import check_rows
-from cmt_numba.estimators import _plans
+from cmt_numba.estimators import _label_index
+from cmt_numba.estimators._label_index import MOST_TRAINED_ALONE_DENSE
 
 NOT_KNOWN = -1
 
@@ -164,9 +164,9 @@ def test_rows_that_choose_how_many_lists_are_searched_are_not_those_that_landmar
     X = np.random.default_rng(0).normal(size=(8193, 20))
     classifier = CMTClassifier(n_trees=2, n_router_passes=0, n_head_passes=0, store_examples=False, random_state=0)
     classifier.fit(X, np.arange(len(X)))
-    gap_of_all = _plans._in_lists(classifier).landmarks.gap
-    monkeypatch.setattr(_plans, "ROWS_ASKED", 360)
-    assert _plans._in_lists(classifier).landmarks.gap < 1.1 * gap_of_all
+    gap_of_all = classifier._model.index._new_lists().landmarks.gap
+    monkeypatch.setattr(_label_index, "ROWS_ASKED", 360)
+    assert classifier._model.index._new_lists().landmarks.gap < 1.1 * gap_of_all
 
 
 @needs_jit

@@ -237,7 +237,9 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
     assert learner._model.index.head.routers.table.size == 0
     before, copied = learner.top_labels(X), pickle.loads(pickle.dumps(learner))
     learner.partial_fit(X[200:203], Y[200:203])
-    assert not is_in_lists(learner._model.index.head)  # three rows of 1,042 labels: it is not made ready to be read at once
+    assert not is_in_lists(
+        learner._model.index.head
+    )  # three rows of 1,042 labels: it is not made ready to be read at once
     assert np.mean(learner.top_labels(X)[0][:, 0] == before[0][:, 0]) > 0.9  # goes on from where it was
     for learned in (learner, copied.partial_fit(X[200:203], Y[200:203])):
         learned.partial_fit(X[203:], Y[203:])

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from cmt_numba.estimators._relearning import is_due, means_of, replayed
 from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
 from cmt_numba._heads.examples import all_examples
-from cmt_numba.estimators import _classifier
+from cmt_numba.estimators._class_model import ClassModel, is_due, replayed
+from cmt_numba.estimators._label_index import means_of
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW = {"n_trees": 2, "random_state": 0}
@@ -123,12 +123,14 @@ def test_what_fails_leaves_the_head(rng: np.random.Generator, monkeypatch: pytes
         raise MemoryError
 
     with monkeypatch.context() as failing:
-        failing.setattr(classifier, "_train_head", fail)
+        failing.setattr(classifier._model, "_train_head", fail)
         with pytest.raises(MemoryError):
             classifier.partial_fit(X[40:], y[40:])
     classifier.check_invariants()
     np.testing.assert_array_equal(classifier.predict(X), before)
-    assert classifier.partial_fit(X[40:], y[40:])._model.n_relearned == 80  # which are stored by now, some of them twice
+    assert (
+        classifier.partial_fit(X[40:], y[40:])._model.n_relearned == 80
+    )  # which are stored by now, some of them twice
 
 
 def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
@@ -136,7 +138,9 @@ def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
     classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
     classifier.save(tmp_path / "model")
     loaded = CMTClassifier.load(tmp_path / "model")
-    np.testing.assert_array_equal(loaded._model.duals.weights, classifier._model.duals.weights[: loaded._model.duals.weights.shape[0]])
+    np.testing.assert_array_equal(
+        loaded._model.duals.weights, classifier._model.duals.weights[: loaded._model.duals.weights.shape[0]]
+    )
     for each in (classifier, loaded):
         each.partial_fit(X[40:45], y[40:45]).partial_fit(X[45:], y[45:])
     np.testing.assert_array_equal(loaded.top_classes(X)[1], classifier.top_classes(X)[1])
@@ -145,6 +149,6 @@ def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
 
 def test_examples_that_are_not_stored_are_learned_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     X, y = clouds(rng, 60, 5)
-    monkeypatch.setattr(_classifier, "head_of_means", None)
+    monkeypatch.setattr(ClassModel, "train_from_means", None)
     classifier = learned_in_batches(X, y, 20, store_examples=False)
     assert classifier.score(X, y) > 0.5

@@ -115,7 +115,9 @@ def test_weights_are_kept_with_the_examples(form: Any, overlapping: Any, tmp_pat
     assert classifier._model.example_weights is not None
     assert classifier._model.index.weight_of_label is not None
     np.testing.assert_array_equal(classifier._model.example_weights, weights[kept])
-    np.testing.assert_allclose(np.sort(classifier._model.index.weight_of_label), np.sort(np.bincount(y, weights)), rtol=1e-6)
+    np.testing.assert_allclose(
+        np.sort(classifier._model.index.weight_of_label), np.sort(np.bincount(y, weights)), rtol=1e-6
+    )
     other = CMTClassifier(**FEW).fit(form(X), y, sample_weight=weights)
     assert np.abs(classifier.decision_function(form(X)) - other.decision_function(form(X))).max() < 0.1
     classifier.save(tmp_path / "file")

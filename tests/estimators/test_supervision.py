@@ -457,7 +457,7 @@ def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
 
 @needs_jit
 def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
-    from cmt_numba.estimators._label_forest import routed
+    from cmt_numba.estimators._label_index import routed
 
     X = scipy.sparse.random_array((50, 200), density=0.3, random_state=rng, format="csr").astype(np.float32)
     rows = check_rows(X)
@@ -506,7 +506,9 @@ def test_an_untrained_classifier_is_the_same_however_examples_come(form: Any):
     of_once, of_online = at_once._model.label_of_class, online._model.label_of_class
     for c in range(5):
         np.testing.assert_allclose(
-            weights_of(online._model.index.head, 0, of_online[c]), weights_of(at_once._model.index.head, 0, of_once[c]), atol=1e-5
+            weights_of(online._model.index.head, 0, of_online[c]),
+            weights_of(at_once._model.index.head, 0, of_once[c]),
+            atol=1e-5,
         )
 
 

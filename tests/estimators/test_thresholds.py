@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from cmt_numba.estimators._thresholds import threshold_of
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from cmt_numba import CMTMultilabelClassifier
+from cmt_numba.estimators._calibration import threshold_of
 
 FEW: dict[str, Any] = {"n_trees": 1, "random_state": 0}
 

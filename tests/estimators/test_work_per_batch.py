@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from cmt_numba.estimators._growing import appended
-from cmt_numba.estimators._relearning import replayed
 from conftest import needs_jit
 
 from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._forest.state import NONE
 from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_examples
+from cmt_numba.estimators._class_model import replayed
+from cmt_numba.estimators._memories import appended
 
 N, N_CLASSES = 60_000, 20
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
