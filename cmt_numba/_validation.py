@@ -509,9 +509,18 @@ def check_jobs(n_jobs: Any) -> int | None:
 
 
 def label_array(name: str, labels: Any) -> np.ndarray:
-    """Return labels as an array. Texts stay Python's: NumPy's arrays of strings drop NULs at their end."""
+    """Return labels as an array that keeps each of them.
+
+    NumPy's arrays of strings drop NUL characters from the ends of their entries: lists with such strings become arrays
+    of objects.
+    """
     array = np.asarray(unmasked(name, labels))
-    return np.asarray(labels, dtype=object) if array.dtype.kind in "US" and array is not labels else array
+    if array.dtype.kind == "U" and not hasattr(labels, "dtype"):
+        objects = np.asarray(labels, object)
+        ends_in_nul = (isinstance(label, str) and label.endswith("\0") for label in objects.flat)
+        if objects.shape == array.shape and any(ends_in_nul):
+            return objects
+    return array
 
 
 def check_seed(random_state: Any) -> np.random.SeedSequence:

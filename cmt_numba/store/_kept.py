@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from .._validation import OneOf
-from ..journal import JournalError
+from ..journal import JournalError, check_durability
 from ..journal._database import is_blank
 from ..journal._in_folder import CLOSED, READ_ONLY
 from ..persistence import FileFormatError
@@ -58,6 +58,7 @@ class Keeper:
         self._how = how
         self._threads = {name: value for name, value in options.items() if name == "n_threads"}
         if self.path is None:
+            check_durability(**{name: value for name, value in how.items() if name != "read_only"})
             kept = new_in_memory(_with_defaults(options))
         else:
             journal = self.path / "journal.sqlite"

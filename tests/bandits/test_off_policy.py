@@ -397,3 +397,16 @@ def test_a_policy_of_the_package_is_evaluated(world: World):
     truth = world.mean[world.rows, policy.act(world.X).actions].mean()
     assert found.estimates["dr"].value == pytest.approx(truth, abs=0.15)
     assert set(evaluation.__all__) <= set(dir(evaluation))
+
+
+def test_tiny_propensities_and_certain_intervals_are_refused():
+    rewards, target = np.array([0.0, 1.0, 1.0]), np.full(3, 0.5)
+    tiny = np.array([0.5, 1e-200, 0.5])
+    with pytest.raises(ValueError, match=r"above 1e-100, but that of row 1 is 1e-200: set tau"):
+        inverse_propensity(rewards, tiny, target)
+    found = inverse_propensity(rewards, tiny, target, tau=0.1)
+    assert found.effective_sample_size > 0.0
+    assert switch(rewards, tiny, target, target, target).effective_sample_size == pytest.approx(2.0)
+    for method in ("bernstein", "chernoff", "bootstrap", "normal"):
+        with pytest.raises(ValueError, match="confidence must be below 1"):
+            found.interval(method, confidence=1.0)

@@ -435,7 +435,7 @@ def test_nobody_reads_on(folder: Path):
 def test_outputs_are_checked_before_the_work(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("cmt_numba.cli._streams.look_through", None)  # not come to
     data, none = folder / "train.svm", tmp_path / "none" / "file"
-    assert "is not a regular file" in fail("fit", data, "-m", tmp_path)
+    assert "Is a directory" in fail("fit", data, "-m", tmp_path)
     assert "is not a regular file" in fail("fit", data, "-m", os.devnull)
     assert "No such file" in fail("fit", data, "-m", none)
     for option in ("--report", "--json"):
