@@ -648,7 +648,9 @@ def reopen(trial: Trial) -> None:
 
 
 def give_invalid(trial: Trial) -> None:
-    """Give an argument that cannot be used."""
+    """Give an argument that cannot be used, now that there are rows of a width."""
+    if not trial.number:
+        trial.make()
     names = sorted(trial.kind.invalid)
     name = names[int(trial.random.integers(len(names)))]
     for thing in (trial.thing, trial.after, trial.before):
@@ -680,7 +682,7 @@ def copy(trial: Trial) -> None:
 def kill_a_process(trial: Trial) -> None:
     """Have a process open the folder and make changes, and kill it at one of its writes."""
     trial.thing.close()
-    first, n_writes = trial.number, int(trial.random.integers(100))
+    first, n_writes = trial.number, int(trial.random.integers(300))
     acknowledged = first
     reading, writing = os.pipe()
     process = os.fork()
