@@ -74,7 +74,7 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     if type(X) is np.ndarray and X.dtype == np.float32 and X.shape[1:] == (n_features,) and X.flags.carray and X.size:
         return X  # nothing else is left to be checked or changed
     if not scipy.sparse.issparse(X):
-        X = _as_dense(X)
+        X = _as_array("X", X)
     elif not hasattr(getattr(X, "data", X), "dtype"):
         raise ValueError("X must be a valid sparse matrix: its data must be an array")
     if X.ndim != 2:
@@ -110,14 +110,6 @@ def sound(X: Any) -> Any:
     """
     unmasked("X", X)
     return _as_csr(X) if scipy.sparse.issparse(X) else X
-
-
-def _as_dense(X: Any) -> np.ndarray:
-    unmasked("X", X)
-    try:
-        return np.asarray(X)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"X must be an array of real numbers or a scipy.sparse matrix or array: {error}") from error
 
 
 def unmasked(name: str, value: Any) -> Any:
@@ -271,11 +263,7 @@ def check_among(among: Any) -> Among:
     TypeError, ValueError
         If it is neither.
     """
-    unmasked("among", among)
-    try:
-        given = np.asarray(among)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"among must be an array of ids or of booleans: {error}") from error
+    given = _as_array("among", among)
     if given.ndim != 1:
         raise ValueError(f"among must have one dimension, not {given.ndim}")
     if given.dtype == np.bool_:
@@ -297,11 +285,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
     ValueError
         If they do not fit the hits, or one is NaN or outside [0, 1].
     """
-    unmasked("rewards", rewards)
-    try:
-        rewards = np.asarray(rewards)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"rewards must be an array of real numbers: {error}") from error
+    rewards = _as_array("rewards", rewards)
     if rewards.dtype.kind not in "fiub":
         raise TypeError(f"rewards must be real numbers, not {rewards.dtype}")
     if rewards.shape not in ((ids.shape[0],), ids.shape):
@@ -323,17 +307,51 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be the return value of query, not {type(hits).__name__}")
-    ids = _for_kernels(hits.ids, np.int64)
-    if ids.ndim != 2 or ids.shape[0] != n_rows:
+    ids = _as_integers("hits.ids", hits.ids, np.int64)
+    if ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
         raise ValueError(f"hits must have one row for each of the {n_rows} rows of X, not shape {ids.shape}")
-    dtypes = {"tree": np.int32, "node": np.int32, "generation": np.int32, "side": np.int8, "probability": np.float32}
-    exploration = Exploration(**{name: _for_kernels(getattr(hits.exploration, name), dtypes[name]) for name in dtypes})
-    for name, column in exploration._asdict().items():
+    scores = _as_numbers("hits.scores", hits.scores)
+    if scores.shape != ids.shape:
+        raise ValueError(f"hits.scores must have shape {ids.shape} like hits.ids, not {scores.shape}")
+    dtypes = {"tree": np.int32, "node": np.int32, "generation": np.int32, "side": np.int8}
+    columns = {n: _as_integers(f"hits.exploration.{n}", getattr(hits.exploration, n), dtypes[n]) for n in dtypes}
+    columns["probability"] = _as_numbers("hits.exploration.probability", hits.exploration.probability)
+    for name, column in columns.items():
         if column.shape != (n_rows,):
             raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, not {column.shape}")
+    exploration = Exploration(**columns)
     if state is not None and not _could_be(state, exploration):
         raise ValueError("hits.exploration must come from this forest: pass hits as query has returned them")
-    return Hits(ids, hits.scores, exploration)
+    return Hits(ids, scores, exploration)
+
+
+def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
+    """Return an array of integers of a type. Whole floats pass: tables with missing entries hold those."""
+    given = _as_array(name, values)
+    if given.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be integers, not {given.dtype}")
+    with np.errstate(invalid="ignore"):
+        cast = _for_kernels(given, dtype)
+    changed = cast != given  # true of NaN
+    if changed.any():
+        raise ValueError(f"{name} must be integers of {np.dtype(dtype)}, not {given[changed][0]}")
+    return cast
+
+
+def _as_numbers(name: str, values: Any) -> np.ndarray:
+    """Return an array of real numbers as float32."""
+    given = _as_array(name, values)
+    if given.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be real numbers, not {given.dtype}")
+    return _as_float32(given)
+
+
+def _as_array(name: str, values: Any) -> np.ndarray:
+    unmasked(name, values)
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of real numbers: {error}") from error
 
 
 def _could_be(state: State, exploration: Exploration) -> bool:
@@ -488,6 +506,21 @@ def check_jobs(n_jobs: Any) -> int | None:
     if n_jobs is None:
         return 1
     return None if n_jobs == -1 else check_integer("n_jobs", n_jobs, 1)
+
+
+def label_array(name: str, labels: Any) -> np.ndarray:
+    """Return labels as an array that keeps each of them.
+
+    NumPy's arrays of strings drop NUL characters from the ends of their entries: lists with such strings become arrays
+    of objects.
+    """
+    array = np.asarray(unmasked(name, labels))
+    if array.dtype.kind == "U" and not hasattr(labels, "dtype"):
+        objects = np.asarray(labels, object)
+        ends_in_nul = (isinstance(label, str) and label.endswith("\0") for label in objects.flat)
+        if objects.shape == array.shape and any(ends_in_nul):
+            return objects
+    return array
 
 
 def check_seed(random_state: Any) -> np.random.SeedSequence:

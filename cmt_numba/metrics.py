@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._forest.state import NONE
-from ._validation import check_choice, check_real, check_wanted, unmasked
+from ._forest import NONE
+from ._validation import check_choice, check_real, check_wanted, label_array, unmasked
 
 F1_AVERAGES = ("micro", "samples")
 
@@ -63,7 +63,7 @@ def constant_accuracy(y: Any) -> float:
     ValueError
         If ``y`` is empty or not one-dimensional.
     """
-    y = np.asarray(unmasked("y", y))
+    y = label_array("y", y)
     if y.ndim != 1 or y.size == 0:
         raise ValueError(f"y must be one class for each of at least one row, not of shape {y.shape}")
     return float(np.unique(y, return_counts=True)[1].max() / y.size)

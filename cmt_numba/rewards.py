@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ._forest.rows import Rows
-from ._forest.state import NONE
+from ._forest import NONE, Rows
 from ._jit import kernel
-from ._validation import check_rows, unmasked
+from ._validation import check_rows, label_array
 
 Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Takes positions of rows, int64 (n,), and ids, int64 (n, k), -1 for none; returns rewards in [0, 1], (n, k)."""
@@ -37,8 +36,8 @@ class LabelEquality:
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
-        self.of_memories = np.asarray(unmasked("of_memories", of_memories))
-        self.of_rows = np.asarray(unmasked("of_rows", of_rows))
+        self.of_memories = label_array("of_memories", of_memories)
+        self.of_rows = label_array("of_rows", of_rows)
         if self.of_memories.ndim != 1 or self.of_rows.ndim != 1:
             raise ValueError("of_memories and of_rows must have one dimension: a label for each memory and each row")
 
@@ -127,6 +126,10 @@ def _check_widths(of_memories: Rows, of_rows: Rows) -> None:
 
 
 def _check_reach(rows: np.ndarray, ids: np.ndarray, n_rows: int, n_ids: int) -> None:
+    if rows.size and rows.min() < 0:
+        raise ValueError(f"rows must be positions of at least 0, not {rows.min()}")
+    if ids.size and ids.min() < NONE:
+        raise ValueError(f"ids must be those of memories, or {NONE} for none, not {ids.min()}")
     if rows.size and rows.max() >= n_rows:
         raise ValueError(f"of_rows must have an entry for row {rows.max()}, but has {n_rows}")
     if ids.size and ids.max() >= n_ids:

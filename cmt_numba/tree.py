@@ -321,6 +321,8 @@ class ContextualMemoryTree(TaughtForest):
         rows = self._check_rows(X)
         k = check_integer("k", k, 1, MOST_WANTED - 1)  # with its own memory a row asks for one more
         n_passes = check_passes("n_passes", n_passes, 1)
+        if not callable(reward):
+            raise TypeError(f"reward must be a function of rows and ids, not {type(reward).__name__}")
         rate = check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
         own = np.full(rows.n_rows, NONE, np.int64) if own_ids is None else check_memory_ids(own_ids, rows.n_rows)
         if self.n_memories == 0:

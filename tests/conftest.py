@@ -22,8 +22,9 @@ import scipy.sparse  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
+CORPUS = ROOT / "tests/corpus"
 
-collect_ignore = ["fuzz_coverage.py"]  # needs Atheris, which tests do not
+collect_ignore = ["scripts/fuzz_coverage.py"]  # needs Atheris, which tests do not
 
 EVERY_LEAF = 10**6
 """More leaves than any tree of the tests has: a search of this many leaves is exact."""

@@ -1,13 +1,6 @@
-"""The folders of the package show its architecture: imports point one way, from what is said here to what is below."""
+"""The package shows its architecture: imports point one way and pass doors, and a class is one thing with one name."""
 
-import ast
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-from conftest import ROOT
-
-PACKAGE = ROOT / "cmt_numba"
+from structure import MODULES, PACKAGE, imports_of, known, name_of, parsed, room_of, violations, without_types
 
 FLOORS = (
     ("_version", "_jit", "_concurrency"),
@@ -26,48 +19,39 @@ FLOORS = (
     ("cli",),
     ("__init__", "__main__"),
 )
-"""From the bottom up. A module imports from its own room and from floors below it."""
+"""From the bottom up. A module imports from its own room and from floors below it, through the doors of their rooms."""
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
-
-
-def room_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def imported_rooms(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line of each import from the package, and the room that it is from, but for those of type checkers."""
-    here = ("cmt_numba", *path.relative_to(PACKAGE).with_suffix("").parts)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for_types = [
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
-    skipped = {id(node) for block in for_types for node in ast.walk(block)}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or id(node) in skipped:
-            continue
-        base = here[: len(here) - node.level] if node.level else ()
-        target = (*base, *(node.module or "").split(".")) if node.module else base
-        if target[:1] == ("cmt_numba",):
-            for name in [target[1]] if len(target) > 1 else [alias.name for alias in node.names]:
-                yield node.lineno, name
 
 
 def test_every_module_has_a_floor():
     assert {room_of(path) for path in MODULES} == set(FLOOR_OF)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_downwards(path: Path):
-    room = room_of(path)
+def test_imports_point_downwards():
     upwards = [
-        f"line {line}: {other}"
-        for line, other in imported_rooms(path)
-        if other != room and FLOOR_OF.get(other, -1) >= FLOOR_OF[room]
+        f"{name_of(path)}:{line} imports {target[0]}"
+        for path in MODULES
+        for line, target in imports_of(path, without_types(parsed(path)))
+        if target[0] != room_of(path) and FLOOR_OF.get(target[0], -1) >= FLOOR_OF[room_of(path)]
     ]
-    assert not upwards, f"{path.relative_to(ROOT)} imports from its own floor or from above it"
+    assert not upwards, "these import from their own floor or from above it"
 
 
 def test_imports_are_found():
-    assert {name for _, name in imported_rooms(PACKAGE / "tree.py")} > {"_engine", "_forest", "_validation"}
+    tree = PACKAGE / "tree.py"
+    assert {target[0] for _, target in imports_of(tree, without_types(parsed(tree)))} > {
+        "_engine",
+        "_forest",
+        "_validation",
+    }
+
+
+def test_rules_of_structure_are_kept():
+    further = sorted(line for _, line in violations() - known())
+    assert not further, "these break a rule that `tests/helpers/structure.py` states"
+
+
+def test_the_list_of_exceptions_is_up_to_date():
+    gone = sorted(line for _, line in known() - violations())
+    assert not gone, "these are mended: run `python tests/helpers/structure.py`, which drops them from the list"

@@ -1,1 +1,155 @@
-"""The engine: a forest of trees over one store of memories."""
+"""The engine: forests of memories as named tuples of arrays, and the kernels that work on them.
+
+Other rooms import from here. ``invariants`` holds what validates arrays before kernels see them.
+"""
+
+from . import invariants
+from .allocation import (
+    SPARE,
+    keys_with_room,
+    most_cells_in_use,
+    resized,
+    slot_table_size,
+    trimmed,
+    with_ids,
+    with_more,
+    with_nodes,
+    with_room_for_cells,
+    with_room_for_keys,
+    with_spare_room,
+    with_tables,
+)
+from .compaction import compacted
+from .eviction import EVICTIONS, Eviction, new_eviction
+from .exploration import explore_rows
+from .filtering import (
+    UNRESTRICTED,
+    WORTH_A_CANDIDATE,
+    WORTH_A_LEAF,
+    Restriction,
+    are_few,
+    least_left,
+    restriction_to,
+    score_slots,
+)
+from .frontier import Frontier, begin_search, frontier_at, new_frontier, new_frontiers, push, reach_next, take_cheapest
+from .hash_table import enter_place, find_place, hash_feature
+from .hits import (
+    NO_ROOM,
+    WORTH_FINDING,
+    WORTH_KEEPING,
+    Exploration,
+    Explored,
+    Feedback,
+    Hits,
+    Query,
+    ShownHits,
+    are_among,
+    certain,
+    joined,
+    no_hits,
+    partly_drawn,
+    rewarded_memories,
+    rewarded_pairs,
+    unexplored,
+    with_runners_up,
+    without_own,
+)
+from .insert_remove import finisher_of, insert_slots, remove_ids, remove_slots_from, reroute_trees, turn_of, undo_move
+from .invariants import InvariantError, Leaves
+from .invariants.errors import require
+from .key_store import append_keys, drop_keys_from, enter_slot, erase_id, find_slots, stored_rows
+from .leaf_scan import answer, new_best, offer
+from .linear_model import (
+    adagrad_step,
+    add_row,
+    add_sum,
+    add_to_sum,
+    dense_start,
+    locate_or_insert,
+    located_sum,
+    margin_of,
+    new_workspace,
+    probed_margin,
+    release_model,
+    reset_model,
+    reset_weights,
+)
+from .link_search import ALL, NO_SLOTS, query_links
+from .links import MOST_LINKS, Linkage
+from .moved_keys import moved_keys
+from .partition import with_tree, without_trees
+from .propensities import add_explored
+from .quantization import encode_keys
+from .replacement import overwrite_keys, reinsert_slots
+from .rng import draw_word, mix, next_word, random_below, unit_of
+from .routers import RouterLoss
+from .rows import (
+    UNSCALED,
+    Row,
+    Rows,
+    as_matrix,
+    dot,
+    keep_heaviest,
+    longest_row,
+    normalize_rows,
+    rescaled,
+    row_of,
+    squared_length,
+)
+from .scorer import Probe, ScorerLoss, aim_probe, gathered_dot, new_probe, probed_dot, room_for_probe, score, value_of
+from .search import query_rows
+from .sparse_weights import copy_heavy_cells, find_cell, locate_or_insert_cells, request_cells, table_bits, table_start
+from .state import (
+    CELLS_WANTED,
+    CODE_MARKS,
+    COUNT,
+    DONE,
+    FORMER_PLACE,
+    FORMER_ROW,
+    FREE_LEAF,
+    FREE_NODE,
+    FREE_TABLES,
+    LEAF,
+    LEAVES_END,
+    LEFT,
+    LONGEST,
+    MOST_FEATURES,
+    MOST_MEMORIES,
+    MOVED_FROM,
+    MOVING_PLACE,
+    N_COUNTERS,
+    N_MEMORIES,
+    NEXT_ID,
+    NODE,
+    NODES_END,
+    NONE,
+    ONLY_TREE,
+    RIGHT,
+    ROOT,
+    SMALLEST_TABLE_BITS,
+    TABLES_END,
+    TABLES_FULL,
+    VALUES_END,
+    VALUES_LIVE,
+    WEIGHT_CELL,
+    Codes,
+    Keys,
+    KeyStore,
+    LinearModels,
+    Parameters,
+    Routers,
+    Scorer,
+    Some,
+    State,
+    count_bytes,
+    key_store,
+    leaf_limit,
+    linear_models,
+    new_keys,
+    new_scorer,
+    new_state,
+)
+from .structures import arrays_of, kind_of, numbers_of, put_together, writeable
+from .teaching import Lesson, forget_routes, teach_trees
+from .update import update_scorer, update_trees

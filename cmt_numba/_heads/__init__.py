@@ -1,1 +1,75 @@
-"""Linear models over labels and values, and the search for candidates."""
+"""Linear models over labels, the stored examples they learn from, and the searches for candidate labels."""
+
+from .binary_svm import new_duties
+from .candidates import Answers, Effort, Listing, Questions, all_of, list_hard_negatives, list_labels, score_labels
+from .examples import (
+    ExampleParameters,
+    Examples,
+    all_examples,
+    all_slots,
+    append_examples,
+    draw_examples,
+    give_ids,
+    nearest_rows,
+    new_examples,
+    rows_of_labels,
+    slots_of_examples,
+    some_examples,
+    with_only_examples,
+    with_room_for_examples,
+)
+from .hard_negatives import (
+    Block,
+    Pairs,
+    by_label,
+    joined,
+    one_block,
+    pair_with_all,
+    pair_with_answers,
+    pair_with_hard_negatives,
+    pairs_that_count,
+)
+from .index_search import LabelBounds, label_bounds, rank_listed
+from .inference_weights import Digest, common_labels, new_digest
+from .invariants.labels import check_duals, check_example_frame, check_examples, check_head, check_head_frame
+from .invariants.ridge import check_expectation, check_expectation_frame
+from .label_scorers import (
+    HEAD_LOSSES,
+    NEGLIGIBLE,
+    Head,
+    HeadLoss,
+    HeadParameters,
+    as_ready_as,
+    cells_of_tables,
+    count_in_means,
+    forget_labels,
+    is_in_lists,
+    new_head,
+    weights_of_labels,
+    with_digest,
+    with_index,
+    with_labels,
+    with_lists,
+    with_lists_of,
+    with_means_in_lists,
+    with_only,
+    without_digest,
+    without_negligible_weights,
+    without_tables,
+)
+from .landmarks import ROWS_ASKED, Listed, best_listed, dense_scorers, listed, scaled, vectors_of
+from .lessons import Lesson, Search
+from .multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, margin_wanted, measure_gaps, new_duals
+from .products import AllScorers, all_above, all_scorers, best_of_all, exact_scores_of_all, top_of_all, unscaled_rows
+from .ridge import (
+    Expectation,
+    ExpectationParameters,
+    enter_rows,
+    expect_rows,
+    learn_expectations,
+    learn_rewards,
+    new_expectation,
+)
+from .shortlists import new_shortlists
+from .solved_labels import Training, learn_afresh, learn_memberships
+from .stored_duals import StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals

@@ -16,7 +16,7 @@ room to work in allocates it with ``empty`` and ``zeros`` and hands it to ``rele
 - ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
   count: a kernel holds it once, however many places call it.
 - ``inner_allocating`` is ``inner_called`` for what makes room to work in: the kernel that calls it releases what it
-  returns. The name tells those that allocate from others, see ``tests/test_kernels.py``.
+  returns. The name tells those that allocate from others, see ``tests/kernels/test_kernels.py``.
 - ``inner_shared`` is ``inner_called`` for what is large and needed by several kernels: compiled by itself, and kept in
   the cache; kernels are handed its address (``addresses.py``).
 - ``inner_merged`` is ``inner`` for what one place of all kernels calls: it becomes part of its caller before that is

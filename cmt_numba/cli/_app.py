@@ -6,7 +6,6 @@ shown immediately.
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from dataclasses import replace
@@ -22,14 +21,14 @@ from . import _options as given
 from ._bandit import app as bandit_commands
 from ._keys import new_vectorizer
 from ._options import Kind, new_estimator, read_options
-from ._outputs import check_output, open_output
-from ._printing import printable
+from ._outputs import check_files, open_output, printable, to_json_text
 
 if TYPE_CHECKING:
     from .. import evaluation
     from ..formats import Batch, ReadOptions, Source
 
 _WORDS = "cmt_numba.words"
+_EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)  # what unusable input raises
 
 
 class _Commands(TyperGroup):
@@ -42,14 +41,17 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # the reader of the output has closed the pipe
-        except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-            if ctx.params.get("traceback"):
+        except (typer.Abort, BrokenPipeError):
+            raise  # the user, or the reader of the output, has gone
+        except Exception as error:
+            if ctx.params.get("traceback") or hasattr(error, "exit_code"):  # Typer handles its own exceptions
                 raise
             reason = "not enough memory" if isinstance(error, MemoryError) and not str(error) else str(error)
+            is_expected = isinstance(error, _EXPECTED)
+            if not is_expected:
+                reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows where"
             print(f"cmt-numba: {printable(' '.join(reason.split()))}", file=sys.stderr)
-            raise typer.Exit(2) from None
+            raise typer.Exit(2 if is_expected else 1) from None
 
 
 app = typer.Typer(
@@ -137,6 +139,7 @@ def fit(
     from ._show import show_kinds, show_pairs
     from ._streams import look_through, read_all, stream
 
+    check_files(inputs=(data, labels), outputs=(model,))
     file_to_write(model)
     if keys is not None and streaming:
         raise ValueError("--keys learns from all texts at once; leave out --keys or --streaming")
@@ -251,8 +254,7 @@ def evaluate(
     from ._show import show_kinds, show_result
     from ._streams import look_through, stream
 
-    for path in (report, json_file):
-        check_output(path)
+    check_files(inputs=(data, labels, test, test_labels), outputs=(report, json_file))
     options = read_options(
         data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=not progressive
     )
@@ -308,7 +310,7 @@ def evaluate(
     if json_file is not None:
         contents = {"data": str(data), "version": __version__, "result": result.as_dict(), "profile": profile}
         with open_output(json_file) as file:
-            file.write(json.dumps(to_json(contents), indent=2) + "\n")
+            file.write(to_json_text(to_json(contents), indent=2) + "\n")
     if json_file != Path("-"):
         show_result(Console(), result, profile)
 
@@ -417,7 +419,7 @@ def info(
             data = {"format": options.format, **describe_data(batches, options.task)}
         described = {"data": data | ({"columns": listed_kinds(options)} if options.kinds else {})}
     if as_json:
-        print(json.dumps(to_json(described), indent=2))
+        print(to_json_text(to_json(described), indent=2))
         return
     for name, pairs in described.items():
         shown = ((key, _shortened(value)) for key, value in pairs.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from enum import StrEnum
 from pathlib import Path
@@ -108,11 +107,10 @@ def evaluate(
     from ..evaluation._json import to_json
     from ..report._bandit import intervals_of, write_bandit_report
     from ._app import _WORDS
-    from ._outputs import check_output, open_output
+    from ._outputs import check_files, open_output, to_json_text
     from ._show import show_pairs, show_table
 
-    for path in (report, json_file):
-        check_output(path)
+    check_files(inputs=(log, Path(policy)), outputs=(report, json_file))
     columns: dict[str, Any] = {"action": action, "reward": reward, "propensity": propensity, "allowed": allowed}
     if context:
         columns["context"] = context[0] if len(context) == 1 and _holds_lists(log, context[0]) else context
@@ -152,7 +150,7 @@ def evaluate(
     if json_file is not None:
         contents = {"log": str(log), "policy": policy, "version": __version__, **summary, "estimates": rows}
         with open_output(json_file) as file:
-            file.write(json.dumps(to_json({**contents, "advice": result.advice}), indent=2) + "\n")
+            file.write(to_json_text(to_json({**contents, "advice": result.advice}), indent=2) + "\n")
     if json_file != Path("-"):
         show_pairs(Console(), f"{log}: {policy}", summary.items())
         show_table(Console(), "Mean reward of the policy", rows)

@@ -1,30 +1,88 @@
-"""The files that commands write to."""
+"""What commands write: files, and text without control characters."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import stat
 import sys
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+_STANDARD_OUTPUT = Path("-")
+_ESCAPED = {"Cc", "Cs", "Zl", "Zp"}  # categories: control characters, surrogates, and line separators
 
 
-def check_output(path: Path | None) -> None:
-    """Raise OSError if an output file cannot be created, before the work starts."""
-    if path is None or path == Path("-"):
-        return
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        number = errno.EISDIR if path.is_dir() else errno.ENOENT
-        raise OSError(number, os.strerror(number), str(path))
+def check_files(*, inputs: Iterable[Path | None], outputs: Iterable[Path | None]) -> None:
+    """Check, before any work, that the outputs can be written and destroy neither an input nor each other.
+
+    Files are compared by identity, so links are followed. A folder of inputs stands for the files in it.
+
+    Raises
+    ------
+    OSError
+        If an output is a folder, or its folder does not exist.
+    ValueError
+        If an output is one of the inputs, or two outputs are the same file.
+    """
+    read = [file for path in inputs if path is not None for file in [path, *(path.iterdir() if path.is_dir() else ())]]
+    written = [path for path in outputs if path is not None]
+    for path in written:
+        if path != _STANDARD_OUTPUT and (path.is_dir() or not path.absolute().parent.is_dir()):
+            number = errno.EISDIR if path.is_dir() else errno.ENOENT
+            raise OSError(number, os.strerror(number), str(path))
+        for file in read:
+            if _is_same_file(path, file):
+                raise ValueError(f"the output {path} is the input {file}; choose another file for the output")
+    for one, other in combinations(written, 2):
+        if _STANDARD_OUTPUT not in (one, other) and _is_same_file(one, other):
+            raise ValueError(f"the outputs {one} and {other} are the same file; choose another file for one of them")
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to one regular file, or would once they are written."""
+    found = [_status(path) for path in (one, other)]
+    if found[0] is None or found[1] is None:
+        return _STANDARD_OUTPUT not in (one, other) and os.path.realpath(one) == os.path.realpath(other)
+    return stat.S_ISREG(found[0].st_mode) and os.path.samestat(found[0], found[1])
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return os.fstat(sys.stdout.fileno()) if path == _STANDARD_OUTPUT else path.stat()
+    except (OSError, ValueError):  # missing, or a standard output that is no file
+        return None
 
 
 @contextmanager
 def open_output(path: Path) -> Iterator[TextIO]:
     """Yield a file opened for writing, or the standard output for ``-``."""
-    if path == Path("-"):
+    if path == _STANDARD_OUTPUT:
         yield sys.stdout
         return
     with path.open("w", encoding="utf-8", newline="") as file:
         yield file
+
+
+def printable(value: object) -> str:
+    """Return a value as text, with control characters escaped as in Python literals."""
+    return _with_escapes(str(value), lambda character: character.encode("unicode_escape").decode("ascii"))
+
+
+def to_json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return a value as JSON, with control characters escaped as in JSON."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    # The line breaks that indent the text are the only control characters outside of strings.
+    lines = text.split("\n") if indent is not None else [text]
+    return "\n".join(_with_escapes(line, lambda character: f"\\u{ord(character):04x}") for line in lines)
+
+
+def _with_escapes(text: str, escape: Callable[[str], str]) -> str:
+    if text.isprintable():
+        return text
+    return "".join(escape(one) if unicodedata.category(one) in _ESCAPED else one for one in text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,8 +15,7 @@ from .._forest.state import NONE
 from ..formats import open_data
 from ..formats._source import features_of, form_of
 from ._model_files import Model, load_model
-from ._outputs import check_output, open_output
-from ._printing import printable
+from ._outputs import check_files, open_output, printable, to_json_text
 from ._streams import Stream, look_through, stream
 
 
@@ -40,7 +38,7 @@ def ask(
     ValueError
         If the data is not of the form that the model reads.
     """
-    check_output(output)
+    check_files(inputs=(data, path), outputs=(output,))
     model = load_model(path)
     found = open_data(data, format=data_format).format
     if features_of(replace(model.options, format=found)) != features_of(model.options):
@@ -81,8 +79,8 @@ def write_labels(model: Model, batches: Stream, file: TextIO) -> None:
             names = estimator.classes_[found.indices]
             lines = [",".join(map(str, row)) for row in np.split(names, found.indptr[1:-1])]
         else:
-            lines = list(map(printable, found.tolist()))
-        file.writelines(f"{line}\n" for line in lines)
+            lines = found.tolist()
+        file.writelines(f"{printable(line)}\n" for line in lines)
 
 
 def write_lines(found: Iterator[Answer], file: TextIO) -> None:
@@ -95,13 +93,13 @@ def write_lines(found: Iterator[Answer], file: TextIO) -> None:
 def write_json(found: Iterator[Answer], file: TextIO) -> None:
     """Write a line with a JSON object for each row."""
     for answer in found:
-        file.write(json.dumps(answer._asdict(), ensure_ascii=False) + "\n")
+        file.write(to_json_text(answer._asdict()) + "\n")
 
 
 def write_csv(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a table with a line for each label of each row."""
+    """Write a table with a line for each label of each row. Control characters are escaped."""
     table = csv.writer(file, lineterminator="\n")
     table.writerow(["row", "rank", "label", "score"])
     for answer in found:
         for rank, (label, score) in enumerate(zip(answer.labels, answer.scores, strict=True), 1):
-            table.writerow([answer.row, rank, label, f"{score:.6g}"])
+            table.writerow([answer.row, rank, printable(label), f"{score:.6g}"])

@@ -13,7 +13,7 @@ from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from ..evaluation._display import confused_rows, format_value, metric_pairs, profile_pairs, result_pairs, rival_rows
 from ..formats import ReadOptions
 from ..formats._kinds import kinds_of
-from ._printing import printable
+from ._outputs import printable
 
 
 def show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, Any]]) -> None:

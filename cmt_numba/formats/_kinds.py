@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,10 @@ def _kind_of(column: Any) -> str:
 def as_numbers(column: Any) -> np.ndarray:
     """Return a column as float64, with NaN for what is not a number."""
     if column.dtype.kind not in "fiub":
-        column = import_module("pandas").to_numeric(column, errors="coerce")
+        to_numeric = partial(import_module("pandas").to_numeric, errors="coerce")
+        try:
+            column = to_numeric(column)
+        except OverflowError:  # an integer beyond float64, which text can express as infinity
+            column = to_numeric(column.map(str))
     numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
     return numbers

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from .._validation import OneOf
-from ..journal import JournalError
+from ..journal import JournalError, check_durability
 from ..journal._in_folder import CLOSED, READ_ONLY
 from ..persistence import FileFormatError
 from ..persistence._container import Contents
@@ -53,7 +53,11 @@ class Keeper:
         self.path = None if path is None else Path(path)
         self._how = how
         self._threads = {name: value for name, value in options.items() if name == "n_threads"}
-        kept = new_in_memory(options) if self.path is None else in_folder(self.path, options, **how)
+        if self.path is None:
+            check_durability(**{name: value for name, value in how.items() if name != "read_only"})
+            kept = new_in_memory(options)
+        else:
+            kept = in_folder(self.path, options, **how)
         self._begin(kept, metric)
 
     @classmethod

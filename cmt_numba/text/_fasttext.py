@@ -24,6 +24,7 @@ from .._validation import (
     check_integer,
     check_jobs,
     check_seed,
+    label_array,
 )
 from ..estimators._labels import check_targets, check_unmixed
 from ..persistence._columns import column, read_column
@@ -204,7 +205,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         words = self._words_of_all(texts)
         check_unmixed("y", y)
         check_targets(y)
-        classes, labels, counts = np.unique(column_or_1d(y), return_inverse=True, return_counts=True)
+        classes, labels, counts = np.unique(column_or_1d(label_array("y", y)), return_inverse=True, return_counts=True)
         if labels.size != len(words) or not words:
             raise ValueError(
                 f"y must have a class for each text: there are {len(words)} texts and {labels.size} classes"

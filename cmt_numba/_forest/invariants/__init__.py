@@ -6,7 +6,10 @@ an array is said where it is a field. What must hold of its contents belongs to 
 part of.
 """
 
-from .errors import InvariantError
+from .errors import InvariantError, require
+from .keys import check_key_frame, check_keys
+from .layout import check_layout
+from .linear_models import check_model_frame, check_models
+from .numbers import all_finite, all_within, are_offsets
+from .probing import check_number_table
 from .trees import Leaves, check, check_frame, depth, leaves, levels
-
-__all__ = ["InvariantError", "Leaves", "check", "check_frame", "depth", "leaves", "levels"]

@@ -12,6 +12,8 @@ from .._checks import check_rewards, generator_of, numbers
 from . import _intervals
 from ._intervals import METHODS
 
+_LEAST = 1e-100  # propensity; the squares of larger weights would overflow
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -64,7 +66,7 @@ class Estimate:
               the value is close to a bound. Strehl et al. (2010) use it on [0, 1 / tau].
             - "bootstrap": percentiles over resampled rows, right for many rows.
             - "normal": the central limit theorem, right for many rows.
-        confidence : float, default 0.95
+        confidence : float between 0 and 1, default 0.95
             Probability with which the interval should hold the value.
         n_resamples : int, default 1000
             Of the bootstrap.
@@ -82,6 +84,8 @@ class Estimate:
         """
         check_choice("method", method, METHODS)
         confidence = check_real("confidence", confidence, 0.0, 1.0, above=True)
+        if confidence == 1.0:
+            raise ValueError("confidence must be below 1: no interval is certain to hold the value")
         n_resamples = check_integer("n_resamples", n_resamples, 1)
         if self.terms.size < 2:
             raise ValueError("an interval needs at least two rows")
@@ -124,9 +128,13 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
         if not np.all((array >= 0.0) & (array <= 1.0 + 1e-9)):
             raise ValueError(f"{name} must be between 0 and 1")
     propensities = np.maximum(propensities, tau)
-    if not np.all(propensities > 0.0):
-        row = int(np.argmin(propensities))
-        raise ValueError(f"propensities must be above 0, but that of row {row} is 0: set tau to a value above 0")
+    row = int(np.argmin(propensities))
+    if propensities[row] < _LEAST:
+        least = f"{_LEAST:g}" if propensities[row] > 0.0 else "0"
+        raise ValueError(
+            f"propensities must be above {least}, but that of row {row} is {propensities[row]:g}: "
+            "set tau to a value above 0"
+        )
     weights: np.ndarray = target / propensities
     return weights
 
@@ -307,7 +315,7 @@ def switch(
         If an argument cannot be used.
     """
     threshold = check_real("threshold", threshold, 0.0, 1e18)
-    rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, 0.0)
+    rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, _LEAST)
     weights = np.where(weights <= threshold, weights, 0.0)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, threshold)
     return _estimate("switch", base + weights * errors, weights, bounds)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -257,5 +259,9 @@ def _frames(path: str | os.PathLike[str], n_rows: int) -> Iterator[Any]:
         return
     pandas = import_module("pandas")
     read = partial(pandas.read_json, lines=True) if ".jsonl" in name else pandas.read_csv
-    with read(path, chunksize=n_rows) as frames:
-        yield from frames
+    try:
+        with read(path, chunksize=n_rows) as frames:
+            yield from frames
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        reason = "is damaged or truncated: gzip cannot decompress it; use a complete copy"
+        raise ValueError(f"{os.fspath(path)}: {reason}") from error

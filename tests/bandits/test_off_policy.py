@@ -1,0 +1,412 @@
+"""Off-policy evaluation: formulas in plain NumPy, expectations by enumeration, coverage, replay, and log files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from cmt_numba.bandits import EpsilonGreedy, LinUCB, Random, evaluation
+from cmt_numba.bandits._checks import generator_of
+from cmt_numba.bandits.evaluation import (
+    Log,
+    direct_method,
+    doubly_robust,
+    estimate_propensities,
+    estimate_rewards,
+    evaluate,
+    inverse_propensity,
+    read_log,
+    read_log_in_batches,
+    replay,
+    self_normalized,
+    self_normalized_doubly_robust,
+    switch,
+    target_probabilities,
+)
+from cmt_numba.bandits.evaluation._intervals import chernoff, relative_entropy
+
+N, K = 400, 4
+
+
+def distribution(rng: np.random.Generator, n: int = N, k: int = K) -> np.ndarray:
+    return rng.dirichlet(np.ones(k), n) * 0.9 + 0.1 / k
+
+
+class World:
+    """Contexts, rewards of all actions, a logging policy and one to evaluate."""
+
+    def __init__(self, seed: int = 0, n: int = N) -> None:
+        rng = np.random.default_rng(seed)
+        self.X = rng.normal(size=(n, 3))
+        self.mean = 1 / (1 + np.exp(-self.X @ rng.normal(size=(3, K))))
+        self.logging, self.target = distribution(rng, n), distribution(rng, n)
+        self.actions = (rng.random(n)[:, None] > self.logging.cumsum(axis=1)).sum(axis=1)
+        self.rows = np.arange(n)
+        self.rewards = (rng.random(n) < self.mean[self.rows, self.actions]).astype(float)
+        self.propensities = self.logging[self.rows, self.actions]
+        self.model = np.clip(self.mean + 0.1 * rng.normal(size=self.mean.shape), 0, 1)
+        self.value = float((self.target * self.mean).sum(axis=1).mean())
+
+    def log(self) -> Log:
+        return Log(self.actions, self.rewards, self.X, self.propensities, allowed=np.arange(K))
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def test_estimators_are_their_formulas(world: World):
+    found = evaluate(world.target, world.log(), expected=world.model, tau=0.2, threshold=3.0)
+    chosen = world.target[world.rows, world.actions]
+    r, q, base = world.rewards, world.model[world.rows, world.actions], (world.target * world.model).sum(axis=1)
+    w, unclipped = chosen / np.maximum(world.propensities, 0.2), chosen / world.propensities
+    expected = {
+        "ips": (w * r).mean(),
+        "snips": (w * r).sum() / w.sum(),
+        "dm": base.mean(),
+        "dr": (base + w * (r - q)).mean(),
+        "sndr": base.mean() + (w * (r - q)).sum() / w.sum(),
+        "switch": (base + unclipped * (unclipped <= 3.0) * (r - q)).mean(),
+    }
+    assert {name: estimate.value for name, estimate in found.estimates.items()} == pytest.approx(expected, rel=1e-12)
+    assert found.effective_sample_size == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    assert found.mean_weight == pytest.approx(w.mean())
+    assert found.logged == r.mean()
+    assert found.clipped == pytest.approx(np.mean(world.propensities < 0.2))
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1))
+def test_inverse_propensity_and_doubly_robust_are_unbiased(seed: int):
+    """Every action is enumerated with its probability in place of a draw."""
+    rng = np.random.default_rng(seed)
+    logging, target = distribution(rng, 5), distribution(rng, 5)
+    mean, model = rng.random((5, K)), rng.random((5, K))
+    base = (target * model).sum(axis=1)
+    expectations = np.zeros(2)
+    for a in range(K):
+        arguments = (mean[:, a], logging[:, a], target[:, a])
+        ips, dr = inverse_propensity(*arguments), doubly_robust(*arguments, model[:, a], base)
+        expectations += [(logging[:, a] * ips.terms).mean(), (logging[:, a] * dr.terms).mean()]
+    np.testing.assert_allclose(expectations, (target * mean).sum(axis=1).mean(), rtol=1e-12)
+
+
+def test_clipping_underestimates_and_bounds_what_a_row_contributes(world: World):
+    chosen = world.target[world.rows, world.actions]
+    values = []
+    for tau in (0.0, 0.1, 0.3, 1.0):
+        estimate = inverse_propensity(world.rewards, world.propensities, chosen, tau=tau)
+        values.append(estimate.value)
+        assert estimate.bounds is not None
+        assert np.all((estimate.terms >= estimate.bounds[0]) & (estimate.terms <= estimate.bounds[1]))
+    assert values == sorted(values, reverse=True)
+    assert inverse_propensity([1.0], [0.01], [0.5], tau=0.05).bounds == (0.0, 1.0 / 0.05)
+
+
+@pytest.mark.parametrize("method", ["bernstein", "chernoff", "bootstrap", "normal"])
+@pytest.mark.parametrize("name", ["ips", "snips", "dr", "sndr", "switch"])
+def test_intervals_cover_the_value(name: str, method: str):
+    if method in ("bernstein", "chernoff") and name in ("snips", "sndr"):
+        estimate = evaluate(World().target, World().log(), expected=World().model).estimates[name]
+        with pytest.raises(ValueError, match='use method="bootstrap"'):
+            estimate.interval(method)
+        return
+    n_covered, n_worlds = 0, 40
+    for seed in range(n_worlds):
+        world = World(seed)
+        threshold = 1e9  # no bias
+        found = evaluate(world.target, world.log(), expected=world.model, threshold=threshold).estimates[name]
+        low, high = found.interval(method, confidence=0.9, n_resamples=100)
+        assert low <= found.value <= high
+        n_covered += low <= world.value <= high
+    least = {"bernstein": 1.0, "chernoff": 1.0}.get(method, 0.75)
+    assert n_covered >= least * n_worlds
+
+
+def test_chernoff_bound_is_that_of_coins():
+    """Its ends are where the relative entropy is the logarithm of the error, and it covers as binomial tails say."""
+    values = np.repeat([0.0, 1.0], [93, 7])
+    low, high = chernoff(values, 0.0, 1.0, 0.95)
+    for end in (low, high):
+        assert 100 * relative_entropy(0.07, end) == pytest.approx(np.log(2 / 0.05), rel=1e-9)
+    assert binom.sf(6, 100, low) < 0.025
+    assert binom.cdf(7, 100, high) < 0.025
+    assert chernoff(np.zeros(10), 0.0, 5.0, 0.95)[0] == 0.0
+    assert chernoff(np.zeros(10), 0.0, 5.0, 0.95)[1] == pytest.approx(5 * (1 - 0.025 ** (1 / 10)))
+    assert chernoff(np.ones(10), 0.0, 1.0, 0.95) == pytest.approx((0.025 ** (1 / 10), 1.0))
+
+
+def test_intervals_scale_with_rewards(world: World):
+    chosen = world.target[world.rows, world.actions]
+    small = inverse_propensity(world.rewards, world.propensities, chosen)
+    large = inverse_propensity(world.rewards * 50, world.propensities, chosen, reward_range=(0, 50))
+    for method in ("bernstein", "chernoff", "normal", "bootstrap"):
+        np.testing.assert_allclose(large.interval(method), np.multiply(small.interval(method), 50), rtol=1e-6)
+
+
+# Advice
+
+
+def test_advice_where_a_log_does_not_support_a_policy(world: World):
+    larger = World(1, 4000)
+    assert evaluate(larger.target, larger.log()).advice == []
+    zero = np.zeros((4000, K))
+    zero[np.arange(4000), (larger.actions + 1) % K] = 1.0
+    assert "never chooses" in evaluate(zero, larger.log()).advice[0]
+    # The log never chooses the first action, which the policy prefers.
+    kept = larger.log().take(larger.actions != 0)
+    logging = larger.logging[larger.actions != 0]
+    kept = Log(kept.actions, kept.rewards, kept.contexts, kept.propensities / (1 - logging[:, 0]), allowed=np.arange(K))
+    prefers = np.tile([0.7, 0.1, 0.1, 0.1], (len(kept), 1))
+    assert "weights average 0.29, not 1: about 71 %" in evaluate(prefers, kept).advice[0]
+    few = evaluate(world.target[:50], world.log().take(slice(0, 50)))
+    assert "50 rows tell as much as" in few.advice[0]
+    assert "propensities below tau" in evaluate(larger.target, larger.log(), tau=0.5).advice[-1]
+    assert "too small" in evaluate(larger.target, larger.log(), propensities=larger.propensities / 2).advice[0]
+
+
+# Replay
+
+
+def test_replay_of_a_uniform_log_finds_the_value():
+    """The rows kept are those where a fixed choice and the log agree."""
+    rng = np.random.default_rng(0)
+    log = Log(rng.integers(0, 4, 8000), rng.random(8000), allowed=np.arange(4))
+    log = Log(log.actions, (log.rewards < 0.2 * log.actions).astype(float), allowed=np.arange(4))
+    policy = EpsilonGreedy(4, epsilon=0.0, random_state=0).learn(np.ones((1, 1)), [3], [1.0])
+    kept = replay(policy, log, learn=False)
+    np.testing.assert_array_equal(kept.rows, np.flatnonzero(log.actions == 3))
+    assert kept.n_seen == 8000
+    assert kept.value == pytest.approx(0.6, abs=0.05)
+    low, high = kept.estimate().interval("chernoff")
+    assert low < 0.6 < high
+    np.testing.assert_array_equal(replay(policy, log, learn=False, n_rewards=10).rows, kept.rows[:10])
+
+
+class Recorder:
+    """A policy that always chooses the number of rewards learned so far, modulo 4."""
+
+    def __init__(self) -> None:
+        self.learned: list[Any] = []
+
+    def act(self, contexts: Any, actions: Any) -> Any:
+        n = len(contexts)
+        return np.full(n, len(self.learned) % 4), np.ones(n)
+
+    def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any) -> None:
+        self.learned.append((contexts.item(), actions.item(), rewards.item()))
+
+
+def test_replay_learns_row_by_row():
+    """As Algorithm 3: the policy that chooses has learned from every row kept before, and from no other."""
+    rng = np.random.default_rng(0)
+    actions, rewards, contexts = rng.integers(0, 4, 500), rng.random(500), np.arange(500.0)[:, None]
+    policy = Recorder()
+    kept = replay(policy, Log(actions, rewards, contexts))
+    expected = []
+    for i in range(500):
+        if actions[i] == len(expected) % 4:
+            expected.append(i)
+    assert kept.rows.tolist() == expected
+    assert [row for row, _, _ in policy.learned] == expected
+    np.testing.assert_array_equal(kept.rewards, rewards[expected])
+    shorter = replay(Recorder(), Log(actions, rewards, contexts), n_rewards=7)
+    assert shorter.rows.tolist() == expected[:7]
+    assert shorter.n_seen == expected[6] + 1
+
+
+def test_replay_drops_rows_where_the_log_was_not_uniform():
+    rng = np.random.default_rng(0)
+    logging = np.array([0.7, 0.1, 0.1, 0.1])
+    actions = rng.choice(4, 40_000, p=logging)
+    log = Log(actions, rng.random(40_000), propensities=logging[actions])
+    kept = replay(Random(4, random_state=0), log, learn=False)
+    np.testing.assert_allclose(np.bincount(log.actions[kept.rows]) / kept.rows.size, 0.25, atol=0.03)
+    assert replay(EpsilonGreedy(random_state=0), Log([5], [1.0], allowed=[[5]])).value == 1.0
+    assert np.isnan(replay(Recorder(), Log([5], [1.0])).value)
+    with pytest.raises(ValueError, match="no row was used"):
+        replay(Recorder(), Log([5], [1.0])).estimate()
+
+
+def test_replay_uses_the_actions_allowed_in_each_row():
+    allowed = [[0, 1], [2], [3, 1, 0], [2, 0]] * 50
+    rng = np.random.default_rng(0)
+    actions = [int(rng.choice(row)) for row in allowed]
+    log = Log(actions, np.ones(200), rng.normal(size=(200, 2)), allowed=allowed)
+    kept = replay(LinUCB(random_state=0), log)
+    assert set(np.flatnonzero(np.arange(200) % 4 == 1)) <= set(kept.rows.tolist())  # where nothing is to choose
+    part = log.take(slice(1, 4))
+    assert part.allowed == [[2], [3, 1, 0], [2, 0]]
+    probabilities = target_probabilities(Random(4), part)
+    np.testing.assert_allclose(probabilities, [[1, 0, 0], [1 / 3] * 3, [1 / 2, 1 / 2, 0]])
+
+
+# Propensities and rewards that are estimated
+
+
+@pytest.mark.parametrize("method", ["ridge", "logistic", "frequency"])
+def test_propensities_are_estimated(method: str):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (4000, 2)).astype(float)
+    logging = np.where(X[:, :1] > 0, [[0.6, 0.3, 0.1]], [[0.2, 0.3, 0.5]])
+    actions = (rng.random(4000)[:, None] > logging.cumsum(axis=1)).sum(axis=1)
+    truth = logging[np.arange(4000), actions]
+    estimated = estimate_propensities(Log(actions, np.zeros(4000), X), method)
+    if method == "frequency":
+        truth = np.array([0.4, 0.3, 0.3])[actions]
+    np.testing.assert_allclose(estimated, truth, atol=0.06)
+
+
+def test_propensities_are_estimated_apart_for_each_stretch():
+    allowed = [[0, 1]] * 100 + [[1, 2]] * 100
+    actions = np.array([0, 1, 1, 1] * 25 + [1, 2] * 50)
+    log = Log(actions, np.zeros(200), np.ones((200, 1)), allowed=allowed)
+    expected = np.where(np.arange(200) < 100, np.where(actions == 0, 0.25, 0.75), 0.5)
+    for method in ("frequency", "ridge"):
+        np.testing.assert_allclose(estimate_propensities(log, method), expected, atol=0.01)
+    alone = Log([3] * 5, np.zeros(5), np.ones((5, 1)))
+    np.testing.assert_array_equal(estimate_propensities(alone, "logistic"), 1.0)
+
+
+def test_rewards_are_estimated_by_models_of_other_rows(world: World):
+    from sklearn.linear_model import Ridge
+
+    log = world.log()
+    linear = estimate_rewards(log)
+    assert np.mean((linear - world.mean) ** 2) < 0.03
+    by_regressor = estimate_rewards(log, regressor=Ridge())
+    assert by_regressor.shape == linear.shape
+    assert np.mean((by_regressor - world.mean) ** 2) < 0.1
+    # A row's own reward has no influence on what is expected of it.
+    folds = generator_of(0, "folds").permutation(N) % 2
+    changed = Log(log.actions, np.where(folds == 0, 1 - log.rewards, log.rewards), log.contexts, allowed=log.allowed)
+    np.testing.assert_array_equal(estimate_rewards(changed)[folds == 0], linear[folds == 0])
+    assert np.any(estimate_rewards(changed)[folds == 1] != linear[folds == 1])
+    within = estimate_rewards(log, n_folds=1)
+    X, a = np.column_stack([log.contexts, np.ones(N)]), 2
+    mine = log.actions == a
+    weights = np.linalg.solve(np.eye(4) + X[mine].T @ X[mine], X[mine].T @ log.rewards[mine])
+    np.testing.assert_allclose(within[:, a], X @ weights, rtol=1e-8)
+
+
+def test_expected_rewards_follow_masks(world: World):
+    mask = np.ones((N, K), bool)
+    mask[world.rows, (world.actions + 1) % K] = False
+    log = Log(world.actions, world.rewards, world.X, allowed=mask)
+    expected = estimate_rewards(log)
+    assert np.all(expected[~mask] == 0)
+    assert np.all(expected[mask] != 0)
+
+
+# Logs and files
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv", "csv.gz"])
+def test_logs_are_read_from_files(suffix: str, world: World, tmp_path: Path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(world.X, columns=["a", "b", "c"])
+    frame["action"], frame["clicked"], frame["p"] = world.actions, world.rewards, world.propensities
+    path = tmp_path / f"log.{suffix}"
+    if suffix == "parquet":
+        frame.to_parquet(path)
+    elif suffix == "jsonl":
+        frame.to_json(path, orient="records", lines=True, double_precision=15)
+    else:
+        frame.to_csv(path)
+    columns: dict[str, Any] = {"reward": "clicked", "propensity": "p", "context": ["a", "b", "c"]}
+    log = read_log(path, **columns)
+    np.testing.assert_array_equal(log.actions, world.actions)
+    np.testing.assert_allclose(log.contexts, world.X, rtol=1e-9)
+    parts = list(read_log_in_batches(path, 150, **columns))
+    assert [len(part) for part in parts] == [150, 150, 100]
+    np.testing.assert_array_equal(np.concatenate([part.propensities for part in parts]), log.propensities)
+    with pytest.raises(KeyError, match="no column 'x'"):
+        read_log(path, reward="clicked", context=["x"])
+
+
+def test_logs_have_lists_of_allowed_actions_and_contexts(tmp_path: Path):
+    pytest.importorskip("pandas")
+    path = tmp_path / "log.jsonl"
+    rows = [
+        {"action": 3, "reward": 1, "context": [0.5, 1.0], "allowed": [3, 4], "t": 1},
+        {"action": 2, "reward": 0, "context": [0.25, 2.0], "allowed": [1, 2, 7], "t": 5},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    log = read_log(path, context="context", allowed="allowed", time="t")
+    assert log.contexts.tolist() == [[0.5, 1.0], [0.25, 2.0]]
+    assert [row.tolist() for row in log.allowed] == [[3, 4], [1, 2, 7]]
+    assert log.times.tolist() == [1.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"actions": [0, 1], "rewards": [1.0]}, "rewards must be one for each"),
+        ({"actions": [], "rewards": []}, "at least one action"),
+        ({"actions": [0, 1], "rewards": [0, 1], "contexts": [[1.0]]}, "contexts must be one for each"),
+        ({"actions": [0, 1], "rewards": [0, 1], "propensities": [0.5, 0.0]}, "above 0"),
+        ({"actions": [0, 1], "rewards": [0, 1], "times": [2, 1]}, "must not decrease"),
+        ({"actions": [0, 1], "rewards": [0, 1], "allowed": [[0, 2], [0, 2]]}, "row 1 does not allow 1"),
+        ({"actions": [0, 1], "rewards": [0, np.nan]}, "finite"),
+    ],
+)
+def test_bad_logs_are_refused(columns: dict[str, Any], message: str):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Log(**columns)
+
+
+def test_other_bad_input(world: World, tmp_path: Path):
+    log = world.log()
+    without = Log(world.actions, world.rewards)
+    for call, message in (
+        (lambda: evaluate(world.target, without), "propensities must be part"),
+        (lambda: evaluate(world.target[:, :2], log), "of shape"),
+        (lambda: evaluate(world.target * 0.5, log), "sum to 1"),
+        (lambda: evaluate(world.target, log, expected=world.model[:3]), "expected must be of shape"),
+        (lambda: evaluate(world.target, log, tau=2.0), "tau must be"),
+        (lambda: evaluate(world.target, log, reward_range=(0, 0.5)), "reward_range"),
+        (lambda: evaluate(world.target, log, reward_range=(1, 0)), "reward_range"),
+        (lambda: inverse_propensity([1.0], [0.0], [0.5]), "set tau"),
+        (lambda: inverse_propensity([1.0], [0.5, 0.5], [0.5]), "as many"),
+        (lambda: inverse_propensity([1.0], [0.5], [1.5]), "between 0 and 1"),
+        (lambda: self_normalized([1.0, 1.0], [0.5], [0.5]), "rewards must be one"),
+        (lambda: doubly_robust([1.0], [0.5], [0.5], [1.0, 2.0], [1.0]), "expected must be one"),
+        (lambda: self_normalized_doubly_robust([1.0], [0.5], [0.5], [1.0], []), "expected_of_target must be one"),
+        (lambda: switch([1.0], [0.5], [0.5], [1.0], [1.0], threshold=-1.0), "threshold"),
+        (lambda: direct_method([]), "at least one"),
+        (lambda: direct_method([0.5]).interval(), "two rows"),
+        (lambda: direct_method([0.5, 0.6]).interval("guess"), "method must be one of"),
+        (lambda: estimate_propensities(without), "contexts must be part"),
+        (lambda: estimate_rewards(without), "contexts must be part"),
+        (lambda: read_log(tmp_path / "log.txt"), "suffix must be"),
+        (lambda: replay(Random(4), log, n_rewards=0), "n_rewards"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            call()
+
+
+def test_a_policy_of_the_package_is_evaluated(world: World):
+    policy = LinUCB(K, random_state=0).learn(world.X, world.actions, world.rewards)
+    found = evaluate(policy, world.log(), expected=estimate_rewards(world.log()))
+    truth = world.mean[world.rows, policy.act(world.X).actions].mean()
+    assert found.estimates["dr"].value == pytest.approx(truth, abs=0.15)
+    assert set(evaluation.__all__) <= set(dir(evaluation))
+
+
+def test_tiny_propensities_and_certain_intervals_are_refused():
+    rewards, target = np.array([0.0, 1.0, 1.0]), np.full(3, 0.5)
+    tiny = np.array([0.5, 1e-200, 0.5])
+    with pytest.raises(ValueError, match=r"above 1e-100, but that of row 1 is 1e-200: set tau"):
+        inverse_propensity(rewards, tiny, target)
+    found = inverse_propensity(rewards, tiny, target, tau=0.1)
+    assert found.effective_sample_size > 0.0
+    assert switch(rewards, tiny, target, target, target).effective_sample_size == pytest.approx(2.0)
+    for method in ("bernstein", "chernoff", "bootstrap", "normal"):
+        with pytest.raises(ValueError, match="confidence must be below 1"):
+            found.interval(method, confidence=1.0)

@@ -1,0 +1,64 @@
+"""The documents name every room and every public object, their links lead to files, and their code runs."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from conftest import ROOT, needs_jit
+from structure import MODULES, room_of
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+NOT_ROOMS = {"__init__", "__main__", "_version"}
+# Another test runs the tour, see `tests/examples`.
+WITH_CODE = [ROOT / "README.md", *(path for path in PAGES if path.stem != "tour")]
+BLOCKS = {path: re.findall(r"^```python\n(.*?)^```", path.read_text("utf-8"), re.M | re.S) for path in WITH_CODE}
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/architecture.md"])
+def test_every_room_is_named(name: str):
+    named = set(re.findall(r"`(\w+)(?:/|\.py)?`", (ROOT / name).read_text(encoding="utf-8")))
+    assert {room_of(path) for path in MODULES} - NOT_ROOMS - named == set()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files(path: Path):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_scripts_and_modules_exist(path: Path):
+    """Paths in code spans that begin with a folder of the project name something that is there."""
+    text = path.read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:tests|asv_benchmarks|examples|docs)/[\w./]+)`", text)
+    assert [name for name in paths if not (ROOT / name).exists()] == []
+
+
+def _named(path: str) -> Any:
+    """Return the object that the path of an import names."""
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name, None) or import_module(path)
+
+
+def test_public_objects_are_in_the_reference():
+    described = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs/api").glob("*.md"))
+    objects = [_named(path) for path in re.findall(r"^::: (\S+)$", described, re.M)]
+    packages = [path.parent.relative_to(ROOT).parts for path in (ROOT / "cmt_numba").rglob("__init__.py")]
+    public = [".".join(parts) for parts in packages if not any(part.startswith("_") for part in parts)]
+    exported = [f"{package}.{name}" for package in public for name in getattr(import_module(package), "__all__", [])]
+    missing = [path for path in exported if not any(_named(path) is known for known in objects)]
+    assert [path for path in missing if not isinstance(_named(path), ModuleType)] == ["cmt_numba.__version__"]
+
+
+@needs_jit
+@pytest.mark.parametrize("path", [path for path in WITH_CODE if BLOCKS[path]], ids=lambda path: path.stem)
+def test_code_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The blocks of a page, in order; what one defines the next ones can use."""
+    monkeypatch.chdir(tmp_path)  # they write files
+    names: dict[str, Any] = {}
+    for number, block in enumerate(BLOCKS[path]):
+        exec(compile(block, f"{path.name}, block {number}", "exec"), names)

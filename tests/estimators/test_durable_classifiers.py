@@ -1,0 +1,258 @@
+"""Classifiers in folders, and the bound on their examples."""
+
+import copy
+import json
+import pickle
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from journals import crashed
+from kill_classifier import assert_equal, change, kill_changes
+
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
+from cmt_numba.estimators._durable import OPERATIONS
+from cmt_numba.journal import AlreadyOpenError, JournalError
+from cmt_numba.journal._entries import pack_entry, unpack_entry
+from cmt_numba.persistence import FileFormatError
+
+FEW: dict[str, Any] = {"n_trees": 2, "n_head_passes": 2, "n_router_passes": 1}
+X, Y = np.eye(4, dtype=np.float32), np.array(["a", "b", "c", "d"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by POSIX signals")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("options", [{}, {"sparse": True, "max_examples": 40}], ids=["dense", "sparse, bounded"])
+def test_nothing_acknowledged_is_lost(options: Any):
+    assert kill_changes(2, 0, **options) > 0
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_replaying_gives_the_same_classifier(tmp_path: Path, sparse: bool):
+    with CMTClassifier.open(tmp_path / "folder", random_state=3, **FEW) as classifier:
+        twin = CMTClassifier(random_state=3, **FEW)
+        for number in range(15):
+            change(classifier, number, sparse=sparse)
+            change(twin, number, sparse=sparse)
+        classifier.calibrate(classifier.examples_ and _form(X, sparse, classifier), classifier.classes_[:4])
+        twin.calibrate(_form(X, sparse, twin), twin.classes_[:4])
+        assert_equal(classifier, twin, sparse=sparse)
+        size = (tmp_path / "folder" / "journal.sqlite-wal").stat().st_size
+    with CMTClassifier.open(tmp_path / "folder") as again:
+        assert_equal(again, twin, sparse=sparse)
+        again.checkpoint()
+        assert (tmp_path / "folder" / "journal.sqlite-wal").stat().st_size <= size
+        change(again, 99, sparse=sparse)
+        change(twin, 99, sparse=sparse)
+    with CMTClassifier.open(tmp_path / "folder") as again:
+        assert_equal(again, twin, sparse=sparse)
+
+
+def _form(rows: np.ndarray, sparse: bool, classifier: CMTClassifier) -> Any:
+    wide = np.pad(rows, ((0, 0), (0, classifier.n_features_in_ - rows.shape[1])))
+    return scipy.sparse.csr_array(wide) if sparse else wide
+
+
+def test_labels_and_names_of_features_are_kept(tmp_path: Path):
+    frame = pd.DataFrame(X, columns=["red", "green", "blue", "alpha"])
+    with CMTClassifier.open(tmp_path / "folder", **FEW) as classifier:
+        classifier.partial_fit(frame, np.array([3, 5, 7, 9]), example_ids=[10, 20, 30, 40])
+    with CMTClassifier.open(tmp_path / "folder") as classifier:
+        assert classifier.feature_names_in_.tolist() == list(frame)
+        assert classifier.predict(frame).tolist() == [3, 5, 7, 9]
+        with pytest.raises(TypeError, match="strings"):
+            classifier.partial_fit(frame[:1], ["3"])  # refused, and nothing has changed
+        classifier.remove([20])
+        assert classifier.classes_.tolist() == [3, 7, 9]
+
+
+def test_labels_of_many_for_each_row(tmp_path: Path):
+    marks = scipy.sparse.csr_array(np.array([[1, 0], [0, 1], [1, 1], [0, 0]]))
+    with CMTMultilabelClassifier.open(tmp_path / "folder", **FEW) as tagger:
+        tagger.partial_fit(X, marks).partial_fit(X[:2], np.eye(2, 3), sample_weight=[0.0, 3.0])
+        scores = tagger.decision_function(X)
+    with CMTMultilabelClassifier.open(tmp_path / "folder") as tagger:
+        np.testing.assert_array_equal(tagger.decision_function(X), scores)
+
+
+def test_names_of_labels(tmp_path: Path):
+    named = [["red", "round"], ("blue",), {"round"}, []]
+    with CMTMultilabelClassifier.open(tmp_path / "folder", random_state=0, **FEW) as tagger:
+        tagger.fit(np.tile(X, (5, 1)), named * 5)
+        assert tagger.classes_.tolist() == ["blue", "red", "round"]
+        assert tagger.predict(X) == [("red", "round"), ("blue",), ("round",), ()]
+        tagger.partial_fit(X[:2], [[], []]).partial_fit(np.tile(X[3:], (9, 1)), [["amber"]] * 9)
+        for bad, error in ((np.eye(1, 4), "as that came first"), ([["red", 3]], "int, such as 3")):
+            with pytest.raises((TypeError, ValueError), match=error):
+                tagger.partial_fit(X[:1], bad)
+    with CMTMultilabelClassifier.open(tmp_path / "folder") as again:
+        again.check_invariants()
+        assert again.classes_.tolist() == ["blue", "red", "round", "amber"]
+        assert again.predict(X[3:]) == [("amber",)]
+        np.testing.assert_array_equal(again.decision_function(X), tagger.decision_function(X))
+
+
+def test_read_only(tmp_path: Path):
+    path = tmp_path / "folder"
+    with pytest.raises(FileNotFoundError):
+        CMTClassifier.open(path, read_only=True)
+    path.mkdir()
+    with pytest.raises(FileFormatError, match="open it without read_only"):
+        CMTClassifier.open(path, read_only=True)
+    with CMTClassifier.open(path, random_state=0, **FEW) as classifier:
+        classifier.fit(X, Y).partial_fit(X[:1], ["e"])
+        with pytest.raises(AlreadyOpenError):
+            CMTClassifier.open(path, read_only=True)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with CMTClassifier.open(path, read_only=True) as one, CMTClassifier.open(path, read_only=True) as other:
+        np.testing.assert_array_equal(one.predict_proba(X), classifier.predict_proba(X))
+        for change in (lambda: one.partial_fit(X, Y), lambda: one.calibrate(X, Y), one.checkpoint):
+            with pytest.raises(JournalError, match="it is read-only; open it without read_only"):
+                change()
+        np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+        assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+        with CMTClassifier.open(path) as classifier:  # the folder is not locked
+            classifier.partial_fit(X[:1], ["f"])
+        assert "f" not in one.classes_
+
+
+def test_folders_of_others_are_refused(tmp_path: Path):
+    with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
+        with pytest.raises(AlreadyOpenError):
+            CMTClassifier.open(tmp_path / "folder")
+        classifier.fit(X, Y)
+    for other in (CMTMultilabelClassifier.open, DurableTree):
+        with pytest.raises(FileFormatError, match="CMTClassifier"):
+            other(tmp_path / "folder")
+    with pytest.raises(ValueError, match=r"alpha must be 0\.9"):
+        CMTClassifier.open(tmp_path / "folder", alpha=0.5)
+    with pytest.raises(JournalError, match="closed"):
+        classifier.partial_fit(X, Y)
+    assert classifier.predict(X).tolist() == Y.tolist()
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "letter.txt").write_text("Dear Sir")
+    with pytest.raises(FileFormatError, match="letter"):
+        CMTClassifier.open(tmp_path / "files")
+    with pytest.raises(ValueError, match="no folder"):
+        CMTClassifier().checkpoint()
+
+
+def test_entries_of_a_later_version_are_refused(tmp_path: Path):
+    path = tmp_path / "folder" / "journal.sqlite"
+    with CMTClassifier.open(tmp_path / "folder", snapshot_seconds=1e9, **FEW) as classifier:
+        classifier.fit(X, Y).remove_classes(["a"])
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        number, packed = database.execute("SELECT sequence, entry FROM entries ORDER BY sequence DESC").fetchone()
+        later = pack_entry(number, unpack_entry(path, number, packed)._replace(version=3))
+        database.execute("UPDATE entries SET entry = ? WHERE sequence = ?", (later, number))
+    with pytest.raises(FileFormatError, match="'remove_classes' of version 3 is unknown"):
+        CMTClassifier.open(tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    "bad", [{"alpha": 7.0}, {"n_trees": 0}, {"loss": "none"}, {"n_reroutes": -1}, {"random_state": None}], ids=str
+)
+def test_what_could_not_be_replayed_is_refused(tmp_path: Path, bad: dict[str, Any]):
+    with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
+        classifier.fit(X, Y)
+        before = classifier.decision_function(X)
+        classifier.set_params(**bad)
+        with pytest.raises((TypeError, ValueError), match=next(iter(bad))):
+            classifier.partial_fit(X, Y)
+    with CMTClassifier.open(tmp_path / "folder") as again:
+        np.testing.assert_array_equal(again.decision_function(X), before)
+        again.partial_fit(X, Y)
+
+
+def test_a_process_that_is_killed_loses_nothing_whatever_waits_for_the_disk(tmp_path: Path):
+    with CMTClassifier.open(tmp_path / "folder", sync_every=100, random_state=1, **FEW) as classifier:
+        for label in "abcd":
+            classifier.partial_fit(X[:1], [label])
+        with CMTClassifier.open(crashed(tmp_path / "folder")) as again:
+            assert again.classes_.tolist() == list("abcd")
+
+
+def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Generator):
+    rows, labels = rng.normal(size=(300, 4)), np.repeat(["a", "b", "c"], 100)
+    with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
+        classifier.partial_fit(rows, labels)
+        database = classifier._own_journal._folder.database
+        database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count')[0][0]}")
+        with pytest.raises(JournalError, match="disk is full"):
+            classifier.partial_fit(np.tile(rows, (20, 1)), np.tile(labels, 20))
+        database.execute("PRAGMA max_page_count = 1000000")
+        classifier.predict_proba(rows)  # learns what would be noted
+    with CMTClassifier.open(tmp_path / "folder") as again:
+        assert int(again._n_of_label.sum()) == 300
+
+
+def test_a_change_that_fails_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
+        classifier.fit(X, Y)
+        monkeypatch.setattr(CMTClassifier, "_train_head", None)
+        classifier._train_head = _run_out_of_memory  # type: ignore[method-assign]
+        with pytest.raises(MemoryError):
+            classifier.partial_fit(X, Y)
+        with pytest.raises(JournalError, match="interrupted"):
+            classifier.partial_fit(X, Y)
+    monkeypatch.undo()
+    with CMTClassifier.open(tmp_path / "folder") as again:
+        assert_equal_answers(again, CMTClassifier(random_state=1, **FEW).fit(X, Y))
+
+
+def _run_out_of_memory(*_: Any) -> None:
+    raise MemoryError
+
+
+def assert_equal_answers(one: CMTClassifier, other: CMTClassifier) -> None:
+    np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))
+
+
+def test_copies_are_in_memory(tmp_path: Path):
+    with CMTClassifier.open(tmp_path / "folder", **FEW) as classifier:
+        classifier.fit(X, Y)
+        for copied in (copy.deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):
+            copied.remove_classes(["a"])
+        assert classifier.classes_.size == 4
+
+
+def test_operations_keep_their_names():
+    """Entries in users' folders have these names: one may be added, but none changed."""
+    names = {f"{kind}.{name}.{version}": sorted(how.parameters) for (kind, name, version), how in OPERATIONS.items()}
+    assert json.loads(json.dumps(names)) == {
+        "CMTClassifier.fit.2": ["ids", "keys", "labels", "weights"],
+        "CMTClassifier.partial_fit.2": ["classes", "ids", "keys", "labels", "weights"],
+        "CMTClassifier.remove.2": ["ids"],
+        "CMTClassifier.remove_classes.2": ["labels"],
+        "CMTRetriever.feedback.2": ["ids", "keys", "rewards"],
+        "CMTRetriever.fit.2": ["keys", "values", "weights"],
+        "CMTRetriever.partial_fit.2": ["keys", "values", "weights"],
+        "CMTRetriever.remove.2": ["ids"],
+        "CMTRetriever.replace.2": ["ids", "keys"],
+        "CMTRetriever.set_values.2": ["ids", "values"],
+        "CMTMultilabelClassifier.fit.2": ["keys", "labels"],
+        "CMTMultilabelClassifier.fit.3": ["keys", "labels", "weights"],
+        "CMTMultilabelClassifier.partial_fit.2": ["classes", "keys", "labels"],
+        "CMTMultilabelClassifier.partial_fit.3": ["classes", "keys", "labels", "weights"],
+    }
+
+
+def test_the_oldest_examples_go(rng: np.random.Generator):
+    y = np.repeat(np.arange(8), 10)
+    rows = np.eye(8)[y] + 0.1 * rng.normal(size=(80, 8))
+    classifier = CMTClassifier(max_examples=32, random_state=0, **FEW)
+    for first in range(0, 80, 5):
+        classifier.partial_fit(rows[first : first + 5], y[first : first + 5])
+        assert classifier._n_of_label.sum() <= 32
+    classifier.check_invariants()
+    assert classifier._n_of_label.sum() >= 30
+    assert classifier.classes_.tolist() == [5, 6, 7] or classifier.classes_.tolist() == [4, 5, 6, 7]
+    assert classifier.kneighbors(rows[:3], 5, return_distance=False).min() >= 80 - 32
+    with pytest.raises(ValueError, match="store_examples"):
+        CMTClassifier(max_examples=5, store_examples=False).fit(rows, y)

@@ -1,0 +1,217 @@
+"""Facts about the package's structure, read from its sources: imports, classes, lengths of modules.
+
+`known_structure.txt` lists what breaks a rule today, under the room that has to mend it. The list may only become
+shorter. After a change or a merge that mends something, drop the lines that no longer hold:
+
+    python tests/helpers/structure.py
+"""
+
+import ast
+import builtins
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "cmt_numba"
+KNOWN = Path(__file__).parents[1] / "known_structure.txt"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+MAX_LINES = 800
+RESULTS_THAT_USERS_SEE = {"Hits", "Results"}
+"""These may have one subclass: a result that carries more than another."""
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def name_of(path: Path) -> str:
+    """Return a module's path within the package."""
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room_of(path: Path) -> str:
+    """Return the room that a module belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path, nodes: Iterator[ast.AST]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the line and the dotted target of each import from the package, one for each imported name."""
+    package = ("cmt_numba", *path.relative_to(PACKAGE).parent.parts)
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = (*base, *(node.module.split(".") if node.module else ()))
+            targets = [(*module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            targets = [tuple(alias.name.split(".")) for alias in node.names]
+        else:
+            continue
+        yield from ((node.lineno, target[1:]) for target in targets if target[0] == "cmt_numba")
+
+
+def without_types(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes, except those that only type checkers run."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from without_types(child)
+
+
+def imports_past_doors() -> Iterator[tuple[str, str]]:
+    """Yield imports from within another room: its modules and private names; packages without underscores are doors."""
+    for path in MODULES:
+        for _, (room, *inner) in imports_of(path, ast.walk(parsed(path))):
+            *modules, name = inner or [""]
+            hidden = modules and (room.startswith("_") or any(module.startswith("_") for module in modules))
+            if room != room_of(path) and (hidden or (name.startswith("_") and not name.endswith("__"))):
+                yield room_of(path), f"{name_of(path)} imports {'.'.join([room, *(modules or [name])])}"
+
+
+def classes() -> dict[str, list[tuple[Path, ast.ClassDef]]]:
+    """Return where each class name is defined."""
+    found = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append((path, node))
+    return found
+
+
+def class_names_in_use_twice() -> Iterator[tuple[str, str]]:
+    """Yield each definition of a class whose name another class has."""
+    for name, places in classes().items():
+        if len(places) > 1:
+            yield from ((room_of(path), f"{name_of(path)} defines a further {name}") for path, _ in places)
+
+
+def bases_of(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the names of a class's bases."""
+    for base in node.bases:
+        base = base.value if isinstance(base, ast.Subscript) else base
+        yield base.id if isinstance(base, ast.Name) else getattr(base, "attr", "?")
+
+
+def bases_with_one_subclass() -> Iterator[tuple[str, str]]:
+    """Yield classes of the package that exactly one other inherits; exceptions may."""
+    found = classes()
+    subclasses = defaultdict(set)
+    for name, places in found.items():
+        for _, node in places:
+            for base in bases_of(node):
+                subclasses[base].add(name)
+
+    def is_exception(name: str) -> bool:
+        builtin = getattr(builtins, name, None)
+        if name not in found:
+            return isinstance(builtin, type) and issubclass(builtin, BaseException)
+        return any(is_exception(base) for _, node in found[name] for base in bases_of(node))
+
+    for base, names in subclasses.items():
+        if len(names) == 1 and base in found and base not in RESULTS_THAT_USERS_SEE and not is_exception(base):
+            for path, _ in found[base]:
+                yield room_of(path), f"{name_of(path)} defines {base} for {min(names)} alone"
+
+
+def hidden_state() -> Iterator[tuple[str, str]]:
+    """Yield weak dictionaries of modules: what belongs to an object is kept in it."""
+    for path in MODULES:
+        for node in parsed(path).body:
+            if (
+                isinstance(node, ast.Assign | ast.AnnAssign)
+                and node.value
+                and "WeakKeyDictionary" in ast.dump(node.value)
+            ):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                yield room_of(path), f"{name_of(path)} keeps {ast.unparse(target)} in a weak dictionary"
+
+
+def methods_for_subclasses() -> Iterator[tuple[str, str]]:
+    """Yield functions that only raise NotImplementedError."""
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            raised = ast.dump(node) if isinstance(node, ast.Raise) else ""
+            if "NotImplementedError" in raised:
+                function = max(
+                    (f for f in ast.walk(parsed(path)) if isinstance(f, ast.FunctionDef) and f.lineno <= node.lineno),
+                    key=lambda f: f.lineno,
+                )
+                yield room_of(path), f"{name_of(path)} raises NotImplementedError in {function.name}"
+
+
+def circles_of_imports() -> Iterator[tuple[str, str]]:
+    """Yield modules of one room that import each other, directly or not, at the top, in a function or for types."""
+    module_of = {
+        name_of(path).removesuffix(".py").replace("/", ".").removesuffix(".__init__"): path for path in MODULES
+    }
+    imported: dict[Path, set[Path]] = {}
+    for path in MODULES:
+        targets = {target for _, target in imports_of(path, ast.walk(parsed(path)))}
+        found = {module_of.get(".".join(target)) or module_of.get(".".join(target[:-1])) for target in targets}
+        imported[path] = {other for other in found if other and room_of(other) == room_of(path)}
+
+    def reached(path: Path) -> set[Path]:
+        seen: set[Path] = set()
+        waiting = [path]
+        while waiting:
+            fresh = imported[waiting.pop()] - seen
+            seen |= fresh
+            waiting.extend(fresh)
+        return seen
+
+    reach = {path: reached(path) for path in MODULES}
+    for path in MODULES:
+        circle = sorted(name_of(other) for other in reach[path] if path in reach[other])
+        if circle and circle[0] == name_of(path):
+            yield room_of(path), f"{', '.join(circle)} import each other"
+
+
+def long_modules() -> Iterator[tuple[str, str]]:
+    """Yield modules that no reader holds in mind."""
+    for path in MODULES:
+        if path.read_text(encoding="utf-8").count("\n") > MAX_LINES:
+            yield room_of(path), f"{name_of(path)} has more than {MAX_LINES} lines"
+
+
+RULES = (
+    imports_past_doors,
+    class_names_in_use_twice,
+    bases_with_one_subclass,
+    hidden_state,
+    methods_for_subclasses,
+    circles_of_imports,
+    long_modules,
+)
+
+
+def violations() -> set[tuple[str, str]]:
+    """Return what breaks a rule, with the room that it is in."""
+    return {found for rule in RULES for found in rule()}
+
+
+def known() -> set[tuple[str, str]]:
+    """Return what `known_structure.txt` lists."""
+    found, room = set(), ""
+    for line in KNOWN.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            room = line.strip("[]")
+        elif line and not line.startswith("#"):
+            found.add((room, line))
+    return found
+
+
+def write_known(listed: set[tuple[str, str]]) -> None:
+    """Write `known_structure.txt`, by rooms: changes of different rooms do not touch each other's lines."""
+    lines = [
+        "# What breaks a rule of tests/test_rooms.py today. Lines are only removed: run tests/helpers/structure.py."
+    ]
+    for room in sorted({room for room, _ in listed}):
+        lines += ["", f"[{room}]", *sorted(line for other, line in listed if other == room)]
+    KNOWN.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_known(known() & violations())

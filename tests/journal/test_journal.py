@@ -1,0 +1,463 @@
+"""Trees that live in folders: what is there again, what is refused, when snapshots are taken."""
+
+import copy
+import inspect
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit
+from journals import OPTIONS, Opened, crashed, entries_in, snapshots_in
+from kill_journal import FORMS, change, new_tree, same
+from saved import dense_rows, sparse_rows
+
+from cmt_numba import ContextualMemoryTree
+from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
+from cmt_numba.rewards import LabelEquality
+
+READING = {
+    *("check_invariants", "close", "leaves", "load", "save", "snapshot", "sync"),
+    *("depth", "ids", "n_features", "n_memories", "nbytes", "path", "sequence", "synced_sequence"),
+}
+
+
+def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
+    """Call all that changes a tree, with arguments of many types."""
+    ids = tree.insert(rows)
+    tree.remove(ids[::4])
+    tree.remove(int(ids[1]))
+    tree.remove(ids[2:4].astype(np.uint16).tolist())
+    tree.reroute(np.int8(20))
+    tree.insert(rows[:10].toarray().tolist() if scipy.sparse.issparse(rows) else scipy.sparse.coo_array(rows[:10]))
+    hits = tree.query(rows[:30], 3, epsilon=0.5)
+    tree.update(rows[:30].astype(np.float64), hits, np.random.default_rng(4).random(hits.ids.shape))
+    hits = tree.query(rows[:30], epsilon=np.float32(0.5))
+    tree.update(rows[:30], hits._replace(ids=hits.ids.tolist()), [True] * 30, progress=True)
+    tree.teach(rows[5:8], ids[5:8], n_passes=2, afresh=np.True_)
+    labels = np.arange(10_000) % 3
+    tree.learn(rows, LabelEquality(labels, labels), k=4, n_passes=2)
+    tree.learn(rows, lambda positions, found: (found % 3 == positions[:, None] % 3).astype(float), epsilon=0.0)
+    tree.rebuild(np.sort(tree.ids)[:18].tolist(), np.arange(18, dtype=np.uint8) // 3)
+    tree.compact(copies=False)
+    tree.replace(ids[9:12], rows[4:7])
+    tree.insert(rows[10:15])
+
+
+# What is there again
+
+
+@pytest.mark.parametrize("rows", [dense_rows(60, 6), sparse_rows(60, 40)], ids=["dense", "sparse"])
+@pytest.mark.parametrize("snapshot_bytes", [0, 1 << 26], ids=["many snapshots", "one snapshot"])
+def test_a_tree_is_what_it_was_and_goes_on_as_it_would(rows: Any, snapshot_bytes: int, folder: Path, opened: Opened):
+    plain = ContextualMemoryTree(**OPTIONS)
+    tree = opened(snapshot_bytes=snapshot_bytes, snapshot_seconds=1e9, **OPTIONS)
+    for each in (plain, tree):
+        go_through_everything(each, rows)
+    assert same(tree, plain)
+    assert tree.sequence == tree.synced_sequence
+    assert snapshots_in(folder) == ["tree-0.cmt"] or snapshot_bytes == 0
+    again = opened(crashed(folder))
+    again.check_invariants()
+    assert same(again, plain)
+    assert (again.sequence, again.synced_sequence) == (tree.sequence, tree.sequence)
+    for each in (plain, again):
+        go_through_everything(each, rows)
+    assert same(again, plain)
+    again.close()
+    assert same(opened(again.path), plain)
+
+
+@needs_jit
+@pytest.mark.parametrize("form", FORMS)
+def test_snapshots_change_nothing(form: str, tmp_path: Path):
+    plain, saved, number = new_tree(), new_tree(), 0
+    while number < 300:
+        n_changes = change(plain, form, number)
+        assert change(saved, form, number) == n_changes
+        number += n_changes
+        if number % 50 == 0:
+            assert same(saved, plain)
+            saved.save(tmp_path / "saved")
+            saved = ContextualMemoryTree.load(tmp_path / "saved")
+    assert same(saved, plain)
+
+
+def test_it_answers_as_any_tree_does(folder: Path, opened: Opened, tmp_path: Path):
+    rows, plain, tree = dense_rows(60, 6), ContextualMemoryTree(**OPTIONS), opened(**OPTIONS)
+    for each in (plain, tree):
+        assert each.insert(rows, progress=True).tolist() == list(range(60))
+    assert repr(tree) == repr(plain).replace("ContextualMemoryTree", "DurableTree")
+    assert isinstance(tree, ContextualMemoryTree)
+    assert np.array_equal(tree.query(rows, 3, 4).ids, plain.query(rows, 3, 4).ids)
+    assert np.array_equal(tree.leaves().size, plain.leaves().size)
+    assert (len(tree), tree.depth, tree.n_features, 59 in tree, 60 in tree) == (60, plain.depth, 6, True, False)
+    assert tree.nbytes == plain.nbytes
+    assert tree.ids.tolist() == plain.ids.tolist()
+    tree.save(tmp_path / "copy")
+    assert same(ContextualMemoryTree.load(tmp_path / "copy"), plain)
+    assert tree.path == folder
+    assert tree.insert.__doc__ == ContextualMemoryTree.insert.__doc__
+    assert inspect.signature(type(tree).update) == inspect.signature(ContextualMemoryTree.update)
+
+
+def test_all_that_changes_a_tree_is_journaled():
+    public = {name for name in dir(DurableTree) if not name.startswith("_")}
+    in_steps = {"learn", "query"}  # which are journaled themselves
+    assert {name for name in public if name not in vars(DurableTree)} <= READING | in_steps
+    changing = {"insert", "update", "teach", "remove", "replace", "reroute", "rebuild", "compact"} | in_steps
+    assert public - READING == changing
+
+
+@pytest.mark.parametrize("eviction", ["least_recently_returned", "oldest", "random"])
+@pytest.mark.parametrize("snapshot_bytes", [0, 1 << 26])
+def test_bounded_trees_forget_what_they_would_have(eviction: str, snapshot_bytes: int, folder: Path, opened: Opened):
+    rows = dense_rows(80, 6)
+    options = OPTIONS | {"max_memories": 50, "eviction": eviction}
+    plain = ContextualMemoryTree(**options)
+    durable = opened(snapshot_bytes=snapshot_bytes, **options)
+    for tree in (plain, durable):
+        tree.insert(rows[:50])
+        tree.query(rows[10:20], 2)
+        tree.insert(rows[50:60])
+        tree.query(rows[12:30], 3)
+        tree.sync() if isinstance(tree, DurableTree) else None
+    again = opened(crashed(folder))
+    for tree in (plain, durable, again):
+        tree.insert(rows[60:80])
+    assert sorted(plain.ids) == sorted(durable.ids) == sorted(again.ids)
+    assert same(plain, again)
+    durable.close()
+    durable.query(rows[:5])  # a closed tree answers, and takes no note
+
+
+def test_an_empty_tree_is_there_again(folder: Path, opened: Opened):
+    opened(n_trees=3, random_state=2).close()
+    tree = opened()
+    assert (len(tree), tree.sequence, tree._options["n_trees"]) == (0, 0, 3)
+    assert np.all(tree.query(np.eye(3), epsilon=0.5).ids == -1)
+    assert tree.sequence == 0
+    plain = ContextualMemoryTree(n_trees=3, random_state=2)
+    for each in (tree, plain):
+        each.insert(np.eye(3))
+    assert same(tree, plain)
+
+
+def test_a_copy_is_a_tree_like_any_other(opened: Opened):
+    tree = opened(**OPTIONS)
+    tree.insert(dense_rows(30, 4))
+    for one in (pickle.loads(pickle.dumps(tree)), copy.deepcopy(tree)):
+        assert type(one) is ContextualMemoryTree
+        assert same(one, tree)
+        one.insert(dense_rows(3, 4))
+    assert len(tree) == 30
+    with pytest.raises(TypeError, match=r"opened by DurableTree\(path\)"):
+        DurableTree.load("any")
+
+
+def test_changes_of_several_threads(folder: Path, opened: Opened):
+    tree, rows = opened(**OPTIONS), dense_rows(40, 4)
+    tree.insert(rows)
+
+    def work(i: int) -> None:
+        ids = tree.insert(rows[i : i + 3])
+        hits = tree.query(rows[:5], 2, epsilon=0.9)
+        tree.update(rows[:5], hits._replace(exploration=tree.query(rows[:5]).exploration), np.ones((5, 2)))
+        tree.learn(rows[:4], lambda positions, found: np.zeros(found.shape))
+        tree.remove(ids[:1])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(12)))
+    assert len(tree) == 40 + 12 * 2
+    assert tree.sequence == 1 + 12 * (4 + 3)
+    assert same(opened(crashed(folder)), tree)
+
+
+def test_arguments_are_those_that_were_given(folder: Path, opened: Opened):
+    """Rows are not scaled twice, and what is in memory is what is on the disk even where there is some leeway."""
+    messy = scipy.sparse.csr_array(([0.1, 0.2, 1e-60, 3.0], [1, 1, 0, 2], [0, 2, 4]), shape=(2, 4))
+    tree = opened(**OPTIONS)
+    tree.insert(messy)
+    tree.insert(np.array([[1, 2, 0, 0]], dtype=">i4"))
+    tree.insert([[0.1, 0.0, 0.7, 0.3]])
+    assert messy.nnz == 4
+    plain = ContextualMemoryTree(**OPTIONS)
+    for rows in (messy, [[1, 2, 0, 0]], [[0.1, 0.0, 0.7, 0.3]]):
+        plain.insert(rows)
+    assert same(tree, plain)
+    assert same(opened(crashed(folder)), plain)
+
+
+# When
+
+
+def test_changes_wait_for_the_disk_as_often_as_wanted(folder: Path, opened: Opened):
+    tree, rows = opened(sync_every=3, **OPTIONS), dense_rows(10, 4)
+    for n in range(1, 9):
+        tree.insert(rows)
+        tree.query(rows, epsilon=0.5)  # draws a number, which does not count
+        assert (tree.sequence, tree.synced_sequence) == (2 * n, 2 * (n // 3 * 3) - (n >= 3))
+    assert len(opened(crashed(folder))) == 80  # a process that is killed loses nothing
+    tree.sync()
+    assert tree.synced_sequence == 16
+    tree.insert(rows)
+    tree.close()
+    assert len(opened()) == 90
+
+
+@pytest.mark.parametrize("sync_every", [1, 4])
+def test_snapshots_keep_the_journal_short(sync_every: int, folder: Path, opened: Opened):
+    tree = opened(snapshot_bytes=2_000, snapshot_seconds=1e9, sync_every=sync_every, **OPTIONS)
+    bases = []
+    for i in range(60):
+        tree.insert(dense_rows(4, 6, i))
+        bases.append(snapshots_in(folder))
+        assert len(bases[-1]) == 1
+        left = opened(crashed(folder), **OPTIONS)
+        assert left.sequence == tree.sequence >= tree.synced_sequence > i + 1 - sync_every
+        entries = sum(len(entry) for _, entry in entries_in(crashed(folder)))
+        assert entries <= max(2_000, (folder / bases[-1][0]).stat().st_size) + 2_000
+        left.close()
+        shutil.rmtree(left.path)
+    assert 3 < len(set(map(tuple, bases))) < 12
+
+
+def test_changes_that_took_long_are_not_kept_long(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    seconds = iter(range(0, 10_000, 1))  # between any two looks at the clock, so a snapshot takes one
+    tree = opened(snapshot_seconds=3, **OPTIONS)
+    for module in ("_in_folder", "_tree"):
+        monkeypatch.setattr(f"cmt_numba.journal.{module}.perf_counter", lambda: next(seconds))
+    tree.insert(np.eye(4))
+    found = []
+    for _ in range(12):
+        tree.reroute(1)
+        found.append(int(snapshots_in(folder)[0][5:-4]))
+    assert sorted(set(found)) == [0, 4, 9]  # more than 3 s, and then more than 4 times the snapshot's 1 s
+
+
+@pytest.mark.parametrize("takes", [0.2, 0.3])
+def test_changes_that_took_long_are_not_made_again_after_the_folder_was_closed(takes: float, folder: Path):
+    with DurableTree(folder, **OPTIONS) as tree:
+        tree.insert(dense_rows(40, 4))
+        tree.snapshot()
+        tree.remove([1])
+        tree._journal = tree._journal._replace(seconds=takes)
+        tree._last_snapshot = tree._last_snapshot._replace(seconds=1.0)
+        before = copy.deepcopy(tree)
+    assert snapshots_in(folder) == ["tree-1.cmt" if takes < 0.25 else "tree-2.cmt"]
+    with DurableTree(folder) as again:
+        assert same(again, before)
+
+
+def test_a_change_too_large_for_the_journal_is_a_snapshot(folder: Path, opened: Opened):
+    tree = opened(snapshot_bytes=10_000, sync_every=5, **OPTIONS)
+    tree.insert(dense_rows(5, 6))
+    assert tree.synced_sequence == 0
+    tree.insert(dense_rows(1000, 6))
+    assert snapshots_in(folder) == ["tree-2.cmt"]
+    assert tree.synced_sequence == 2
+    assert same(opened(crashed(folder)), tree)
+    tree.insert(dense_rows(400, 6))  # less than the last snapshot
+    tree.sync()
+    assert snapshots_in(folder) == ["tree-2.cmt"]
+    assert same(opened(crashed(folder)), tree)
+
+
+def test_a_snapshot_at_will(folder: Path, opened: Opened):
+    tree = opened(snapshot_seconds=1e9, **OPTIONS)
+    tree.insert(dense_rows(30, 4))
+    tree.snapshot()
+    tree.snapshot()
+    assert snapshots_in(folder) == ["tree-1.cmt"]
+    tree.remove(3)
+    tree.close()
+    assert [sequence for sequence, _ in entries_in(folder)] == [1, 2]
+    assert sorted(path.name for path in folder.iterdir()) == ["acknowledged", "journal.sqlite", "tree-1.cmt"]
+
+
+# What is refused
+
+
+def test_a_folder_is_open_once(folder: Path, opened: Opened):
+    tree = opened(**OPTIONS)
+    tree.insert(np.eye(4))
+    with pytest.raises(AlreadyOpenError, match="already open"):
+        DurableTree(folder)
+    command = f"from cmt_numba.journal import DurableTree; DurableTree({str(folder)!r})"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, env=environment)
+    assert "AlreadyOpenError" in result.stderr
+    tree.insert(np.eye(4))
+    tree.close()
+    assert len(opened()) == 8
+
+
+def test_a_closed_tree_answers_but_does_not_change(folder: Path, opened: Opened):
+    with opened(**OPTIONS) as tree:
+        tree.insert(np.eye(4))
+    tree.close()
+    assert tree.query(np.eye(4)[:1]).ids.tolist() == [[0]]
+    for act in (lambda: tree.insert(np.eye(4)), tree.sync, tree.snapshot, lambda: tree.query(np.eye(4), epsilon=0.5)):
+        with pytest.raises(JournalError, match="closed; open it again"):
+            act()
+    assert len(tree) == 4
+
+
+FORKING = """
+import os, sys
+import numpy as np
+from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
+
+trees = []
+for end in ("close", "exit"):
+    folder = os.path.join(sys.argv[1], end)
+    tree = DurableTree(folder, random_state=0)
+    trees.append(tree)
+    tree.insert(np.eye(4))
+    process = os.fork()
+    if process == 0:
+        try:
+            tree.insert(np.eye(4))
+        except JournalError as error:
+            assert "forked" in str(error)
+            try:
+                DurableTree(folder)
+            except AlreadyOpenError:
+                if end == "close":
+                    tree.close()
+                sys.exit(7)  # which lets go of everything
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
+    tree.remove(1)
+os._exit(0)  # without closing
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_leaves_the_tree_to_its_parent(folder: Path, opened: Opened):
+    """SQLite in the child would take itself for the owner of the journal."""
+    folder.mkdir()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    subprocess.run([sys.executable, "-c", FORKING, str(folder)], check=True, env=environment)
+    for end in ("close", "exit"):
+        assert sorted(opened(folder / end).ids) == [0, 2, 3]
+
+
+def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened):
+    tree = opened(**OPTIONS)
+    rows = dense_rows(20, 4)
+    tree.insert(rows)
+    hits = tree.query(rows, 2)
+    before = copy.deepcopy(tree)
+    refused: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+        (ValueError, "4 features", lambda: tree.insert(dense_rows(3, 5))),
+        (ValueError, "finite", lambda: tree.insert(np.full((1, 4), np.nan))),
+        (TypeError, "X must hold real numbers", lambda: tree.insert([["a"] * 4])),
+        (TypeError, "X", lambda: tree.insert()),  # type: ignore[call-arg]
+        (KeyError, "there is no 77", lambda: tree.remove([1, 77])),
+        (TypeError, "ids must be numbers", lambda: tree.remove(["a"])),
+        (TypeError, "ids must be an array", lambda: tree.remove([[1], [2, 3]])),
+        (TypeError, "ids must be integers", lambda: tree.remove(1.5)),
+        (ValueError, "rewards must lie", lambda: tree.update(rows, hits, np.full((20, 2), 2))),
+        (TypeError, "hits must be", lambda: tree.update(rows, hits.ids, np.ones((20, 2)))),  # type: ignore[arg-type]
+        (ValueError, "n must be", lambda: tree.reroute(-1)),
+        (TypeError, "n must be", lambda: tree.reroute("many")),  # type: ignore[arg-type]
+        (ValueError, "rewards must", lambda: tree.learn(rows, lambda positions, found: np.ones(3), epsilon=0.0)),
+    ]
+    for kind, message, act in refused:
+        with pytest.raises(kind, match=message):
+            act()
+    assert tree.sequence == 2  # learn has drawn a random number
+    before._draw_word()
+    assert same(tree, before)
+    assert same(opened(crashed(folder)), opened(crashed(folder)))
+    tree.remove(0)
+    tree.close()
+    assert len(opened()) == 19
+
+
+def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
+    opened(n_trees=3, alpha=0.8).close()
+    with pytest.raises(ValueError, match=r"n_trees must be 3, as for the tree in .*, or omitted, not 2"):
+        opened(n_trees=2)
+    tree = opened(n_trees=3, alpha=0.8, n_threads=2, random_state=3)
+    assert tree._n_threads == 2
+    for options in ({"sync_every": 0}, {"snapshot_bytes": -1}, {"snapshot_seconds": -1.0}, {"n_trees": 0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            opened(folder.with_name("other"), **options)
+    assert not folder.with_name("other").exists()
+    with pytest.raises(FileNotFoundError):
+        opened(folder / "far" / "away")
+    folder.with_name("file").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        opened(folder.with_name("file"))
+
+
+# What fails halfway
+
+
+def test_a_full_disk(folder: Path, opened: Opened):
+    tree, rows = opened(**OPTIONS), dense_rows(50, 8)
+    tree.insert(rows)
+    pages = tree._folder.database._run("PRAGMA page_count")
+    tree._folder.database._run(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(JournalError, match=r"could not be written to the journal: .*disk is full"):
+        tree.insert(dense_rows(1000, 8))
+    assert len(tree.query(rows).ids) == 50
+    assert tree.synced_sequence == 1
+    with pytest.raises(JournalError, match="close it and open it again"):
+        tree.remove(0)
+    tree.close()
+    again = opened()
+    assert (len(again), again.sequence) == (50, 1)
+    again.remove(0)
+
+
+def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    tree = opened(**OPTIONS)
+    tree.insert(dense_rows(50, 8))
+
+    def interrupt(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cmt_numba._engine.forest.insert_slots", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tree.insert(dense_rows(5, 8))
+    monkeypatch.undo()
+    with pytest.raises(JournalError, match="insert was interrupted"):
+        tree.insert(dense_rows(5, 8))
+    tree.close()
+    assert opened().insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]
+
+
+def insert_ten_times(tree: ContextualMemoryTree) -> None:
+    for i in range(10):
+        tree.insert(dense_rows(5, 4, i))
+
+
+def test_a_snapshot_that_cannot_be_written(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    tree = opened(snapshot_bytes=2_000, **OPTIONS)
+
+    def fail(*_: Any) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(tree, "_save_snapshot", fail)
+    with pytest.warns(RuntimeWarning, match=r"no snapshot could be taken.*no room") as warned:
+        insert_ten_times(tree)
+    assert 1 < len(warned) < 6
+    assert warned[0].filename == __file__
+    assert snapshots_in(folder) == ["tree-0.cmt"]
+    with pytest.raises(OSError, match="no room"):
+        tree.snapshot()
+    assert len(opened(crashed(folder))) == 50
+    monkeypatch.undo()
+    tree.snapshot()
+    assert snapshots_in(folder) == ["tree-10.cmt"]

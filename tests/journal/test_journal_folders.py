@@ -1,0 +1,429 @@
+"""Folders of durable trees: whose they are, where nothing can be written, older versions, and what queries return."""
+
+import copy
+import errno
+import json
+import os
+import pickle
+import shutil
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs_jit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from journals import FORMS_AND_EVICTIONS, OPTIONS
+from kill_journal import change, same
+from make_fixtures import FIXTURES, held, held_in_folder, open_folder
+from saved import dense_rows
+
+from cmt_numba import ContextualMemoryTree, FileFormatError
+from cmt_numba._forest.eviction import Random
+from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
+from cmt_numba.journal._database import VERSION
+from cmt_numba.journal._log import read_log, with_log
+from cmt_numba.journal._operations import OPERATIONS
+
+FILES = ["acknowledged", "journal.sqlite", "tree-0.cmt"]
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# What is there again
+
+
+def test_a_replaced_memory_counts_as_returned(folder: Path):
+    rows, options = np.eye(6), {"max_memories": 3, "random_state": 0}
+    plain = ContextualMemoryTree(**options)
+    with DurableTree(folder, **options) as tree:
+        for each in (plain, tree):
+            each.insert(rows[:3])
+            each.replace([0], rows[3:4])
+            each.insert(rows[4:5])
+        assert sorted(tree.ids) == sorted(plain.ids) == [0, 2, 3]
+    with DurableTree(folder) as tree:
+        assert sorted(tree.ids) == [0, 2, 3]
+        assert same(tree, plain)
+
+
+@needs_jit
+@pytest.mark.parametrize(("form", "eviction"), FORMS_AND_EVICTIONS)
+@settings(max_examples=5)
+@given(seed=st.integers(0, 10**6), snapshot_bytes=st.sampled_from([0, 1 << 26]), sync_every=st.sampled_from([1, 5]))
+def test_any_changes_lead_to_the_same_tree_again(
+    form: str, eviction: str | None, seed: int, snapshot_bytes: int, sync_every: int, tmp_path_factory: Any
+):
+    path = tmp_path_factory.mktemp("any") / "tree"
+    options = OPTIONS | ({} if eviction is None else {"max_memories": 30, "eviction": eviction})
+    plain, number = ContextualMemoryTree(**options), seed
+    for _ in range(3):
+        with DurableTree(path, snapshot_bytes=snapshot_bytes, sync_every=sync_every, **options) as tree:
+            assert same(tree, plain)
+            for _ in range(8):
+                assert change(plain, form, number) == change(tree, form, number)
+                assert sorted(tree.ids) == sorted(plain.ids)
+                number += 1
+            live = np.sort(tree.ids)
+        with DurableTree(path, read_only=True) as tree:
+            assert np.sort(tree.ids).tolist() == live.tolist()
+
+
+def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    rows, noted = np.eye(6), threading.Event()
+    with DurableTree(folder, max_memories=3, random_state=0) as tree:
+        tree.insert(rows[:3])
+        reroute = ContextualMemoryTree._in_steps
+
+        def wait(*arguments: Any) -> None:
+            assert noted.wait(60)
+            reroute(*arguments)
+
+        monkeypatch.setattr(ContextualMemoryTree, "_in_steps", wait)
+        change = threading.Thread(target=tree.reroute, args=(1,))
+        change.start()
+        while not tree._under_way:
+            pass
+        assert tree.query(rows[:1]).ids.tolist() == [[0]]  # which does not wait
+        noted.set()
+        change.join()
+        monkeypatch.undo()
+        tree.insert(rows[3:4])
+        assert sorted(tree.ids) == [0, 2, 3]
+    with DurableTree(folder) as tree:
+        assert sorted(tree.ids) == [0, 2, 3]
+
+
+def test_the_journal_says_what_was_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """As where trees grow otherwise, and a policy would choose other memories."""
+    with DurableTree(folder, max_memories=20, eviction="random", random_state=0, snapshot_seconds=1e9) as tree:
+        tree.insert(dense_rows(50, 4))
+        live = sorted(tree.ids)
+    choose = Random.choose
+
+    def choose_others(self: Random, state: Any, n: int) -> np.ndarray:
+        choose(self, state, n)  # draws as many numbers
+        return np.sort(state.keys.ids[:20])[:n]
+
+    monkeypatch.setattr(Random, "choose", choose_others)
+    with DurableTree(folder, read_only=True) as tree:
+        tree.check_invariants()
+        assert sorted(tree.ids) == live
+
+
+# Whose it is
+
+
+def test_files_of_others_are_left_alone(folder: Path):
+    for name in ("tree-0.cmt", "tree-99.cmt", "acknowledged", "journal.sqlite", "notes.txt", "journal.sqlite-wal"):
+        folder.mkdir()
+        (folder / name).write_bytes(b"precious")
+        with pytest.raises(FileFormatError):
+            DurableTree(folder)
+        assert contents_of(folder) == {name: b"precious"}
+        shutil.rmtree(folder)
+
+
+def test_links_are_not_followed(folder: Path, tmp_path: Path):
+    target = tmp_path / "target"
+    for content in (b"", b"precious"):
+        target.write_bytes(content)
+        for name in (*FILES, "journal.sqlite-wal", "journal.sqlite-journal"):
+            folder.mkdir()
+            (folder / name).symlink_to(target)
+            with pytest.raises(FileFormatError):
+                DurableTree(folder)
+            shutil.rmtree(folder)
+            DurableTree(folder, random_state=0).close()
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(target)
+            for read_only in (False, True):
+                with pytest.raises(FileFormatError):
+                    DurableTree(folder, read_only=read_only)
+            assert target.read_bytes() == content
+            shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("application", [0, 7])
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_foreign_database_stays_as_it_is(application: int, mode: str, folder: Path):
+    folder.mkdir()
+    connection = sqlite3.connect(folder / "journal.sqlite", isolation_level=None)
+    connection.execute(f"PRAGMA application_id = {application}")
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    connection.execute("CREATE TABLE t (x)")
+    connection.execute("INSERT INTO t VALUES (1)")
+    copied = Path(shutil.copytree(folder, folder.with_name("killed")))
+    connection.close()
+    for path in (folder, copied):
+        before = contents_of(path)
+        for read_only in (False, True):
+            with pytest.raises(FileFormatError, match="not a journal"):
+                DurableTree(path, read_only=read_only)
+            assert contents_of(path) == before
+
+
+def test_snapshots_leave_files_of_others_alone(folder: Path, tmp_path: Path):
+    others = ContextualMemoryTree(random_state=0)
+    others.insert(np.eye(3))
+    tree = DurableTree(folder, **OPTIONS)
+    for name in ("tree-99.cmt", "tree-2.cmt"):
+        others.save(folder / name)
+    (folder / "tree-3.cmt").symlink_to(tmp_path / "target")
+    for _ in range(3):
+        tree.insert(np.eye(4))
+        if tree.sequence == 1:
+            tree.snapshot()
+        else:
+            with pytest.raises(FileExistsError, match="move it elsewhere"):
+                tree.snapshot()
+    tree.insert(np.eye(4))
+    tree.snapshot()
+    tree.close()
+    assert names_in(folder) == ["acknowledged", "journal.sqlite", *(f"tree-{i}.cmt" for i in (2, 3, 4, 99))]
+    assert same(ContextualMemoryTree.load(folder / "tree-99.cmt"), others)
+    assert same(ContextualMemoryTree.load(folder / "tree-2.cmt"), others)
+    assert not (tmp_path / "target").exists()
+    with DurableTree(folder) as tree:
+        assert len(tree) == 16
+
+
+@pytest.mark.parametrize("name", ["journal.sqlite", "acknowledged", "tree-0.cmt"])
+def test_files_of_another_folder_are_refused(name: str, folder: Path):
+    options = OPTIONS | {"snapshot_seconds": 1e9}
+    with DurableTree(folder, **options) as tree, DurableTree(folder.with_name("other"), **options) as other:
+        tree.insert(np.eye(4))
+        other.insert(np.eye(4))
+        other.insert(np.eye(4))
+    shutil.copy(folder.with_name("other") / name, folder / name)
+    for read_only in (False, True):
+        with pytest.raises(FileFormatError, match="is of another journal"):
+            DurableTree(folder, read_only=read_only)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_others_cannot_read_it(folder: Path):
+    before = os.umask(0o022)
+    try:
+        with DurableTree(folder, **OPTIONS) as tree:
+            tree.insert(np.eye(4))
+            tree.snapshot()
+            tree.insert(np.eye(4))
+            assert names_in(folder) == ["acknowledged", "journal.sqlite", "journal.sqlite-wal", "tree-1.cmt"]
+            assert [os.stat(path).st_mode & 0o777 for path in folder.iterdir()] == [0o600] * 4
+            assert os.stat(folder).st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+
+
+# Where nothing can be written
+
+
+def killed(folder: Path) -> Path:
+    """Return the folder of a process that was killed, whose log holds all but the beginning."""
+    with DurableTree(folder, **OPTIONS) as tree:
+        tree.insert(dense_rows(300, 4))
+        tree.remove([1, 2])
+        return Path(shutil.copytree(folder, folder.with_name("killed")))
+
+
+def test_read_only(folder: Path):
+    path = killed(folder)
+    before = contents_of(path)
+    assert len(before["journal.sqlite-wal"]) > 10_000
+    with DurableTree(path, read_only=True) as tree, DurableTree(path, read_only=True) as other:
+        tree.check_invariants()
+        assert (len(tree), len(other), tree.sequence) == (298, 298, 2)
+        assert tree.query(dense_rows(3, 4)).ids.tolist() == other.query(dense_rows(3, 4)).ids.tolist()
+        for act in (lambda: tree.insert(np.eye(4)), tree.snapshot, tree.sync, lambda: tree.remove(0)):
+            with pytest.raises(JournalError, match="is read-only; open it without read_only"):
+                act()
+    assert contents_of(path) == before
+    with DurableTree(path) as tree:
+        assert len(tree) == 298
+        with pytest.raises(AlreadyOpenError):
+            DurableTree(path, read_only=True)
+        tree.insert(np.eye(4))
+        assert len(DurableTree(Path(shutil.copytree(path, path.with_name("again"))), read_only=True)) == 302
+    assert len(DurableTree(path, read_only=True)) == 302
+    with pytest.raises(FileNotFoundError):
+        DurableTree(folder / "nowhere", read_only=True)
+    path.with_name("empty").mkdir()
+    with pytest.raises(FileFormatError, match="nothing is stored here"):
+        DurableTree(path.with_name("empty"), read_only=True)
+    assert names_in(path.with_name("empty")) == []
+
+
+def test_the_log_is_read_as_sqlite_reads_it(tmp_path: Path):
+    connection = sqlite3.connect(tmp_path / "one", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE t (x)")
+    for i in range(20):
+        connection.execute("INSERT INTO t VALUES (?)", (bytes(700 * i),))
+    database, log = (tmp_path / "one").read_bytes(), (tmp_path / "one-wal").read_bytes()
+    rows = connection.execute("SELECT x FROM t").fetchall()
+    connection.close()
+    for n_bytes in (*range(0, len(log), 1999), len(log) - 1, len(log)):
+        for flipped in (None, n_bytes // 2):
+            spoilt = bytearray(log[:n_bytes])
+            if flipped is not None and spoilt:
+                spoilt[flipped] ^= 4
+            (tmp_path / "two").write_bytes(database)
+            (tmp_path / "two-wal").write_bytes(spoilt)
+            copied, read = sqlite3.connect(tmp_path / "two"), sqlite3.connect(":memory:")
+            read.deserialize(with_log(database, read_log(bytes(spoilt))))
+            for statement in ("SELECT sql FROM sqlite_schema", "SELECT x FROM t"):
+                assert fetched(read, statement) == fetched(copied, statement)
+            if n_bytes == len(log) and flipped is None:
+                assert fetched(read, "SELECT x FROM t") == rows
+            copied.close()
+            read.close()
+            (tmp_path / "two-wal").unlink(missing_ok=True)
+
+
+def fetched(connection: sqlite3.Connection, statement: str) -> Any:
+    try:
+        return connection.execute(statement).fetchall()
+    except sqlite3.OperationalError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN])
+@pytest.mark.parametrize("statement", ["wal_checkpoint", "journal_mode", "BEGIN EXCLUSIVE", "SELECT"])
+def test_sqlite_fails_when_a_folder_is_opened(code: int, statement: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    path = killed(folder)
+    connect = sqlite3.connect
+
+    class Failing(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            if statement in sql:
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = code
+                raise error
+            return super().execute(sql, *arguments)
+
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, **kwargs, factory=Failing))
+    with pytest.raises(OSError, match="cannot be read or written: database or disk is full") as raised:
+        DurableTree(path)
+    assert raised.value.errno == {13: errno.ENOSPC, 10: errno.EIO, 14: errno.EACCES}[code]
+    monkeypatch.undo()
+    with DurableTree(path) as tree:
+        assert len(tree) == 298
+
+
+def test_queries_answer_although_the_disk_is_full(folder: Path):
+    with DurableTree(folder, max_memories=3, random_state=0) as tree:
+        tree.insert(np.eye(3))
+
+        def fail(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "no room")
+
+        tree._folder.append = fail  # type: ignore[method-assign]
+        for _ in range(2):
+            assert tree.query(np.eye(3)).ids.tolist() == [[0], [1], [2]]
+        with pytest.raises(JournalError, match="could not be written to the journal"):
+            tree.insert(np.eye(3))
+    with DurableTree(folder) as tree:
+        assert sorted(tree.ids) == [0, 1, 2]
+
+
+def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    path = killed(folder)
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # as where the file system is read-only
+    with pytest.raises(PermissionError, match="read_only=True"):
+        DurableTree(path)
+    assert len(DurableTree(path, read_only=True)) == 298
+
+
+# Formats
+
+
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_journals_of_every_version_open(version: int, tmp_path: Path):
+    assert {f"journal_{i + 1}" for i in range(VERSION)} == {path.name for path in FIXTURES.glob("journal_*")}
+    expected = json.loads((FIXTURES / f"journal_{version}" / "answers.json").read_text())
+    for name, wanted in expected.items():
+        path = Path(shutil.copytree(FIXTURES / f"journal_{version}" / name, tmp_path / name))
+        with DurableTree(path, read_only=True) as tree:
+            assert held(tree) == wanted
+        with DurableTree(path) as tree:
+            assert held(tree) == wanted
+            tree.check_invariants()
+            tree.insert(dense_rows(2, tree.n_features or 3))  # an entry of this version among older ones
+            ids = sorted(tree.ids)
+        with DurableTree(path) as tree:
+            assert sorted(tree.ids) == ids
+            tree.snapshot()
+            assert len(names_in(path)) == 4 - (not (path / "journal.sqlite-wal").exists())
+            tree.insert(dense_rows(2, tree.n_features or 3))
+            ids = sorted(tree.ids)
+        assert tree._folder.identity is not None
+        with DurableTree(path) as tree:
+            assert sorted(tree.ids) == ids
+
+
+def test_folders_of_estimators_and_stores_open(tmp_path: Path):
+    expected = json.loads((FIXTURES / f"folders_{VERSION}" / "answers.json").read_text())
+    for name, wanted in expected.items():
+        path = Path(shutil.copytree(FIXTURES / f"folders_{VERSION}" / name, tmp_path / name))
+        for _ in range(2):
+            with open_folder(name, path) as thing:
+                thing.check_invariants()
+                assert held_in_folder(thing) == wanted
+
+
+def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = Path(shutil.copytree(FIXTURES / "journal_1" / "oldest", tmp_path / "tree"))
+    tree = DurableTree(path)
+    tree._folder.identify()
+    for attempt in range(2):
+        left = Path(shutil.copytree(path, tmp_path / f"left {attempt}"))
+        with DurableTree(left) as again:
+            again.snapshot() if again._folder.base < again.sequence else None
+            assert sorted(again.ids) == sorted(tree.ids)
+        assert len(names_in(left)) == 3
+        tree._save_snapshot(tree._folder.snapshot_path(tree.sequence))
+    tree.close()
+
+
+def test_names_of_operations_are_kept():
+    """What journals hold. New operations, versions and optional arguments may come, but none of these may go."""
+    assert {key: dict(operation.parameters).keys() for key, operation in OPERATIONS.items()} == {
+        ("insert", 2): {"keys"},
+        ("update", 2): {"keys", "hits", "rewards", "rate"},
+        ("teach", 2): {"keys", "ids", "passes", "afresh"},
+        ("remove", 2): {"ids"},
+        ("replace", 2): {"ids", "keys"},
+        ("reroute", 2): {"number"},
+        ("rebuild", 2): {"ids", "groups"},
+        ("compact", 2): {"copies"},
+        ("draw", 2): set(),
+        ("return", 2): {"ids"},
+        ("scorer", 2): {"weights", "squares"},
+        ("insert", 1): {"X"},
+        ("update", 1): {"X", "hits", "rewards"},
+        ("teach", 1): {"X", "ids", "n_passes", "afresh"},
+        ("remove", 1): {"ids"},
+        ("replace", 1): {"ids", "X"},
+        ("reroute", 1): {"n"},
+        ("compact", 1): {"copies"},
+        ("draw_word", 1): set(),
+        ("enter_returned", 1): {"ids"},
+    }
+
+
+def test_a_copy_of_a_durable_tree_is_a_plain_one(folder: Path):
+    with DurableTree(folder, max_memories=3, random_state=0) as tree:
+        tree.insert(np.eye(3))
+        for one in (copy.copy(tree), copy.deepcopy(tree), pickle.loads(pickle.dumps(tree))):
+            assert type(one) is ContextualMemoryTree
+            assert same(one, tree)

@@ -1,0 +1,294 @@
+"""Files that are refused: other files, damaged ones, forged ones."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CORPUS, needs_jit
+from mutations import MAGIC, PREAMBLE, parsed, sealed
+from saved import check, load_any, saved
+
+from cmt_numba import CMTRetriever, ContextualMemoryTree
+from cmt_numba._forest.state import (
+    CELLS_WANTED,
+    COUNT,
+    FREE_NODE,
+    LONGEST,
+    N_MEMORIES,
+    NEXT_ID,
+    NODE,
+    NODES_END,
+    ROOT,
+    TABLES_END,
+)
+from cmt_numba.persistence import FileFormatError
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (b"", "is not a file of cmt-numba"),
+        (b"7 12:1 40:0.5\n", "is not a file of cmt-numba"),
+        (b"PK\x03\x04" + bytes(100), "is not a file of cmt-numba"),
+        (b"\x93cmt-numba\r\n\x1a\n", "is truncated"),
+        (
+            PREAMBLE.pack(MAGIC, 1, 0, 2**40),
+            "its header cannot be 1099511627776 bytes long",
+        ),
+        (PREAMBLE.pack(MAGIC, 1, 0, 100), "is truncated"),
+        (PREAMBLE.pack(MAGIC, 1, 0, 2) + b"{}", "its header is damaged"),
+        (PREAMBLE.pack(MAGIC, 99, 0, 0), "has format version 99, .* reads versions 1 to .*; load it with a later"),
+        (sealed([], []), "the header must be of type dict"),
+        (sealed({"kind": "x", "library": "1", "fields": {}, "arrays": []}, []), "holds an object of the kind 'x'"),
+        (sealed({"kind": "ContextualMemoryTree", "library": "1", "fields": {}, "arrays": []}, []), "options must be"),
+    ],
+)
+def test_other_files_are_refused(file: bytes, reason: str, tmp_path: Path):
+    path = tmp_path / "file"
+    path.write_bytes(file)
+    for mmap in (False, True):
+        with pytest.raises(FileFormatError, match=reason) as caught:
+            ContextualMemoryTree.load(path, mmap=mmap)
+        assert str(caught.value).startswith(str(path))
+        assert caught.value.path == path
+
+
+def test_objects_of_another_kind_are_refused(things: dict[str, Any], tmp_path: Path):
+    path = tmp_path / "file"
+    things["classifier"].save(path)
+    with pytest.raises(FileFormatError, match="of the kind 'CMTClassifier', not ContextualMemoryTree"):
+        ContextualMemoryTree.load(path)
+    with pytest.raises(FileFormatError, match="not CMTRetriever"):
+        CMTRetriever.load(path)
+    with pytest.raises(OSError, match="No such file"):
+        CMTRetriever.load(tmp_path / "none")
+    with pytest.raises(OSError, match="directory"):
+        CMTRetriever.load(tmp_path)
+    if hasattr(os, "mkfifo"):
+        descriptor = None
+        os.mkfifo(tmp_path / "pipe")
+        descriptor = os.open(tmp_path / "pipe", os.O_RDWR)
+        with pytest.raises(FileFormatError, match="is not a regular file"):
+            CMTRetriever.load(tmp_path / "pipe")
+        os.close(descriptor)
+
+
+def test_every_cut_and_every_damaged_byte_of_the_header_is_noticed(things: dict[str, Any], tmp_path: Path):
+    path = tmp_path / "file"
+    file = saved(things["dense"], path)
+    header_end = PREAMBLE.size + PREAMBLE.unpack_from(file)[3]
+    for n in [*range(0, header_end, 97), *range(header_end, len(file), 311), len(file) - 1]:
+        path.write_bytes(file[:n])
+        with pytest.raises(FileFormatError):
+            ContextualMemoryTree.load(path)
+    for n in range(0, header_end, 53):
+        path.write_bytes(file[:n] + bytes([file[n] ^ 1]) + file[n + 1 :])
+        with pytest.raises(FileFormatError):
+            ContextualMemoryTree.load(path)
+    path.write_bytes(file + b"\0")
+    with pytest.raises(FileFormatError, match="has data after its end"):
+        ContextualMemoryTree.load(path)
+
+
+def forged(file: bytes, name: str, change: Callable[[np.ndarray], None]) -> bytes:
+    """Return a file with a changed array and right checksums."""
+    described, arrays = parsed(file)
+    i = [entry["name"] for entry in described["arrays"]].index(name)
+    entry = described["arrays"][i]
+    dtypes = {
+        "node": NODE,
+        "leaf": [("size", "<i4"), ("parent", "<i4"), ("packed", "<i4")],
+        "code mark": [("scale", "<f4"), ("error", "<f4")],
+    }
+    cells = dtypes.get(entry["dtype"], [("feature", "<i4"), ("weight", "<f4"), ("square", "<f4")])
+    dtype = np.dtype(entry["dtype"] if entry["dtype"] not in (*dtypes, "weight cell") else cells)
+    array = np.frombuffer(bytearray(arrays[i]), dtype).reshape(entry["shape"])
+    change(array)
+    arrays[i] = array.tobytes()
+    return sealed(described, arrays)
+
+
+def put(index: Any, value: Any, field: str | None = None) -> Callable[[np.ndarray], None]:
+    def change(array: np.ndarray) -> None:
+        target = array if field is None else array[field]
+        old = np.array(target[index])
+        target[index] = value
+        assert not np.array_equal(old, target[index], equal_nan=target.dtype.kind == "f"), "the forgery changes nothing"
+
+    return change
+
+
+def swap(one: Any, other: Any) -> Callable[[np.ndarray], None]:
+    def change(array: np.ndarray) -> None:
+        first, second = array[one].copy(), array[other].copy()
+        assert not np.array_equal(first, second)
+        array[one], array[other] = second, first
+
+    return change
+
+
+def fill_up(table: np.ndarray) -> None:
+    table[table == -1] = 0
+
+
+def hide(table: np.ndarray) -> None:
+    """Move an entry to where a search for it does not come by."""
+    empty = np.flatnonzero((table == -1) & (np.roll(table, 1) == -1))[0]
+    full = np.flatnonzero(table != -1)[0]
+    table[empty], table[full] = table[full], -1
+
+
+FORGERIES = [
+    ("dense", "keys.totals", put(N_MEMORIES, 2**40), "there cannot be 1099511627776 memories"),
+    ("dense", "keys.totals", put(NEXT_ID, 3), "the next id cannot be 3"),
+    ("sparse", "keys.totals", put(LONGEST, 2**50), "a key cannot have 1125899906842624 cells"),
+    ("sparse", "keys.totals", put(LONGEST, 1), "more cells than the longest"),
+    ("dense", "keys.ids", put(0, -1), "an id was never given out"),
+    ("dense", "keys.ids", put(0, 2**40), "an id was never given out"),
+    ("dense", "keys.ids", lambda ids: put(0, ids[1])(ids), "two entries for one key"),
+    ("dense", "keys.slot_table", fill_up, "the slot table holds"),
+    ("dense", "keys.slot_table", hide, "the slot table hides an entry"),
+    ("dense", "keys.values", put(3, np.nan), "a key is not of length 1"),
+    ("dense", "keys.values", put(3, 1e30), "a key is not of length 1"),
+    ("sparse", "keys.values", put(3, np.inf), "a key is not of length 1"),
+    ("sparse", "keys.indices", put(0, -1), "a feature that does not exist"),
+    ("sparse", "keys.indices", put(0, 2**31 - 1), "a feature that does not exist"),
+    ("sparse", "keys.indices", swap(0, 1), "do not rise"),
+    ("sparse", "keys.spans", put((0, 0), -5), "lies outside|is wrong|shares|ends before"),
+    ("sparse", "keys.spans", put((0, 1), 2**60), "lies outside"),
+    ("sparse", "keys.spans", swap((0, 1), (1, 1)), "before it starts|share a cell|longest"),
+    ("dense", "counters", put((0, ROOT), 2**31), "a link to a node that does not exist"),
+    ("dense", "counters", put((0, ROOT), -(2**62)), "a link to a leaf that does not exist"),
+    ("dense", "counters", put((0, NODES_END), 2**31), "the end of the nodes lies outside"),
+    ("dense", "counters", put((0, COUNT), 1), "holds 1 memories"),
+    ("dense", "counters", put((0, FREE_NODE), 0), "used twice|is broken"),
+    ("sparse", "counters", put((0, CELLS_WANTED), 2**40), "a step is unfinished"),
+    ("sparse", "counters", put((0, TABLES_END), 2**40), "the end of the tables lies outside"),
+    ("sparse", "counters", put((0, TABLES_END + 10), 0), "a list of free tables is broken"),
+    ("dense", "nodes", put((0, 0, 0), 0, "child"), "does not name its parent"),
+    ("dense", "nodes", put((0, 0, 1), 2**31 - 1, "child"), "a link to a node that does not exist"),
+    ("dense", "nodes", put((0, 0, 0), -(2**31), "child"), "a link to a leaf that does not exist"),
+    ("dense", "nodes", put((0, 0, 0), 3, "below"), "a node's counts are wrong"),
+    ("dense", "nodes", put((0, 0), np.nan, "bias"), "a model's bias is not finite"),
+    ("dense", "nodes", put((0, 0), -1.0, "bias_square"), "squared length is negative"),
+    ("dense", "nodes", put((0, 0), -1, "mistakes"), "miscounts its router's mistakes"),
+    ("dense", "nodes", put((0, 0), -1, "departed"), "miscounts the memories that have gone"),
+    ("dense", "nodes", put((0, 0), 7, "table_bits"), "a dense model has a table"),
+    ("sparse", "nodes", put((0, 0), 40, "table_bits"), "there is no table of that size"),
+    ("sparse", "nodes", put((0, 0), 2**30, "table_start"), "overlap or leave a gap"),
+    ("sparse", "nodes", put((0, 0), 99, "table_used"), "a table miscounts its features"),
+    ("bounded", "eviction.order", put(3, 2**30), "does not list each of them"),
+    ("bounded", "eviction.order", put(3, -1), "does not list each of them"),
+    ("dense", "leaves", put((0, 0), 2**31 - 1, "size"), "a leaf holds more than"),
+    ("dense", "leaves", put((0, 0), -1, "size"), "a leaf holds more than"),
+    ("dense", "members", put((0, 0, 0), 2**31 - 1), "not every memory is in exactly one leaf"),
+    ("dense", "members", put((0, 0, 0), -7), "not every memory is in exactly one leaf"),
+    ("dense", "leaf_of", put((0, 0), 77), "names another leaf than its own"),
+    ("dense", "leaves", put((0, 0), 0, "packed"), "packed codes, but there are none"),
+    ("compact forest", "leaves", put((1, 0), 2**31 - 1, "packed"), "a leaf's packed codes are not there"),
+    ("compact forest", "leaves", put((1, 0), -2, "packed"), "a leaf's packed codes are not there"),
+    ("compact forest", "packed.marks", put((0, 0), 0.5, "scale"), "a packed code is not its memory's"),
+    ("dense", "codes.values", put(0, 101), "a code is too far from its key"),
+    ("dense", "codes.marks", put(0, np.nan, "scale"), "a code's scale or error is not a small number"),
+    ("dense", "routers.weights", put((0, 0), np.nan), "weight is not finite"),
+    ("dense", "routers.weights", put((0, 5), -3.0), "sum of squares is negative"),
+    ("sparse", "routers.table", put((0, 0), 10**6, "feature"), "miscounts its features|that does not exist"),
+    ("dense", "scorer.theta", put(0, np.inf), "the scorer has a weight that is not finite"),
+    ("classifier", "head_.nodes", put((0, 0), np.inf, "bias"), "the head: a model's bias is not finite"),
+    ("classifier", "head_.counters", put((0, NODES_END), 3), "the head must have a scorer for each"),
+    ("classifier", "head_.gaps", put(0, -1.0), "a gap is negative"),
+    ("classifier", "head_.digest.halves", put((0, 0), 0x7F80), "the digest has a weight that is not finite"),
+    ("sparse classifier", "head_.digest.features", put(0, 999), "the digest has a feature that does not exist"),
+    ("sparse classifier", "head_.digest.offsets", put(1, -9), "the digest's lists overlap"),
+    ("sparse classifier", "head_.postings.labels", put(0, 999), "the index has a label that does not exist"),
+    ("sparse classifier", "head_.postings.offsets", put(5, 2**40), "the index's lists overlap"),
+    ("multilabel classifier", "head_.common.labels", put(0, 999), "a common label does not exist"),
+    ("multilabel classifier", "head_.common.labels", lambda labels: put(0, labels[1])(labels), "is common twice"),
+    ("multilabel classifier", "head_.common.places", put(0, 999), "has another label"),
+    ("classifier", "examples_.next_of", put(0, 0), "a list of examples is broken"),
+    ("classifier", "examples_.next_of", put(40, 50), "a list of examples is broken"),
+    ("classifier", "examples_.first_of", put(0, -2), "a list of examples is broken"),
+    ("classifier", "examples_.first_of", put(0, -1), "an example is in no list, or twice"),
+    ("classifier", "examples_.label_of", put(0, 50), "an example has a label that does not exist"),
+    ("classifier", "examples_.keys.ids", swap(0, 1), "another id than its place|slot table"),
+    ("classifier", "_label_of_class", put(0, 99), "classes and labels do not exist"),
+    ("classifier", "_class_of_label", swap(0, 1), "classes and labels do not lead to each other"),
+    ("classifier", "_n_of_label", put(0, -1), "a label has no examples"),
+    ("classifier", "classes_", put((0, 0), 2**31), "classes_ holds a number that is not a character"),
+    ("classifier", "classes_", put((0, 0), 0x7A), "classes must be sorted"),
+    ("classifier", "forest_.keys.ids", swap(0, 1), "another number than its memory|slot table"),
+    ("retriever by value", "expectation_.weights", put((0, 0), np.nan), "a weight of the expectation is not finite"),
+    ("retriever by value", "expectation_.features", put(0, 10**6), "has a feature that does not exist"),
+    ("retriever by value", "expectation_.table", fill_up, "the table of features holds"),
+    ("retriever by value", "expectation_.n_places", put(0, 10**6), "the places in use lie outside"),
+    ("retriever by value", "_memories.entries", put(0, 10**6), "a memory is nothing in the forest"),
+    ("retriever by value", "_memories.owners", put(0, -1), "leads to no memory"),
+    ("retriever by value", "_distinct.numbers", put(0, 10**6), "the forest holds another value"),
+    ("retriever of directions", "_values.indices", put(0, 99), "a column that does not exist"),
+    ("retriever of directions", "_values.indptr", put(1, 10**6), "the rows of _values overlap"),
+]
+
+
+@needs_jit
+@pytest.mark.parametrize(("name", "array", "change", "reason"), FORGERIES)
+def test_forged_arrays_are_refused(
+    things: dict[str, Any], name: str, array: str, change: Any, reason: str, tmp_path: Path
+):
+    path = tmp_path / "file"
+    path.write_bytes(forged(saved(things[name], path), array, change))
+    with pytest.raises(FileFormatError, match=reason):
+        load_any(path)
+
+
+def test_forged_headers_are_refused(things: dict[str, Any], tmp_path: Path):
+    path = tmp_path / "file"
+    file = saved(things["sparse"], path)
+
+    def refuse(reason: str, change: Callable[[dict[str, Any]], Any], *, lie: bool = False) -> None:
+        described, arrays = parsed(file)
+        sealed(described, arrays)
+        change(described)
+        path.write_bytes(sealed(described, arrays, lie=lie))
+        with pytest.raises(FileFormatError, match=reason):
+            ContextualMemoryTree.load(path)
+
+    refuse("n_trees", lambda header: header["fields"]["options"].update(n_trees=0))
+    refuse("alpha", lambda header: header["fields"]["options"].update(alpha="large"))
+    refuse("unexpected keyword", lambda header: header["fields"]["options"].update(evil=1))
+    refuse("options must be of type dict", lambda header: header["fields"].update(options=[]))
+    refuse("there cannot be keys", lambda header: header["fields"].update(n_features=2**40))
+    refuse("the key store is too small", lambda header: header["fields"].update(sparse=False))
+    refuse("there is no array 'keys.values'", lambda header: header["arrays"][0].update(name="other"))
+    refuse("there are two arrays", lambda header: header["arrays"][0].update(name="keys.ids"))
+    refuse("an unknown dtype", lambda header: header["arrays"][0].update(dtype="object"))
+    refuse("an unknown dtype", lambda header: header["arrays"][0].update(dtype="|O"))
+    refuse("number of axes", lambda header: header["arrays"][0].update(shape=[1] * 9))
+    refuse("cannot have|cannot be", lambda header: header["arrays"][0].update(shape=[2**47]), lie=True)
+    refuse("length of an axis", lambda header: header["arrays"][0].update(shape=[-1]), lie=True)
+    refuse("must be of type int, not bool", lambda header: header["arrays"][0].update(shape=[True]), lie=True)
+    refuse("cannot lie at", lambda header: header["arrays"][2].update(offset=0), lie=True)
+    refuse("size of array", lambda header: header["arrays"][2].update(bytes=2**60), lie=True)
+
+
+@needs_jit
+def test_what_once_broke_loading_does_so_no_more(tmp_path: Path):
+    for path in sorted((CORPUS / "load").glob("*")):
+        try:
+            check(load_any(path))
+        except FileFormatError:
+            continue
+
+
+@needs_jit
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_files_gone_wrong_load_as_valid_trees_or_are_refused():
+    from fuzz_load import outcomes, sound_files
+
+    found = dict(outcomes(range(200), 1, 1, sound_files()))
+    assert len(found) == 200
+    assert {outcome for outcome in found.values() if outcome.startswith("failed")} == set()
+    assert {"loaded", "refused"} <= set(found.values())

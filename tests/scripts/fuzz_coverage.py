@@ -1,0 +1,112 @@
+"""Look for inputs that break readers, guided by what code they reach; for as long as wanted (needs Atheris).
+
+There are two targets: ``load``, the files of trees and estimators, and ``formats``, the readers of data files that are
+text. What breaks one is written to ``tests/corpus/``, which the tests go through from then on. All else that the words
+after the target say is libFuzzer's.
+
+    python -m pip install '.[fuzz]'
+    python tests/scripts/fuzz_coverage.py load -max_total_time=3600
+    python tests/scripts/fuzz_coverage.py formats -max_total_time=3600
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+import numpy as np
+
+TESTS = Path(__file__).parents[1]
+CORPUS = TESTS / "corpus"
+
+sys.path.append(str(TESTS / "helpers"))
+
+# Not the rooms with kernels: numba could not compile what Atheris has changed.
+_WITH_KERNELS = ["_forest", "_heads", "_jit", "rewards"]
+_OTHERS = [f"cmt_numba.{room}" for room in _WITH_KERNELS]
+with atheris.instrument_imports(include=["cmt_numba"], exclude=_OTHERS):
+    from readers import read_text
+    from saved import FileFormatError, load_any
+
+
+WORDS = [
+    b"qid:",
+    b"#",
+    b"|",
+    b"'",
+    b'"',
+    b":",
+    b",",
+    b"\t",
+    b"\r\n",
+    b"\x00",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"label",
+    b"nan",
+]
+WORDS += [b"-inf", b"1e999", b"-1", b"1_0", b"0x1", b"+", b".", b"2147483648", b"18446744073709551616", b"\xd9\xa1"]
+"""What files in text formats are made of, or trip over."""
+
+
+def _write_dictionary(path: Path) -> None:
+    """Write the words in libFuzzer's form."""
+    words = ("".join(f"\\x{byte:02x}" for byte in word) for word in WORDS)
+    path.write_text("".join(f'"{word}"\n' for word in words))
+
+
+def _try_file(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    try:
+        loaded = load_any(path)
+    except FileFormatError:
+        return
+    if hasattr(loaded, "check_invariants"):
+        loaded.check_invariants()
+
+
+def _mutated(data: bytes, most: int, seed: int) -> bytes:
+    """Return a file with one more thing wrong with it; half of the time one that checksums do not tell."""
+    from mutations import mutated
+
+    if seed % 2 == 0:
+        try:
+            return mutated(np.random.default_rng(seed), [data])[:most]
+        except Exception:  # too much was wrong with it already to take it apart
+            pass
+    return bytes(atheris.Mutate(data, most))
+
+
+def main() -> None:
+    """Run the command line."""
+    target, words = sys.argv[1], sys.argv[2:]
+    with tempfile.TemporaryDirectory() as folder:
+        seeds, path = Path(folder) / "seeds", Path(folder) / "input"
+        seeds.mkdir()
+        if target == "load":
+            from fuzz_load import sound_files
+
+            for i, file in enumerate(sound_files()):
+                (seeds / str(i)).write_bytes(file)
+            options = {"custom_mutator": _mutated}
+        else:
+            from readers import EXAMPLES
+
+            for i, example in enumerate(EXAMPLES):
+                (seeds / str(i)).write_bytes(example)
+            options = {}
+            _write_dictionary(Path(folder) / "words")
+            # From the start on long enough for several rows and for numbers that are too large.
+            words = [f"-dict={folder}/words", "-max_len=2000", "-len_control=0", *words]
+        limits = ["-timeout=10", "-rss_limit_mb=4096", "-max_len=200000"]
+        own = [str(seeds), *limits, f"-artifact_prefix={CORPUS / target}/"]
+        atheris.Setup(
+            [sys.argv[0], *own, *words],
+            (lambda data: _try_file(path, data)) if target == "load" else (lambda data: read_text(path, data)),
+            **options,
+        )
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Kill processes of the shards of a store while clients change and query it, and see what is there afterwards.
+
+With ``--resize``, shards are added and removed all the time, so that memories move while processes are killed.
+
+Clients in processes of their own add, upsert, delete, get and query memories and give feedback, each with keys of its
+own, and remember what was acknowledged. Meanwhile shards are killed (SIGKILL) at random moments; Ray starts them again.
+In the end the store must hold exactly what the clients remember. A change that is made twice shows as an added key that
+is there already, or a deleted one that is not. Linux only; needs the extra ``ray``.
+
+    python tests/scripts/kill_shards.py 300 --seed 1
+"""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cmt_numba import MemoryStore
+from cmt_numba.distributed import ShardedStore, start
+from cmt_numba.distributed._cluster import ray
+
+_FEATURES = 8
+_OPTIONS: dict[str, Any] = {"random_state": 7, "n_trees": 2}
+
+Memories = dict[str, tuple[np.ndarray, Any]]
+
+
+class Told(NamedTuple):
+    """What a client has done."""
+
+    memories: Memories  # that the store must hold
+    n_changes: int
+    n_queries: int
+    longest_query: float  # seconds
+    longest_change: float
+
+
+def work(store: ShardedStore, client: int, seed: int, stop: str) -> Told:
+    """Change and query a store until there is a file, and return what must be there then."""
+    random, memories = np.random.default_rng([seed, client]), dict[str, tuple[np.ndarray, Any]]()
+    n_changes, n_queries, longest = 0, 0, {"query": 0.0, "change": 0.0}
+    while not os.path.exists(stop):
+        started, draw = time.monotonic(), random.random()
+        chosen = [str(key) for key in random.choice(sorted(memories), 5, replace=False)] if len(memories) >= 10 else []
+        what = "query" if chosen and draw < 0.5 else "change"
+        if not chosen or 0.5 <= draw < 0.7:
+            n = int(random.integers(1, 12))
+            X = random.normal(size=(n, _FEATURES)).astype(np.float32)
+            new = {f"{client}.{n_changes}.{i}": (X[i], {"n": n_changes, "client": client}) for i in range(n)}
+            store.add(list(new), X, [payload for _, payload in new.values()])
+            memories |= new
+        elif draw < 0.5:
+            X = np.stack([memories[key][0] for key in chosen])
+            found = store.query(X, 3, target_recall=1.0, where={"client": client})
+            assert not found.missing_shards
+            assert found.keys[:, 0].tolist() == chosen, "a query has not found what was acknowledged"
+            assert all(len(set(keys)) == len(keys) for keys in found.keys.tolist()), "a query has found a memory twice"
+            items = store.get(chosen)
+            np.testing.assert_allclose(items.vectors, X, rtol=1e-5, atol=1e-6)
+            assert items.payloads == [memories[key][1] for key in chosen]
+        elif draw < 0.8:
+            X = random.normal(size=(len(chosen), _FEATURES)).astype(np.float32)
+            store.upsert(chosen, X, [{"n": n_changes, "client": client}] * len(chosen))
+            memories |= {key: (X[i], {"n": n_changes, "client": client}) for i, key in enumerate(chosen)}
+        elif draw < 0.95:
+            store.delete(chosen)
+            for key in chosen:
+                del memories[key]
+        else:
+            store.feedback(np.stack([memories[key][0] for key in chosen]), chosen, np.ones(len(chosen)))
+        longest[what] = max(longest[what], time.monotonic() - started)
+        n_changes, n_queries = n_changes + (what == "change"), n_queries + (what == "query")
+    return Told(memories, n_changes, n_queries, longest["query"], longest["change"])
+
+
+def shard_processes() -> list[int]:
+    """Return the processes of shards and replicas that this one has started by way of Ray."""
+    parents: dict[int, int] = {}
+    shards: list[int] = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if (path / "cmdline").read_bytes().startswith((b"ray::Shard", b"ray::Replica")):
+                shards.append(int(path.name))
+        except OSError:  # it has ended
+            continue
+
+    def is_ours(process: int) -> bool:
+        return process == os.getpid() or (process in parents and is_ours(parents[process]))
+
+    return sorted(filter(is_ours, shards))
+
+
+def check_folders(path: Path, names: tuple[str, ...], memories: Memories) -> None:
+    """Open the folder of each shard by itself, and compare all that the shards hold with what must be there."""
+    found: Memories = {}
+    for name in names:
+        with MemoryStore(path / name, **_OPTIONS | {"random_state": None}) as store:
+            store._keeper.kept.tree.check_invariants()
+            store.check_invariants()
+            items = store.get(list(store))
+            of_shard = dict(zip(items.keys, zip(items.vectors, items.payloads, strict=True), strict=True))
+        assert not of_shard.keys() & found.keys(), "two shards hold the same key"
+        found |= of_shard  # type: ignore[arg-type]
+    lost, more = memories.keys() - found.keys(), found.keys() - memories.keys()
+    assert not lost, f"{len(lost)} acknowledged memories are lost, such as {min(lost)}"
+    assert not more, f"{len(more)} memories should not be there, such as {min(more)}"
+    for key, (vector, payload) in memories.items():
+        np.testing.assert_allclose(found[key][0], vector, rtol=1e-5, atol=1e-6)
+        assert found[key][1] == payload, key
+
+
+def resize(store: ShardedStore, n_shards: int, stop: Path, numbers: list[int]) -> None:
+    """Add and remove shards until there is a file, and append their number after each time."""
+    while not stop.exists():
+        if len(store.shards) > n_shards:
+            store.remove_shard(store.shards[len(numbers) % len(store.shards)])
+        else:
+            store.add_shard()
+        numbers.append(len(store.shards))
+
+
+def kill_shards(
+    n: int,
+    seed: int,
+    n_clients: int = 4,
+    n_shards: int = 3,
+    mean_seconds: float = 1.0,
+    *,
+    n_replicas: int = 0,
+    resizing: bool = False,
+) -> tuple[list[Told], int]:
+    """Kill ``n`` processes of shards and check what is left.
+
+    Returns what each client has done, and how often a shard was added or removed.
+    """
+    numbers: list[int] = []
+    random = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        path, stop = Path(folder) / "store", Path(folder) / "stop"
+        how: dict[str, Any] = {"n_replicas": n_replicas, "timeout": 300.0, "snapshot_seconds": 0.2}
+        with ShardedStore(n_shards, path, **how, **_OPTIONS) as store:
+            if __name__ != "__main__":  # Ray's processes cannot import this script by its name
+                ray().cloudpickle.register_pickle_by_value(sys.modules[__name__])
+            task = ray().remote(work).options(num_cpus=0, max_retries=0)
+            given = ray().put(store)
+            told = [task.remote(given, client, seed, str(stop)) for client in range(n_clients)]
+            while len(store) < 10 * n_clients:  # until all have begun, and kernels are compiled
+                ray().get(ray().wait(told, timeout=0.1)[0])  # raises what a client has raised
+            if resizing:
+                resizer = ThreadPoolExecutor(1).submit(resize, store, n_shards, stop, numbers)
+            for _ in range(n):
+                time.sleep(random.exponential(mean_seconds))
+                while not (processes := shard_processes()):
+                    time.sleep(0.05)
+                os.kill(int(random.choice(processes)), signal.SIGKILL)
+                if random.random() < 0.8:  # now and then the next one dies before this one has come back
+                    len(store)
+            stop.touch()
+            if resizing:
+                resizer.result()
+            done: list[Told] = ray().get(told)
+            memories = {key: memory for one in done for key, memory in one.memories.items()}
+            assert len(store) == len(memories)
+            assert set(store) == memories.keys()
+            names = store.shards
+        check_folders(path, names, memories)
+    return done, len(numbers)
+
+
+def main() -> int:
+    """Run the command line; an assertion fails if anything was lost or doubled."""
+    parser = argparse.ArgumentParser(description="Kill shards of a store while clients change and query it.")
+    parser.add_argument("number", type=int, help="how many")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--shards", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of work between two kills, in the mean")
+    parser.add_argument("--replicas", type=int, default=0, help="of each shard; they are killed too")
+    parser.add_argument("--resize", action="store_true", help="add and remove shards meanwhile")
+    given = parser.parse_args()
+    start(num_cpus=2)
+    done, n_moves = kill_shards(
+        given.number,
+        given.seed,
+        given.clients,
+        given.shards,
+        given.seconds,
+        n_replicas=given.replicas,
+        resizing=given.resize,
+    )
+    n_changes, n_queries = sum(one.n_changes for one in done), sum(one.n_queries for one in done)
+    longest = max(one.longest_query for one in done), max(one.longest_change for one in done)
+    n_left = sum(len(one.memories) for one in done)
+    print(
+        f"{given.number} killed, {n_moves} shards added or removed, {n_changes} changes, {n_queries} queries; "
+        f"{n_left} memories, nothing lost or doubled; longest query {longest[0]:.1f} s, "
+        f"longest change {longest[1]:.1f} s"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,565 @@
+"""Stores in memory: what they find, hold, refuse and learn, and that failures leave them whole."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
+from cmt_numba._forest.replacement import overwrite_keys
+from cmt_numba.journal import JournalError
+from cmt_numba.store import DuplicateKeyError
+from cmt_numba.store._metrics import METRICS
+from cmt_numba.store._search import scan
+
+FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
+D = 8
+
+
+def vectors(n: int, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return (random.normal(size=(n, D)) * random.uniform(0.2, 3, size=(n, 1))).astype(np.float32)
+
+
+def true_scores(metric: str, Q: np.ndarray, X: np.ndarray) -> np.ndarray:
+    Q, X = Q.astype(float), X.astype(float)
+    if metric == "euclidean":
+        return -np.linalg.norm(Q[:, None] - X[None], axis=2)
+    if metric == "cosine":
+        Q, X = (A / np.linalg.norm(A, axis=1, keepdims=True) for A in (Q, X))
+    return Q @ X.T
+
+
+def check(store: MemoryStore) -> None:
+    store.check_invariants()
+
+
+def filled(n: int = 60, metric: str = "cosine", **options: Any) -> MemoryStore:
+    store = MemoryStore(metric=metric, random_state=0, n_trees=2, **options)
+    store.add([f"k{i}" for i in range(n)], vectors(n), [{"n": i, "odd": i % 2 == 1} for i in range(n)])
+    return store
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return filled()
+
+
+# Search
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_scores_and_order_are_those_of_the_metric(metric: str, form: str):
+    X, Q = vectors(90), vectors(20, 1)
+    X[40:] *= 20  # longer than the first, so that all need other keys
+    store, as_form = MemoryStore(metric=metric, random_state=0, n_trees=2), FORMS[form]
+    store.add(np.arange(40), as_form(X[:40]))
+    store.add(np.arange(40, 90), as_form(X[40:]))
+    for rows in (as_form(Q), Q, Q.astype(float).tolist()):
+        answers = store.query(rows, 7)
+        true = true_scores(metric, Q, X)
+        np.testing.assert_array_equal(answers.keys, np.argsort(-true, axis=1)[:, :7])
+        np.testing.assert_allclose(answers.scores, -np.sort(-true, axis=1)[:, :7], rtol=1e-4, atol=1e-5)
+    searched = store.query(as_form(Q), 7, n_probes=10**6)
+    np.testing.assert_array_equal(searched.keys, answers.keys)
+    got = store.get([50, 3]).vectors
+    np.testing.assert_allclose(got.toarray() if form == "sparse" else got, X[[50, 3]], rtol=1e-4, atol=1e-5)
+    check(store)
+
+
+def test_distances_far_from_the_origin_are_exact():
+    X = vectors(50) + 1000
+    store = MemoryStore(metric="euclidean", random_state=0)
+    store.add(range(50), X)
+    answers = store.query(X[:5] + np.float32(0.01), 3)
+    assert answers.keys[:, 0].tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(
+        answers.scores[:, 0], true_scores("euclidean", X[:5] + np.float32(0.01), X[:5]).diagonal(), rtol=0.01
+    )
+
+
+def test_answers_are_filled_up_or_say_what_is_missing(store: MemoryStore):
+    everything = store.query(vectors(2, 1), 100, n_probes=1)
+    assert everything.keys.shape == everything.scores.shape == (2, 100)
+    assert sorted(everything.keys[0, :60]) == sorted(store)
+    assert everything.keys[0, 60:].tolist() == [None] * 40
+    assert np.isneginf(everything.scores[:, 60:]).all()
+    assert len(everything[0]) == 60
+    empty = MemoryStore().query([[1.0, 2.0]], 3)
+    assert empty.keys.tolist() == [[None] * 3]
+    assert store.query(vectors(1), 2, where={"n": -1}).payloads == [[None, None]]
+
+
+@given(st.integers(1, 80), st.integers(0, 60), st.integers(1, 5), st.booleans())
+@settings(max_examples=15)
+def test_as_many_are_found_as_are_wanted_and_there(k: int, n_chosen: int, n_probes: int, of_all: bool):
+    store = common()
+    where = None if of_all else {"n": {"lt": n_chosen}}
+    found = store.query(vectors(2, k), k, where=where, n_probes=n_probes).keys
+    n_wanted = min(k, 60 if of_all else n_chosen)
+    assert [len({key for key in row if key is not None}) for row in found.tolist()] == [n_wanted] * 2
+
+
+@cache
+def common() -> MemoryStore:
+    return filled()
+
+
+def test_results_are_rows(store: MemoryStore):
+    results = store.query(vectors(4), 3)
+    assert len(results) == 4
+    assert [row[0].key for row in results] == ["k0", "k1", "k2", "k3"]
+    assert results[-1][0].payload == {"n": 3, "odd": True}
+    assert results[1:3].keys.tolist() == results.keys[1:3].tolist()
+    assert results[np.array([True, False, False, True])].payloads == [results.payloads[0], results.payloads[3]]
+    assert len(results[[]]) == 0
+    assert "4 rows" in repr(results)
+    with pytest.raises(TypeError, match="by rows"):
+        results[0, 1]
+    for frame in (results.to_pandas(), results.to_polars()):
+        assert list(frame.columns) == ["row", "rank", "key", "score", "payload"]
+        assert len(frame) == 12
+        assert frame["key"][0] == "k0"
+    assert results.to_pandas()["payload"][0] == {"n": 0, "odd": False}
+
+
+def test_payloads_are_those_of_the_query_whenever_they_are_read():
+    store, Q = filled(), vectors(3)
+    read = store.query(Q, 4).payloads
+    unread, some, pickled, unread_at_close = (store.query(Q, 4) for _ in range(4))
+    some, pickled = some[1:], pickle.loads(pickle.dumps(pickled))
+    store.upsert(["k0", "k1"], vectors(2), [None, {"new": True}])
+    store.delete("k2")
+    assert unread.payloads == pickled.payloads == read
+    assert some.payloads == read[1:]
+    assert "k2" not in store.query(Q, 4).keys
+    later = store.query(Q[:1], 2)
+    store.close()
+    assert later[0][0].payload is None
+    assert unread_at_close.payloads == read
+
+
+# Filters
+
+
+def test_filters_of_all_kinds(store: MemoryStore):
+    Q = vectors(5, 2)
+    of_dict = store.query(Q, 4, where={"odd": True, "n": {"lt": 30}})
+    assert all(payload["odd"] and payload["n"] < 30 for row in of_dict.payloads for payload in row)
+    of_callable = store.query(Q, 4, where=lambda payload: payload["odd"] and payload["n"] < 30)
+    of_keys = store.query(Q, 4, where=[f"k{i}" for i in range(1, 30, 2)])
+    for other in (of_callable, of_keys):
+        np.testing.assert_array_equal(other.keys, of_dict.keys)
+    store.create_index("n")
+    np.testing.assert_array_equal(store.query(Q, 4, where={"odd": True, "n": {"lt": 30}}).keys, of_dict.keys)
+    with pytest.raises(KeyError, match="no 'x'"):
+        store.query(Q, where=["x"])
+
+
+@pytest.mark.parametrize("n_probes", [None, 1])
+def test_filters_are_prepared_once_until_something_changes(store: MemoryStore, n_probes: int | None):
+    where = {"n": {"ge": 5}}
+    first = store._filter(where)
+    before = store.query(vectors(3), 2, where=where, n_probes=n_probes)
+    assert store._filter(where) is first
+    assert "k1" not in before.keys
+    store.upsert(["k1"], vectors(1, 9), [{"n": 100}])
+    assert store._filter(where) is not first
+    assert store.query(vectors(1, 9), 1, where=where, n_probes=n_probes).keys[0, 0] == "k1"
+    store.delete("k1")
+    assert "k1" not in store.query(vectors(1, 9), 60, where=where, n_probes=n_probes).keys
+
+
+# Changes
+
+
+def test_keys_are_held_once(store: MemoryStore):
+    assert len(store) == 60
+    assert "k5" in store
+    assert "x" not in store
+    assert 5 not in store
+    assert True not in store
+    assert None not in store
+    assert "\0" not in store
+    assert sorted(store) == sorted(f"k{i}" for i in range(60))
+    store.upsert(["k5", "new"], vectors(2, 3), [{"z": [1, None]}, None])
+    assert len(store) == 61
+    items = store.get(["new", "k5", "new"])
+    np.testing.assert_allclose(items.vectors, vectors(2, 3)[[1, 0, 1]], rtol=1e-6)
+    assert items.payloads == [None, {"z": [1, None]}, None]
+    store.upsert("k5", vectors(1))
+    assert store.get("k5").payloads == [None]
+    store.delete(["k5", "new"])
+    assert len(store) == 59
+    check(store)
+
+
+X2 = vectors(2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda s: s.add(["a", "k1"], X2), DuplicateKeyError, "'k1' is; use upsert"),
+        (lambda s: s.add(["a", "k1"], X2), KeyError, "k1"),
+        (lambda s: s.add(["a", "k1"], X2), ValueError, "k1"),
+        (lambda s: s.add(["a", "a"], X2), ValueError, "given twice"),
+        (lambda s: s.upsert(["a", "a"], X2), ValueError, "given twice"),
+        (lambda s: s.add([1, 2], X2), TypeError, "strings like those in the store"),
+        (lambda s: s.add(["a"], X2), ValueError, "2 rows of X, not 1"),
+        (lambda s: s.add(["a", "b"], X2[:, :5]), ValueError, "8 features"),
+        (lambda s: s.add(["a", "b"], X2 * 0), ValueError, "zeros: row 0"),
+        (lambda s: s.add(["a", "b"], X2 * np.inf), ValueError, "finite"),
+        (lambda s: s.add(["a", "b"], X2, [{}]), ValueError, "2 keys"),
+        (lambda s: s.upsert(["k1", "b"], X2, [{}, {"a": {1}}]), TypeError, "position 1"),
+        (lambda s: s.delete(["k1", "b"]), KeyError, "no 'b'"),
+        (lambda s: s.delete(["k1", "k1"]), ValueError, "twice"),
+        (lambda s: s.delete([]), ValueError, "at least one"),
+        (lambda s: s.get(["k1", "b"]), KeyError, "no 'b'"),
+        (lambda s: s.get([True]), TypeError, "not True"),
+        (lambda s: s.query(X2 * 0), ValueError, "zeros"),
+        (lambda s: s.query(X2, 0), ValueError, "k must be"),
+        (lambda s: s.query(X2, target_recall=2), ValueError, "target_recall"),
+        (lambda s: s.query(X2, where=3.5), TypeError, "keys must be"),
+        (lambda s: s.query(X2, where={"a": {1: 2}}), ValueError, "unknown operator"),
+        (lambda s: s.create_index('a"'), ValueError, "quotation"),
+        (lambda s: s.feedback(X2, ["k1", "b"], [1, 1]), KeyError, "no 'b'"),
+        (lambda s: s.feedback(X2, ["k1"], [1]), ValueError, "keys must have shape"),
+        (lambda s: s.feedback(X2, ["k1", "k2"], [1, 2]), ValueError, r"\[0, 1\]"),
+        (lambda s: s.feedback(X2, ["k1", "k2"], [1]), ValueError, "rewards must have shape"),
+        (lambda s: s.learn(X2, ["k1", "b"]), KeyError, "no 'b'"),
+        (lambda s: s.learn(X2, ["k1"]), ValueError, "2 rows"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_changes(call: Any, error: type[Exception], words: str):
+    store = filled()
+    before = store.query(vectors(9, 5), 60)
+    with pytest.raises(error, match=words):
+        call(store)
+    after = store.query(vectors(9, 5), 60)
+    np.testing.assert_array_equal(after.keys, before.keys)
+    np.testing.assert_array_equal(after.scores, before.scores)
+    assert after.payloads == before.payloads
+    check(store)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"metric": "manhattan"}, ValueError),
+        ({"target_recall": 0.0}, ValueError),
+        ({"max_items": 0}, ValueError),
+        ({"eviction": "newest"}, ValueError),
+        ({"n_trees": 1.5}, TypeError),
+        ({"read_only": True}, ValueError),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception]):
+    with pytest.raises(error):
+        MemoryStore(**options)
+
+
+def test_a_bounded_store_forgets_keys_and_payloads_too():
+    store = filled(30, max_items=30, eviction="oldest")
+    assert store.max_items == 30
+    store.add(["x", "y"], X2)
+    assert len(store) == 30
+    assert "k0" not in store
+    assert "k2" in store
+    assert store.query(vectors(1), 30, where=lambda payload: payload is not None).keys[0, 28:].tolist() == [None] * 2
+    store.upsert([f"m{i}" for i in range(50)], vectors(50, 4))
+    assert sorted(store) == sorted(f"m{i}" for i in range(20, 50))
+    check(store)
+
+
+def test_queries_keep_what_they_return():
+    store = filled(30, max_items=30)
+    kept = store.query(vectors(3), 1).keys[:, 0].tolist()
+    store.add([f"m{i}" for i in range(27)], vectors(27, 4))
+    assert all(key in store for key in kept)
+    check(store)
+
+
+# Failures
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("method", ["insert", "replace", "remove"])
+def test_a_failure_leaves_a_whole_store(
+    monkeypatch: pytest.MonkeyPatch, method: str, late: bool, error: type[BaseException]
+):
+    store = filled(metric="inner_product")
+    before = store.get(sorted(store))
+    original = getattr(ContextualMemoryTree, method)
+
+    def failing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if late:
+            original(self, *args, **kwargs)
+        raise error
+
+    calls = {
+        "insert": lambda: store.add(["x"], vectors(1, 7)),
+        "replace": lambda: store.upsert(["k1", "x"], vectors(2, 7) * 50, [{"new": 1}, None]),  # new keys for all, too
+        "remove": lambda: store.delete(["k1", "k2"]),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(ContextualMemoryTree, method, failing)
+        with pytest.raises(error):
+            calls[method]()
+    check(store)
+    assert "x" not in store
+    there = [key for key in before.keys if key in store]
+    assert len(there) == 60 or (late and method == "remove" and len(there) == 58)
+    after = store.get(there)
+    which = [before.keys.index(key) for key in there]
+    np.testing.assert_allclose(after.vectors, before.vectors[which], rtol=1e-5, atol=1e-5)
+    assert after.payloads == [before.payloads[i] for i in which]
+    store.add(["y"], vectors(1, 8))
+    assert store.query(vectors(1, 8), 1).keys.shape == (1, 1)
+
+
+def test_a_closed_store_says_so(store: MemoryStore):
+    with store:
+        pass
+    store.close()
+    for call in (
+        lambda: store.query(X2),
+        lambda: store.add(["x", "y"], X2),
+        lambda: "k1" in store,
+        lambda: list(store),
+    ):
+        with pytest.raises(JournalError, match="closed; open it again"):
+            call()
+
+
+# Recall
+
+
+def test_recall_is_measured_and_reached():
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(100, 16)).astype(np.float32)
+    X = centres[rng.integers(100, size=10_100)] + 0.3 * rng.normal(size=(10_100, 16)).astype(np.float32)
+    X, Q = X[:10_000], X[10_000:]
+    store = MemoryStore(random_state=0, n_trees=2, n_links=0)
+    store.add(np.arange(4500), X[:4500])
+    true = store.query(Q, 8, target_recall=1.0).keys
+    assert store.recall == ()
+
+    def recall(target: float) -> float:
+        few = [store.query(some, 8, target_recall=target).keys for some in np.split(Q, 10)]  # many are scanned
+        return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
+
+    assert 0.55 < recall(0.6) < 0.9
+    assert recall(0.95) > 0.9
+    low, high = store.recall
+    assert (low.target_recall, high.target_recall) == (0.6, 0.95)
+    assert low.recall >= 0.6
+    assert high.recall >= 0.95
+    assert (high.k, high.share, high.n_memories) == (8, 1.0, 4500)
+    assert low.n_probes < high.n_probes
+    store.add(np.arange(4500, 10_000), X[4500:])
+    store.query(Q, 8, target_recall=0.6)
+    assert store.recall[0].n_memories == 10_000
+    store.query(Q, 8, target_recall=0.6, where=np.arange(0, 10_000, 2))
+    assert store.recall[-1].share == 0.5
+
+
+# Learning
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("way", ["right answers", "rewards of answers", "learn"])
+def test_feedback_raises_the_share_of_right_answers(metric: str, way: str):
+    random = np.random.default_rng(0)
+    n = 100
+    X = random.normal(size=(n, 12)).astype(np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+
+    def queries(wanted: np.ndarray) -> np.ndarray:  # only the first six features tell what is looked for
+        told = X[wanted].copy()
+        told[:, 6:] = 0.35 * random.normal(size=(wanted.size, 6))
+        return told
+
+    store = MemoryStore(metric=metric, random_state=0, n_trees=2, learning_rate=0.1)
+    store.add(np.arange(n), X)
+    test = random.integers(0, n, 300)
+    asked = queries(test)
+    before = np.mean(store.query(asked, 1).keys[:, 0] == test)
+    for _ in range(4):
+        wanted = random.integers(0, n, 200)
+        Q = queries(wanted)
+        if way == "right answers":
+            store.feedback(Q, wanted, np.ones(200))
+        elif way == "learn":
+            assert 0.0 < store.learn(Q, wanted) < 1.0
+        else:
+            answers = store.query(Q, 5).keys
+            store.feedback(Q, answers, (answers == wanted[:, None]).astype(float))
+    assert np.mean(store.query(asked, 1).keys[:, 0] == test) > before + 0.04
+    check(store)
+
+
+# Files
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+def test_files_and_pickles(metric: str, mmap: bool, tmp_path: Path):
+    store = filled(metric=metric)
+    store.create_index("n")
+    store.feedback(X2, ["k1", "k2"], [1.0, 0.5])
+    store.save(tmp_path / "store.cmt")
+    for other in (MemoryStore.load(tmp_path / "store.cmt", mmap, target_recall=0.5), pickle.loads(pickle.dumps(store))):
+        answers, expected = (
+            other.query(vectors(5, 1), 3, where={"n": {"gt": 9}}),
+            store.query(vectors(5, 1), 3, where={"n": {"gt": 9}}),
+        )
+        np.testing.assert_array_equal(answers.keys, expected.keys)
+        np.testing.assert_array_equal(answers.scores, expected.scores)
+        assert answers.payloads == expected.payloads
+        assert other.metric == metric
+        other.upsert(["k1", "new"], X2)
+        check(other)
+    assert "new" not in store
+    MemoryStore(metric=metric).save(tmp_path / "empty.cmt")
+    empty = MemoryStore.load(tmp_path / "empty.cmt")
+    empty.add([1], [[1.0]])
+    assert empty.metric == metric
+
+
+def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Path):
+    path = tmp_path / "store.cmt"
+    store._keeper.kept.tree.save(path)
+    with pytest.raises(FileFormatError, match="not MemoryStore"):
+        MemoryStore.load(path)
+    store._keeper.kept.records.delete(np.array([3]))
+    with pytest.raises(ValueError, match="not those of its memories"):
+        store.save(path)
+    store._keeper.kept.reconcile()
+    store.save(path)
+    contents = bytearray(path.read_bytes())
+    at = contents.index(b"CREATE TABLE facts")
+    contents[at] ^= 1
+    path.write_bytes(contents)
+    with pytest.raises(FileFormatError):
+        MemoryStore.load(path)
+
+
+# Threads
+
+
+def test_readers_beside_a_writer():
+    store = filled(metric="inner_product")
+
+    def read(_: int) -> None:
+        answers = store.query(vectors(3), 5, where={"n": {"lt": 50}})
+        assert all(row[0].payload["n"] < 50 for row in answers)
+        for row in store.query(vectors(3), 5):
+            assert len(row) == 5
+        store.get("k3")
+
+    with ThreadPoolExecutor(3) as pool:
+        readings = [pool.submit(read, i) for i in range(40)]
+        for i in range(12):
+            store.add([f"n{i}.{j}" for j in range(10)], vectors(10, i) * (i + 1), [{"n": 1000}] * 10)
+            store.upsert(["k1"], vectors(1, i), [{"n": 1}])
+            store.delete([f"n{i}.{j}" for j in range(10)])
+        for reading in readings:
+            reading.result()
+    assert len(store) == 60
+    check(store)
+
+
+def test_a_filter_whose_memories_were_all_deleted_before_the_search():
+    store = MemoryStore(random_state=0)
+    store.add(range(5), np.eye(5), [{"a": 1}] * 5)
+    among = store._filter({"a": 1})
+    store.delete(range(5))
+    found = store._read(lambda search: store._find(search, np.eye(5)[:2], 3, among, 0.95, None))
+    assert (found.ids == -1).all()
+
+
+def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch):
+    X = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+    store = MemoryStore(random_state=0)
+    store.add(range(10), X[:10])
+
+    def scan_later(*arguments: Any) -> Any:
+        if len(store) == 10:  # when the query has looked how many there are
+            store.add(range(10, 20), X[10:])
+        return scan(*arguments)
+
+    monkeypatch.setattr("cmt_numba.store._querying.scan", scan_later)
+    found = store.query(X[10:12], 20, target_recall=1.0)
+    assert [sorted(row) for row in found.keys.tolist()] == [list(range(20))] * 2
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.MonkeyPatch):
+    """No step writes so many that queries would wait for it for long."""
+    X = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+    X = scipy.sparse.csr_array(X) if sparse else X
+    store, n_written = MemoryStore(random_state=0), []
+    store.add(range(30), X[:30])
+
+    def overwrite(*arguments: Any) -> None:
+        n_written.append(arguments[1].size)
+        overwrite_keys(*arguments)
+
+    monkeypatch.setattr("cmt_numba._engine.forest.overwrite_keys", overwrite)
+    monkeypatch.setattr("cmt_numba.store._memory_store._CELLS_REPLACED_AT_ONCE", 80)
+    payloads = list(range(40))
+    store.upsert(range(5, 45), X[20:], payloads)
+    assert n_written == [10, 10, 5]
+    assert store.get(list(range(5, 45))).payloads == payloads
+    assert store.query(X[20:], 1).keys[:, 0].tolist() == list(range(5, 45))
+    store._keeper.kept.tree.check_invariants()
+
+
+@pytest.mark.parametrize(("options", "n_trees"), [({}, 2), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
+def test_how_many_trees_a_new_store_has(options: dict[str, Any], n_trees: int):
+    store = MemoryStore(random_state=0, **options)
+    assert store._keeper.kept.tree._named_options()["n_trees"] == n_trees
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
+def test_a_vector_without_a_length_changes_nothing(bad: float):
+    store = MemoryStore(random_state=0)
+    store.add(["a", "b"], np.eye(2))
+    with pytest.raises(ValueError, match="row 1"):
+        store.upsert(["a", "c"], [[1.0, 1.0], [bad, 0.0]])
+    assert sorted(store) == ["a", "b"]
+    np.testing.assert_array_equal(store.get(["a"]).vectors, [[1.0, 0.0]])
+
+
+def test_keys_of_another_type_are_refused_beside_those_that_are_there():
+    store = MemoryStore(random_state=0)
+    store.add(["a", "b"], np.eye(2))
+    with pytest.raises(TypeError, match="keys must be strings like those in the store"):
+        store.upsert([1], np.eye(2)[:1])
+    store.delete(["a", "b"])
+    store.add([1], np.eye(2)[:1])
+    assert list(store) == [1]
+
+
+def test_a_new_store_in_memory_looks_no_keys_up_in_its_database(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("cmt_numba.store._records.Records._look_up", fail)
+    store = MemoryStore(random_state=0)
+    for first in range(0, 40, 10):
+        store.add([f"k{i}" for i in range(first, first + 10)], np.eye(40)[first : first + 10], [{"i": first}] * 10)
+    store.delete(["k3", "k20"])
+    store.upsert(["k5", "new"], np.eye(40)[[3, 20]])
+    assert store.query(np.eye(40)[[3, 4, 20]], 1).keys[:, 0].tolist() == ["k5", "k4", "new"]
+    assert store.query(np.eye(40)[[3, 4]], 1).payloads == [[None], [{"i": 0}]]

@@ -1,0 +1,303 @@
+"""Stores in folders: what is there again after a crash, failures to write, and folders that are refused."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs_jit
+from journals import crashed, execute
+from kill_store import contents, equal, kill_changes
+
+from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
+from cmt_numba.journal import AlreadyOpenError, JournalError
+from cmt_numba.journal._database import Database
+from cmt_numba.store._key_table import WITH
+from cmt_numba.store._metrics import METRICS
+
+D = 8
+
+
+def vectors(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, D)).astype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[MemoryStore]:
+    with MemoryStore(folder, random_state=0, n_trees=2) as opened:
+        opened.add([f"k{i}" for i in range(30)], vectors(30), [{"n": i} for i in range(30)])
+        yield opened
+
+
+def go_through_everything(store: MemoryStore) -> Iterator[str]:
+    yield "empty"
+    store.add([f"k{i}" for i in range(30)], vectors(30), [{"n": i} for i in range(30)])
+    yield "added"
+    store.upsert(["k1", "new", "k2"], 30 * vectors(3, 1), [None, {"a": "é"}, [1]])  # too long for the present frame
+    yield "upserted"
+    store.delete(["k3", "k4"])
+    yield "deleted"
+    store.create_index("n")
+    yield "an index"
+    store.feedback(vectors(4), ["k1", "k5", "k6", "k7"], [1.0, 0.5, 0.0, 1.0])
+    yield "feedback"
+    store.add([f"m{i}" for i in range(15)], vectors(15, 2))
+    yield "evicted, if it is bounded"
+    store.compact()
+    yield "compacted"
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("snapshots", [{}, {"snapshot_bytes": 0, "snapshot_seconds": 0.0}], ids=["few", "many"])
+def test_a_store_is_what_it_was_after_a_crash(metric: str, snapshots: dict[str, Any], folder: Path):
+    options: dict[str, Any] = {"random_state": 0, "n_trees": 2, "max_items": 36}
+    plain = MemoryStore(metric=metric, **options)
+    with MemoryStore(folder, metric, **options, **snapshots) as store:
+        for done, _ in zip(go_through_everything(store), go_through_everything(plain), strict=True):
+            assert equal(contents(store), contents(plain)), done
+            with MemoryStore(crashed(folder)) as again:
+                assert equal(contents(again), contents(store)), done
+                assert again.metric == metric
+                if len(store) > 0:
+                    answers, expected = again.query(vectors(3, 5), 4), plain.query(vectors(3, 5), 4)
+                    store.query(vectors(3, 5), 4)  # all take note of what they return
+                    np.testing.assert_array_equal(answers.keys, expected.keys)
+                    np.testing.assert_array_equal(answers.scores, expected.scores)
+    with MemoryStore(folder) as again:
+        assert equal(contents(again), contents(plain))
+        assert again._keeper.kept.records.fields() == ['$."n"']
+
+
+@needs_jit
+def test_nothing_is_lost_or_torn_apart_by_a_kill():
+    # On a busy machine some processes are killed before their first change.
+    assert any(kill_changes(3, seed, metric="inner_product", max_items=60, keep="codes") > 0 for seed in range(5))
+
+
+def test_a_crash_between_a_change_and_its_commit_loses_both(store: MemoryStore, folder: Path):
+    before = contents(store)
+    tree = store._keeper.kept.tree
+    states = []
+    commit = tree._folder.sync
+
+    def crash(sequence: int) -> None:
+        states.append(crashed(folder))
+        commit(sequence)
+        states.append(crashed(folder))
+
+    tree._folder.sync = crash
+    store.upsert(["k1", "x"], vectors(2, 5), [{"new": 1}, None])
+    with MemoryStore(states[0]) as early, MemoryStore(states[1]) as late:
+        assert equal(contents(early), before)
+        assert equal(contents(late), contents(store))
+
+
+def test_changes_may_be_synced_later(folder: Path):
+    with MemoryStore(folder, random_state=0, sync_every=100) as store:
+        store.add(["a", "b"], vectors(2))
+        with MemoryStore(crashed(folder)) as again:
+            assert len(again) == 2  # a process that is killed loses nothing
+        assert store.query(vectors(1), 1).keys[0, 0] == "a"
+        with pytest.raises(KeyError):
+            store.delete(["a", "c"])
+        store.sync()
+        with MemoryStore(crashed(folder)) as again:
+            assert equal(contents(again), contents(store))
+
+
+@pytest.mark.parametrize("bad", [{"sync_every": 0}, {"snapshot_bytes": -1}, {"snapshot_seconds": float("nan")}])
+def test_options_of_folders_are_checked_without_a_folder(bad: dict[str, Any]):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        MemoryStore(**bad)
+
+
+# Failures
+
+
+def limit(store: MemoryStore) -> None:
+    """Let the database of a store grow no further, as if the disk were full."""
+    database = store._keeper.kept.tree._folder.database
+    pages = database.execute("PRAGMA page_count")[0][0]
+    database.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def test_a_full_disk_is_reported_and_the_store_goes_on(store: MemoryStore):
+    before = contents(store)
+    limit(store)
+    with pytest.raises(JournalError, match=r"the change was not made: .*full"):
+        store.upsert(["k1", *(f"x{i}" for i in range(500))], vectors(501, 2), [{"n": "y" * 100}] * 501)
+    assert equal(contents(store), before)
+    assert store.query(vectors(1), 1).keys[0, 0] == "k0"
+    store.upsert(["k1", "x"], vectors(2, 2), [{"n": 5}, None])  # opening it again has lifted the limit
+    assert store.get("k1").payloads == [{"n": 5}]
+    with MemoryStore(crashed(Path(str(store.path)))) as again:
+        assert equal(contents(again), contents(store))
+
+
+def test_a_change_that_is_on_disk_is_made_though_no_snapshot_replaces_the_journal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(self: Database, sequence: int, entry: bytes) -> None:
+        if b'"snapshot"' in entry:
+            raise OSError(28, "no space")
+        append(self, sequence, entry)
+
+    append, expected = Database.append, MemoryStore(random_state=0, n_trees=2)
+    expected.add([f"k{i}" for i in range(30)], vectors(30))
+    with MemoryStore(folder, random_state=0, n_trees=2, snapshot_bytes=0, snapshot_seconds=0.0) as store:
+        store.add([f"k{i}" for i in range(30)], vectors(30))
+        monkeypatch.setattr(Database, "append", full)
+        for i in range(2):
+            tree = store._keeper.kept.tree
+            tree._journal = tree._journal._replace(seconds=1e6)
+            with pytest.warns(RuntimeWarning, match=r"no snapshot could be taken.*no space"):
+                store.upsert("k1", vectors(1, i))
+            expected.upsert("k1", vectors(1, i))
+            assert equal(contents(store), contents(expected))
+            with MemoryStore(crashed(folder)) as again:
+                assert equal(contents(again), contents(expected))
+        monkeypatch.undo()
+        store.upsert("k2", vectors(1, 3))
+        expected.upsert("k2", vectors(1, 3))
+        assert equal(contents(store), contents(expected))
+    with MemoryStore(folder) as again:
+        assert equal(contents(again), contents(expected))
+
+
+def test_a_store_that_cannot_be_opened_again_can_be_queried_and_recovers(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+):
+    before = contents(store)
+    limit(store)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(28, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cmt_numba.journal._folder.Database", refuse)
+        for _ in range(2):
+            with pytest.raises(JournalError, match=r"no space|full"):
+                store.add([f"x{i}" for i in range(500)], vectors(500, 2))
+            assert equal(contents(store), before)
+            assert store.query(vectors(1), 1, where={"n": 0}).keys[0, 0] == "k0"
+    store.add(["x"], vectors(1, 2))
+    assert "x" in store
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, error: Any):
+    before = contents(store)
+    with monkeypatch.context() as patch:
+        patch.setattr("cmt_numba._engine.forest.insert_slots", lambda *_: (_ for _ in ()).throw(error))
+        with pytest.raises(error):
+            store.upsert(["k1", "x"], vectors(2, 2))
+    assert equal(contents(store), before)
+    store.upsert(["k1", "x"], vectors(2, 2))
+    with MemoryStore(crashed(Path(str(store.path)))) as again:
+        assert equal(contents(again), contents(store))
+
+
+def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder: Path):
+    n_before = len(store)
+    store.add([f"more{i}" for i in range(200)], vectors(200, 6))
+    store.delete("k3")
+    store.upsert("k4", vectors(1, 4))
+    store.close()
+    with MemoryStore(folder) as again:
+        records = again._keeper.kept.records
+        few = np.array([2, 3, 4, 4, -1, 999])
+        looked_up = records.named(few)
+        assert records.kind() is str
+        again.add("new", vectors(1, 5))
+        again.delete("k5")
+        assert records._table is None
+        for _ in range(3):
+            read = records.named(few)
+        assert records._table is not None
+        for there, found in ((looked_up, read), (records.named(few), read)):
+            assert there.are_there.tolist() == found.are_there.tolist() == [True, False, True, True, False, False]
+            assert there.keys[there.are_there].tolist() == ["k2", "k4", "k4"]
+            assert (there.kinds == WITH)[there.are_there].tolist() == [True, False, False]
+        assert records.named(np.array([5, n_before + 200])).are_there.tolist() == [False, True]
+
+
+def test_a_check_of_everything_finds_what_opening_does_not_read(store: MemoryStore, folder: Path):
+    store.check_invariants()
+    store.close()
+    journal = folder / "journal.sqlite"
+    contents = journal.read_bytes()
+    assert contents.count(b"k17") == 2  # in the table and in its index
+    journal.write_bytes(contents.replace(b"k17", b"k1x", 1))
+    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="the index of the keys is not theirs"):
+        again.check_invariants()
+    journal.write_bytes(contents)
+    execute(folder, "UPDATE records SET payload = '{' WHERE id = 3")
+    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="keys are not those of the memories"):
+        again.check_invariants()
+
+
+def test_a_store_is_open_once(store: MemoryStore, folder: Path):
+    with pytest.raises(AlreadyOpenError, match="already open"):
+        MemoryStore(folder)
+    store.close()
+    with MemoryStore(folder, read_only=True) as reading:
+        assert reading.query(vectors(1), 1).keys[0, 0] == "k0"
+        assert reading.get("k1").payloads == [{"n": 1}]
+        with pytest.raises(JournalError, match="read-only"):
+            reading.add(["x"], vectors(1))
+        assert len(reading) == 30
+    with pytest.raises(JournalError, match="closed"):
+        reading.query(vectors(1))
+
+
+# Folders
+
+
+def test_options_of_a_folder_stay(store: MemoryStore, folder: Path):
+    store.close()
+    with pytest.raises(ValueError, match="metric must be 'cosine'"):
+        MemoryStore(folder, "euclidean")
+    with pytest.raises(ValueError, match="n_trees must be 2"):
+        MemoryStore(folder, n_trees=3)
+    with MemoryStore(folder, "cosine", n_threads=1) as again:
+        assert len(again) == 30
+
+
+def test_folders_of_other_kinds_are_refused(store: MemoryStore, folder: Path, tmp_path: Path):
+    store.close()
+    with pytest.raises(FileFormatError, match="other tables than a journal"):
+        DurableTree(folder)
+    DurableTree(tmp_path / "tree").close()
+    with pytest.raises(FileFormatError, match="not the journal of such a store"):
+        MemoryStore(tmp_path / "tree")
+    with pytest.raises(ValueError, match="metric"):
+        MemoryStore(tmp_path / "other", "manhattan")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DELETE FROM records WHERE id = 3", "not those of its memories"),
+        ("UPDATE records SET id = 99 WHERE id = 3", "not those of its memories"),
+        ("UPDATE facts SET value = 'manhattan' WHERE name = 'metric'", "unknown metric"),
+        ("UPDATE facts SET value = 2 WHERE name = 'version'", "version 2"),
+        ("CREATE VIEW v AS SELECT 1", "not the journal of such a store"),
+        ("CREATE INDEX i ON records (payload)", "not the journal of such a store"),
+    ],
+)
+def test_damaged_folders_are_refused(statement: str, words: str, store: MemoryStore, folder: Path):
+    store.close()
+    execute(folder, statement)
+    with pytest.raises(FileFormatError, match=words):
+        MemoryStore(folder)
+    with sqlite3.connect(folder / "journal.sqlite") as connection:  # it is not locked
+        connection.execute("PRAGMA user_version")
+    connection.close()

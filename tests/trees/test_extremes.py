@@ -1,0 +1,236 @@
+"""Extreme values, keys that are alike, and numbers near the largest that there are."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import EVERY_LEAF, load_script
+from exact_keys import LARGEST, check_keys, trees
+from numba import njit
+
+from cmt_numba import CMTClassifier, ContextualMemoryTree
+from cmt_numba._forest.allocation import MOST_CELLS, with_tables
+from cmt_numba._forest.hash_table import hash_feature, hash_number
+from cmt_numba._forest.linear_model import probed_margin
+from cmt_numba._forest.rows import UNSCALED, Row
+from cmt_numba._forest.scorer import Probe
+from cmt_numba._forest.sparse_weights import table_bits
+from cmt_numba._forest.state import leaf_limit
+from cmt_numba._jit import as_python
+
+EXTREME = {
+    "squares overflow": [[3e38, 2e38, -1e38, 0], [1e20, 1e30, 0, 0]],
+    "all the largest": [[LARGEST] * 4, [-LARGEST, LARGEST, 0, LARGEST]],
+    "squares vanish": [[1e-30, 2e-30, -3e-30, 0], [1e-38, 0, 1e-37, 0]],
+    "denormal": [[2.0**-149, 2.0**-148, 0, 0], [2.0**-140, 0, 3 * 2.0**-149, -(2.0**-130)]],
+    "huge and tiny in a row": [[LARGEST, 2.0**-149, 1.0, 0], [1e30, 1e-30, 1e30, -1e30]],
+    "huge and tiny rows": [[LARGEST, LARGEST, 0, 0], [2.0**-149, 0, 2.0**-149, 0]],
+    "negative zeros": [[-0.0, 1.0, -0.0, 0.0], [-0.0, -0.0, -0.0, -0.0]],
+}
+
+
+@pytest.mark.parametrize("what", EXTREME)
+def test_extreme_values_as_in_float64(what: str):
+    """Computed from what the values are in float32: that is where digits are lost, and nowhere after."""
+    rows = np.array(EXTREME[what], np.float64).astype(np.float32)
+    for form in (np.asarray, scipy.sparse.csr_array):
+        for tree in trees(4):
+            check_keys(tree, form(rows), rows)
+            check_keys(tree, form(rows.astype(np.float64)), rows)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "mira"])
+@pytest.mark.parametrize("rate", [1e-30, 1e6])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_extreme_learning_rates(sparse: bool, rate: float, loss: str):
+    rows = np.random.default_rng(1).normal(size=(200, 3))
+    rows = scipy.sparse.csr_array(rows) if sparse else rows
+    tree = ContextualMemoryTree(
+        leaf_multiplier=1.0,
+        router_loss=loss,
+        router_learning_rate=rate,
+        scorer_learning_rate=rate,
+        scorer_loss="regression",
+        random_state=0,
+    )
+    ids = tree.insert(rows)
+    tree.update(rows, tree.query(rows, k=3, epsilon=0.5), np.ones((200, 3)))
+    tree.teach(rows, ids)
+    tree.check_invariants()
+    assert np.all(np.isfinite(tree.query(rows).scores))
+
+
+# Keys that are alike
+
+
+@pytest.mark.parametrize(("leaf_multiplier", "alpha"), [(0.01, 0.9), (1.0, 1e-300)])
+@pytest.mark.parametrize("noise", [0.0, 6e-8, 1e-7, 1e-6])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_nearly_identical_keys(sparse: bool, noise: float, leaf_multiplier: float, alpha: float):
+    """Keys that differ by rounding errors have margins between which no threshold fits; their leaves are parted yet."""
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=4) + noise * rng.normal(size=(150, 4))).astype(np.float32)
+    rows = scipy.sparse.csr_array(rows) if sparse else rows
+    tree = ContextualMemoryTree(leaf_multiplier=leaf_multiplier, alpha=alpha, random_state=0)
+    for first in range(0, 150, 50):
+        tree.insert(rows[first : first + 50])
+        tree.check_invariants()
+    assert tree.leaves().size.min() > 0
+    assert tree.leaves().size.size <= 150
+    tree.reroute(100)
+    tree.remove(tree.ids[:100])
+    tree.check_invariants()
+    np.testing.assert_allclose(tree.query(rows, k=50, n_probes=EVERY_LEAF).scores, 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("n_distinct", [0, 1, 3])
+def test_few_distinct_keys(n_distinct: int, sparse: bool):
+    """6,000 keys of which all but a few are equal: the tree stays flat. None distinct means that all are zero."""
+    n = 6_000
+    kinds = np.arange(n) % max(1, n_distinct)
+    rows = np.zeros((n, 3))
+    rows[np.arange(n), kinds] = n_distinct > 0
+    rows = scipy.sparse.csr_array(rows) if sparse else rows
+    tree = ContextualMemoryTree(random_state=0, n_reroutes=1)
+    ids = tree.insert(rows)
+    tree.check_invariants()
+    assert tree.depth <= 3 * np.log2(n)
+    assert tree.leaves().size.size < n / 16
+    hits = tree.query(rows[:30], k=5)
+    assert np.all(kinds[hits.ids] == kinds[:30, None])
+    np.testing.assert_allclose(hits.scores, float(n_distinct > 0))
+    tree.remove(ids[::2])
+    tree.check_invariants()
+
+
+def test_script_that_inserts_identical_keys(capsys: pytest.CaptureFixture[str]):
+    script = load_script("tests/scripts/stress_identical.py")
+    assert script.main(["--most", "2000", "--kinds", "0", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 2
+    assert script.main(["--most", "2000", "--kinds", "1", "--forms", "dense", "--levels", "0.1"]) == 1
+    assert capsys.readouterr().out.endswith("too deep\n")
+
+
+def test_digests_of_trees():
+    """They tell any difference: the same steps give the same, another seed or another bit gives others."""
+    script = load_script("tests/digest_trees.py")
+    lines = [list(script.steps(True, 1, {"alpha": alpha})) for alpha in (0.9, 0.9, 0.8)]
+    assert lines[0] == lines[1]
+    assert [what for what, _ in lines[0]] == [what for what, _ in lines[2]]
+    assert all(one != other for one, other in zip(lines[0][1:], lines[2][1:], strict=True))
+    zeros = np.zeros((2, 3), np.float32)
+    others = [zeros, -zeros, zeros.T, zeros.view(np.int32)]
+    assert len({script.digest((array,)) for array in others}) == 4
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_one_memory_of_one_feature(sparse: bool):
+    form = scipy.sparse.csr_array if sparse else np.asarray
+    tree = ContextualMemoryTree(random_state=0)
+    assert tree.insert(form(np.array([[-3.0]]))).tolist() == [0]
+    tree.reroute(3)
+    hits = tree.query(form(np.array([[2.0], [0.0], [-1e-40]])), k=2, n_probes=5, epsilon=0.0)
+    assert hits.ids.tolist() == [[0, -1]] * 3
+    np.testing.assert_allclose(hits.scores[:, 0], [-1.0, 0.0, 1.0])
+    tree.update(form(np.array([[1.0]])), tree.query(form(np.array([[1.0]])), epsilon=1.0), [1.0])
+    tree.teach(form(np.array([[1.0]])), [0])
+    tree.check_invariants()
+    tree.remove(0)
+    tree.check_invariants()
+    assert tree.query(form(np.array([[1.0]]))).ids.tolist() == [[-1]]
+    assert tree.insert(form(np.array([[1.0]]))).tolist() == [1]
+
+
+# Numbers near 2**31
+
+
+def test_highest_feature_indices():
+    width = 2**31 - 1
+    places = [0, 1, 2, 3], [width - 1, width - 2, 0, width - 1]
+    rows = scipy.sparse.csr_array((np.ones(4), places), shape=(4, width))
+    tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
+    tree.insert(rows)
+    tree.insert(rows)
+    tree.check_invariants()
+    hits = tree.query(rows, k=4, n_probes=EVERY_LEAF)
+    assert [sorted(row) for row in hits.ids[[0, 3]]] == [[0, 3, 4, 7]] * 2
+    np.testing.assert_allclose(hits.scores[0], 1.0)
+    assert [sorted(row[:2]) for row in hits.ids[1:3]] == [[1, 5], [2, 6]]
+    assert tree.nbytes < 100_000
+    tree.remove(tree.ids)
+    tree.check_invariants()
+
+
+def test_hashes_of_large_numbers():
+    for bits in (4, 16, 31, 32):
+        for feature in (0, 1, 2**31 - 2, 2**31 - 1):
+            assert 0 <= hash_feature(np.int32(feature), np.int64(bits)) < 2**bits
+    for size in (1, 16, 2**31, 2**32):
+        for number in (0, 1, 2**31 - 1, 2**31, 2**62, 2**63 - 1):
+            assert 0 <= hash_number(np.int64(number), np.int64(size)) < size
+
+
+@njit
+def margin_in_kernel(models: Any, t: int, label: int, probe: Any, row: Any) -> float:
+    """Return what only kernels can ask for."""
+    return probed_margin(models, t, label, probe, row)
+
+
+def test_sizes_near_the_limits():
+    assert leaf_limit(4.0, np.int64(2**31 - 1)) == 123
+    assert leaf_limit(2.0**20, np.int64(2**31 - 1)) < 2**31
+    bits = as_python(table_bits)  # which no wrapper is compiled for
+    assert bits(np.int64(2**30)) == 31
+    assert 3 * 2 ** bits(np.int64(2**31 - 1)) >= 4 * (2**31 - 1)
+
+
+def test_more_router_storage_than_can_be_addressed():
+    """Where tables start is told in 32 bits: a tree that wants more of them says so, and holds what it held."""
+    rows = scipy.sparse.random_array((400, 300), density=0.05, format="csr", random_state=np.random.default_rng(0))
+    tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
+    tree.insert(rows[:100])
+    with pytest.raises(MemoryError, match="a tree's routers cannot have more than"):
+        with_tables(tree._allocated(), MOST_CELLS + 1)
+    tree.check_invariants()
+    assert tree.insert(rows[100:]).tolist() == list(range(100, 400))
+    tree.check_invariants()
+
+
+def test_generations_wrap_around():
+    """A record of a node freed 2**31 times is told from others as before."""
+    tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
+    tree.insert(np.random.default_rng(0).normal(size=(60, 3)))
+    tree._allocated().nodes["generation"] = 2**31 - 1
+    queries = np.random.default_rng(1).normal(size=(40, 3))
+    hits = tree.query(queries, epsilon=1.0)
+    tree.remove(tree.ids[:50])
+    tree.insert(np.random.default_rng(2).normal(size=(50, 3)))
+    assert tree._allocated().nodes["generation"].min() == -(2**31)
+    tree.check_invariants()
+    tree.update(queries, hits, np.ones(40))
+    tree.check_invariants()
+
+
+def test_labels_whose_mean_is_zero():
+    """Their scorers begin without a single weight, and so without a table to read."""
+    rows = scipy.sparse.csr_array([[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [1.0, 0.0]])
+    head = CMTClassifier(n_head_passes=0, random_state=0).fit(rows, [0, 0, 1, 1]).head_
+    head.routers.table["weight"][0, :16] = 5.0  # the other label's
+    tables = head.nodes["table_bits"][0, :2]
+    probe = Probe(np.ones(2, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64), np.ones(1, np.float32))
+    row = Row(np.ones(2, np.float32), np.arange(2, dtype=np.int32), 0, 2, UNSCALED)
+    assert sorted(tables > 0) == [False, True]
+    assert margin_in_kernel(head.models, 0, int(np.argmin(tables)), probe, row) == 0.0
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_zero_rows(form: Any):
+    tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
+    tree.insert(form(np.zeros((30, 4))))
+    tree.insert(form(np.full((1, 4), 1e-320)))  # nothing is left of these in float32
+    tree.check_invariants()
+    hits = tree.query(form(np.zeros((2, 4))), k=3, n_probes=100)
+    assert hits.ids.min() >= 0
+    assert not hits.scores.any()

@@ -1,0 +1,364 @@
+"""Learning from rewards in passes, the rewards themselves, and the choice of options."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from conftest import needs_jit
+from sklearn.metrics import f1_score
+from sklearn.neighbors import KNeighborsClassifier
+
+from cmt_numba import CMTClassifier, ContextualMemoryTree, tune
+from cmt_numba._forest import partition
+from cmt_numba._forest.hits import joined, no_hits, rewarded_memories, rewarded_pairs, without_own
+from cmt_numba.rewards import LabelEquality, LabelF1, ValueCosine
+
+FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+NONE = -1
+
+
+def noisy_views(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of which the second half of the features says nothing of the label, and is louder."""
+    labels = np.arange(n) % 20
+    objects = np.random.default_rng(5).normal(size=(20, 15))
+    return np.hstack([objects[labels] + 0.3 * rng.normal(size=(n, 15)), 1.5 * rng.normal(size=(n, 15))]), labels
+
+
+# Rewards
+
+
+def test_label_equality():
+    reward = LabelEquality(np.array(["a", "b", "a"]), np.array(["a", "b"]))
+    ids = np.array([[2, 1, NONE], [0, NONE, 1]])
+    np.testing.assert_array_equal(reward(np.array([0, 1]), ids), [[1, 0, 0], [0, 0, 1]])
+
+
+def test_texts_are_compared_whole():
+    reward = LabelEquality(["a\0", "a"], ["a", "a\0"])
+    np.testing.assert_array_equal(reward(np.array([0, 1]), np.array([[0, 1], [0, 1]])), [[0, 1], [1, 0]])
+
+
+def test_rewards_must_be_a_function(rng: np.random.Generator):
+    tree = ContextualMemoryTree(random_state=0)
+    keys = rng.normal(size=(10, 4))
+    tree.insert(keys)
+    with pytest.raises(TypeError, match="reward must be a function"):
+        tree.learn(keys, np.ones((10, 1)))
+
+
+@FORMS
+def test_label_f1(form: Any, rng: np.random.Generator):
+    of_memories, of_rows = rng.random((6, 8)) < 0.4, rng.random((4, 8)) < 0.4
+    of_memories[0], of_rows[0] = False, False
+    rows, ids = np.array([3, 0, 1]), rng.integers(-1, 6, (3, 5))
+    rewards = LabelF1(form(of_memories.astype(float)), form(of_rows.astype(float)))(rows, ids)
+    for i, row in enumerate(rows):
+        for j, memory in enumerate(ids[i]):
+            expected = f1_score(of_rows[row], of_memories[memory], zero_division=1.0) if memory != NONE else 0.0
+            assert rewards[i, j] == pytest.approx(expected)
+
+
+@FORMS
+def test_value_cosine(form: Any, rng: np.random.Generator):
+    of_memories, of_rows = rng.normal(size=(6, 4)), rng.normal(size=(4, 4))
+    rows, ids = np.array([3, 0, 1]), rng.integers(-1, 6, (3, 5))
+    rewards = ValueCosine(form(of_memories), form(of_rows))(rows, ids)
+    for i, row in enumerate(rows):
+        for j, memory in enumerate(ids[i]):
+            a, b = of_rows[row], of_memories[memory]
+            expected = max(0.0, a @ b / np.linalg.norm(a) / np.linalg.norm(b)) if memory != NONE else 0.0
+            assert rewards[i, j] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LabelEquality([[1]], [1]), "must have one dimension"),
+        (
+            lambda: LabelF1(np.eye(3), np.eye(2)),
+            "of_memories and of_rows must have the same number of columns, not 3 and 2",
+        ),
+        (lambda: ValueCosine(np.eye(3), np.full((3, 3), np.nan)), "of_rows must be finite"),
+        (lambda: ValueCosine(np.eye(3)[0], np.eye(3)), "of_memories must have two dimensions"),
+        (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[1]])), "of_memories must have an entry"),
+        (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be those of memories, or -1"),
+        (lambda: LabelEquality([1], [1])(np.array([-1]), np.array([[0]])), "rows must be positions"),
+        (lambda: LabelF1(np.eye(2), np.eye(2))(np.array([2]), np.array([[1]])), "of_rows must have an entry for row 2"),
+    ],
+)
+def test_wrong_rewards_are_refused(make: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# Passes
+
+
+@needs_jit
+@FORMS
+@pytest.mark.parametrize("loss", ["ranking", "mira"])
+def test_passes_make_the_first_memory_better(form: Any, loss: str, rng: np.random.Generator):
+    X, labels = noisy_views(rng, 800)
+    queries, answers = noisy_views(rng, 400)
+    tree = ContextualMemoryTree(4, scorer_loss=loss, random_state=0)
+    ids = tree.insert(form(X))
+
+    def errors() -> float:
+        return float(np.mean(labels[tree.query(form(queries), n_probes=16).ids[:, 0]] != answers))
+
+    before = errors()
+    rewards = [
+        tree.learn(form(X), LabelEquality(labels, labels), own_ids=ids, n_probes=16, epsilon=0.1) for _ in range(4)
+    ]
+    assert errors() < before - 0.05
+    assert rewards[-1] > rewards[0]
+    tree.check_invariants()
+
+
+def test_learning_is_querying_rewarding_and_updating(rng: np.random.Generator):
+    """A pass over rows of a single block does what its steps do one by one."""
+    X, labels = noisy_views(rng, 60)
+    one, other = (ContextualMemoryTree(2, random_state=0) for _ in range(2))
+    ids, _ = (tree.insert(X) for tree in (one, other))
+    mean = one.learn(X, LabelEquality(labels, labels), own_ids=ids, k=5, epsilon=0.3)
+    order = other._new_generator().permutation(60)
+    hits = without_own(other.query(X[order], 6, n_probes=8, epsilon=0.3), order, 5)
+    rewards = labels[hits.ids] == labels[order][:, None]
+    other.update(X[order], hits, rewards, key_learning_rate=0.3)
+    taught, best = rewarded_memories(hits, order, rewards.astype(np.float32))
+    other.teach(X[order][taught], best)
+    other.rebuild(*joined(rewarded_pairs(hits, order, rewards)))
+    assert mean == pytest.approx(rewards[:, 0].mean())
+    np.testing.assert_array_equal(one.query(X, 5).ids, other.query(X, 5).ids)
+    np.testing.assert_allclose(one.query(X, 5).scores, other.query(X, 5).scores, rtol=1e-6)
+
+
+def test_rows_do_not_find_themselves(rng: np.random.Generator):
+    X = rng.normal(size=(30, 4))
+    tree = ContextualMemoryTree(random_state=0)
+    ids = tree.insert(X)
+    asked = []
+
+    def reward(rows: np.ndarray, found: np.ndarray) -> np.ndarray:
+        assert found.shape == (30, 3)
+        assert not (found == ids[rows][:, None]).any()
+        asked.append(np.sort(rows))
+        return np.zeros(found.shape)
+
+    assert tree.learn(X, reward, own_ids=ids, k=3, n_passes=2) == 0.0
+    np.testing.assert_array_equal(asked, [np.arange(30)] * 2)
+
+
+def test_own_memories_are_left_out():
+    hits = no_hits(3, 3)
+    hits.ids[:] = [[5, 6, 7], [5, 6, -1], [5, 6, 7]]
+    hits.scores[:] = [[3, 2, 1], [3, 2, -np.inf], [3, 2, 1]]
+    left = without_own(hits, np.array([6, 5, -1]), 2)
+    np.testing.assert_array_equal(left.ids, [[5, 7], [6, -1], [5, 6]])
+    np.testing.assert_array_equal(left.scores, [[3, 1], [2, -np.inf], [3, 2]])
+
+
+def test_wrong_arguments_of_learn_are_refused(rng: np.random.Generator):
+    X = rng.normal(size=(10, 3))
+    tree = ContextualMemoryTree(random_state=0)
+    assert tree.learn(X, LabelEquality([], np.zeros(10))) == 0.0  # nothing stored, nothing found
+    tree.insert(X)
+    good = LabelEquality(np.zeros(10), np.zeros(10))
+    for wrong, message in (
+        ({"own_ids": [1]}, "ids must be one for each"),
+        ({"n_passes": 0}, "n_passes must be between"),
+        ({"epsilon": 2.0}, "epsilon must be between"),
+        ({"k": 0}, "k must be between"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tree.learn(X, good, **wrong)
+    with pytest.raises(ValueError, match="rewards must lie in"):
+        tree.learn(X, lambda rows, ids: np.full(ids.shape, 2.0))
+    with pytest.raises(ValueError, match="rewards must have shape"):
+        tree.learn(X, lambda rows, ids: np.zeros((1, 1, 1)))
+
+
+# Tuning
+
+
+def test_the_best_options_are_found(rng: np.random.Generator):
+    X, labels = noisy_views(rng, 100)
+    found = tune(
+        CMTClassifier(2, n_head_passes=2, random_state=0), X, labels, {"n_head_passes": [0, 2]}, random_state=0
+    )
+    assert found.params == found.scores[0][0]
+    assert [score for _, score in found.scores] == sorted((score for _, score in found.scores), reverse=True)
+    assert {params["n_head_passes"] for params, _ in found.scores} == {0, 2}
+    assert found.best.get_params()["n_head_passes"] == found.params["n_head_passes"]
+    assert len(found.best.examples_.label_of) >= 100
+
+
+def test_one_example_of_a_class_is_held_out_and_only_of_those_with_more():
+    X, y = np.arange(12.0).reshape(6, 2) + 1, np.array(["a", "a", "b", "b", "b", "c"])
+    kept = []
+
+    class Watching(KNeighborsClassifier):
+        def fit(self, X: Any, y: Any) -> Any:
+            kept.append(sorted(y))
+            return super().fit(X, y)
+
+    tune(Watching(1), X, y, {"n_neighbors": [1]}, random_state=0)
+    assert kept == [["a", "b", "b", "c"], sorted(y)]
+    with pytest.raises(ValueError, match="y must hold a class of two or more examples"):
+        tune(CMTClassifier(), X[4:], y[4:])
+
+
+def test_routers_learn_the_way_to_the_first_of_the_best():
+    hits = no_hits(6, 3)
+    hits.ids[:] = [[7, 3, 5], [7, 3, NONE], [4, NONE, NONE], [NONE] * 3, [8, 9, 1], [2, 6, 8]]
+    rewards = np.array([[1, 1, 0], [0.6, 1, 0], [0.4, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 0.9]], np.float32)
+    rows, best = rewarded_memories(hits, np.array([NONE, NONE, NONE, NONE, 4, 9]), rewards)
+    assert rows.tolist() == [0, 1, 4, 5]  # the others were worth less, or there was nothing
+    assert best.tolist() == [3, 3, 4, 6]
+
+
+@needs_jit
+def test_rewards_alone_lead_to_memories(rng: np.random.Generator):
+    n_classes = 60
+    centres = rng.normal(size=(n_classes, 20))
+    y = np.repeat(np.arange(n_classes), 8)
+    X = centres[y] + 0.9 * rng.normal(size=(y.size, 20))
+    answers = np.repeat(np.arange(n_classes), 10)
+    queries = centres[answers] + 0.9 * rng.normal(size=(answers.size, 20))
+    tree = ContextualMemoryTree(leaf_multiplier=2.0, random_state=0)
+    ids = tree.insert(X)
+    before = np.mean(y[tree.query(queries).ids[:, 0]] != answers)
+    tree.learn(X, LabelEquality(y, y), own_ids=ids, n_passes=5)
+    tree.check_invariants()
+    after = np.mean(y[tree.query(queries).ids[:, 0]] != answers)
+    assert after < 0.8 * before, (after, before)
+
+
+# Building trees anew
+
+
+def in_groups(form: Any, n_trees: int = 1, **options: Any) -> tuple[ContextualMemoryTree, np.ndarray, np.ndarray]:
+    """Return a tree, the ids of its memories, not all of which lie at their slots, and groups of four unlike keys."""
+    tree = ContextualMemoryTree(n_trees, leaf_multiplier=2.0, random_state=0, **options)
+    X = np.random.default_rng(7).normal(size=(90, 80)).astype(np.float32)
+    ids = tree.insert(form(np.where(np.abs(X) < 0.7, 0.0, X)))
+    tree.remove(ids[3:13])
+    return tree, np.setdiff1d(ids, ids[3:13]), np.random.default_rng(8).permutation(80) // 4
+
+
+def together(tree: ContextualMemoryTree, ids: np.ndarray, groups: np.ndarray, t: int = 0) -> float:
+    """Return the share of the groups all of whose memories are in one leaf of tree ``t``."""
+    leaf = tree._allocated().leaf_of[t, tree._slots(ids)]
+    return float(np.mean([np.unique(leaf[groups == group]).size == 1 for group in np.unique(groups)]))
+
+
+@needs_jit
+@FORMS
+def test_trees_that_are_built_anew_keep_groups_together(form: Any):
+    tree, ids, groups = in_groups(form, 2)
+    keys = [tree._allocated().keys.values.copy(), tree.ids]
+    asked = form(np.random.default_rng(9).normal(size=(20, 80)))
+    explored = tree.query(asked, epsilon=1.0)
+    assert together(tree, ids, groups) < 0.2
+    tree.rebuild(ids, groups)
+    tree.check_invariants()
+    np.testing.assert_array_equal(np.concatenate([tree._allocated().keys.values, tree.ids]), np.concatenate(keys))
+    assert min(together(tree, ids, groups, t) for t in range(2)) >= 0.7
+    assert len({tree._allocated().leaf_of[t, :80].tobytes() for t in range(2)}) == 2  # trees differ
+    again, _, _ = in_groups(form, 2)
+    again.query(asked, epsilon=1.0)  # which draws from the stream of random numbers
+    again.rebuild(ids[::-1], groups[::-1])
+    for t in range(2):
+        np.testing.assert_array_equal(again._allocated().leaf_of[t, :80], tree._allocated().leaf_of[t, :80])
+    tree.update(asked, explored, np.ones(20))  # of nodes that have gone: passed over
+    tree.remove(ids[:30])
+    tree.insert(asked)
+    tree.reroute(50)
+    tree.check_invariants()
+
+
+def test_the_own_key_leads_to_a_memory_in_trees_built_anew():
+    """Runs as plain Python, too."""
+    tree, ids, groups = in_groups(np.asarray)
+    tree.rebuild(ids, groups)
+    X = tree._allocated().keys.values.reshape(-1, 80)[tree._slots(ids)]
+    assert np.mean(tree.query(X).ids[:, 0] == ids) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("ids", "groups", "error", "message"),
+    [
+        ([0, 3], [1, 1], KeyError, "there is no 3"),
+        ([0, 0], [1, 1], ValueError, "named twice"),
+        ([0, 1], [1], ValueError, "groups must be one for each of the 2 ids, not 1"),
+        ([0, 1], [0.5, 1.0], TypeError, "groups must be integers"),
+        ([], [], ValueError, "at least one memory"),
+    ],
+)
+def test_wrong_groups_are_refused(ids: Any, groups: Any, error: type[Exception], message: str):
+    tree, _, _ = in_groups(np.asarray)
+    before = tree._state
+    with pytest.raises(error, match=message):
+        tree.rebuild(ids, groups)
+    assert tree._state is before
+    with pytest.raises(KeyError, match="there is no"):
+        ContextualMemoryTree().rebuild([0], [0])
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array, None], ids=["dense", "sparse", "all alike"])
+def test_keys_that_no_router_can_part_are_divided_all_the_same(form: Any):
+    tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
+    X = np.zeros((40, 3)) if form else np.ones((40, 3))
+    ids = tree.insert((form or np.asarray)(X))
+    tree.rebuild(ids[:20], np.zeros(20, np.uint8))
+    tree.check_invariants()
+    assert tree.query(X[:1], 40, n_probes=100).ids.min() >= 0
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_a_failure_leaves_the_trees_that_were_there(error: type[BaseException], monkeypatch: pytest.MonkeyPatch):
+    tree, ids, groups = in_groups(np.asarray, 2)
+    before, leaf_of = tree._state, tree._allocated().leaf_of.copy()
+    teach, calls = partition.teach_trees, iter(range(100))
+
+    def fail(*arguments: Any) -> int:
+        if next(calls) == 6:
+            raise error
+        return int(teach(*arguments))
+
+    monkeypatch.setattr(partition, "teach_trees", fail)
+    with pytest.raises(error):
+        tree.rebuild(ids, groups)
+    assert tree._state is before
+    np.testing.assert_array_equal(tree._allocated().leaf_of, leaf_of)
+    tree.check_invariants()
+
+
+def test_memories_of_the_same_rows_are_joined():
+    hits = no_hits(4, 3)
+    hits.ids[:] = [[7, 3, 5], [9, 8, NONE], [5, 4, 1], [2, 6, NONE]]
+    rewards = np.array([[1, 0, 1], [1, 1, 1], [1, 0.9, 0], [0, 0.5, 1]], np.float32)
+    pairs = rewarded_pairs(hits, np.array([NONE, NONE, 1, 0]), rewards)
+    assert pairs.tolist() == [[7, 7], [7, 5], [9, 9], [9, 8], [1, 5]]
+    ids, groups = joined(pairs)
+    assert ids.tolist() == [1, 5, 7, 8, 9]
+    assert groups.tolist() == [1, 1, 1, 8, 8]
+    assert [part.size for part in joined(pairs[:0])] == [0, 0]
+
+
+@pytest.mark.parametrize(("n_labels", "n_rewarded", "rebuilt"), [(10, 60, 2), (10, 15, 0), (1, 60, 0), (60, 60, 0)])
+def test_passes_build_trees_anew_once_rewards_have_joined_enough(n_labels: int, n_rewarded: int, rebuilt: int):
+    calls = []
+
+    class Watched(ContextualMemoryTree):
+        def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
+            calls.append(np.unique(groups).size)
+
+    X, labels = np.random.default_rng(3).normal(size=(60, 8)), np.arange(60) % n_labels
+    tree = Watched(random_state=0)
+    ids = tree.insert(X)
+    known = np.where(np.arange(60) < n_rewarded, labels, -1 - np.arange(60))
+    tree.learn(X, LabelEquality(known, known), own_ids=ids, k=30, n_passes=2)
+    assert len(calls) == rebuilt
+    assert calls == sorted(calls, reverse=True)  # a group may only grow

@@ -1,0 +1,537 @@
+"""What the public methods refuse, that a refusal leaves everything as it was, and what they accept."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import ContextualMemoryTree, Hits
+from cmt_numba._forest.state import MOST_MEMORIES, N_MEMORIES
+
+WIDTH = 8
+
+
+def arrays_of(tree: ContextualMemoryTree) -> list[np.ndarray]:
+    """Return all arrays of a tree's state."""
+    state = tree._state or ()
+    return [array for part in state for array in (part if isinstance(part, tuple) else (part,)) if np.ndim(array)]
+
+
+@contextmanager
+def nothing_changes(tree: ContextualMemoryTree) -> Iterator[None]:
+    """Check that the body of the ``with`` leaves a tree exactly as it was."""
+    probes = np.random.default_rng(5).normal(size=(10, tree.n_features or WIDTH))
+    arrays = copy.deepcopy(arrays_of(tree))
+    held = tree.n_memories, tree.n_features, tree.depth, tree.nbytes, tree.ids.tolist()
+    answers = None if tree.n_features is None else tree.query(probes, k=3)
+    yield
+    assert held == (tree.n_memories, tree.n_features, tree.depth, tree.nbytes, tree.ids.tolist())
+    tree.check_invariants()
+    after = arrays_of(tree)
+    assert len(arrays) == len(after)
+    for before, now in zip(arrays, after, strict=True):
+        assert before.tobytes() == now.tobytes()
+    if answers is not None:
+        again = tree.query(probes, k=3)
+        np.testing.assert_array_equal(answers.ids, again.ids)
+        np.testing.assert_array_equal(answers.scores, again.scores)
+
+
+def grown_tree(sparse: bool, **options: Any) -> ContextualMemoryTree:
+    options = {"n_trees": 2, "leaf_multiplier": 1.0, "n_reroutes": 1, "random_state": 3} | options
+    keys = np.random.default_rng(4).normal(size=(60, WIDTH))
+    tree = ContextualMemoryTree(**options)
+    tree.insert(scipy.sparse.csr_array(keys) if sparse else keys)
+    return tree
+
+
+@pytest.fixture(scope="module", params=["dense", "sparse"])
+def tree(request: pytest.FixtureRequest) -> ContextualMemoryTree:
+    """Return a forest of 60 memories; every test leaves it as it was, so all can share it."""
+    return grown_tree(request.param == "sparse")
+
+
+@pytest.fixture(scope="module")
+def queries() -> np.ndarray:
+    return np.random.default_rng(6).normal(size=(5, WIDTH))
+
+
+@pytest.fixture(scope="module")
+def hits(tree: ContextualMemoryTree, queries: np.ndarray) -> Hits:
+    return tree.query(queries, k=2)
+
+
+def with_value(value: Any, dtype: Any = np.float64) -> np.ndarray:
+    rows = np.ones((3, WIDTH), dtype)
+    rows[1, 2] = value
+    return rows
+
+
+BAD_ROWS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "nan": (lambda: with_value(np.nan), ValueError, "X must be finite in float32: row 1 holds NaN"),
+    "infinity": (lambda: with_value(-np.inf, np.float32), ValueError, "X must be finite in float32: row 1"),
+    "too large for float32": (lambda: with_value(1e39), ValueError, "X must be finite in float32: row 1 .*too large"),
+    "sparse nan": (lambda: scipy.sparse.csr_array(with_value(np.nan)), ValueError, "X must be finite.*row 1"),
+    "sparse too large": (lambda: scipy.sparse.csr_array(with_value(-1e300)), ValueError, "X must be finite.*row 1"),
+    "too narrow": (lambda: np.ones((2, WIDTH - 1)), ValueError, f"X must have {WIDTH} features .*not {WIDTH - 1}"),
+    "too wide": (lambda: np.ones((2, WIDTH + 1)), ValueError, f"X must have {WIDTH} features .*not {WIDTH + 1}"),
+    "sparse too wide": (
+        lambda: scipy.sparse.csr_array(np.ones((2, WIDTH + 1))),
+        ValueError,
+        f"X must have {WIDTH} features .*not {WIDTH + 1}",
+    ),
+    "one dimension": (lambda: np.ones(WIDTH), ValueError, r"X must have two dimensions .*not 1; write X.reshape"),
+    "three dimensions": (lambda: np.ones((2, WIDTH, 1)), ValueError, "X must have two dimensions .*not 3"),
+    "scalar": (lambda: 1.0, ValueError, "X must have two dimensions .*not 0"),
+    "none": (lambda: None, ValueError, "X must have two dimensions .*not 0"),
+    "sparse, one dimension": (
+        lambda: scipy.sparse.coo_array(np.ones(WIDTH)),
+        ValueError,
+        "X must have two dimensions .*not 1",
+    ),
+    "no rows": (lambda: np.empty((0, WIDTH)), ValueError, "X must have at least one row and one feature"),
+    "no features": (lambda: np.empty((3, 0)), ValueError, "X must have at least one row and one feature"),
+    "sparse, no rows": (lambda: scipy.sparse.csr_array((0, WIDTH)), ValueError, "X must have at least one row"),
+    "empty list": (list, ValueError, "X must have two dimensions"),
+    "ragged list": (lambda: [[1.0] * WIDTH, [1.0]], TypeError, "X must be an array of real numbers"),
+    "objects": (lambda: np.full((2, WIDTH), 1.0, object), TypeError, "X must hold real numbers, not object"),
+    "strings": (lambda: np.full((2, WIDTH), "1"), TypeError, "X must hold real numbers, not <U1"),
+    "complex": (lambda: np.full((2, WIDTH), 1j), TypeError, "X must hold real numbers, not complex128"),
+    "dates": (lambda: np.zeros((2, WIDTH), "M8[s]"), TypeError, "X must hold real numbers, not datetime64"),
+    "sparse complex": (
+        lambda: scipy.sparse.csr_array(np.full((2, WIDTH), 1j)),
+        TypeError,
+        "X must hold real numbers, not complex128",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_ROWS)
+@pytest.mark.parametrize("method", ["insert", "query", "update"])
+def test_bad_rows(tree: ContextualMemoryTree, hits: Hits, method: str, what: str):
+    make, error, message = BAD_ROWS[what]
+    arguments = (hits, np.zeros(5)) if method == "update" else ()
+    with nothing_changes(tree), pytest.raises(error, match=message):
+        getattr(tree, method)(make(), *arguments)
+
+
+@pytest.mark.parametrize(
+    "what", [what for what in BAD_ROWS if what not in ("too narrow", "too wide", "sparse too wide")]
+)
+def test_bad_rows_first(what: str):
+    make, error, message = BAD_ROWS[what]
+    tree = ContextualMemoryTree()
+    with nothing_changes(tree), pytest.raises(error, match=message):
+        tree.insert(make())
+    assert tree.insert(np.eye(3)).tolist() == [0, 1, 2]
+
+
+def test_too_many_features():
+    tree = ContextualMemoryTree()
+    with nothing_changes(tree), pytest.raises(ValueError, match="X must have at most 2147483647 features"):
+        tree.insert(scipy.sparse.csr_array(([1.0], ([0], [2**31])), shape=(1, 2**31 + 1)))
+
+
+def test_too_many_memories(tree: ContextualMemoryTree):
+    totals = tree._allocated().keys.totals
+    with nothing_changes(tree):
+        held, totals[N_MEMORIES] = totals[N_MEMORIES], MOST_MEMORIES - 2
+        with pytest.raises(ValueError, match="X must have at most 2 rows, not 3"):
+            tree.insert(np.ones((3, WIDTH)))
+        totals[N_MEMORIES] = held
+
+
+def malformed(indptr: list[int] | None = None, indices: list[int] | None = None) -> scipy.sparse.csr_array:
+    """Return a matrix of two rows, three cells in each, with parts replaced as scipy does not check them again."""
+    matrix = scipy.sparse.csr_array((np.ones(6), [0, 1, 2, 0, 1, 2], [0, 3, 6]), shape=(2, WIDTH))
+    if indptr is not None:
+        matrix.indptr[:] = indptr
+    if indices is not None:
+        matrix.indices[:] = indices
+    return matrix
+
+
+MALFORMED = {
+    "column too high": {"indices": [0, 1, WIDTH, 0, 1, 2]},
+    "column negative": {"indices": [0, 1, 2, -1, 1, 2]},
+    "pointers fall": {"indptr": [0, 5, 3]},
+    "first pointer": {"indptr": [1, 3, 6]},
+    "last pointer": {"indptr": [0, 3, 7]},
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("method", ["insert", "query"])
+def test_malformed_csr(method: str, sparse: bool, what: str):
+    tree = grown_tree(sparse)
+    with nothing_changes(tree), pytest.raises(ValueError, match="X must be a valid sparse matrix: "):
+        getattr(tree, method)(malformed(**MALFORMED[what]))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("form", ["csc", "bsr", "coo"])
+def test_malformed_others(form: str, sparse: bool):
+    """Broken indices that scipy would follow when it converts the matrix to CSR."""
+    matrix = scipy.sparse.random_array((20, WIDTH), density=0.5, format=form, random_state=np.random.default_rng(0))
+    indices = matrix.coords[1] if form == "coo" else matrix.indices
+    indices[-1] = 10**6
+    tree = grown_tree(sparse)
+    with nothing_changes(tree), pytest.raises(ValueError, match="X must be a valid sparse matrix: "):
+        tree.insert(matrix)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_unsorted_and_duplicate_indices(sparse: bool):
+    # Columns 3 (1 + 2) and 0 (4), then column 5 with a cancelled column 1.
+    rows = scipy.sparse.csr_array(([1.0, 4.0, 2.0, 1.0, 7.0, -1.0], [3, 0, 3, 1, 5, 1], [0, 3, 6]), shape=(2, WIDTH))
+    data, indices = rows.data.copy(), rows.indices.copy()
+    tree = ContextualMemoryTree()
+    tree.insert(scipy.sparse.csr_array((2, WIDTH)) if sparse else np.zeros((2, WIDTH)))
+    ids = tree.insert(rows)
+    hits = tree.query(np.array([[0.8, 0, 0, 0.6, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 0, 0]]))
+    np.testing.assert_array_equal(hits.ids[:, 0], ids)
+    np.testing.assert_allclose(hits.scores, 1.0, rtol=1e-6)
+    np.testing.assert_array_equal(rows.data, data)  # the caller's matrix is left alone
+    np.testing.assert_array_equal(rows.indices, indices)
+    tree.check_invariants()
+
+
+BAD_IDS: dict[str, tuple[Any, type[Exception], str]] = {
+    "unknown": ([0, 60], KeyError, "ids must be ids of stored memories: there is no 60"),
+    "negative": (-1, KeyError, "ids must be ids of stored memories: there is no -1"),
+    "far away": ([2**62], KeyError, f"ids must be ids of stored memories: there is no {2**62}"),
+    "beyond int64": (
+        np.array([1, 2**63 + 1], np.uint64),
+        KeyError,
+        f"ids must be ids of stored memories: there is no {2**63 + 1}",
+    ),
+    "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 is named twice"),
+    "floats": ([1.0, 2.0], TypeError, "ids must be integers, not float64"),
+    "booleans": ([True, False], TypeError, "ids must be integers, not bool"),
+    "strings": (["1"], TypeError, "ids must be integers, not <U1"),
+    "none": (None, TypeError, "ids must be integers, not object"),
+    "beyond uint64": ([2**70], TypeError, "ids must be integers, not object"),
+    "two dimensions": ([[1, 2]], ValueError, "ids must have one dimension, not 2"),
+    "none at all": ([], ValueError, "ids must name at least one memory"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_IDS)
+def test_bad_ids(tree: ContextualMemoryTree, what: str):
+    ids, error, message = BAD_IDS[what]
+    with nothing_changes(tree), pytest.raises(error, match=message):
+        tree.remove(ids)
+
+
+def test_ragged_ids(tree: ContextualMemoryTree):
+    with nothing_changes(tree), pytest.raises(ValueError, match="ids must have one dimension"):
+        tree.remove([[1], [1, 2]])
+
+
+def test_remove_from_empty():
+    tree = ContextualMemoryTree()
+    with nothing_changes(tree), pytest.raises(KeyError, match="ids must be ids of stored memories: there is no 0"):
+        tree.remove(0)
+
+
+def test_remove_twice():
+    tree = grown_tree(sparse=False)
+    tree.remove(7)
+    with nothing_changes(tree), pytest.raises(KeyError, match="there is no 7"):
+        tree.remove([8, 7])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint64, np.int64, ">i4"])
+def test_accepted_ids(dtype: Any):
+    tree = grown_tree(sparse=False)
+    tree.remove(np.array([3, 5, 59], dtype))
+    assert set(tree.ids) == set(range(60)) - {3, 5, 59}
+    tree.check_invariants()
+
+
+INTEGERS = {
+    "zero": (0, ValueError, "between 1 and"),
+    "negative": (-3, ValueError, "between 1 and"),
+    "too large": (2**40, ValueError, "between 1 and"),
+    "float": (2.0, TypeError, "an integer, not 2.0"),
+    "boolean": (True, TypeError, "an integer, not True"),
+    "string": ("2", TypeError, "an integer, not '2'"),
+    "array": (np.array([2]), TypeError, "an integer, not"),
+}
+
+
+@pytest.mark.parametrize("what", INTEGERS)
+@pytest.mark.parametrize("name", ["k", "n_probes"])
+def test_bad_query_integers(tree: ContextualMemoryTree, queries: np.ndarray, name: str, what: str):
+    value, error, message = INTEGERS[what]
+    with nothing_changes(tree), pytest.raises(error, match=f"{name} must be {message}"):
+        tree.query(queries, **{name: value})
+
+
+def test_bad_k(tree: ContextualMemoryTree, queries: np.ndarray):
+    with nothing_changes(tree), pytest.raises(TypeError, match="k must be an integer, not None"):
+        tree.query(queries, k=None)
+
+
+REALS = {
+    "nan": (np.nan, ValueError, "between 0.0 and 1.0, not nan"),
+    "infinity": (np.inf, ValueError, "between 0.0 and 1.0, not inf"),
+    "negative": (-0.1, ValueError, "between 0.0 and 1.0, not -0.1"),
+    "too large": (1.1, ValueError, "between 0.0 and 1.0, not 1.1"),
+    "string": ("0.5", TypeError, "a real number, not '0.5'"),
+    "boolean": (True, TypeError, "a real number, not True"),
+    "none": (None, TypeError, "a real number, not None"),
+    "complex": (0.5j, TypeError, "a real number, not 0.5j"),
+}
+
+
+@pytest.mark.parametrize("what", REALS)
+def test_bad_epsilon(tree: ContextualMemoryTree, queries: np.ndarray, what: str):
+    value, error, message = REALS[what]
+    with nothing_changes(tree), pytest.raises(error, match=f"epsilon must be {message}"):
+        tree.query(queries, epsilon=value)
+
+
+@pytest.mark.parametrize(("n", "error"), [(-1, ValueError), (2**31, ValueError), (1.0, TypeError), (None, TypeError)])
+def test_bad_reroute(tree: ContextualMemoryTree, n: Any, error: type[Exception]):
+    with nothing_changes(tree), pytest.raises(error, match="n must be"):
+        tree.reroute(n)
+
+
+BAD_REWARDS: dict[str, tuple[Any, type[Exception], str]] = {
+    "nan": ([0, 0, np.nan, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
+    "infinite": ([0, 0, np.inf, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
+    "above 1": ([0, 0, 0, 0, 1.001], ValueError, r"rewards must lie in \[0, 1\]"),
+    "below 0": ([-0.001, 0, 0, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
+    "too few": ([1.0] * 4, ValueError, r"rewards must have shape \(5,\) or \(5, 2\) like the hits, not \(4,\)"),
+    "too many": (np.ones((5, 3)), ValueError, r"rewards must have shape .*not \(5, 3\)"),
+    "one column": (np.ones((5, 1)), ValueError, r"rewards must have shape .*not \(5, 1\)"),
+    "scalar": (1.0, ValueError, r"rewards must have shape .*not \(\)"),
+    "strings": (["1"] * 5, TypeError, "rewards must be real numbers, not <U1"),
+    "complex": ([1j] * 5, TypeError, "rewards must be real numbers, not complex128"),
+    "none": (None, TypeError, "rewards must be real numbers, not object"),
+    "ragged": ([[1, 2], [1]], TypeError, "rewards must be an array of real numbers"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_REWARDS)
+def test_bad_rewards(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, what: str):
+    rewards, error, message = BAD_REWARDS[what]
+    with nothing_changes(tree), pytest.raises(error, match=message):
+        tree.update(queries, hits, rewards)
+
+
+@pytest.mark.parametrize("rewards", [[0, 1, 0, 1, 0], [True] * 5, np.full((5, 2), 0.5, np.float16), [[0, 1]] * 5])
+def test_accepted_rewards(queries: np.ndarray, rewards: Any):
+    tree = grown_tree(sparse=False, scorer_loss="regression")
+    tree.update(queries, tree.query(queries, k=2), rewards)
+    tree.check_invariants()
+    assert np.any(tree._state.scorer.theta != 0)
+
+
+def test_bad_hits(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits):
+    rewards = np.ones(5)
+    for wrong in (None, hits.ids, tuple(hits), hits._replace(exploration=None), hits._replace(exploration=(1,) * 5)):
+        with nothing_changes(tree), pytest.raises(TypeError, match="hits must be the return value of query"):
+            tree.update(queries, wrong, rewards)
+    with nothing_changes(tree), pytest.raises(ValueError, match="hits must have one row for each of the 4 rows of X"):
+        tree.update(queries[:4], hits, rewards)
+    with nothing_changes(tree), pytest.raises(ValueError, match=r"hits must have one row .*not shape \(5,\)"):
+        tree.update(queries, hits._replace(ids=hits.ids[:, 0]), rewards)
+    for name in hits.exploration._fields:
+        shorter = hits._replace(exploration=hits.exploration._replace(**{name: getattr(hits.exploration, name)[:4]}))
+        with nothing_changes(tree), pytest.raises(ValueError, match=rf"hits.exploration.{name} must have shape \(5,\)"):
+            tree.update(queries, shorter, rewards)
+
+
+BAD_HITS: dict[str, tuple[str, Callable[[np.ndarray], Any], type[Exception]]] = {
+    "no scores": ("scores", lambda scores: None, TypeError),
+    "scores of another shape": ("scores", lambda scores: scores[:, :1], ValueError),
+    "scores that are texts": ("scores", lambda scores: scores.astype(str), TypeError),
+    "ids that are NaN": ("ids", lambda ids: np.where(ids == ids[0, 0], np.nan, ids), ValueError),
+    "fractions of ids": ("ids", lambda ids: ids + 0.5, ValueError),
+    "ids too large": ("ids", lambda ids: ids.astype(np.uint64) + np.uint64(2**63), ValueError),
+    "infinite ids": ("ids", lambda ids: ids + np.inf, ValueError),
+    "ids that are texts": ("ids", lambda ids: ids.astype(str), TypeError),
+    "missing ids": ("ids", lambda ids: None, TypeError),
+    "masked ids": ("ids", lambda ids: np.ma.masked_array(ids, ids == ids[0, 0]), ValueError),
+    "no columns": ("ids", lambda ids: ids[:, :0], ValueError),
+}
+
+
+@pytest.mark.parametrize("what", BAD_HITS)
+def test_hits_are_checked_before_anything_changes(
+    tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, what: str
+):
+    name, alter, error = BAD_HITS[what]
+    wrong = hits._replace(**{name: alter(getattr(hits, name))})
+    with nothing_changes(tree), pytest.raises(error, match=rf"hits|{name}"):
+        tree.update(queries, wrong, np.ones(5))
+
+
+@pytest.mark.parametrize("name", ["tree", "node", "generation", "side", "probability"])
+def test_records_that_are_no_numbers(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, name: str):
+    record = hits.exploration._replace(**{name: np.full(5, "0")})
+    with nothing_changes(tree), pytest.raises(TypeError, match=rf"hits\.exploration\.{name} must be"):
+        tree.update(queries, hits._replace(exploration=record), np.ones(5))
+    if name != "probability":
+        record = hits.exploration._replace(**{name: np.full(5, np.nan)})
+        with nothing_changes(tree), pytest.raises(ValueError, match=rf"hits\.exploration\.{name} must be integers"):
+            tree.update(queries, hits._replace(exploration=record), np.ones(5))
+
+
+def test_hits_as_whole_floats(queries: np.ndarray):
+    """Hits teach the same after a way through a table that turns integers into floats."""
+    trees = [grown_tree(sparse=False) for _ in range(2)]
+    for tree, dtype in zip(trees, (np.int64, np.float64), strict=True):
+        hits = tree.query(queries, k=2)
+        tree.update(queries, hits._replace(ids=hits.ids.astype(dtype), scores=hits.scores.tolist()), np.ones((5, 2)))
+    np.testing.assert_array_equal(*(tree.query(queries, k=3).ids for tree in trees))
+
+
+def test_hits_of_another_forest(tree: ContextualMemoryTree):
+    queries = np.random.default_rng(7).normal(size=(100, WIDTH))
+    more_trees = grown_tree(sparse=False, n_trees=5).query(queries, epsilon=1.0)
+    other = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
+    other.insert(np.random.default_rng(8).normal(size=(500, WIDTH)))
+    more_nodes = other.query(queries, epsilon=1.0)
+    for hits in (more_trees, more_nodes):
+        with nothing_changes(tree), pytest.raises(ValueError, match=r"hits\.exploration must come from this forest"):
+            tree.update(queries, hits, np.ones(100))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("node", -5), ("node", 10**6), ("tree", 2), ("side", 7), ("probability", 0.0), ("probability", np.nan)],
+)
+def test_records_never_made(name: str, value: float):
+    """A record that no query makes would send a kernel astray: it is refused."""
+    tree = grown_tree(sparse=False)
+    queries = np.random.default_rng(7).normal(size=(100, WIDTH))
+    hits = tree.query(queries, epsilon=1.0)
+    row = np.flatnonzero(hits.exploration.node >= 0)[0]
+    getattr(hits.exploration, name)[row] = value
+    with nothing_changes(tree), pytest.raises(ValueError, match=r"hits\.exploration"):
+        tree.update(queries, hits, np.ones(100))
+
+
+ABOVE_ZERO = [(0, ValueError), (-1.0, ValueError), (np.nan, ValueError), (np.inf, ValueError), ("1", TypeError)]
+COUNTS = [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("1", TypeError)]
+BAD_OPTIONS: dict[str, list[tuple[Any, type[Exception]]]] = {
+    "n_trees": [*COUNTS, (2**15 + 1, ValueError), (None, TypeError)],
+    "alpha": [*ABOVE_ZERO, (1.01, ValueError), (None, TypeError), (True, TypeError)],
+    "leaf_multiplier": [*ABOVE_ZERO, (2**21, ValueError), (None, TypeError)],
+    "n_reroutes": [(-1, ValueError), (2**31, ValueError), (1.5, TypeError), (None, TypeError)],
+    "router_loss": [("hinge", ValueError), (1, ValueError), (None, ValueError)],
+    "scorer_loss": [("hinge", ValueError), ("squared", ValueError), (0, ValueError), (None, ValueError)],
+    "router_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
+    "scorer_learning_rate": [*ABOVE_ZERO, (1e7, ValueError), (None, TypeError)],
+    "sure_margin": [(-0.1, ValueError), (np.nan, ValueError), (np.inf, ValueError), (None, TypeError)],
+    "n_threads": [*COUNTS, (2**15 + 1, ValueError)],
+    "random_state": [(-1, ValueError), (2**64, ValueError), (1.5, TypeError), ("1", TypeError), ([1], TypeError)],
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_bad_options(name: str):
+    for value, error in BAD_OPTIONS[name]:
+        with pytest.raises(error, match=f"{name} must be"):
+            ContextualMemoryTree(**{name: value})
+
+
+def test_accepted_options():
+    tree = ContextualMemoryTree(
+        np.int32(2),
+        1,
+        np.float32(0.5),
+        np.uint8(0),
+        router_loss="logistic",
+        router_learning_rate=1,
+        scorer_loss="mira",
+        scorer_learning_rate=np.float64(0.5),
+        n_threads=1,
+        random_state=np.random.SeedSequence(5),
+    )
+    tree.insert(np.eye(5))
+    assert tree.query(np.eye(5), n_probes=100).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
+    tree.check_invariants()
+
+
+WHOLE = np.random.default_rng(9).integers(0, 4, (40, WIDTH))
+READ_ONLY = WHOLE.astype(np.float32)
+READ_ONLY.flags.writeable = False
+
+
+def with_wide_indices(matrix: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    matrix.indices, matrix.indptr = matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)
+    return matrix
+
+
+FORMS: dict[str, Callable[[], Any]] = {
+    "list": WHOLE.tolist,
+    "float16": lambda: WHOLE.astype(np.float16),
+    "float32": lambda: WHOLE.astype(np.float32),
+    "float64": lambda: WHOLE.astype(np.float64),
+    "longdouble": lambda: WHOLE.astype(np.longdouble),
+    "int64": lambda: WHOLE,
+    "uint8": lambda: WHOLE.astype(np.uint8),
+    "fortran": lambda: np.asfortranarray(WHOLE, np.float32),
+    "strided": lambda: np.repeat(np.repeat(WHOLE.astype(np.float32), 2, 0), 3, 1)[::2, ::3],
+    "reversed": lambda: WHOLE[::-1, ::-1].astype(np.float32)[::-1, ::-1],
+    "read-only": lambda: READ_ONLY,
+    "big-endian": lambda: WHOLE.astype(">f4"),
+    "big-endian float64": lambda: WHOLE.astype(">f8"),
+    "csr_array": lambda: scipy.sparse.csr_array(WHOLE.astype(np.float32)),
+    "csr_matrix": lambda: scipy.sparse.csr_matrix(WHOLE.astype(np.float64)),
+    "csr_array of int64": lambda: scipy.sparse.csr_array(WHOLE),
+    "csr_array of uint8": lambda: scipy.sparse.csr_array(WHOLE.astype(np.uint8)),
+    "csc_array": lambda: scipy.sparse.csc_array(WHOLE.astype(np.float32)),
+    "csc_matrix": lambda: scipy.sparse.csc_matrix(WHOLE.astype(np.float32)),
+    "coo_array": lambda: scipy.sparse.coo_array(WHOLE.astype(np.float32)),
+    "lil_matrix": lambda: scipy.sparse.lil_matrix(WHOLE.astype(np.float32)),
+    "wide indices": lambda: with_wide_indices(scipy.sparse.csr_array(WHOLE.astype(np.float32))),
+    "sliced csr_array": lambda: scipy.sparse.csr_array(np.repeat(WHOLE, 2, 0).astype(np.float32))[::2],
+}
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["into dense", "into sparse"])
+@pytest.mark.parametrize("what", FORMS)
+def test_accepted_forms(what: str, sparse: bool):
+    """The same numbers in another form give the same tree and the same answers."""
+    first = WHOLE[:10].astype(np.float32)
+    first = scipy.sparse.csr_array(first) if sparse else first
+    results = []
+    for form in ("csr_array" if sparse else "float32", what):
+        tree = ContextualMemoryTree(leaf_multiplier=1.0, scorer_loss="regression", random_state=0)
+        tree.insert(first)
+        X = FORMS[form]()
+        tree.insert(X)
+        tree.check_invariants()
+        hits = tree.query(X, k=2)
+        tree.update(X, hits, np.ones(40))
+        results.append((hits.ids, hits.scores, tree.query(X).scores))
+    for expected, got in zip(*results, strict=True):
+        np.testing.assert_array_equal(expected, got)
+
+
+def test_booleans():
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(np.eye(5, dtype=bool))
+    assert tree.query(scipy.sparse.csr_array(np.eye(5, dtype=bool))).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("scale", [1e30, 3e38, 1e-30, 1e-44])
+def test_extreme_values(form: Callable[[Any], Any], scale: float):
+    """Only the direction of a key counts, up to the largest float32 and down to denormal numbers."""
+    tree = ContextualMemoryTree(random_state=0)
+    tree.insert(form(np.diag(np.full(4, scale))))
+    hits = tree.query(form((np.eye(4) * scale).astype(np.float32)))
+    assert hits.ids[:, 0].tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(hits.scores, 1.0, rtol=1e-6)
+    tree.check_invariants()
