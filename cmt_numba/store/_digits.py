@@ -1,7 +1,7 @@
 """The digits that vectors lose as keys: what to keep so that a vector is returned bit for bit as it was given.
 
 A key is a vector scaled to length 1. Scaled back, most values are those that were given, or differ from them by one in
-the last place. These differences, of the bit patterns of float32 values, are stored with as few bits for each as the
+the last place. These differences, of the bit patterns of float32 values, are stored with as many bits for each as the
 largest in the row needs, after one byte that says how many, and a checksum of the vector.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-_WIDTHS = (0, 2, 4, 8, 16, 32)  # bits for each value
 _HEAD = struct.Struct("<BI")
 
 
@@ -35,61 +34,48 @@ def lost_digits(given: Any, computed: Any) -> list[bytes]:
 
     Both are arrays of float32, or CSR arrays with the same cells.
     """
-    rows, differences = _values(given), []
-    for row, other in zip(rows, _values(computed), strict=True):
-        bits = row.view(np.int32) - other.view(np.int32)
-        differences.append((bits << 1) ^ (bits >> 31))
-    return [_packed(row, coded.view(np.uint32)) for row, coded in zip(rows, differences, strict=True)]
+    if scipy.sparse.issparse(given):
+        pairs = zip(_rows(given), _rows(computed), strict=True)
+        return [lost_digits(one[None], other[None])[0] for one, other in pairs]
+    bits = given.view(np.int32) - computed.view(np.int32)
+    differences = ((bits << 1) ^ (bits >> 31)).view(np.uint32)  # small numbers for small ones of either sign
+    widths = np.frexp(differences.max(axis=1, initial=0).astype(np.float64))[1]
+    packed: list[bytes] = [b""] * len(given)
+    for width in set(widths.tolist()):
+        rows = np.flatnonzero(widths == width)
+        planes = (differences[rows, None] >> np.arange(width, dtype=np.uint32)[:, None] & 1).astype(np.uint8)
+        for row, contents in zip(rows.tolist(), np.packbits(planes, axis=2), strict=True):
+            packed[row] = _HEAD.pack(width, zlib.crc32(given[row].tobytes())) + contents.tobytes()
+    return packed
 
 
-def restore(computed: Any, lost: list[bytes | None]) -> np.ndarray:
-    """Turn computed vectors into those that were given, in place; return for which rows this has succeeded.
+def restore(computed: Any, digits: list[bytes | None]) -> bool:
+    """Turn computed vectors into those that were given, in place; return whether this has succeeded for all.
 
-    It fails if the key of a memory and its digits are not of the same vector. Rows without digits stay as they are.
+    It fails if a key and digits are not those of the same vector. Rows without digits stay as they are.
     """
-    succeeded = np.ones(len(lost), np.bool_)
-    for i, (row, contents) in enumerate(zip(_values(computed), lost, strict=True)):
-        if contents is not None:
-            succeeded[i] = _restore_row(row, contents)
-    return succeeded
+    pairs = zip(_rows(computed), digits, strict=True)
+    succeeded = [contents is None or _restore_row(row, contents) for row, contents in pairs]
+    return all(succeeded)
 
 
-def _values(X: Any) -> list[np.ndarray]:
+def _rows(X: Any) -> list[np.ndarray]:
     if scipy.sparse.issparse(X):
         return [X.data[first:stop] for first, stop in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
     return list(X)
 
 
-def _packed(row: np.ndarray, coded: np.ndarray) -> bytes:
-    largest = int(coded.max(initial=0))
-    width = next(width for width in _WIDTHS if largest >> width == 0)
-    head = _HEAD.pack(width, zlib.crc32(row.tobytes()))
-    if width == 0:
-        return head
-    if width >= 8:
-        return head + coded.astype(f"<u{width // 8}").tobytes()
-    in_a_byte = 8 // width
-    parts = np.zeros((-(-coded.size // in_a_byte), in_a_byte), np.uint8)
-    parts.reshape(-1)[: coded.size] = coded
-    return head + np.bitwise_or.reduce(parts << _shifts(width), axis=1).tobytes()
-
-
 def _restore_row(row: np.ndarray, contents: bytes) -> bool:
     width, checksum = _HEAD.unpack_from(contents)
-    given = row
+    given, size = row, -(-row.size // 8)
+    if len(contents) != _HEAD.size + width * size or width > 32:
+        return False
     if width > 0:
-        coded = np.frombuffer(contents, f"<u{max(1, width // 8)}", offset=_HEAD.size)
-        if width < 8:
-            coded = (coded[:, None] >> _shifts(width) & ((1 << width) - 1)).reshape(-1)[: row.size]
-        if coded.size != row.size:
-            return False
-        coded = coded.astype(np.uint32)
-        given = (row.view(np.uint32) + ((coded >> 1) ^ -(coded & 1))).view(np.float32)
+        planes = np.frombuffer(contents, np.uint8, offset=_HEAD.size).reshape(width, size)
+        bits = np.unpackbits(planes, axis=1, count=row.size).astype(np.uint32)
+        differences = np.bitwise_or.reduce(bits << np.arange(width, dtype=np.uint32)[:, None], axis=0)
+        given = (row.view(np.uint32) + ((differences >> 1) ^ -(differences & 1))).view(np.float32)
     if zlib.crc32(given.tobytes()) != checksum:
         return False
     row[:] = given
     return True
-
-
-def _shifts(width: int) -> np.ndarray:
-    return np.arange(0, 8, width, dtype=np.uint8)

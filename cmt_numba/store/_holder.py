@@ -146,12 +146,13 @@ class Holder:
             records = search.records
             ids = records.find(checked)
             check_stored(checked, ids)
-            vectors, exact = search.read(distinct := np.unique(ids))
-            found = records.of(distinct)
-            there = np.isin(ids, vectors.ids) & np.isin(ids, np.array(list(found), np.int64))
-            check_stored(checked, np.where(there, ids, NONE))
-            payloads = [read_payload(found[memory_id].payload) for memory_id in ids.tolist()]
-            return Items(checked, vectors.rows[vectors.ids.searchsorted(ids)], payloads), bool(exact.all())
+            distinct = ids if ids.size == 1 else np.unique(ids)
+            vectors, found, exact = search.read(distinct)
+            if len(found) < distinct.size:
+                check_stored(checked, np.where(np.isin(ids, vectors.ids), ids, NONE))
+            at = vectors.ids.searchsorted(ids)
+            payloads = [read_payload(found[i].payload) for i in at.tolist()]
+            return Items(checked, vectors.rows[at], payloads), exact
 
         items, are_exact = self._read(read)
         if not are_exact:  # they were changed meanwhile
@@ -185,8 +186,8 @@ class Holder:
                 raise InvariantError(str(error)) from error
             ids = np.sort(kept.tree.ids)
             for first in range(0, ids.size, _VECTORS_AT_ONCE):
-                _, exact = self._keeper.search.read(ids[first : first + _VECTORS_AT_ONCE])
-                require(bool(exact.all()), "vectors are not those that were added")
+                exact = self._keeper.search.read(ids[first : first + _VECTORS_AT_ONCE])[2]
+                require(exact, "vectors are not those that were added")
 
     # Files
 

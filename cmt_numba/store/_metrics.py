@@ -26,8 +26,7 @@ _ROOM = 1.25  # ratio of a bound to the lengths of vectors: the next ones are of
 _WITHIN = 0.99  # share of the vectors that a Euclidean bound is made for
 _MOST_OUTSIDE = 0.05  # share of the vectors that may be longer than it
 _CENTRED = 0.5  # a centre must make the vectors shorter by this factor; otherwise it only costs digits
-_PER_FEATURE = 2.0**-21  # error of a float32 product of unit vectors, for the square root of the number of features
-_DIGITS = 2.0**-21  # relative error of a vector that is computed from its key
+_DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
 _DOUBLE = 2.0**-42  # relative error of float64 products, generously
 _CELLS_AT_ONCE = 1 << 22  # of vectors that are compared one by one
 
@@ -126,13 +125,15 @@ class KeySpace:
             scaled = units[:, :n_features] * norms[:, None]
             return (scaled if self.centre is None else scaled + self.centre).astype(np.float32)
 
-    def margin(self, n_features: int) -> float:
-        """Return how much the products of unit keys and queries differ at most from exact ones."""
-        return _PER_FEATURE * math.sqrt(n_features + self.n_more)
+    def fits(self, norm: float, n: int) -> bool:
+        """Return whether the least length of ``n`` keys, as :meth:`keys` returns it, may be one of this space."""
+        length = self.length()
+        few_inside = n <= self.n_outside
+        return self.n_more == 0 or (0.9999 * length < norm and (norm < 1.0001 * length or few_inside))
 
     def facts(self) -> dict[str, Any]:
         """Return what to write of the space, for :func:`space_of`."""
-        if self.n_more == 0:
+        if self.bound == 0.0:
             return {"metric": self.metric}
         centre = None if self.centre is None else self.centre.astype("<f4").tobytes()
         return {"metric": self.metric, "bound": self.bound, "centre": centre, "n_outside": self.n_outside}

@@ -105,7 +105,7 @@ def measure(search: Search, k: int, share: float, target: float) -> Effort:
     ids = tree.ids
     chosen = np.sort(draws.choice(ids, min(_n_asked(k, target), ids.size), replace=False))
     among = None if share >= 1.0 else Filter(np.sort(draws.choice(ids, max(1, int(share * ids.size)), replace=False)))
-    (asked, vectors, units), _ = search.read(chosen)
+    asked, vectors, units = search.read(chosen)[0]
     if search.is_coded():  # what is asked for lies between codes
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
         vectors = search.space.vectors(units, np.full(asked.size, search.space.length()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 import threading
@@ -138,6 +139,16 @@ class Record(NamedTuple):
     digits: bytes | None  # that the key has lost; None in stores of version 1 and where only codes are kept
 
 
+class Summary(NamedTuple):
+    """What can be told of records without looking up any."""
+
+    n: int
+    sum_of_ids: int
+    n_norms: int  # records that have one
+    least_norm: float | None
+    most_norm: float | None
+
+
 class Records:
     """The records of a store, by the ids of memories.
 
@@ -260,29 +271,26 @@ class Records:
         found = self._database.execute("SELECT key FROM records LIMIT 1")
         return type(found[0][0]) if found else None
 
-    def totals(self, *, need_norms: bool) -> tuple[int, int]:
-        """Return the number of records and the sum of their ids.
+    def summary(self) -> Summary:
+        """Return what a look at all records tells.
 
         Raises
         ------
         ValueError
             If a record has a key, a payload or a norm of a type that the store does not write.
         """
-        norms = "norm > 0 AND norm < 9e999 AND typeof(norm) = 'real'"
-        norms = norms if need_norms else f"norm IS NULL OR {norms}"
         found: Any = self._database.execute(
-            "SELECT count(*), coalesce(sum(id), 0), coalesce(min(typeof(key)), 'text'), max(typeof(key)), "
-            "coalesce(min(typeof(payload) IN ('null', 'text')), 1), "
-            f"coalesce(min(coalesce({norms}, 0)), 1) FROM records"
+            "SELECT count(*), coalesce(sum(id), 0), count(norm), min(norm), max(norm), min(typeof(key)), "
+            "max(typeof(key)), coalesce(min(typeof(payload) IN ('null', 'text')), 1) FROM records"
         )
-        n, sum_of_ids, kind, other, are_payloads, are_norms = found[0]
-        if kind not in ("text", "integer") or other not in (None, kind):
+        n, sum_of_ids, n_norms, least, most, kind, other, are_payloads = found[0]
+        if (kind, other) not in ((None, None), ("text", "text"), ("integer", "integer")):
             raise ValueError("its keys are not all strings or all integers")
         if not are_payloads:
             raise ValueError("it has payloads that are not text")
-        if not are_norms:
+        if n_norms > 0 and not (isinstance(most, float) and 0.0 < least <= most < math.inf):  # numbers are before text
             raise ValueError("it has vectors whose lengths are not positive numbers")
-        return int(n), int(sum_of_ids)
+        return Summary(n, sum_of_ids, n_norms, least, most)
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
         """Return the ids of the records for which a condition holds: int64, rising."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,11 +20,12 @@ from .._forest.state import NONE, State
 from ..tree import ContextualMemoryTree
 from ._digits import LostDigits, lost_digits, restore
 from ._metrics import CosineSpace, KeySpace, blocks
-from ._records import Records
+from ._records import Record, Records
 
 _NO_SEED = np.uint64(0)  # nothing is drawn
 _MORE = 8  # candidates than wanted, so that those that keys rank otherwise than vectors are among them
 _WIDER = 16  # how many times as many are tried if these may not be enough
+_PER_FEATURE = 2.0**-23  # error of a float32 product of unit vectors, for the square root of the number of features
 _TOLERATED = 1e-4  # relative errors of scores that are computed from keys
 _PAIRS_AT_ONCE = 1 << 22  # of queries and vectors
 _NO_ROWS = np.empty(0, np.int64)
@@ -100,8 +102,9 @@ class Search:
         left_out: np.ndarray | None = None,
     ) -> Found:
         """Return the best ``k`` of the memories that a search of the tree finds: see :func:`search`."""
-        n = self.tree.n_memories if among is None else among.ids.size
-        wanted = k if isinstance(self.space, CosineSpace) else max(k, min(n, k + _MORE))
+        wanted = k
+        if not isinstance(self.space, CosineSpace):
+            wanted = max(k, min(self.tree.n_memories if among is None else among.ids.size, k + _MORE))
         return self._ranked(Q, rows, search(self.tree, rows, wanted, n_leaves, among, breadth, left_out), k)
 
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> Found:
@@ -128,25 +131,25 @@ class Search:
         ids[left], scores[left] = self._compared(Q[left], rows.take(left), k, among)
         return Found(ids, scores)
 
-    def read(self, ids: np.ndarray) -> tuple[Vectors, np.ndarray]:
-        """Return the vectors of those ids that are stored, and whether each is exactly as it was given.
+    def read(self, ids: np.ndarray) -> tuple[Vectors, list[Record], bool]:
+        """Return the vectors of those ids that are stored, their records, and whether all are exactly as given.
 
-        A vector that changes meanwhile may not be. Ids must rise.
+        Vectors that change meanwhile may not be. Ids must rise.
         """
         for _ in range(_MOST_TRIES):
             records = self.records.of(ids)
             there, units = self.tree._lock.read(partial(self._units, ids))
-            found = [records.get(memory_id) for memory_id in ids[there].tolist()]
-            recorded = np.array([record is not None for record in found], np.bool_)
-            kept = [record for record in found if record is not None]
-            units = units if recorded.all() else units[recorded]
+            if len(records) < ids.size or not there.all():  # some were deleted
+                recorded = np.array([memory_id in records for memory_id in ids.tolist()], np.bool_)
+                ids, units = ids[there & recorded], units[recorded[there]]
+            found = [records[memory_id] for memory_id in ids.tolist()]
             length = self.space.length()
-            norms = np.array([length if record.norm is None else record.norm for record in kept])
+            norms = np.array([length if record.norm is None else record.norm for record in found])
             rows = self.space.vectors(units, norms)
-            exact = restore(rows, [record.digits for record in kept])
-            if exact.all():
+            exact = restore(rows, [record.digits for record in found])
+            if exact:
                 break
-        return Vectors(ids[there][recorded], rows, units), exact
+        return Vectors(ids, rows, units), found, exact
 
     def _units(self, ids: np.ndarray) -> tuple[np.ndarray, Any]:
         """Return which ids are stored, and their keys, while the tree is read."""
@@ -162,7 +165,8 @@ class Search:
     def _margin(self, rows: Rows) -> float:
         """Return by how much products of keys and queries may differ from exact ones."""
         theta = self._weights()
-        return self.space.margin(rows.n_features) * (1.0 + float(np.abs(theta).max(initial=0.0)))
+        margin = _PER_FEATURE * math.sqrt(rows.n_features)
+        return margin if theta.size == 0 else margin * (1.0 + float(np.abs(theta).max()))
 
     def _weights(self) -> np.ndarray:
         """Return the weights of features that were learned from rewards; none if nothing was."""
@@ -171,21 +175,24 @@ class Search:
 
     def _ranked(self, Q: Any, rows: Rows, found: Found, k: int) -> Found:
         """Return the best ``k`` of what was found, by the scores of the metric."""
-        ids, scores = found
-        if isinstance(self.space, CosineSpace):
-            if self.is_coded():
-                return found if ids.shape[1] == k else Found(ids[:, :k], scores[:, :k])
-            doubtful = _close_rows(scores, k, 2.0 * self._margin(rows))
-        else:
-            scores, errors = self._scores(Q, rows, ids)
-            order = np.argsort(-scores, axis=1, kind="stable")
-            ids, scores, errors = (np.take_along_axis(part, order, axis=1) for part in (ids, scores, errors))
-            ids[np.isneginf(scores)] = NONE
-            doubtful = _NO_ROWS if self.is_coded() else _doubtful_rows(scores, errors, k)
+        if not isinstance(self.space, CosineSpace):
+            return self._by_keys(Q, rows, found.ids, k)
+        ids, scores = found if found.ids.shape[1] == k else Found(found.ids[:, :k], found.scores[:, :k])
+        close = _NO_ROWS if self.is_coded() else _close_rows(found.scores, k, 2.0 * self._margin(rows))
+        if close.size > 0:
+            ids[close], scores[close] = self._by_keys(Q[close], rows.take(close), found.ids[close], k)
+        return Found(ids, scores)
+
+    def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> Found:
+        """Return the best ``k`` of some memories by their keys, where these are exact enough."""
+        scores, errors = self._scores(Q, rows, ids)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        ids, scores, errors = (np.take_along_axis(part, order, axis=1) for part in (ids, scores, errors))
+        ids[np.isneginf(scores)] = NONE
+        doubtful = _NO_ROWS if self.is_coded() else _doubtful_rows(scores, errors, k)
         if doubtful.size > 0:
-            ids, scores = ids.copy(), scores.copy()
             ids[doubtful], scores[doubtful] = self._exactly(Q[doubtful], rows.take(doubtful), ids[doubtful])
-        return Found(ids, scores) if ids.shape[1] == k else Found(ids[:, :k], scores[:, :k])
+        return Found(ids[:, :k], scores[:, :k])
 
     def _scores(self, Q: Any, rows: Rows, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of memories as their keys have it, -inf for those that are not stored, and their errors."""
@@ -210,7 +217,7 @@ class Search:
 
     def _exactly(self, Q: Any, rows: Rows, ids: np.ndarray) -> Found:
         """Return memories in the order of the scores of their vectors."""
-        vectors, _ = self.read(np.unique(ids[ids != NONE]))
+        vectors = self.read(np.unique(ids[ids != NONE]))[0]
         scores, asked, factors = np.full(ids.shape, -np.inf), as_matrix(rows), self.space.factors(Q)
         for first, stop in blocks(rows.n_rows, ids.shape[1] * rows.n_features):
             at = vectors.ids.searchsorted(ids[first:stop])

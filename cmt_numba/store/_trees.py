@@ -121,10 +121,15 @@ class Kept(NamedTuple):
             )
         space = space_of(facts, self.tree.n_features)
         ids = self.tree.ids
-        totals = self.records.totals(need_norms=version > 1 or space.n_more == 0)
-        are_same = not thorough or np.array_equal(np.sort(ids), self.records.ids())
-        if totals != (ids.size, int(ids.sum())) or not are_same:
+        found = self.records.summary()
+        if (found.n, found.sum_of_ids) != (ids.size, int(ids.sum())):
             raise ValueError("its keys are not those of its memories")
+        if thorough and not np.array_equal(np.sort(ids), self.records.ids()):
+            raise ValueError("its keys are not those of its memories")
+        if found.n_norms < found.n and (version > 1 or space.n_more == 0):
+            raise ValueError("it has vectors whose lengths are not positive numbers")
+        if found.least_norm is not None and not space.fits(found.least_norm, found.n):
+            raise ValueError("the lengths of its vectors do not fit its bound")
         if thorough and not self.records.are_payloads_valid():
             raise ValueError("it has payloads that are not JSON")
         return space

@@ -498,7 +498,7 @@ def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: p
             store.add(range(10, 20), X[10:])
         return scan(*arguments)
 
-    monkeypatch.setattr("cmt_numba.store._querying.scan", scan_later)
+    monkeypatch.setattr("cmt_numba.store._search.scan", scan_later)
     found = store.query(X[10:12], 20, target_recall=1.0)
     assert [sorted(row) for row in found.keys.tolist()] == [list(range(20))] * 2
 
