@@ -41,8 +41,11 @@ def _digest(room: str) -> bytes:
 
 
 def stamp_of(path: str | os.PathLike[str]) -> str:
-    """Return a hash of everything that the kernels in a file of the package may depend on."""
-    room = Path(path).resolve().relative_to(PACKAGE.resolve()).parts[0].removesuffix(".py")
+    """Return a hash of everything that the kernels in a file may depend on."""
+    file = Path(path).resolve()
+    if not file.is_relative_to(PACKAGE.resolve()):  # kernels of a benchmark
+        return hashlib.sha256(b"".join([*map(_digest, _FOUNDATIONS), file.read_bytes()])).hexdigest()
+    room = file.relative_to(PACKAGE.resolve()).parts[0].removesuffix(".py")
     n_below = _FOUNDATIONS.index(room) if room in _FOUNDATIONS else len(_FOUNDATIONS)
     return hashlib.sha256(b"".join(map(_digest, (*_FOUNDATIONS[:n_below], room)))).hexdigest()
 
