@@ -17,11 +17,11 @@ from .._heads import (
     check_head,
     check_head_frame,
 )
-from ._class_model import ClassModel
+from ._classification_model import ClassificationModel
 from ._label_index import LabelIndex
-from ._label_set_model import LabelSetModel
 from ._memories import Memories
-from ._memory_model import MemoryModel
+from ._multilabel_model import MultilabelModel
+from ._retrieval_model import RetrievalModel
 
 MOST_ROWS = 2**53
 """Rows of a stream."""
@@ -67,7 +67,7 @@ def _check_weights(what: str, weights: np.ndarray | None, n: int) -> None:
     require(weights is None or invariants.all_finite(weights), f"the weights of {what} must be finite")
 
 
-def _check_classes(model: ClassModel, d: int, thorough: bool) -> None:
+def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     index = model.index
     _check_index(index, d, thorough)
     n_labels, head, examples, classes = index.n_labels, index.head, index.examples, model.classes
@@ -90,7 +90,7 @@ def _check_classes(model: ClassModel, d: int, thorough: bool) -> None:
         _check_inverse(model.label_of_class, model.class_of_label, "classes and labels")
 
 
-def _check_label_sets(model: LabelSetModel, d: int, thorough: bool) -> None:
+def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     index = model.index
     _check_index(index, d, thorough)
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
@@ -108,7 +108,7 @@ def _check_label_sets(model: LabelSetModel, d: int, thorough: bool) -> None:
         _check_inverse(model.label_of_column, model.column_of_label, "columns and labels")
 
 
-def _check_retrieval(model: MemoryModel, d: int, thorough: bool) -> None:
+def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
     forest, memories = model.forest, model.memories
     require(d >= 1, "keys must have a feature")
     require(memories.entries.size == memories.ids.size, "memories must be something in the forest each")
@@ -150,7 +150,7 @@ def _check_memories(memories: Memories, in_forest: np.ndarray, *, shared: bool) 
         require(np.array_equal(memories.owners_of(entries), ids), "a key leads to another memory")
 
 
-def _check_search_by_value(model: MemoryModel, d: int, thorough: bool) -> None:
+def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> None:
     assert model.by_value is not None
     expectation, components, values = model.by_value.map, model.by_value.components, model.memories.values
     parameters, n_components = expectation.parameters, components.n_components

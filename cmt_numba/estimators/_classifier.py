@@ -32,12 +32,12 @@ from .._validation import (
 )
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
-from ._class_model import ClassModel, place_classes
+from ._classification_model import ClassificationModel, place_classes
 from ._durable import journal_of
 from ._explanations import Explanation, explanations
 from ._input import (
     DTYPES,
-    Batch,
+    ExampleBatch,
     check_example_ids,
     check_sample_weight,
     checked_matrix,
@@ -160,7 +160,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         "weights": OneOf(VOTES),
         "max_examples": Optional(Integer(1)),
     }
-    _model: ClassModel
+    _model: ClassificationModel
 
     def __init__(
         self,
@@ -246,9 +246,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         warn_of_scales(X)
         weights = check_sample_weight(sample_weight, rows.n_rows)
         ids = check_example_ids(example_ids, rows.n_rows, None, stored=self.store_examples)
-        batch = present(Batch(rows, np.asarray(y), ids, weights))
+        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights))
         places, of_rows = place_classes(None, batch.y, expected)
-        model = ClassModel.new(self, batch.rows, places.classes.size)
+        model = ClassificationModel.new(self, batch.rows, places.classes.size)
         model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
         fresh._model = model.without_oldest(self)
         return self._become(fresh)
@@ -293,10 +293,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         rows = check_rows(X, sparse=self._model.index.is_sparse)
         weights = check_sample_weight(sample_weight, rows.n_rows)
         ids = check_example_ids(example_ids, rows.n_rows, examples, stored=examples is not None)
-        batch = present(Batch(rows, np.asarray(y), ids, weights))
+        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights))
         places, of_rows = place_classes(self._model.classes, batch.y, expected)
 
-        def learn(model: ClassModel) -> ClassModel:
+        def learn(model: ClassificationModel) -> ClassificationModel:
             model.learn(batch._replace(y=of_rows), places, self, afresh=False)
             return model.without_oldest(self)
 
@@ -387,7 +387,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if np.isin(self._model.class_of_label, positions).all():
             raise ValueError("labels must not be all classes with examples: call fit to learn others")
 
-        def forget(model: ClassModel) -> ClassModel:
+        def forget(model: ClassificationModel) -> ClassificationModel:
             return model.without(positions, np.empty(0, np.int64), self)
 
         return self._change_model("remove_classes", positions.size, forget, replaces=True)
@@ -424,7 +424,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if reject_below is not None:
             return self._predict_or_reject(X, check_real("reject_below", reject_below, 0.0, 1.0), reject_label)
         if self.method == "neighbors":
-            votes = self._model.votes(self._checked(X), self)
+            rows = self._checked(X)
+            votes = self._model.votes(rows, self)
             return self._model.classes[votes.argmax(axis=1)]
         X, model = self._in_form(X), self._model
         labels = model.index.best_label(X, self)
@@ -657,7 +658,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             If an argument cannot be used, or examples were not stored.
         """
         k = check_wanted("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 0)
-        ids, scores = self._model.nearest_examples(self._checked(X), k, self)
+        rows = self._checked(X)
+        ids, scores = self._model.nearest_examples(rows, k, self)
         return (1.0 - scores, ids) if return_distance else ids
 
     @property

@@ -10,7 +10,7 @@ import scipy.sparse
 from .._change import spans
 from .._forest import Rows, as_matrix, rescaled
 from .._heads import Examples, all_examples, weights_of_labels
-from ._class_model import ClassModel, ClassOptions
+from ._classification_model import ClassificationModel, ClassificationOptions
 
 _VALUES_AT_ONCE = 1 << 22  # scores of rows and classes, and contributions
 
@@ -54,7 +54,12 @@ def _listed(features: list[tuple[Any, float]]) -> str:
 
 
 def explanations(
-    model: ClassModel, rows: Rows, options: ClassOptions, names: np.ndarray | None, n_examples: int, n_features: int
+    model: ClassificationModel,
+    rows: Rows,
+    options: ClassificationOptions,
+    names: np.ndarray | None,
+    n_examples: int,
+    n_features: int,
 ) -> list[Explanation]:
     """Return an explanation of each row, with so many examples and features at most; features may have ``names``."""
     length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if rows.sparse else rows.n_features))
@@ -63,7 +68,12 @@ def explanations(
 
 
 def _explained(
-    model: ClassModel, rows: Rows, options: ClassOptions, names: np.ndarray | None, n_examples: int, n_features: int
+    model: ClassificationModel,
+    rows: Rows,
+    options: ClassificationOptions,
+    names: np.ndarray | None,
+    n_examples: int,
+    n_features: int,
 ) -> list[Explanation]:
     every, scores = np.arange(rows.n_rows), model.class_scores(rows, options)
     proba = model.probabilities(scores.copy(), options)

@@ -21,19 +21,19 @@ from ..persistence._trees import check_at_rest, take
 from ..persistence._trim import trim_examples, trim_expectation, trim_head
 from ..tree import ContextualMemoryTree
 from ._checks import MOST_ROWS, check_model
-from ._class_model import ClassModel
+from ._classification_model import ClassificationModel
 from ._input import trim_weights
-from ._label_set_model import LabelSetModel
 from ._memories import FurtherKeyWorth, Memories
-from ._memory_model import MemoryModel
+from ._multilabel_model import MultilabelModel
+from ._retrieval_model import RetrievalModel
 from ._values import Components, DistinctVectors, ValueStore
 
 __all__ = ["check_model", "estimator_contents", "estimator_of", "pickled_attributes", "unpickled_attributes"]
 
 _MODELS: dict[str, Any] = {
-    "CMTClassifier": ClassModel,
-    "CMTMultilabelClassifier": LabelSetModel,
-    "CMTRetriever": MemoryModel,
+    "CMTClassifier": ClassificationModel,
+    "CMTMultilabelClassifier": MultilabelModel,
+    "CMTRetriever": RetrievalModel,
 }
 Arrays = dict[str, np.ndarray]
 _APART = "as in a file"  # in pickles

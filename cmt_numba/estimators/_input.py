@@ -78,7 +78,7 @@ def warn_of_scales(X: Any) -> None:
         )
 
 
-class Batch(NamedTuple):
+class ExampleBatch(NamedTuple):
     """Examples to be learned together."""
 
     rows: Rows
@@ -115,13 +115,15 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     return np.where(weights > 0.0, np.maximum(weights, _LIGHTEST), 0.0).astype(np.float32)
 
 
-def present(batch: Batch) -> Batch:
+def present(batch: ExampleBatch) -> ExampleBatch:
     """Return the examples of a batch whose weight is not 0: the others count as if they had not come."""
     weights = batch.weights
     if weights is None or weights.all():
         return batch
     kept = np.flatnonzero(weights)
-    return Batch(batch.rows.take(kept), batch.y[kept], None if batch.ids is None else batch.ids[kept], weights[kept])
+    return ExampleBatch(
+        batch.rows.take(kept), batch.y[kept], None if batch.ids is None else batch.ids[kept], weights[kept]
+    )
 
 
 def present_values(

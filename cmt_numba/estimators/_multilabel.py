@@ -18,7 +18,7 @@ from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
 from ._indicators import first_labels, further_labels, label_sets, labels_of
 from ._input import DTYPES, check_sample_weight, checked_matrix, warn_of_scales
-from ._label_set_model import LabelledRows, LabelSetModel
+from ._multilabel_model import LabelledRows, MultilabelModel
 
 
 class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
@@ -93,7 +93,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         "store_examples": Flag(),
         "threshold": Threshold(),
     }
-    _model: LabelSetModel
+    _model: MultilabelModel
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             rows, weights = rows.take(kept), weights[kept]
             names, pair, answers = first_labels(labels_of(Y, kept), classes, kept.size)
         n_labels, is_sparse = max(1, np.unique(answers.indices).size), scipy.sparse.issparse(Y)
-        model = fresh._model = LabelSetModel.new(self, rows, n_labels, pair, is_output_sparse=is_sparse)
+        model = fresh._model = MultilabelModel.new(self, rows, n_labels, pair, is_output_sparse=is_sparse)
         model.learn(LabelledRows(rows, answers, weights), names, self, afresh=True)
         if self.threshold == F1:
             model.threshold = best_threshold(self, rows, answers, weights, model.index.seed)
@@ -216,7 +216,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         if answers.shape[1] < known.n_columns:
             raise ValueError(f"Y must have at least the {known.n_columns} columns of before, not {answers.shape[1]}")
 
-        def learn(model: LabelSetModel) -> LabelSetModel:
+        def learn(model: MultilabelModel) -> MultilabelModel:
             model.learn(LabelledRows(rows, answers, weights), names, self, afresh=False)
             return model
 

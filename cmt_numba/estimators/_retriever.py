@@ -32,7 +32,7 @@ from ..rewards import ValueCosine
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._input import DTYPES, check_sample_weight, checked_matrix, present_values
-from ._memory_model import MemoryModel
+from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
 SEARCHES = ("key", "value")
@@ -116,7 +116,7 @@ class CMTRetriever(MemoryEstimator):
         "n_reward_passes": PASSES,
         "leaf_multiplier": OPTIONS["leaf_multiplier"],
     }
-    _model: MemoryModel
+    _model: RetrievalModel
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class CMTRetriever(MemoryEstimator):
             raise ValueError('y must hold vectors to be searched by value; with other objects use search="key"')
         rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
         rows, values, weights = present_values(rows, values, weights, numbered=y is None)
-        model = fresh._model = MemoryModel.new(self, rows, values)
+        model = fresh._model = RetrievalModel.new(self, rows, values)
         model.store(rows, values, weights, self, afresh=True)
         if model.search == "key" and values.ndim == 2 and self.n_reward_passes > 0:
             reward, n_leaves = ValueCosine(values, values), model.forest._options["n_trees"]
@@ -357,10 +357,10 @@ class CMTRetriever(MemoryEstimator):
         values = memories.values.accept(y, ids.size)
         return self._change("set_values", ids.size, lambda model: model.set_values(ids, values))
 
-    def _change(self, method: str, n_rows: int, change: Callable[[MemoryModel], None]) -> Self:
+    def _change(self, method: str, n_rows: int, change: Callable[[RetrievalModel], None]) -> Self:
         """Have ``change`` change the model; return the retriever."""
 
-        def changed(model: MemoryModel) -> MemoryModel:
+        def changed(model: RetrievalModel) -> RetrievalModel:
             change(model)
             return model
 

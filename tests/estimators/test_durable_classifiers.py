@@ -17,7 +17,7 @@ from journals import crashed
 from kill_classifier import assert_equal, change, kill_changes
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
-from cmt_numba.estimators._class_model import ClassModel
+from cmt_numba.estimators._classification_model import ClassificationModel
 from cmt_numba.estimators._durable import OPERATIONS
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._entries import pack_entry, unpack_entry
@@ -196,7 +196,7 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
 def test_a_change_that_fails_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         classifier.fit(X, Y)
-        monkeypatch.setattr(ClassModel, "_train_head", _run_out_of_memory)
+        monkeypatch.setattr(ClassificationModel, "_train_head", _run_out_of_memory)
         with pytest.raises(MemoryError):
             classifier.partial_fit(X, Y)
         with pytest.raises(JournalError, match="interrupted"):

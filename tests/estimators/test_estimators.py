@@ -303,7 +303,7 @@ def test_running_out_of_memory_part_way(form: Any, failing: str, monkeypatch: py
         if failing == "insert":
             patch.setattr(cmt_numba.ContextualMemoryTree, "_insert_rows", fail)
         else:
-            room = "_label_index" if failing == "with_labels" else "_class_model"
+            room = "_label_index" if failing == "with_labels" else "_classification_model"
             patch.setattr(f"cmt_numba.estimators.{room}.{failing}", fail)
         with pytest.raises(MemoryError):
             classifier.partial_fit(form(X[~old]), y[~old])

@@ -11,7 +11,7 @@ from interrupt_estimators import at_line, by_signals, cases, check, duration, li
 from sklearn.exceptions import NotFittedError
 
 from cmt_numba import CMTClassifier, CMTRetriever
-from cmt_numba.estimators._class_model import ClassModel
+from cmt_numba.estimators._classification_model import ClassificationModel
 
 CHANGES = cases() if hasattr(signal, "setitimer") else {}
 
@@ -70,7 +70,7 @@ def test_a_broken_first_fit_leaves_nothing_fitted(monkeypatch: pytest.MonkeyPatc
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(ClassModel, "_train_head", fail)
+        patch.setattr(ClassificationModel, "_train_head", fail)
         with pytest.raises(MemoryError):
             case.change(estimator)
     for use in (lambda: estimator.predict(case.rows), estimator.check_invariants):

@@ -15,6 +15,9 @@ from conftest import needs_jit
 from threads import SOON, Threads, started
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
+from cmt_numba.estimators import _draws
+from cmt_numba.estimators._base import MemoryEstimator
+from cmt_numba.estimators._label_index import LabelIndex
 
 pytestmark = needs_jit
 
@@ -128,7 +131,7 @@ def test_a_change_that_fails_aside_changes_nothing(
     before = pickle.dumps(estimator)
     for change in [*KINDS[kind][2](estimator), lambda e: e.fit(X, KINDS[kind][1])]:
         with monkeypatch.context() as patch:
-            patch.setattr(MemoryEstimator, "_note_duration", fail)
+            patch.setattr(type(estimator._model), "prepare_like", fail)
             with pytest.raises(error):
                 change(estimator)
         assert pickle.dumps(estimator) == before

@@ -9,7 +9,7 @@ from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
 from cmt_numba._heads.examples import all_examples
-from cmt_numba.estimators._class_model import ClassModel, is_due, replayed
+from cmt_numba.estimators._classification_model import ClassificationModel, is_due, replayed
 from cmt_numba.estimators._label_index import means_of
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -149,6 +149,6 @@ def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
 
 def test_examples_that_are_not_stored_are_learned_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     X, y = clouds(rng, 60, 5)
-    monkeypatch.setattr(ClassModel, "train_from_means", None)
+    monkeypatch.setattr(ClassificationModel, "train_from_means", None)
     classifier = learned_in_batches(X, y, 20, store_examples=False)
     assert classifier.score(X, y) > 0.5

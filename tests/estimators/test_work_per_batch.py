@@ -11,7 +11,7 @@ from conftest import needs_jit
 from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._forest.state import NONE
 from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_examples
-from cmt_numba.estimators._class_model import replayed
+from cmt_numba.estimators._classification_model import replayed
 from cmt_numba.estimators._memories import appended
 
 N, N_CLASSES = 60_000, 20

@@ -217,7 +217,7 @@ def test_what_could_not_be_loaded_is_not_saved(things: dict[str, Any], tmp_path:
     )
     before = saved(tree, path)
     tree._state.keys.ids[0] = 10**6
-    classifier.classes_ = classifier.classes_[::-1]
+    classifier._model.classes = classifier.classes_[::-1]
     retriever._model.memories.owners[0] = 10**6
     for thing in (tree, classifier, retriever):
         with pytest.raises(InvariantError):

@@ -61,7 +61,7 @@ _EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
 _LABELS_LISTED = 1 << 16
 
 
-class LabelSetOptions(LabelOptions, Protocol):
+class MultilabelOptions(LabelOptions, Protocol):
     """The parameters of a multi-label classifier that its model reads."""
 
     n_head_passes: int
@@ -81,7 +81,7 @@ class LabelledRows(NamedTuple):
         return np.repeat(np.arange(self.rows.n_rows), np.diff(self.answers.indptr))
 
 
-class LabelSetModel:
+class MultilabelModel:
     """Columns of labels, an index of those that rows have, and trees of the stored examples.
 
     Attributes
@@ -122,8 +122,8 @@ class LabelSetModel:
 
     @classmethod
     def new(
-        cls, options: LabelSetOptions, rows: Rows, n_labels: int, pair: np.ndarray | None, *, is_output_sparse: bool
-    ) -> LabelSetModel:
+        cls, options: MultilabelOptions, rows: Rows, n_labels: int, pair: np.ndarray | None, *, is_output_sparse: bool
+    ) -> MultilabelModel:
         """Return a model without labels, for rows like these and about this number of labels."""
         index, examples = LabelIndex.new(options, rows, n_labels, int(HeadLoss.MIRA), 1.0, of_sets=True), None
         if options.store_examples:
@@ -133,7 +133,7 @@ class LabelSetModel:
         return cls(index, examples, None, pair, is_output_sparse=is_output_sparse)
 
     @classmethod
-    def of_attributes(cls, known: dict[str, Any]) -> LabelSetModel:
+    def of_attributes(cls, known: dict[str, Any]) -> MultilabelModel:
         """Return the model of a file or a pickle."""
         index = LabelIndex.of_attributes(known, of_sets=True)
         index.n_rows, index.weight_of_rows = known["_n_rows"], known.get("_weight_of_rows")
@@ -178,7 +178,7 @@ class LabelSetModel:
             return self.pair
         return np.arange(self.n_columns) if self.names is None else self.names
 
-    def copied(self) -> LabelSetModel:
+    def copied(self) -> MultilabelModel:
         """Return a model that learns without changing this one."""
         other = copy.copy(self)
         other.index = self.index.copied()
@@ -191,18 +191,18 @@ class LabelSetModel:
             self.examples._roll_back()
         self.index.roll_back(self.column_of_label.size)
 
-    def prepare_like(self, former: LabelSetModel, options: LabelSetOptions) -> None:
+    def prepare_like(self, former: MultilabelModel, options: MultilabelOptions) -> None:
         """Prepare what answers need, if a former model had it, so that no reader waits for it."""
         self.index.prepare_like(former.index, options)
 
-    def has_much_due(self, n_rows: int, _options: LabelSetOptions) -> bool:
+    def has_much_due(self, n_rows: int, _options: MultilabelOptions) -> bool:
         """Return whether learning this number of rows entails much more work than the rows themselves."""
         return self.index.has_much_due(n_rows)
 
     # Learning
 
     def learn(
-        self, labelled: LabelledRows, names: np.ndarray | None, options: LabelSetOptions, *, afresh: bool
+        self, labelled: LabelledRows, names: np.ndarray | None, options: MultilabelOptions, *, afresh: bool
     ) -> None:
         """Learn rows, whose labels may have further columns with these ``names``."""
         index, rows, n_known, of_rows = self.index, labelled.rows, self.index.n_labels, labelled.of_answers()
@@ -281,7 +281,7 @@ class LabelSetModel:
         labels: np.ndarray,
         n_known: int,
         weights: np.ndarray | None,
-        options: LabelSetOptions,
+        options: MultilabelOptions,
     ) -> None:
         """Train the head on rows: row ``of_rows[i]`` has the label ``labels[i]``.
 
@@ -331,7 +331,7 @@ class LabelSetModel:
         else:
             index.n_cells_pruned = cells_of_tables(index.head)  # all lost what is negligible with every pass
 
-    def _hard_negatives(self, questions: Questions, options: LabelSetOptions) -> np.ndarray:
+    def _hard_negatives(self, questions: Questions, options: MultilabelOptions) -> np.ndarray:
         """Return the candidate labels of each row, without the common ones, then NONE: int32."""
         index = self.index
         state, effort = index.searched(options), index.effort(options, training=True)
@@ -349,7 +349,7 @@ class LabelSetModel:
     # Answering
 
     def labels_above(
-        self, rows: Rows, lowest: float, options: LabelSetOptions, n_listed: int = _LABELS_LISTED
+        self, rows: Rows, lowest: float, options: MultilabelOptions, n_listed: int = _LABELS_LISTED
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows, the columns and the scores of all labels with a score above ``lowest``.
 

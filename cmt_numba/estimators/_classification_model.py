@@ -69,7 +69,7 @@ from ._calibration import (
     logits_per_margin,
     positions_in,
 )
-from ._input import Batch, joined_weights, taken, total_weights, weighted
+from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of, routed
 from ._labels import are_among, check_expected, distinct_classes, in_one_type
 from ._votes import weights_of_votes
@@ -88,7 +88,7 @@ _WORTH_A_WORD = 20_000  # examples from which on learning probabilities takes so
 logger = logging.getLogger("cmt_numba")
 
 
-class ClassOptions(LabelOptions, Protocol):
+class ClassificationOptions(LabelOptions, Protocol):
     """The parameters of a classifier that its model reads."""
 
     n_head_passes: int
@@ -140,7 +140,7 @@ def place_classes(
     return ClassPlaces(classes, added, np.searchsorted(classes, found)), of_rows
 
 
-class ClassModel:
+class ClassificationModel:
     """Classes, an index of their labels, and the stored examples.
 
     Attributes
@@ -176,7 +176,7 @@ class ClassModel:
         self.calibration = np.full(1, np.nan)
 
     @classmethod
-    def new(cls, options: ClassOptions, rows: Rows, n_classes: int) -> ClassModel:
+    def new(cls, options: ClassificationOptions, rows: Rows, n_classes: int) -> ClassificationModel:
         """Return a model without classes, for rows like these and about this number of classes."""
         loss, learning_rate = HEAD_LOSSES[options.loss], float(options.learning_rate)
         index = LabelIndex.new(options, rows, n_classes, loss, learning_rate, of_sets=False)
@@ -186,7 +186,7 @@ class ClassModel:
         return cls(index, nothing, nothing, nothing)
 
     @classmethod
-    def of_attributes(cls, known: dict[str, Any]) -> ClassModel:
+    def of_attributes(cls, known: dict[str, Any]) -> ClassificationModel:
         """Return the model of a file or a pickle."""
         index = LabelIndex.of_attributes(known, of_sets=False)
         index.examples = known["examples_"]
@@ -215,7 +215,7 @@ class ClassModel:
         """The trees over the labels."""
         return self.index.forest
 
-    def copied(self) -> ClassModel:
+    def copied(self) -> ClassificationModel:
         """Return a model that learns without changing this one."""
         other = copy.copy(self)
         other.index, other.duals = self.index.copied(), copy.deepcopy(self.duals)
@@ -225,7 +225,7 @@ class ClassModel:
         """Remove the labels of a change that failed."""
         self.index.roll_back(self.class_of_label.size)
 
-    def prepare_like(self, former: ClassModel, options: ClassOptions) -> None:
+    def prepare_like(self, former: ClassificationModel, options: ClassificationOptions) -> None:
         """Prepare what answers need, if a former model had it, so that no reader waits for it."""
         self.index.prepare_like(former.index, options)
 
@@ -243,7 +243,7 @@ class ClassModel:
 
     # Learning
 
-    def learn(self, batch: Batch, places: ClassPlaces, options: ClassOptions, *, afresh: bool) -> None:
+    def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassificationOptions, *, afresh: bool) -> None:
         """Make classes known and learn examples; ``batch.y`` says where their classes are among those of the batch."""
         rows, _, ids, weights = batch
         index, n_rows, n_passes, slots = self.index, batch.rows.n_rows, options.n_head_passes, None
@@ -272,7 +272,7 @@ class ClassModel:
         self.n_relearned = self.n_relearned or n_rows
 
     def _add_classes(
-        self, batch: Batch, places: ClassPlaces, n_reroutes: int | None, verbose: bool
+        self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, verbose: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Make classes known; return the label of each row, and which rows had one.
 
@@ -331,7 +331,7 @@ class ClassModel:
         """Return whether the head keeps the sums of the examples that its scorers start from."""
         return self.index.head.parameters.loss == HeadLoss.MIRA
 
-    def _learn_again_if_due(self, options: ClassOptions) -> bool:
+    def _learn_again_if_due(self, options: ClassificationOptions) -> bool:
         """Learn all stored examples again if many have come or gone since all were learned; return whether it was so.
 
         If that fails the head is what it was, and so are the dual variables, which belong to it.
@@ -351,7 +351,7 @@ class ClassModel:
         self.calibration = np.full(1, np.nan)
         return True
 
-    def has_much_due(self, n_rows: int, options: ClassOptions) -> bool:
+    def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
         """Return whether learning this number of rows entails much more work than the rows themselves."""
         n_examples = self.n_stored + n_rows
         learns_again = options.n_head_passes > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
@@ -363,7 +363,7 @@ class ClassModel:
         rows: Rows,
         labels: np.ndarray,
         weights: np.ndarray | None,
-        options: ClassOptions,
+        options: ClassificationOptions,
         slots: np.ndarray | None = None,
     ) -> None:
         """Start the head again from the means of these examples, and train it on them, which are all there are.
@@ -381,8 +381,8 @@ class ClassModel:
         index.end_training(rows.n_rows)
 
     def trained_on(
-        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, options: ClassOptions
-    ) -> ClassModel:
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, options: ClassificationOptions
+    ) -> ClassificationModel:
         """Return a model with the same forest whose head has learned these examples and no others."""
         learner, index = copy.copy(self), copy.copy(self.index)
         index.orders = np.random.default_rng(index.seed)
@@ -393,7 +393,7 @@ class ClassModel:
         learner.train_from_means(rows, labels, weights, options)
         return learner
 
-    def _competing(self, rows: Rows, labels: np.ndarray, options: ClassOptions) -> np.ndarray:
+    def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the labels that compete for these rows, which have these labels; one as often as for rows."""
         shape = rows.n_rows, N_COMPETITORS
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
@@ -407,7 +407,7 @@ class ClassModel:
         n_passes: int,
         weights: np.ndarray | None,
         slots: np.ndarray | None,
-        options: ClassOptions,
+        options: ClassificationOptions,
     ) -> None:
         """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
         index, n_rows = self.index, labels.size
@@ -437,7 +437,7 @@ class ClassModel:
 
     # Forgetting
 
-    def without_examples(self, slots: np.ndarray, options: ClassOptions) -> ClassModel:
+    def without_examples(self, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
         """Return a model without some stored examples, and without classes that have no others."""
         index = self.index
         n_left = index.n_of_label - np.bincount(self.stored().label_of[slots], minlength=index.n_of_label.size)
@@ -445,7 +445,7 @@ class ClassModel:
             raise ValueError("ids must not be all examples: call fit to learn others")
         return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
 
-    def without_oldest(self, options: ClassOptions) -> ClassModel:
+    def without_oldest(self, options: ClassificationOptions) -> ClassificationModel:
         """Return a model without the oldest examples if there are more than ``max_examples``, otherwise this model."""
         n_stored = self.n_stored
         if options.max_examples is None or n_stored <= options.max_examples:
@@ -453,7 +453,7 @@ class ClassModel:
         n = min(n_stored - options.max_examples + int(_EVICTED_AT_ONCE * options.max_examples), n_stored - 1)
         return self.without_examples(np.arange(n), options)  # slots are in the order in which examples came
 
-    def without(self, classes: np.ndarray, slots: np.ndarray, options: ClassOptions) -> ClassModel:
+    def without(self, classes: np.ndarray, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
         """Return a model without classes, by their positions, and without stored examples, by their slots.
 
         It shares nothing with this one. Labels are numbered anew, by the slots of their memories. This takes time and
@@ -474,7 +474,7 @@ class ClassModel:
         class_of_label = position[self.class_of_label[kept]]
         label_of_class = np.full(left.size, NONE, np.int64)
         label_of_class[class_of_label] = np.arange(kept.size)
-        model = ClassModel(fewer, self.classes[left], label_of_class, class_of_label)
+        model = ClassificationModel(fewer, self.classes[left], label_of_class, class_of_label)
         model.example_weights, model.duals, model.calibration = self.example_weights, self.duals, self.calibration
         if index.examples is not None:
             head = self._forget_examples(model, head, slots, number, kept.size)
@@ -487,7 +487,7 @@ class ClassModel:
         return model
 
     def _forget_examples(
-        self, fewer: ClassModel, head: Head, slots: np.ndarray, number: np.ndarray, n_labels: int
+        self, fewer: ClassificationModel, head: Head, slots: np.ndarray, number: np.ndarray, n_labels: int
     ) -> Head:
         """Leave in ``fewer`` the examples of labels that have a number, but for those in slots; return its head."""
         examples, weights, index = self.stored(), self.example_weights, fewer.index
@@ -510,7 +510,7 @@ class ClassModel:
 
     # Answering
 
-    def class_scores(self, rows: Rows, options: ClassOptions) -> np.ndarray:
+    def class_scores(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
         """Return the head's score of each class for each row, minus infinity where it is no candidate: float64."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
         scorers = index.all_scorers(options)
@@ -522,7 +522,7 @@ class ClassModel:
             scores[row, self.class_of_label[labels[row, rank]]] = found[row, rank]
         return scores
 
-    def probabilities(self, scores: np.ndarray, options: ClassOptions) -> np.ndarray:
+    def probabilities(self, scores: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return probabilities in place of scores, in each row of which some class has one.
 
         What a margin is worth is learned when it is first needed.
@@ -534,7 +534,7 @@ class ClassModel:
         proba /= proba.sum(axis=1, keepdims=True)
         return proba
 
-    def learned_logits(self, options: ClassOptions) -> float:
+    def learned_logits(self, options: ClassificationOptions) -> float:
         """Return what a margin is worth as logits, from stored examples that are held out, if there are enough."""
         if self.index.examples is None:
             return LOGITS_PER_MARGIN
@@ -548,13 +548,13 @@ class ClassModel:
         learner = self.trained_on(rows.take(seen), labels[seen], taken(self.example_weights, seen), options)
         return learner.logits_for(rows.take(apart), labels[apart], options)
 
-    def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassOptions) -> float:
+    def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> float:
         """Return what a margin is worth as logits, from rows that the model has not learned, and their labels."""
         index = self.index
         found, scores, *_ = index.best_labels(rows, min(MOST_RANKED, index.n_labels), options)
         return logits_per_margin(scores, positions_in(found, labels), margin_wanted(index.head))
 
-    def nearest_examples(self, rows: Rows, k: int, options: ClassOptions) -> tuple[np.ndarray, np.ndarray]:
+    def nearest_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the ``k`` best stored examples of each row, and their scores."""
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
         lists = index.lists(options)
@@ -572,7 +572,7 @@ class ClassModel:
         index.in_threads(rows, answer)
         return hits.ids, hits.scores
 
-    def votes(self, rows: Rows, options: ClassOptions) -> np.ndarray:
+    def votes(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
         """Return the votes of the nearest stored examples for each class: float64, shape (n_rows, n_classes)."""
         ids, scores = self.nearest_examples(rows, options.n_neighbors, options)
         votes, examples = np.zeros((rows.n_rows, self.classes.size)), self.stored()

@@ -107,7 +107,7 @@ class ValueExpectation:
         learn_rewards(self.map, rows, of_rows, vectors, rewards, float(options.regularization))
 
 
-class MemoryModel:
+class RetrievalModel:
     """Memories, and the forest that finds them.
 
     Attributes
@@ -143,7 +143,7 @@ class MemoryModel:
         self.worth = FurtherKeyWorth.first()
 
     @classmethod
-    def new(cls, options: RetrievalOptions, rows: Rows, values: Any) -> MemoryModel:
+    def new(cls, options: RetrievalOptions, rows: Rows, values: Any) -> RetrievalModel:
         """Return a model without memories, for keys and values like these."""
         searches_values = options.search == "value" if options.search else values.ndim == 2
         seed = check_random_state(options.random_state).randint(2**31)
@@ -164,7 +164,7 @@ class MemoryModel:
         return cls(forest, np.random.default_rng(seed), memories, by_value, sparse=rows.sparse)
 
     @classmethod
-    def of_attributes(cls, known: dict[str, Any]) -> MemoryModel:
+    def of_attributes(cls, known: dict[str, Any]) -> RetrievalModel:
         """Return the model of a file or a pickle."""
         by_value = None
         if known["search_"] == "value":
@@ -194,7 +194,7 @@ class MemoryModel:
         """Whether search is by "key" or by "value"."""
         return "key" if self.by_value is None else "value"
 
-    def copied(self) -> MemoryModel:
+    def copied(self) -> RetrievalModel:
         """Return a model that learns without changing this one."""
         other = copy.copy(self)
         other.forest, other.distinct, other.orders = (
@@ -211,7 +211,7 @@ class MemoryModel:
         self._forget_keys(np.setdiff1d(self.forest.ids, self.memories.keys))
         self.distinct = self.distinct.only(self.memories.keys)
 
-    def prepare_like(self, _former: MemoryModel, _options: RetrievalOptions) -> None:
+    def prepare_like(self, _former: RetrievalModel, _options: RetrievalOptions) -> None:
         """Prepare what answers need: nothing."""
 
     def has_much_due(self, _n_rows: int, _options: RetrievalOptions) -> bool:
