@@ -119,6 +119,10 @@ class MemoryDatabase:
         """Free its memory."""
         self._connection.close()
 
+    def __del__(self) -> None:
+        # A store in memory need not be closed, and Python warns of connections that nobody has closed.
+        self._connection.close()
+
 
 GONE, WITHOUT, WITH = 0, 1, 2
 """Kinds of records: deleted, without a payload, with one."""
