@@ -145,12 +145,13 @@ class LinearModels:
 
     def learn(self, pairs: Pairs, rewards: np.ndarray) -> None:
         """Learn the rewards of pairs, one after the other."""
-        first, trusted = 0, False
+        first = learn_pairs(self.linear, pairs, rewards, 0, _TOLERANCE, False)
         while first < rewards.size:
-            first = learn_pairs(self.linear, pairs, rewards, first, _TOLERANCE, trusted)
-            if first < rewards.size:
+            self._refresh(pairs.slots[first])
+            stop = learn_pairs(self.linear, pairs, rewards, first, _TOLERANCE, True)
+            if stop == first + 1:
                 self._refresh(pairs.slots[first])
-                trusted = True
+            first = stop
 
     def _refresh(self, slot: int) -> None:
         """Compute the inverses of an action and of all actions anew, and what is computed by them."""
@@ -206,9 +207,12 @@ def _inverse(matrix: np.ndarray, least: float) -> np.ndarray:
     try:
         root = np.linalg.inv(np.linalg.cholesky(matrix))
         inverse: np.ndarray = root.T @ root
+        if np.diagonal(inverse).max(initial=0.0) <= (1.0 + _ROUNDING) / least:
+            return inverse
     except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(matrix)
-        inverse = (vectors / np.maximum(values, least)) @ vectors.T
+        pass
+    values, vectors = np.linalg.eigh(matrix)
+    inverse = (vectors / np.maximum(values, least)) @ vectors.T
     return inverse
 
 

@@ -14,6 +14,7 @@ from ._models import Arrays, Estimates, checked
 from ._rules import greedy, inverse_gaps, mixed, thompson, uniform
 
 _LARGEST = 1e9
+_LARGEST_SHARED = 1e20  # beyond, rounding would be more than the ridge
 
 SCALE = Real(0.0, _LARGEST)
 
@@ -303,6 +304,18 @@ class HybridLinUCB(LinUCB):
 
     def _n_shared(self, n_features: int) -> int:
         return n_features * (self._n_action_features or 1)
+
+    def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
+        rows = super()._checked(contexts, n_rows)
+        largest = np.abs(rows).max() * (
+            1.0 if self._n_action_features is None else np.abs(self._features).max(initial=0.0)
+        )
+        if largest > _LARGEST_SHARED:
+            raise ValueError(
+                f"products of contexts and action features must be at most {_LARGEST_SHARED:g}, not {largest:g}: "
+                "scale contexts"
+            )
+        return rows
 
     def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:
         contexts: np.ndarray = rows[of_pairs]
