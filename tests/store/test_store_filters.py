@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmt_numba.store._checks import check_keys, check_payloads
+from cmt_numba.store._digits import LostDigits
 from cmt_numba.store._key_table import WITH
 from cmt_numba.store._records import MemoryDatabase, Records, packed
 from cmt_numba.store._where import condition_of
@@ -17,10 +18,15 @@ SCALARS = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-3, 3),
-    st.sampled_from([0.5, -2.0, 1.0]),
-    st.sampled_from(["", "1", "x'y", '["x"]']),
+    st.sampled_from([0.5, -2.0, 1.0, 2.0**64, -(2.0**63), 1e20]),
+    st.sampled_from(["", "1", "x'y", '["x"]', "x", "\\u0000"]),
 )
-VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
+STORED = st.one_of(  # what can be stored, but not asked for
+    SCALARS,
+    st.sampled_from([2**64, 2**64 + 1, 2**64 - 1, -(2**63) - 1, 10**20 - 1, 10**20 + 1]),
+    st.sampled_from(["x\0", "x\0y", "\0", "\\\0", "1\0"]),
+)
+VALUES = st.one_of(STORED, st.lists(STORED, max_size=3))
 PAYLOADS = st.one_of(
     st.none(),
     st.fixed_dictionaries(
@@ -29,7 +35,9 @@ PAYLOADS = st.one_of(
     ),
 )
 SOMETHING = SCALARS.filter(lambda value: value is not None)
-BOUNDS = st.one_of(st.integers(-3, 3), st.sampled_from([0.5]), st.sampled_from(["1", "x"]))
+BOUNDS = st.one_of(
+    st.integers(-3, 3), st.sampled_from([0.5, 2.0**64, -(2.0**63), 1e20]), st.sampled_from(["1", "x", ""])
+)
 COMPARED = st.one_of(
     SCALARS,
     st.dictionaries(st.sampled_from(["gt", "ge", "$lt", "lte"]), BOUNDS, min_size=1, max_size=2),
@@ -101,7 +109,9 @@ def matches(payload: Any, where: dict[Any, Any]) -> bool:
 def records_of(payloads: list[Any]) -> Records:
     records = Records(MemoryDatabase())
     keys = [f"k{i}" for i in range(len(payloads))]
-    records.insert(np.arange(len(keys)), keys, check_payloads(payloads, len(keys)), np.ones(len(keys)))
+    records.insert(
+        np.arange(len(keys)), keys, check_payloads(payloads, len(keys)), LostDigits(np.ones(len(keys)), None)
+    )
     return records
 
 
@@ -217,7 +227,7 @@ def test_keys_come_in_many_forms():
     assert check_keys([np.int8(1), -(2**63), 2**63 - 1]) == [1, -(2**63), 2**63 - 1]
     records = Records(MemoryDatabase())
     keys = check_keys([1, -(2**63), 2**63 - 1])
-    records.insert(np.arange(3), keys, [None] * 3, np.full(3, np.nan))
+    records.insert(np.arange(3), keys, [None] * 3, LostDigits(np.full(3, np.nan), None))
     assert records.find([2**63 - 1, 5, -(2**63)]).tolist() == [2, -1, 1]
     again = Records(MemoryDatabase(packed(records)))
     assert again.kind() is int
