@@ -343,12 +343,8 @@ class SequenceMemory(Saved):
         used = np.concatenate([place_of[ids], places])
         if used.size and (used.min() < 0 or used.max() >= sequences.n or np.unique(used).size < used.size):
             raise ValueError("each form must have a place of its own")
-<<<<<<< HEAD
-        if not hasattr(made._retriever, "forest_"):
-=======
-        memories = getattr(made._retriever, "_memories", None)
+        memories = made._retriever._model.memories if hasattr(made._retriever, "forest_") else None
         if memories is None or place_of.size > memories.next_id or not np.isin(ids, memories.ids).all():
->>>>>>> main
             raise ValueError("the trees must hold the sequences")
         for owner, place in zip(owners.tolist(), places.tolist(), strict=True):
             made._further.setdefault(owner, []).append(place)

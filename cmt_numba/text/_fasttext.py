@@ -26,24 +26,11 @@ from .._validation import (
     check_seed,
     label_array,
 )
-<<<<<<< HEAD
 from ..estimators import check_targets, check_unmixed
-from ..persistence._columns import column, read_column
-from ..persistence._container import Contents
-from ..persistence._trees import take
-from ._class_forest import ClassForest
-from ._class_model import LOSSES, ClassModel, log_softmax
-from ._counting import are_moderate
-from ._features import TextFeatures
-from ._labelled import Labelled, Lesson, best_leaves, learn_labelled
-from ._learned import TextEstimator
-=======
-from ..estimators._labels import check_targets, check_unmixed
 from ..persistence import Contents, column, read_column, take
 from ._base import TextEstimator, are_moderate
 from ._class_model import LOSSES, ClassForest, ClassModel, log_softmax
 from ._labelled import FastTextSettings, Labelled, best_leaves, learn_labelled
->>>>>>> main
 from ._subword_vectors import SubwordVectors
 from ._vocabulary import Corpus, TextFeatures, Vocabulary
 from ._word_model import steps

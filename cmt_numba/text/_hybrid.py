@@ -14,16 +14,9 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import Checked, Constraint, OneOf, Real, label_array
-<<<<<<< HEAD
 from ..estimators import check_targets, held_out
-from ..persistence._container import Contents
-from ..persistence._trees import take
-=======
-from ..estimators._held_out import held_out
-from ..estimators._labels import check_targets
 from ..persistence import Contents, take
 from ._base import SavableText, check_texts, contents_of, of_prefix, vectorizer_of, with_prefix
->>>>>>> main
 from ._bm25 import BM25Vectorizer
 from ._fasttext import FastTextClassifier
 from ._subword_vectors import SubwordVectors
