@@ -45,7 +45,7 @@ def main() -> None:
                 tree.compact()
             for n_leaves in options.probes:
                 n_probes = n_trees * n_leaves
-                visit = count_lines(tree._state, rows, list_reads(tree._state, rows, n_probes))
+                visit = count_lines(tree._forest.state, rows, list_reads(tree._forest.state, rows, n_probes))
                 times = compare(tree, data.queries, n_probes, options.repeats)
                 to_codes = f"{times.query / times.codes:.2f}" if np.isfinite(times.codes) else ""
                 row = [f"{value:.0f}" for value in visit] + [f"{value:.2f}" for value in (times.query, times.floor)]

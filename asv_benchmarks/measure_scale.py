@@ -156,7 +156,7 @@ def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> li
 
 def describe(tree: ContextualMemoryTree, queries: Matrix) -> tuple[float, float, int, Visit]:
     """Return the bytes of a key and those beyond it, the depth, and what a query reads."""
-    state = tree._state
+    state = tree._forest.state
     assert state is not None
     keys, parameters = state.keys, state.parameters
     key_bytes = (keys.values.nbytes + keys.indices.nbytes + keys.spans.nbytes) / tree.n_memories

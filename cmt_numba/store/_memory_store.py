@@ -215,7 +215,7 @@ class MemoryStore(Searchable):
                 kept.records.update(ids[some], [texts[i] for i in some], kept_norms[some])
                 replace_keys(kept, ids[some], vectors[some], partial(commit, more))
             if new.size > 0:
-                first = kept.tree._next_id()
+                first = kept.tree._forest.next_id
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
                 kept.records.insert(np.arange(first, first + new.size), own, text, kept_norms[new])
                 kept.records.delete(kept.tree.insert_and_tell(vectors[new]))
@@ -232,7 +232,7 @@ class MemoryStore(Searchable):
         def rekey(kept: Kept, commit: Callable[..., None]) -> None:
             ids, every = kept.tree.ids, X
             if ids.size > 0:
-                units = stored_units(kept.tree._allocated(), kept.tree._slots(ids))
+                units = stored_units(kept.tree._forest.allocated(), kept.tree._forest.slots_of(ids))
                 vectors = frame.vectors(units, np.empty(0))
                 stack = scipy.sparse.vstack if scipy.sparse.issparse(X) else np.concatenate
                 every = stack([vectors, X])
@@ -285,7 +285,7 @@ class MemoryStore(Searchable):
 
     def compact(self) -> None:
         """Store memories in the order in which searches read them, for faster queries after many changes."""
-        self._keeper.change(lambda kept, commit: kept.tree.compact(copies=kept.tree._n_links == 0))
+        self._keeper.change(lambda kept, commit: kept.tree.compact(copies=kept.tree._forest.options["n_links"] == 0))
 
     # Learning
 

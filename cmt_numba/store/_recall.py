@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._engine.filters import Filter
+from .._engine import Filter
 from .._forest.filtering import WORTH_A_CANDIDATE, WORTH_A_LEAF
 from .._forest.state import NONE
 from ..tree import ContextualMemoryTree
@@ -109,13 +109,15 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
     asked = draws.choice(ids, min(_n_asked(k, target), ids.size), replace=False)
     among = None if share >= 1.0 else Filter(np.sort(draws.choice(ids, max(1, int(share * ids.size)), replace=False)))
     asked, units = tree._lock.read(lambda: _still_stored(tree, asked))
-    if tree._options["coded"] and not scipy.sparse.issparse(units):  # what is asked for lies between codes
+    if tree._forest.options["keep"] == "codes" and not scipy.sparse.issparse(
+        units
+    ):  # what is asked for lies between codes
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
     vectors = frame.vectors(units, np.ones(units.shape[0]))
-    rows = tree._check_rows(frame.queries(vectors))
+    rows = tree._forest.check_rows(frame.queries(vectors))
     n_candidates = ids.size if among is None else among.ids.size
     true = _neighbours(scan(tree, rows, k + 1, among).ids, asked, k)
-    linked = tree._links.are_there
+    linked = tree._forest.links.are_there
     worth = WORTH_A_CANDIDATE if linked else WORTH_A_LEAF
 
     def try_with(n: int) -> Effort:
@@ -127,7 +129,7 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
             recall = without + _SHARE_STORED * (1.0 - 1.0 / k) * (recall - without)  # the nearest one is always linked
         return Effort(k, share, target, n_probes, recall, ids.size, breadth)
 
-    n, before = math.ceil(k / share) if linked else tree._options["n_trees"], 0
+    n, before = math.ceil(k / share) if linked else tree._forest.n_trees, 0
     while n * worth < n_candidates:
         effort = try_with(n)
         if effort.recall >= target:
@@ -144,8 +146,8 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
 
 def _still_stored(tree: ContextualMemoryTree, ids: np.ndarray) -> tuple[np.ndarray, Any]:
     """Return those of the ids that are stored, and their keys of unit length."""
-    slots = tree._slots(ids)
-    return ids[slots != NONE], stored_units(tree._allocated(), slots[slots != NONE])
+    slots = tree._forest.slots_of(ids)
+    return ids[slots != NONE], stored_units(tree._forest.allocated(), slots[slots != NONE])
 
 
 def _n_asked(k: int, target: float) -> int:

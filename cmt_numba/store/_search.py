@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._engine.filters import Filter
-from .._engine.scanning import scan_dense
+from .._engine import Filter, Reach, scan_dense, search_among
+from .._engine import search as search_trees
 from .._forest.filtering import WORTH_A_LEAF
 from .._forest.hits import unexplored
 from .._forest.key_store import stored_rows
@@ -17,8 +17,6 @@ from .._forest.rows import Rows, as_matrix
 from .._forest.state import NONE, State
 from ..tree import ContextualMemoryTree
 from ._metrics import Frame, blocks, lengths
-
-_NO_SEED = np.uint64(0)  # nothing is drawn
 
 
 class Found(NamedTuple):
@@ -41,11 +39,11 @@ def search(
 
     Along links, the search for each row does not go to the memory whose id is in ``left_out``.
     """
-    hits = unexplored(rows.n_rows, k)
+    hits, reach = unexplored(rows.n_rows, k), Reach(n_leaves, breadth, left_out)
     if among is None:
-        tree._answer(rows, n_leaves, 0.0, _NO_SEED, False, hits, breadth, left_out)
+        search_trees(tree._forest, rows, reach, hits)
     else:
-        tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits, breadth, left_out))
+        tree._lock.read(partial(search_among, tree._forest, rows, reach, among, hits))
     return Found(hits.ids, hits.scores)
 
 
@@ -54,7 +52,7 @@ def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -
     if rows.sparse:  # so many leaves that all candidates are scored instead
         n = tree.n_memories if among is None else among.ids.size
         return search(tree, rows, k, n // WORTH_A_LEAF + 1, Filter(tree.ids) if among is None else among)
-    return Found(*scan_dense(tree, rows, k, among)[:2])
+    return Found(*scan_dense(tree._forest, rows, k, among)[:2])
 
 
 def stored_units(state: State, slots: Any) -> Any:
@@ -92,11 +90,11 @@ def _metric_scores(tree: ContextualMemoryTree, frame: Frame, X: Any, ids: np.nda
     """Return the scores of memories for queries, -inf for those that are not stored any more."""
     scores = np.full(ids.shape, -np.inf)
     asked = frame.queries(X)
-    rows = tree._check_rows(asked)
+    rows = tree._forest.check_rows(asked)
 
     def read() -> None:
-        state = tree._fitting_state(rows)
-        slots = tree._slots(ids.reshape(-1)).reshape(ids.shape)
+        state = tree._forest.fitting_state(rows)
+        slots = tree._forest.slots_of(ids.reshape(-1)).reshape(ids.shape)
         row, column = np.nonzero(slots != NONE)
         if state is None or row.size == 0:
             return

@@ -133,8 +133,8 @@ def replace_keys(kept: Kept, ids: np.ndarray, keys: Any, commit: Callable[[], No
     try:
         tree.replace(ids, keys)
     except BaseException:
-        rows, state = tree._check_rows(keys), tree._allocated()
-        if tree._lock.read(lambda: are_stored(state, tree._slots(ids), rows)):
+        rows, state = tree._forest.check_rows(keys), tree._forest.allocated()
+        if tree._lock.read(lambda: are_stored(state, tree._forest.slots_of(ids), rows)):
             commit()
         raise
     commit()
