@@ -2,7 +2,7 @@
 
     python asv_benchmarks/measure_lock.py
 
-Each constant of ``cmt_numba/_concurrency/rwlock.py`` is halved and doubled. Clustered vectors; threads ask single
+Each constant of ``cmt_numba/_change/lock.py`` is halved and doubled. Clustered vectors; threads ask single
 queries, another one replaces single vectors as fast as it can. Settings are measured in turns. Prints medians of the
 rounds: queries and changes a second, and the longest query. Times are by the clock. Needs tabulate.
 """
@@ -20,7 +20,7 @@ from store_data import K, clustered
 from tabulate import tabulate
 
 from cmt_numba import MemoryStore
-from cmt_numba._concurrency import rwlock
+from cmt_numba._change import lock as rwlock
 
 CONSTANTS = {
     "_READERS_SHARE": "time of readers for each time of a change",

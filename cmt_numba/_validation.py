@@ -9,10 +9,19 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse
 
-from ._concurrency.workers import share_rows
-from ._forest.hits import Exploration, Hits
-from ._forest.rows import Rows, normalize_rows
-from ._forest.state import LEFT, MOST_FEATURES, NODES_END, NONE, RIGHT, State
+from ._change import share_rows
+from ._forest import (
+    LEFT,
+    MOST_FEATURES,
+    NODES_END,
+    NONE,
+    RIGHT,
+    Exploration,
+    Hits,
+    Rows,
+    State,
+    normalize_rows,
+)
 
 MOST_WANTED = 1_000_000
 """Memories, or labels, for each row: answers have room for all that are asked for. Or as many as there are."""
@@ -509,9 +518,18 @@ def check_jobs(n_jobs: Any) -> int | None:
 
 
 def label_array(name: str, labels: Any) -> np.ndarray:
-    """Return labels as an array. Texts stay Python's: NumPy's arrays of strings drop NULs at their end."""
+    """Return labels as an array that keeps each of them.
+
+    NumPy's arrays of strings drop NUL characters from the ends of their entries: lists with such strings become arrays
+    of objects.
+    """
     array = np.asarray(unmasked(name, labels))
-    return np.asarray(labels, dtype=object) if array.dtype.kind in "US" and array is not labels else array
+    if array.dtype.kind == "U" and not hasattr(labels, "dtype"):
+        objects = np.asarray(labels, object)
+        ends_in_nul = (isinstance(label, str) and label.endswith("\0") for label in objects.flat)
+        if objects.shape == array.shape and any(ends_in_nul):
+            return objects
+    return array
 
 
 def check_seed(random_state: Any) -> np.random.SeedSequence:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ._concurrency.rwlock import ReadWriteLock, changes
+from ._change import ReadWriteLock, changes
 from ._engine import (
     OPTIONS,
     Filter,

@@ -1,7 +1,6 @@
 """Shared by all tests: Numba's cache, hypothesis profiles, and small sets of keys."""
 
 import gc
-import hashlib
 import importlib.util
 import os
 import signal
@@ -30,19 +29,8 @@ EVERY_LEAF = 10**6
 """More leaves than any tree of the tests has: a search of this many leaves is exact."""
 
 
-def _source_hash() -> str:
-    """Return a hash of all sources of the package."""
-    digest = hashlib.sha256()
-    for path in sorted((ROOT / "cmt_numba").rglob("*.py")):
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-# Numba looks only at a kernel's own file to see whether its cache is out of date. A kernel that has an edited function
-# of another module compiled into it would go on running the old code, so each version of the sources has a cache of its
-# own. Numba reads the variable when it is first imported: nothing above may import it.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / _source_hash()))
+# Numba reads the variable when it is first imported: nothing above may import it.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache"))
 
 import numba  # noqa: E402
 

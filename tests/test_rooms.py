@@ -3,7 +3,8 @@
 from structure import MODULES, PACKAGE, imports_of, known, name_of, parsed, room_of, violations, without_types
 
 FLOORS = (
-    ("_version", "_jit", "_concurrency"),
+    ("_version", "_change"),
+    ("_jit", "_concurrency"),
     ("_forest",),
     ("_heads",),
     ("_validation",),

@@ -1,1 +1,1 @@
-"""Threads: the reader-writer lock and worker threads."""
+"""The former name of ``_change``."""

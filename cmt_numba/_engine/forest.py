@@ -10,8 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numba
 import numpy as np
 
-from .._concurrency.rwlock import ReadWriteLock
-from .._concurrency.workers import Pace, Steps, Workers, in_own_thread, progress_bar, workers
+from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, undone_by, workers
 from .._forest import (
     DONE,
     N_MEMORIES,
@@ -34,7 +33,6 @@ from .._forest import (
     with_more,
     with_spare_room,
 )
-from .._jit import uninterrupted
 from .._validation import check_known, check_matrix, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
@@ -261,7 +259,7 @@ class Forest:
 
         Other threads read between the steps. Large arrays grow there as well, because that takes too long for a step.
         """
-        n_memories, steps = self.n_memories + n_new, Steps(0, n, self.pace)
+        n_memories, steps = self.n_memories + n_new, TimedSteps(0, n, self.pace)
         with progress_bar(n, unit, progress) as report, workers(self.threads_for(n)) as run:
             work = partial(step, run)
             for start, stop in steps:
@@ -278,18 +276,15 @@ class Forest:
         """
         n_trees = self.n_trees
         waiting = [TreeRange(0, n_trees)] if run is in_own_thread else [TreeRange(t, t + 1) for t in range(n_trees)]
-        try:
+        with undone_by(self.undo_moves):
             while waiting:
                 statuses = run(partial(work, self.view()), waiting)
                 waiting = [trees for trees, status in zip(waiting, statuses, strict=True) if status != DONE]
                 for status in sorted(set(statuses) - {DONE}):
                     self.put(with_more(self.allocated(), status, n_memories or self.n_memories))
-        except BaseException:
-            uninterrupted(self.undo_moves)
-            raise
 
     def undo_moves(self) -> None:
-        """Put back the memory of each tree that a failure or an interrupt has left on its way."""
+        """Put back the memory of each tree that a failure has left on its way."""
         undo_moves(self.view())
 
 

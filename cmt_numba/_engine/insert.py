@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._concurrency.workers import Workers, progress_bar, spans
+from .._change import Workers, progress_bar, spans, undone_by
 from .._forest import (
     COUNT,
     MOST_MEMORIES,
@@ -21,7 +21,6 @@ from .._forest import (
     with_room_for_keys,
     withdraw_slots,
 )
-from .._jit import uninterrupted
 from .forest import Forest, changes
 from .reorganise import link_slots, remove_ids
 
@@ -56,7 +55,7 @@ def insert_rows(
     n = forest.n_memories
     if most is None and n + rows.n_rows > MOST_MEMORIES:
         raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, not {rows.n_rows}: the forest is full")
-    try:
+    with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
         if was_empty:
             forest.put(forest.new_state(rows))
         if most is None or n + rows.n_rows <= most:
@@ -69,9 +68,6 @@ def insert_rows(
                         remove_ids(forest, (choose or partial(choose_evicted, forest))(excess))
                     _append_rows(forest, rows.between(start, stop), False, n_reroutes)
                     report(stop - start)
-    except BaseException:
-        uninterrupted(forest.clear if was_empty else partial(_take_back_ids, forest, first_id))
-        raise
     return np.arange(first_id, first_id + rows.n_rows)
 
 

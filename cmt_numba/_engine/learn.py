@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._concurrency.workers import Workers, spans
+from .._change import Workers, spans
 from .._forest import (
     NONE,
     WORTH_FINDING,

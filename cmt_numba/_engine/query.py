@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._concurrency.workers import Steps, map_threads, progress_bar, spans
+from .._change import TimedSteps, map_threads, progress_bar, spans
 from .._forest import (
     ALL,
     N_MEMORIES,
@@ -134,7 +134,7 @@ def search(
     with progress_bar(n_rows, "query", progress) as report:
 
         def answer_in_steps(span: tuple[int, int]) -> None:
-            steps = Steps(*span, forest.pace)
+            steps = TimedSteps(*span, forest.pace)
             for first, stop in steps:
                 forest.lock.read(partial(steps.take, answer, first, stop))
                 report(stop - first)
@@ -225,7 +225,7 @@ def _propensities(
         shown[first:stop] = (1.0 - epsilon) * are_among(ids[first:stop], best.ids[first:stop])
         add_explored(view, query._replace(epsilon=epsilon), ids, shown)
 
-    steps = Steps(0, rows.n_rows, forest.pace)
+    steps = TimedSteps(0, rows.n_rows, forest.pace)
     for first, stop in steps:
         forest.lock.read(partial(steps.take, find, first, stop))
     return shown

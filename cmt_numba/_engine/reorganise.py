@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._concurrency.workers import Steps, Workers, progress_bar
+from .._change import TimedSteps, Workers, progress_bar
 from .._forest import (
     COUNT,
     Rows,
@@ -38,7 +38,7 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
         forest.links.unlink(forest.view(), forest.slots_of(ids[start:stop]))
         remove_memories(forest.view(), forest.eviction.recency, forest.links.near, ids[start:stop])
 
-    steps = Steps(0, ids.size, forest.pace)
+    steps = TimedSteps(0, ids.size, forest.pace)
     for start, stop in steps:
         forest.lock.step(partial(steps.take, remove, start, stop))
 

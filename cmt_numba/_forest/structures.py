@@ -6,7 +6,7 @@ A field is an array, a number or another such tuple, and is named by its path: `
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def layout_of(kind: type[tuple[Any, ...]]) -> Mapping[str, ArrayKind]:
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_args(hint):
             layout[name] = get_args(hint)[1]
-        elif issubclass(hint, tuple):
+        elif _is_structure(hint):
             layout |= {f"{name}.{path}": inside for path, inside in layout_of(hint).items()}
     return MappingProxyType(layout)
 
@@ -72,15 +72,20 @@ def put_together(
     values: dict[str, Any] = {}
     for name, hint in _hints_of(kind).items():
         path = prefix + name
-        if (get_origin(hint) or hint) is np.ndarray:
-            if path not in arrays:
-                raise ValueError(f"there is no array {path!r}")
-            values[name] = arrays[path]
-        elif issubclass(hint, tuple):
+        if _is_structure(hint):
             values[name] = put_together(hint, arrays, numbers, f"{path}.")
-        else:
+        elif hint in (bool, int, float):
             values[name] = _number(hint, numbers.get(path), path)
+        elif path in arrays:
+            values[name] = arrays[path]
+        else:
+            raise ValueError(f"there is no array {path!r}")
     return kind(**values)
+
+
+def _is_structure(hint: Any) -> bool:
+    """Return whether a type is a named tuple of arrays. ``NDArray`` is no class, from Python 3.12 on."""
+    return isinstance(hint, type) and issubclass(hint, tuple)
 
 
 @cache

@@ -24,6 +24,7 @@ from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetc
 from .dual_ascent import dual_step
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
+_SOFTEST = 1e10  # with the least weight of a row, its softness is finite in float32
 _CLOSE_ENOUGH = 1e-4  # a smaller step is none
 _FARTHEST = 0.003  # a sweep whose longest step is shorter is the last one
 _ROWS_AHEAD = 6  # asked for before they are read
@@ -76,7 +77,7 @@ class Bench(NamedTuple):
 def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n_known: int) -> Duties:
     """Return the duties of labels that nothing has been learned from."""
     of_others = np.zeros(totals.size, np.float32)
-    return Duties(_SOFTNESS / aggressiveness, n_known, weights, totals.astype(np.float64), of_others)
+    return Duties(min(_SOFTNESS / aggressiveness, _SOFTEST), n_known, weights, totals.astype(np.float64), of_others)
 
 
 def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:

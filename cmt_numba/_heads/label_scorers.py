@@ -77,7 +77,7 @@ class HeadLoss(IntEnum):
 NEGLIGIBLE = 0.04
 """Share of the largest weight of a rare label: smaller ones are forgotten."""
 
-_SHORTEST = np.float32(1e-6)  # squared: a shorter sum of examples has no direction
+_SHORTEST = np.float32(1e-6)  # squared, relative to what was added: a shorter sum of examples is rounding errors
 _CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
 
 HEAD_LOSSES = {loss.name.lower(): int(loss) for loss in HeadLoss}
@@ -442,17 +442,19 @@ def _move_mean(models, rows, row, label, work):
     x = row_of(rows, row)
     if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
         return TABLES_FULL
-    old = models.nodes[0, label]["bias_square"]
-    new = old + np.float32(2.0) * located_sum(models, ONLY_TREE, label, x, work) + squared_length(x)
-    if new > _SHORTEST:
+    old, size = models.nodes[0, label]["bias_square"], squared_length(x)
+    new = old + np.float32(2.0) * located_sum(models, ONLY_TREE, label, x, work) + size
+    if new <= _SHORTEST * max(old, size):
+        new = np.float32(0.0)  # examples that cancel out have no mean
+    if new > 0.0:
         scale = np.float32(1.0) / np.sqrt(new)
-        shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > _SHORTEST else scale
+        shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > 0.0 else scale
         add_sum(models, ONLY_TREE, label, shrunk)
         add_row(models, ONLY_TREE, label, x, work, scale)
-    elif old > _SHORTEST:
-        add_sum(models, ONLY_TREE, label, np.float32(-1.0) / np.sqrt(old))  # examples that cancel out have no mean
+    elif old > 0.0:
+        add_sum(models, ONLY_TREE, label, np.float32(-1.0) / np.sqrt(old))
     add_to_sum(models, ONLY_TREE, label, x, work, np.float32(1.0))
-    models.nodes[0, label]["bias_square"] = max(np.float32(0.0), new)
+    models.nodes[0, label]["bias_square"] = new
     return DONE
 
 

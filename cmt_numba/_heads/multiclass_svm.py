@@ -33,6 +33,7 @@ _GAPS_MEASURED = 1000.0
 _PRIOR_EXAMPLES = 4.0  # are what a label's mean, where its scorer starts, is worth
 _HARDNESS = 3.0  # C, once a label has several examples
 _LEAST_HARDNESS = 1.0  # C for a label of very many examples
+_NOTHING = 1e-30  # C of an example that teaches nothing: its inverse is finite in float32
 _MANY_EXAMPLES = 50.0  # of a label: with more, the margin becomes wider and C smaller
 _SWEEPS = 3  # MIRA's closed-form steps for one example at a time
 _CLOSE_ENOUGH = 0.001  # a smaller step of MIRA, in margins, is none
@@ -105,7 +106,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
     return Duals(
         np.full((n_rows, N_COMPETITORS), NONE, np.int32),
         np.zeros((n_rows, N_COMPETITORS), np.float32),
-        (1.0 / hardness).astype(np.float32),
+        (1.0 / np.maximum(hardness, _NOTHING)).astype(np.float32),
         np.zeros(n_rows, np.bool_),
         importance,
     )

@@ -35,8 +35,6 @@ Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every proc
 """
 
 import os
-import signal
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -44,8 +42,10 @@ from typing import Any
 from numba import njit
 from numba.core.registry import CPUDispatcher
 
+from .._change import uninterrupted
 from .collection import pause
 from .inlining import KernelCompiler, PartCompiler
+from .machine_code import KernelCache
 from .notice import compiling
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
@@ -55,21 +55,6 @@ _UNWRAPPED: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_
 _INLINED: dict[str, Any] = {"forceinline": True}
 _SHARED: dict[str, Any] = {**_FROM_PYTHON, "no_cpython_wrapper": True}
 _FASTMATH = {"contract", "nsz", "reassoc"}
-
-
-def uninterrupted(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return what ``work`` returns of the arguments. An interrupt that comes meanwhile is raised afterwards."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:
-        return work(*args, **kwargs)  # no interrupt is raised here, or not by Python
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        return work(*args, **kwargs)
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
 
 
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,6 +71,18 @@ def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         dispatcher = decorate(function)
         if dispatcher is not function:  # numba is not told to leave functions as they are
             dispatcher._compile_for_args = partial(uninterrupted, partial(_with_notice, dispatcher))
+        return dispatcher
+
+    return decorated
+
+
+def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator as the one given, for functions whose machine code is cached on disk."""
+
+    def decorated(function: Any) -> Any:
+        dispatcher = decorate(function)
+        if dispatcher is not function and _CACHE:
+            dispatcher._cache = KernelCache(function)
         return dispatcher
 
     return decorated
@@ -111,13 +108,13 @@ def _called_by_kernels(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorated
 
 
-kernel = _called_by_python(njit(**_FROM_PYTHON, cache=_CACHE))
+kernel = _called_by_python(_kept(njit(**_FROM_PYTHON)))
 inner = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED))
 inner_exported = _called_by_python(njit(**_FROM_PYTHON, **_INLINED))
 inner_fastmath = _called_by_kernels(njit(**_UNWRAPPED, **_INLINED, fastmath=_FASTMATH))
 inner_called = _called_by_kernels(njit(**_UNWRAPPED))
 inner_allocating = _called_by_kernels(njit(**_UNWRAPPED))
-inner_shared = _called_by_kernels(_called_by_python(njit(**_SHARED, cache=_CACHE)))
+inner_shared = _called_by_kernels(_called_by_python(_kept(njit(**_SHARED))))
 inner_merged = _called_by_kernels(njit(**_UNWRAPPED, inline="always"))
 
 

@@ -9,8 +9,10 @@ from scipy.special import ndtr
 
 from ._choosing import draw_pairs, share_best
 
-_CELLS = 512  # of the numerical integration of Thompson sampling
-_REACH = 6.0  # standard deviations beyond which a score is impossible
+_REACH = 8.0  # standard deviations beyond which a score is impossible
+_LEAST_DEVIATION = 1e-13  # relative to means, which rounding leaves no more exact
+_LONGEST = 2.0  # standard deviations of an interval of the quadrature
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # on the interval from -1 to 1
 
 
 def rows_of(offsets: np.ndarray) -> np.ndarray:
@@ -49,8 +51,9 @@ def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.nd
 def thompson(means: np.ndarray, deviations: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return the probability that each action has the largest score, if scores are independent and normal.
 
-    This is the integral of the density of the action's score times the probabilities that all others are smaller, by
-    the midpoint rule.
+    This is the integral of the density of the action's score times the probabilities that all others are smaller. The
+    integral is computed by Gauss-Legendre quadrature on intervals that are short for the narrowest density there, so
+    deviations may have any ratio.
     """
     probabilities = np.empty(means.size)
     for a, b in pairwise(offsets):
@@ -59,15 +62,41 @@ def thompson(means: np.ndarray, deviations: np.ndarray, offsets: np.ndarray) -> 
 
 
 def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    deviations = np.maximum(deviations, 1e-12 * max(1.0, float(np.abs(means).max())))
-    low, high = (means - _REACH * deviations).max(), (means + _REACH * deviations).max()
-    edges = np.linspace(low, high, _CELLS + 1)
-    middles = (edges[1:] + edges[:-1]) / 2.0
-    inside = np.diff(ndtr((edges - means[:, None]) / deviations[:, None]), axis=1)
-    below = np.log(np.maximum(ndtr((middles - means[:, None]) / deviations[:, None]), 1e-300))
-    masses = np.einsum("ac,ac->a", inside, np.exp(np.minimum(below.sum(axis=0) - below, 0.0)))
-    result: np.ndarray = masses / masses.sum()
-    return result
+    scale = max(float(np.abs(means).max()), float(deviations.max())) or 1.0
+    means, deviations = means / scale, np.maximum(deviations / scale, _LEAST_DEVIATION)
+    lows = means - _REACH * deviations
+    first = int(np.argmax(lows))  # no maximum is less than the low of this action
+    centers = means - means[first] + _REACH * deviations[first]
+    highs = centers + _REACH * deviations
+    possible = np.flatnonzero(highs > 0.0)
+    centers, deviations = centers[possible], deviations[possible]
+    edges = _edges(highs[possible], deviations)
+    middles, halves = (edges[1:] + edges[:-1]) / 2.0, np.diff(edges) / 2.0
+    points = (middles[:, None] + halves[:, None] * _NODES).reshape(-1)
+    standard = (points - centers[:, None]) / deviations[:, None]
+    below = np.log(ndtr(standard))
+    others = np.exp(below.sum(axis=0) - below - 0.5 * standard * standard)
+    masses = (others @ (halves[:, None] * _WEIGHTS).reshape(-1)) / deviations
+    probabilities = np.zeros(means.size)
+    probabilities[possible] = masses / masses.sum()
+    return probabilities
+
+
+def _edges(highs: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """Return edges of intervals from 0 to the largest high, none longer than the least deviation of a density there.
+
+    All densities begin below 0, so those that reach a place are those whose high lies above it.
+    """
+    order = np.argsort(highs)
+    stops = highs[order]
+    narrowest = np.minimum.accumulate(deviations[order][::-1])[::-1]
+    changes = np.flatnonzero(np.diff(narrowest, append=np.inf))  # the last density of each least deviation
+    edges, start = [np.zeros(1)], 0.0
+    for stop, width in zip(stops[changes].tolist(), narrowest[changes].tolist(), strict=True):
+        n = max(1, round((stop - start) / (_LONGEST * width) + 0.5))
+        edges.append(start + (stop - start) * np.arange(1, n + 1) / n)
+        start = stop
+    return np.concatenate(edges)
 
 
 def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -> np.ndarray:

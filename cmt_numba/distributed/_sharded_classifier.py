@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from .._forest.rows import as_matrix
-from .._validation import check_matrix, check_real, check_rows, check_wanted, unmasked
+from .._validation import check_matrix, check_real, check_rows, check_wanted, label_array, unmasked
 from ..estimators._input import warn_of_scales
 from ..estimators._labels import check_classes, check_targets, in_one_type
 from ..estimators._relearning import means_of
@@ -392,7 +392,7 @@ class ShardedClassifier:
         sklearn.exceptions.NotFittedError, TypeError, ValueError, NoAnswerError, ClusterError
             As for :meth:`predict`.
         """
-        answers, y = self.predict(X), np.ravel(np.asarray(y))
+        answers, y = self.predict(X), np.ravel(label_array("y", y))
         if y.size != answers.size:
             raise ValueError(f"y must be one class for each of the {answers.size} rows of X, not {y.size}")
         return float(np.mean(answers == y))
@@ -442,7 +442,7 @@ def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     y, _ = check_classes(y, None)
     unmasked("y", y)
     check_targets(y)
-    y, X = np.asarray(y), check_matrix(X)
+    X = check_matrix(X)
     if y.shape != (X.shape[0],):
         raise ValueError(f"y must be one class for each of the {X.shape[0]} rows of X, not of shape {y.shape}")
     check_rows(X)  # numbers that are not finite

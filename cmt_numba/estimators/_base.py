@@ -155,24 +155,19 @@ class SavableEstimator(Lockable):
     _fit_only: ClassVar[frozenset[str]]  # parameters without effect once there is a forest
 
     def _check_parameters(self) -> None:
-        """Check the parameters that can be set at any time, unless they are those that were checked last.
+        """Check all parameters, unless they are those that were checked last: to check them takes longer than a row.
 
-        To check them all takes longer than to answer a row.
+        So no call accepts a parameter that a later one, or the replay of a journal, would refuse.
         """
         given = _values_of(*self._constraints)(self)
         if (checked := _CHECKED.get(self)) is not None and all(map(is_, given, checked)):
             return
         for name, constraint in self._constraints.items():
-            if name not in self._fit_only:
-                constraint.check(name, getattr(self, name))
+            constraint.check(name, getattr(self, name))
         _CHECKED[self] = given
 
     def _check_all_parameters(self) -> None:
-        """Check all parameters."""
         self._check_parameters()
-        for name, constraint in self._constraints.items():
-            if name in self._fit_only:
-                constraint.check(name, getattr(self, name))
 
     def _roll_back(self) -> None:
         """Undo what an interrupted change has left, if there was one. This may itself be interrupted."""

@@ -16,7 +16,7 @@ from .._heads.candidates import all_of
 from .._heads.examples import Examples, all_examples, nearest_rows, rows_of_labels, slots_of_examples
 from .._heads.multiclass_svm import margin_wanted
 from .._heads.products import exact_scores_of_all
-from .._validation import check_integer, check_real, check_wanted
+from .._validation import check_integer, check_real, check_wanted, label_array
 from ._base import reads
 from ._calibration import MOST_RANKED, learn_logits, logits_per_margin, positions_in
 from ._durable import journal_of
@@ -80,7 +80,7 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             reject_label = -1 if self.classes_.dtype.kind in "iuf" else ""
         if reject_label is None:
             raise ValueError(f"reject_label must be given for classes of type {self.classes_.dtype}")
-        classes, rejected = in_one_type("reject_label", self.classes_, np.array([reject_label]))
+        classes, rejected = in_one_type("reject_label", self.classes_, label_array("reject_label", [reject_label]))
         if np.isin(rejected, classes).any():
             raise ValueError(f"reject_label must be no class, but {reject_label!r} is one: choose another")
         best = np.where(proba.max(axis=1) < lowest, classes.size, proba.argmax(axis=1))
@@ -221,7 +221,7 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             check_is_fitted(self, "forest_")
             value = learn_logits(self)
         else:
-            rows, y = self._checked(X), np.ravel(np.asarray(y))
+            rows, y = self._checked(X), np.ravel(label_array("y", y))
             if y.size != rows.n_rows:
                 raise ValueError(f"y must be one class for each of the {rows.n_rows} rows of X, not {y.size}")
             known, y = in_one_type("y", self.classes_, y)

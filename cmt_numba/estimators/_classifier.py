@@ -208,7 +208,8 @@ class CMTClassifier(Forgetting):
             Their classes: numbers, strings, or of any other type of NumPy's that sorts.
         sample_weight : array-like, shape (n,), optional
             How much each example counts, from 0 to a million; by default 1. A weight of 2 counts like the same row
-            twice, in the means and as a factor of ``C``; one of 0 like no row. Routers do not depend on it.
+            twice, in the means and as a factor of ``C``; one of 0 like no row. Positive weights below 1e-9 count as
+            1e-9. Routers do not depend on weights.
         example_ids : array-like of int, shape (n,), optional
             Numbers of your own for the examples, from 0 on, each given once: :meth:`kneighbors` and :meth:`explain`
             return them, and :meth:`remove` takes them. By default the position among all examples ever given.

@@ -33,7 +33,7 @@ from ..persistence._container import Contents
 from ._aside import queries_drawn, streams_of
 from ._files import _plain, estimator_of
 from ._indicators import lists_of_names
-from ._labels import check_unmixed
+from ._labels import check_labels
 from ._values import as_values
 
 JOURNAL = "_own_journal"
@@ -141,8 +141,8 @@ class EstimatorJournal(InFolder):
             called = {name: journaled[stored] for stored, name in operation.parameters.items()}
             if hasattr(given.get("X"), "columns"):
                 called["X"] = given["X"]  # with the names of its features
-            check_integer("random_state", estimator.random_state, 0, 2**32 - 1)
             journaled[_PARAMETERS] = _parameters_of(estimator)
+            _check_parameters(self._class, journaled[_PARAMETERS])  # an entry that could not be replayed is refused
             count_argument_bytes(journaled)  # raises if an argument cannot be stored
             self._refusal = f"{name} was interrupted, and what is in memory may differ from the journal"
             before, names, started = self._fingerprint(), _names_of(estimator), perf_counter()
@@ -255,8 +255,7 @@ class EstimatorJournal(InFolder):
         names, parameters = arguments.pop(_NAMES, None), arguments.pop(_PARAMETERS, None)
         if arguments.keys() != operation.parameters.keys() or not isinstance(parameters, str):
             raise ValueError("it has not the arguments of its operation")
-        estimator.set_params(**json.loads(parameters))
-        estimator._check_all_parameters()
+        estimator.set_params(**_check_parameters(self._class, parameters))
         kept = vars(estimator).pop("feature_names_in_", None)  # rows in entries have none
         getattr(estimator, operation.method)(
             **{name: arguments[stored] for stored, name in operation.parameters.items()}
@@ -333,7 +332,7 @@ class KeptInFolder:
             owner only; its parent must exist.
         sync_every : int, default 1
             The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
-            up to ``sync_every - 1`` of the last changes.
+            up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
         snapshot_bytes : int, default 2**26
             The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
         snapshot_seconds : float, default 10.0
@@ -441,6 +440,14 @@ def _parameters_of(estimator: Any) -> str:
     return json.dumps({name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()})
 
 
+def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
+    """Return the parameters of an entry. Raises TypeError or ValueError if an estimator cannot have them."""
+    given: dict[str, Any] = json.loads(parameters)
+    check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a generator could not be restored
+    kind(**given)._check_all_parameters()
+    return given
+
+
 def _told_by_memories(retriever: Any) -> dict[str, int]:
     """Return what tells a retriever from others, beside its forest."""
     memories, learned = retriever._memories, [retriever._worth.means]
@@ -477,8 +484,7 @@ def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation)
             rows[i] = names
         return rows
     if name in ("y", "Y", "classes", "labels"):
-        check_unmixed(name, value)
-        labels = np.asarray(value)
+        labels = np.atleast_1d(check_labels(name, value))
         if labels.dtype.kind not in "biuf":
             return labels
     if name == "X":

@@ -20,7 +20,7 @@ from .._forest.state import N_MEMORIES, NONE
 from .._heads.examples import Examples, all_examples, slots_of_examples, with_only_examples
 from .._heads.label_scorers import Head, as_ready_as, count_in_means, with_only
 from .._heads.stored_duals import StoredDuals, duals_of_slots
-from .._validation import check_ids, check_known
+from .._validation import check_ids, check_known, label_array
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once
 from ._class_answers import ClassAnswers
@@ -45,7 +45,7 @@ def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
     TypeError, ValueError
         If one is unknown, or none would be left.
     """
-    labels = np.ravel(np.asarray(labels))
+    labels = np.ravel(label_array("labels", labels))
     if labels.size == 0:
         return np.empty(0, np.int64)
     in_common, labels = in_one_type("labels", classes, labels)
@@ -115,13 +115,13 @@ def forget(classifier: Any, classes: np.ndarray, slots: np.ndarray) -> None:
         stays = number[label_of] != NONE
         stays[slots] = False
         gone = slots[number[label_of[slots]] != NONE]
-        of_gone, weights_of_gone = number[label_of[gone]], taken(weights, gone)
+        of_gone = number[label_of[gone]]
         n_of_label = n_of_label - np.bincount(of_gone, minlength=kept.size)
-        if weight_of_label is not None:
-            weight_of_label = weight_of_label - totals(of_gone, weights_of_gone, kept.size)
         if classifier.loss == "mira" and gone.size > 0:
-            unlearn = _subtraction(weighted(rescaled(rows.take(gone)), weights_of_gone), of_gone)
+            unlearn = _subtraction(weighted(rescaled(rows.take(gone)), taken(weights, gone)), of_gone)
         stays = np.flatnonzero(stays)
+        if weight_of_label is not None:  # subtracting large weights would leave nothing of small ones
+            weight_of_label = totals(number[label_of[stays]], taken(weights, stays), kept.size)
         weights = taken(weights, stays)
         duals = None if duals is None else duals_of_slots(duals, stays, number)
         examples = with_only_examples(examples, stays, number[label_of[stays]], kept.size)

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.multiclass import check_classification_targets
 
-from .._validation import unmasked
-from ._labels import check_unmixed, in_one_type
+from .._validation import label_array, unmasked
+from ._labels import check_labels, in_one_type
 
 
 def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
@@ -43,7 +43,8 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
 
 def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray, scipy.sparse.csr_array]:
     """Return the known names and the new ones of lists, which are sorted behind them, and lists as an indicator."""
-    found = np.array([name for names in lists for name in names], str)
+    listed = [name for names in lists for name in names]
+    found = label_array("Y", listed) if listed else np.empty(0, str)
     names = np.concatenate([known, np.setdiff1d(found, known)])
     order = np.argsort(names, kind="stable")
     columns = order[np.searchsorted(names[order], found)]
@@ -69,15 +70,14 @@ def is_vector(Y: Any) -> bool:
     """Return whether labels are given as one class for each example."""
     unmasked("Y", Y)
     try:
-        return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim == 1
+        return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim < 2 and Y is not None
     except ValueError:  # lists of several lengths
         return False
 
 
 def pair_of_classes(y: Any) -> np.ndarray:
     """Return the classes of a vector, sorted: at most two."""
-    check_unmixed("Y", y)
-    y = np.asarray(y)
+    y = check_labels("Y", y)
     check_classification_targets(y)
     classes: np.ndarray = np.unique(y)
     if classes.size > 2:
@@ -90,8 +90,7 @@ def pair_of_classes(y: Any) -> np.ndarray:
 
 def is_second(y: Any, pair: np.ndarray) -> np.ndarray:
     """Return a column that says which rows are of the second of two classes."""
-    check_unmixed("Y", y)
-    pair, y = in_one_type("Y", pair, np.asarray(y))
+    pair, y = in_one_type("Y", pair, check_labels("Y", y))
     if not np.isin(y, pair).all():
         raise ValueError(f"Y must hold only the classes {pair.tolist()}")
     return (y[:, None] == pair[1:]) if pair.size == 2 else np.zeros((y.size, 1), np.bool_)

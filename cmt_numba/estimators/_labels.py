@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.multiclass import check_classification_targets
 
-from .._validation import unmasked
+from .._validation import label_array, unmasked
 
 _NUMBERS = "biuf"
 _WORDS = {**dict.fromkeys(_NUMBERS, "numbers"), "U": "strings", "O": "strings", "T": "strings", "S": "bytes"}
@@ -28,7 +28,7 @@ def check_unmixed(name: str, labels: Any) -> None:
     if labels is None or scipy.sparse.issparse(labels):
         return
     try:
-        array = np.asarray(labels)
+        array = label_array(name, labels)
     except ValueError:
         return  # sequences of several lengths
     if array.dtype.kind == "O":
@@ -44,12 +44,24 @@ def check_unmixed(name: str, labels: Any) -> None:
 
 
 def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
-    """Return classes as they were given, and as an array those that may come, if they were named."""
-    check_unmixed("y", y)
-    if classes is None:
-        return y, None
-    check_unmixed("classes", unmasked("classes", classes))
-    return y, np.ravel(np.asarray(classes))
+    """Return the classes of rows, and as an array those that may come, if they were named."""
+    y = y if y is None or scipy.sparse.issparse(y) else check_labels("y", y)
+    return y, None if classes is None else np.ravel(check_labels("classes", classes))
+
+
+def check_labels(name: str, labels: Any) -> np.ndarray:
+    """Return labels in an array of one type that holds them as they are.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such array, or ``name`` says that there must be one label for each row and there is a single one.
+    """
+    check_unmixed(name, labels)
+    array = label_array(name, labels)
+    if array.ndim == 0 and name in ("y", "Y"):
+        raise ValueError(f"{name} must be a list with one label for each row of X, not the single label {labels!r:.50}")
+    return array
 
 
 def are_kept(given: Any, array: np.ndarray) -> bool:

@@ -155,7 +155,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         sample_weight : array-like, shape (n,), optional
             How much each example counts, from 0 to a million; by default 1. A weight of 2 counts like the same row
             twice: as a factor of ``C``, in the means, and when common labels and a threshold are chosen. One of 0
-            counts like no row. Routers and the search for neighbors do not depend on it.
+            counts like no row. Positive weights below 1e-9 count as 1e-9. Routers and the search for neighbors do not
+            depend on weights.
 
         Returns
         -------

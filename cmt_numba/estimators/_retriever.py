@@ -168,8 +168,9 @@ class CMTRetriever(MemoryForest):
         sample_weight : array-like, shape (n,), optional
             How much each memory counts for what is expected of queries, from 0 to a million; by default 1. A weight of
             2 counts like the same row twice in the ridge regression, but is a single memory. A row of weight 0 is left
-            out: it is not stored, and gets no id. Nothing else depends on it: components and routers do not, and with
-            ``search="key"``, where there is no regression, all weights above 0 are the same.
+            out: it is not stored, and gets no id. Positive weights below 1e-9 count as 1e-9. Nothing else depends on
+            weights: components and routers do not, and with ``search="key"``, where there is no regression, all
+            weights above 0 are the same.
 
         Returns
         -------

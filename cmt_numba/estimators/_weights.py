@@ -10,6 +10,7 @@ from .._forest.rows import Rows
 from .._validation import unmasked
 
 _MOST = 1e6
+_LEAST = 1e-9  # of a positive weight: its products stay within the range of float32
 _GENTLE = 1.25  # growth of the array of weights
 
 
@@ -25,6 +26,8 @@ class Batch(NamedTuple):
 def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     """Return the weights of ``n_rows`` examples as float32, or None if all are 1.
 
+    Positive weights below 1e-9 become 1e-9.
+
     Raises
     ------
     TypeError, ValueError
@@ -34,7 +37,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
         return None
     unmasked("sample_weight", sample_weight)
     try:
-        weights = np.asarray(sample_weight, np.float32)
+        weights = np.asarray(sample_weight, np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
     if weights.shape != (n_rows,):
@@ -43,7 +46,9 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
         raise ValueError(f"sample_weight must be from 0 to {_MOST:g}")
     if n_rows > 0 and not weights.any():
         raise ValueError("sample_weight must not be 0 for all rows: all weights are zero")
-    return None if np.all(weights == 1.0) else weights
+    if np.all(weights == 1.0):
+        return None
+    return np.where(weights > 0.0, np.maximum(weights, _LEAST), 0.0).astype(np.float32)
 
 
 def present(batch: Batch) -> Batch:

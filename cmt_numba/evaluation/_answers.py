@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._validation import label_array
 from ._tasks import n_rows_of, slice_rows
 
 _MOST_CONFUSIONS = 10
@@ -39,7 +40,7 @@ class Confusion(NamedTuple):
 
 def most_confused(y: Any, answers: Any, positions: np.ndarray, texts: Sequence[str] | None) -> list[Confusion]:
     """Return the most frequent pairs of a class and a wrong answer, the most frequent first."""
-    y, answers = np.asarray(y), np.asarray(answers)
+    y, answers = label_array("y", y), np.asarray(answers)
     wrong = np.flatnonzero(answers != y)
     if wrong.size == 0:
         return []
@@ -67,7 +68,7 @@ def calibration_of(estimator: Any, X: Any, y: Any, answers: Any) -> dict[str, li
     step = max(1, _MOST_CELLS // len(estimator.classes_))
     blocks = (slice_rows(X, first, min(n, first + step)) for first in range(0, n, step))
     certainty = np.concatenate([np.asarray(estimator.predict_proba(block)).max(axis=1) for block in blocks])
-    right = np.asarray(answers) == np.asarray(y)
+    right = np.asarray(answers) == label_array("y", y)
     place = np.clip((certainty * _BINS).astype(np.int64), 0, _BINS - 1)
     counts = np.bincount(place, minlength=_BINS)
     filled = counts > 0

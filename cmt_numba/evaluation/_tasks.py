@@ -9,6 +9,7 @@ import scipy.sparse
 
 from .. import metrics
 from .._forest.state import NONE
+from .._validation import label_array
 
 RANKED = (1, 3, 5)
 """The numbers of best labels for which measures of rankings are computed."""
@@ -89,7 +90,7 @@ def held_out_metrics(task: str, estimator: Any, X: Any, y: Any, answers: Any, y_
         worth = metrics.inverse_propensities(alike(y_train, Y)[0])
         result = label_metrics(Y, predicted, rank_labels(estimator, X, answers), worth)
         return {**result, "f1": metrics.f1(Y, predicted)}
-    accuracy = float(np.mean(np.asarray(answers) == np.asarray(y)))
+    accuracy = float(np.mean(np.asarray(answers) == label_array("y", y)))
     constant = metrics.constant_accuracy(y)
     return {
         "error": 1.0 - accuracy,
@@ -110,7 +111,7 @@ class MulticlassTally:
 
     def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
         """Count a batch: examples, correct predictions, and examples of the class most frequent before the batch."""
-        y = np.asarray(y)
+        y = label_array("y", y)
         right = np.zeros(y.size, np.bool_) if answers is None else np.asarray(answers) == y
         names, place = np.unique(y, return_inverse=True)
         numbers = np.array([self._number_of.setdefault(name, len(self._number_of)) for name in names.tolist()])[place]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._validation import label_array
 from ._errors import FormatError
 from ._kinds import KindsOfColumns, as_numbers, kinds_of
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
@@ -165,7 +166,7 @@ class TableSource(Source):
             if _is_missing(label):
                 raise FormatError(self.path, f"has no label in column {options.label!r}", row=row)
         if options.named_labels:
-            return np.array([str(label) for label in labels])
+            return label_array("labels", [str(label) for label in labels])
         numbers = [self._number(label, row) for row, label in enumerate(labels, first_row)]
         return np.array(numbers, np.int64)
 

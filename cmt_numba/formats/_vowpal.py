@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from .._validation import label_array
 from ._errors import FormatError
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
@@ -151,4 +152,4 @@ def _as_y(labels: list[Any], options: ReadOptions, n_labels: int) -> Any:
         return None
     if options.task == "multilabel":
         return indicator(labels, n_labels)
-    return np.array(labels) if options.named_labels else np.array(labels, np.int64)
+    return label_array("labels", labels) if options.named_labels else np.array(labels, np.int64)

@@ -51,6 +51,7 @@ the same process, even to copy it, releases the lock: to copy an open tree, call
 """
 
 from ._errors import AlreadyOpenError, JournalError
+from ._in_folder import check_durability
 from ._tree import DurableTree
 
-__all__ = ["AlreadyOpenError", "DurableTree", "JournalError"]
+__all__ = ["AlreadyOpenError", "DurableTree", "JournalError", "check_durability"]

@@ -101,7 +101,7 @@ def _check_that_it_is_not_open(path: Path) -> None:
         found = os.stat(path)
         for database in _open:
             if database._process == os.getpid() and database._identity == (found.st_dev, found.st_ino):
-                raise AlreadyOpenError(f"{path.parent} is already open in this process; close the other tree first")
+                raise AlreadyOpenError(f"{path.parent} is already open in this process; close it there first")
 
 
 def _is_blank(path: Path, first: bytes) -> bool:
@@ -138,6 +138,9 @@ class Database:
         An existing file: a journal, or an empty file.
     tables : Tables, optional
         What a journal must hold beside its entries; nothing by default.
+    waits : bool, default True
+        Whether each commit waits for the disk. Otherwise a crash of the machine, but not one of the process, may lose
+        what was committed since the last :meth:`sync`.
 
     Attributes
     ----------
@@ -154,9 +157,11 @@ class Database:
         If it cannot be read or written.
     """
 
-    def __init__(self, path: Path, tables: Tables | None = None) -> None:
+    def __init__(self, path: Path, tables: Tables | None = None, *, waits: bool = True) -> None:
         self.path = path
         self._tables = tables
+        self._waits = waits
+        self._is_on_disk = True  # whether the disk has all that was committed
         self._process = os.getpid()
         self._identity: tuple[int, int] | None = None
         self._version = VERSION
@@ -184,7 +189,7 @@ class Database:
     def _prepare(self) -> bool:
         """Lock and check the database; return whether it has no entries."""
         self._run("PRAGMA locking_mode = EXCLUSIVE")  # takes effect at the next access
-        self._run("PRAGMA synchronous = FULL")
+        self._run(f"PRAGMA synchronous = {'FULL' if self._waits else 'NORMAL'}")
         self._distrust()
         self._run("PRAGMA cell_size_check = ON")
         self._run("BEGIN EXCLUSIVE")
@@ -279,7 +284,7 @@ class Database:
                 expected = sequence + 1
 
     def append(self, sequence: int, entry: bytes) -> None:
-        """Write an entry. It is on disk after the next :meth:`sync`."""
+        """Write an entry, for the next :meth:`commit`."""
         self.begin()
         if self._version < VERSION:  # earlier versions of the library cannot read the new entries
             self._run(f"PRAGMA user_version = {VERSION}")
@@ -291,13 +296,27 @@ class Database:
         if not self._connection.in_transaction:
             self._run("BEGIN")
 
-    def sync(self) -> None:
-        """Sync all entries to disk."""
+    def commit(self) -> None:
+        """Keep what was written, whatever happens to the process."""
         if self._connection.in_transaction:
             self._run("COMMIT")
+            self._is_on_disk = self._waits
+
+    def sync(self) -> None:
+        """Commit, and sync all that was committed to disk."""
+        self.commit()
+        if not self._is_on_disk:
+            self.checkpoint()
+            self._is_on_disk = True
+
+    def roll_back(self) -> None:
+        """Undo what was written since the last commit."""
+        with self._reading():
+            if self._connection.in_transaction:
+                self._connection.rollback()
 
     def restart(self, sequence: int, entry: bytes) -> None:
-        """Replace all entries by one, and sync it to disk. If this fails, what was synced before is still there."""
+        """Replace all entries by one, and sync it to disk. If this fails, what was committed before is still there."""
         version = self._version
         try:
             self.begin()
@@ -306,27 +325,21 @@ class Database:
             self.sync()
         except BaseException:
             self._version = version
-            with self._reading():
-                self._connection.rollback()
+            self.roll_back()
             raise
 
     def checkpoint(self) -> None:
-        """Sync the log to disk even if nothing has been written since the database was opened.
-
-        Entries of a killed process may still be in the system's cache only.
-        """
+        """Sync the log to disk, also what a killed process has left in the system's cache only."""
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Close the database, unless it belongs to the parent process. Entries that are not synced are discarded."""
+        """Close the database, unless it belongs to the parent process. What is not committed is discarded."""
         if self._process != os.getpid():
             return
         with _opening:
             _open.discard(self)
             try:
-                with self._reading():
-                    if self._connection.in_transaction:
-                        self._connection.rollback()
+                self.roll_back()
             finally:
                 with self._reading():
                     self._connection.close()

@@ -40,6 +40,8 @@ class Folder:
         Whether nothing may be written. The folder must exist and is not locked.
     tables : Tables, optional
         Tables that the journal's database holds beside its entries.
+    waits : bool, default True
+        Whether each commit waits for the disk.
 
     Attributes
     ----------
@@ -59,7 +61,14 @@ class Folder:
         or its journal has been lost.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, tables: Tables | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        tables: Tables | None = None,
+        waits: bool = True,
+    ) -> None:
         self.path = Path(path)
         self._read_only = read_only
         self._acknowledged: Acknowledged | None = None
@@ -70,7 +79,7 @@ class Folder:
             bring_to_disk(self.path.absolute().parent)
         self._check_whose_it_is()
         kind = DatabaseCopy if read_only else Database
-        self.database = kind(self.journal_path, tables)
+        self.database = kind(self.journal_path, tables, waits=waits)
         self.is_new = self.database.is_new
         try:
             if self.is_new:
@@ -289,7 +298,7 @@ class Folder:
         return bool(identity == self._acknowledged.identity)
 
     def close(self) -> None:
-        """Close the files and release the lock. Entries that are not synced are discarded."""
+        """Close the files and release the lock. Entries that are not committed are discarded."""
         try:
             self.database.close()
         finally:

@@ -38,6 +38,15 @@ class _Effort(NamedTuple):
     seconds: float
 
 
+def check_durability(sync_every: int, snapshot_bytes: int, snapshot_seconds: float) -> tuple[int, int, float]:
+    """Return how an object is to be kept in a folder. Raises TypeError or ValueError if that is impossible."""
+    return (
+        check_integer("sync_every", sync_every, 1),
+        check_integer("snapshot_bytes", snapshot_bytes, 0),
+        check_real("snapshot_seconds", snapshot_seconds, 0.0, 1e9),
+    )
+
+
 class InFolder:
     """The part of an object in a folder that writes snapshots and the journal, and reads them again.
 
@@ -60,9 +69,8 @@ class InFolder:
         read_only: bool = False,
     ) -> None:
         """Open the folder, and lock it. Nothing has been read yet."""
-        self._sync_every = check_integer("sync_every", sync_every, 1)
-        self._snapshot_bytes = check_integer("snapshot_bytes", snapshot_bytes, 0)
-        self._snapshot_seconds = check_real("snapshot_seconds", snapshot_seconds, 0.0, 1e9)
+        checked = check_durability(sync_every, snapshot_bytes, snapshot_seconds)
+        self._sync_every, self._snapshot_bytes, self._snapshot_seconds = checked
         self._process = os.getpid()
         self._changing = threading.RLock()
         self._refusal = None
@@ -70,7 +78,7 @@ class InFolder:
         self._as_one = self._only_in_memory = False  # see _journaling.as_one
         self._journal = self._last_snapshot = _Effort(0, 0.0)
         self._is_verified = True  # whether no array is mapped that may be damaged
-        self._folder = Folder(path, read_only=read_only, tables=self._tables)
+        self._folder = Folder(path, read_only=read_only, tables=self._tables, waits=self._sync_every == 1)
 
     # What a subclass defines
 
@@ -164,7 +172,8 @@ class InFolder:
             if self._refusal in (CLOSED, READ_ONLY):
                 return
             try:
-                self._enter_notes()
+                if self._refusal is None:  # after a failure, what is in memory is not what entries would follow
+                    self._enter_notes()
                 if self._refusal is None:
                     self._sync()
                     self._take_snapshot_if_due(_AT_THE_END)
@@ -207,6 +216,9 @@ class InFolder:
             self._only_in_memory, self._unsynced = False, 0
         elif self._unsynced >= self._sync_every:
             self._sync()
+        elif self._unsynced > 0:
+            with self._writing():
+                self._folder.database.commit()
 
     def _lengthen(self, n_bytes: int, seconds: float) -> None:
         self._journal = _Effort(self._journal.n_bytes + n_bytes, self._journal.seconds + seconds)
@@ -257,7 +269,7 @@ class InFolder:
         self._sync()
         try:
             self._take_snapshot()
-        except (FileFormatError, MemoryError, OSError) as error:  # the journal holds the changes
+        except (AssertionError, MemoryError, OSError, TypeError, ValueError) as error:  # the journal holds the changes
             self._journal = _Effort(0, 0.0)  # try again after as many further changes
             message = f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=4)

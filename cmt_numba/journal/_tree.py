@@ -52,7 +52,7 @@ class DurableTree(InFolder, ContextualMemoryTree):
         parent must exist.
     sync_every : int, default 1
         The number of changes after which to wait for the disk. With a value above 1, a crash of the machine may lose up
-        to ``sync_every - 1`` of the last changes. :meth:`sync` waits at once.
+        to ``sync_every - 1`` of the last changes; a crash of the process loses none. :meth:`sync` waits at once.
     snapshot_bytes : int, default 2**26
         The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last snapshot.
     snapshot_seconds : float, default 10.0

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from .._validation import Constraint, Integer, OneOf, check_parameters
+from .._validation import Constraint, Integer, OneOf, check_parameters, label_array
 from ._landmark_index import LandmarkIndex
 from ._measures import weights_of
 
@@ -99,7 +99,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options = {name: getattr(self, name) for name in LandmarkIndex._constraints}
         index = LandmarkIndex(**options, random_state=self.random_state)
         check_classification_targets(y)
-        classes, of_examples = np.unique(column_or_1d(y), return_inverse=True)
+        classes, of_examples = np.unique(column_or_1d(label_array("y", y)), return_inverse=True)
         n_rows = np.shape(X)[0]
         if of_examples.size != n_rows:
             raise ValueError(f"y must have one class for each of the {n_rows} rows of X, not {of_examples.size}")

@@ -311,7 +311,7 @@ class EditDistance(Saved, BaseEstimator):
         n = asked.offsets.size - 1
         if stored.offsets.size - 1 != n:
             raise ValueError(f"targets must be one for each of the {n} queries, not {stored.offsets.size - 1}")
-        return distances_between(asked, stored, np.arange(n), np.arange(n))
+        return distances_between(asked, stored, np.arange(n), np.arange(n)).astype(np.float32)
 
     def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Return the nearest targets of each query by comparing it with all of them.

@@ -144,7 +144,7 @@ class Paths(NamedTuple):
     owners: np.ndarray  # int64 (rows,): the points
     vantages: np.ndarray  # int64 (rows,)
     borders: np.ndarray  # int64 (rows,): of the other part, the point nearest to the border
-    lengths: np.ndarray  # float32 (rows,): of borders from vantages
+    lengths: np.ndarray  # float64 (rows,): of borders from vantages
     signs: np.ndarray  # float64 (rows,): 1 for a point in the far part, -1 in the near one
     weights: np.ndarray  # float64 (rows,): 2 ** -depth
 
@@ -180,7 +180,7 @@ class Paths(NamedTuple):
 
 def paths(space: Space, random: np.random.Generator) -> Paths:
     """Return the nodes above each point in a new vantage-point tree of a space."""
-    found = [Paths(*(np.empty(0, kind) for kind in (np.int64, np.int64, np.int64, np.float32, float, float)))]
+    found = [Paths(*(np.empty(0, kind) for kind in (np.int64, np.int64, np.int64, float, float, float)))]
     waiting = [(np.arange(space.offsets.size - 1), 1)]
     while waiting:
         points, depth = waiting.pop()

@@ -20,7 +20,7 @@ from ._encoding import Alphabet, Sequences
 from ._files import read_sequences
 from ._ngrams import ngram_keys
 from ._point_store import PointStore
-from ._spaces import distances_of_pairs
+from ._vantage import distances_between
 from ._vp_tree import Neighbors
 
 _MOST_TREES = 2**10
@@ -305,9 +305,7 @@ class SequenceMemory(Saved):
     def _distances(self, asked: Sequences, of_asked: np.ndarray, places: np.ndarray) -> np.ndarray:
         costs = self.distance._prepared(self._alphabet)[1]
         points, forms = costs.points(asked, ASKED), self._up_to_date(costs)
-        distances, bounds = np.empty(places.size, np.float32), np.full(places.size, np.inf, np.float32)
-        distances_of_pairs(points, forms.view(), of_asked, places, bounds, distances)
-        return distances
+        return distances_between(points, forms.view(), of_asked, places)
 
     # Files
 

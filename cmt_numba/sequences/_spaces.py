@@ -50,9 +50,11 @@ class Space(NamedTuple):
 
 @inner_fastmath
 def _squared(x, y):
-    total = np.float32(0.0)
+    """Return the squared distance of two rows in float64, which holds the squares of all float32 numbers."""
+    total = 0.0
     for i in range(x.size):
-        total += (x[i] - y[i]) * (x[i] - y[i])
+        apart = np.float64(x[i]) - np.float64(y[i])
+        total += apart * apart
     return total
 
 
@@ -124,16 +126,16 @@ def distance(asked, i, stored, j, bound, room):
     if asked.kind != _EDIT:
         length = np.sqrt(_squared(asked.rows[i], stored.rows[j]))
         if asked.kind == _ANGULAR:
-            return np.float32(2.0) * np.arcsin(min(np.float32(1.0), np.float32(0.5) * length))
+            return 2.0 * np.arcsin(min(1.0, 0.5 * length))
         return length
     if room.columns.size > 0:
-        return by_bits(asked, i, stored, j, bound, room)
+        return np.float64(by_bits(asked, i, stored, j, bound, room))
     first, stop = asked.offsets[i], asked.offsets[i + 1]
     x, x_gaps, x_turned = asked.symbols[first:stop], asked.gaps[first:stop], asked.turned_gaps[first:stop]
     first, stop = stored.offsets[j], stored.offsets[j + 1]
     y, y_gaps, y_turned = stored.symbols[first:stop], stored.gaps[first:stop], stored.turned_gaps[first:stop]
     edits = asked.edits
-    plain, least = _is_plain(edits), np.float32(np.inf)
+    plain, least, bound = _is_plain(edits), np.inf, np.float64(bound)
     for _ in range(2 if asked.both else 1):
         if plain:
             least = min(least, plain_edits(x, y, x_gaps, y_gaps, edits, bound, room.row))
@@ -146,7 +148,7 @@ def distance(asked, i, stored, j, bound, room):
 
 @kernel
 def distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances):
-    """Write the distance of each pair of points, float32, infinity where it is above its bound.
+    """Write the distance of each pair of points, float64, infinity where it is above its bound.
 
     ``of_asked`` and ``of_stored``, int64 of shape (pairs,), name the points.
     """

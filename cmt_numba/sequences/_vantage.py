@@ -16,7 +16,7 @@ class Parted(NamedTuple):
 
     vantage: int
     points: np.ndarray  # int64 (n,), the nearest first
-    distances: np.ndarray  # float32 (n,)
+    distances: np.ndarray  # float64 (n,)
 
     @property
     def half(self) -> int:
@@ -25,14 +25,14 @@ class Parted(NamedTuple):
 
 
 def distances_from(space: Space, point: int, others: np.ndarray) -> np.ndarray:
-    """Return the distances of a point from others, all of them stored: float32."""
+    """Return the distances of a point from others, all of them stored: float64."""
     asked = space._replace(gaps=space.turned_gaps, turned_gaps=space.gaps) if space.both else space
     return distances_between(asked, space, np.full(others.size, point), others)
 
 
 def distances_between(asked: Space, stored: Space, of_asked: np.ndarray, of_stored: np.ndarray) -> np.ndarray:
-    """Return the distance of each pair of points: float32."""
-    distances, bounds = np.empty(of_asked.size, np.float32), np.full(of_asked.size, np.inf, np.float32)
+    """Return the distance of each pair of points: float64."""
+    distances, bounds = np.empty(of_asked.size), np.full(of_asked.size, np.inf)
     distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances)
     return distances
 

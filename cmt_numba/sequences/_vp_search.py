@@ -13,7 +13,7 @@ import numpy as np
 from .._jit import empty, inner, kernel, release
 from ._spaces import comes_before, distance, new_room, offer, prepare
 
-_ROUNDING = np.float32(1e-5)  # of bounds, relative to the distances that they are made of
+_ROUNDING = 1e-5  # of bounds, relative to the distances that they are made of
 
 
 class Nodes(NamedTuple):
@@ -21,8 +21,8 @@ class Nodes(NamedTuple):
 
     vantage: np.ndarray  # int64 (nodes,): a point, -1 in a leaf
     children: np.ndarray  # int64 (nodes, 2): of the points near the vantage point, and of those farther away
-    nearest: np.ndarray  # float32 (nodes, 2): the least distance of a child's points from the vantage point
-    farthest: np.ndarray  # float32 (nodes, 2): the greatest one
+    nearest: np.ndarray  # float64 (nodes, 2): the least distance of a child's points from the vantage point
+    farthest: np.ndarray  # float64 (nodes, 2): the greatest one
     members: np.ndarray  # int64 (nodes, most)
     n_members: np.ndarray  # int64 (nodes,)
     depth: int  # the greatest number of nodes on a path
@@ -33,16 +33,16 @@ class Nearest(NamedTuple):
     """The nearest points of each point asked, the nearest first; -1 and infinity where there are fewer."""
 
     points: np.ndarray  # int64 (asked, k)
-    lengths: np.ndarray  # float32 (asked, k): their distances
+    lengths: np.ndarray  # float64 (asked, k): their distances
     n_computed: np.ndarray  # int64 (asked,): distances computed
 
 
 @inner
 def _raised(length, power):
     """Return a power of a distance; what is not above 0, and so no distance, is left as it is."""
-    if power == 1.0 or length <= np.float32(0.0):
-        return np.float32(length)
-    return np.float32(np.float64(length) ** power)
+    if power == 1.0 or length <= 0.0:
+        return np.float64(length)
+    return np.exp(power * np.log(length))  # LLVM would compute "**" even where the power is 1
 
 
 @kernel
@@ -56,12 +56,12 @@ def search_nodes(nodes, asked, stored, there, share, found):
     """
     room = new_room(asked, stored)
     n_places = 2 * nodes.depth + 2
-    waiting, bounds = empty(n_places, np.int64), empty(n_places, np.float32)
+    waiting, bounds = empty(n_places, np.int64), empty(n_places, np.float64)
     points, lengths, n_computed = found.points, found.lengths, found.n_computed
     last, power = points.shape[1] - 1, nodes.power
     for i in range(points.shape[0]):
         prepare(asked, i, i - 1, room)
-        waiting[0], bounds[0], n_waiting = 0, np.float32(0.0), 1
+        waiting[0], bounds[0], n_waiting = 0, 0.0, 1
         while n_waiting > 0:
             n_waiting -= 1
             node, radius = waiting[n_waiting], lengths[i, last]
@@ -92,7 +92,7 @@ def search_nodes(nodes, asked, stored, there, share, found):
                 farthest = _raised(nodes.farthest[node, child], power)
                 nearest = _raised(nodes.nearest[node, child], power)
                 bound = max(raised - farthest, nearest - raised) - _ROUNDING * (raised + farthest)
-                if bound <= _raised(share * lengths[i, last], power):
+                if not bound > _raised(share * lengths[i, last], power):  # a power may overflow, and its bound be NaN
                     waiting[n_waiting], bounds[n_waiting] = nodes.children[node, child], bound
                     n_waiting += 1
     release((room, waiting, bounds))

@@ -30,7 +30,7 @@ class Neighbors(NamedTuple):
     """The nearest points for each point asked."""
 
     ids: np.ndarray  # int64 (n, k), -1 for none
-    distances: np.ndarray  # float32 (n, k), infinity for none
+    distances: np.ndarray  # float32 (n, k) of sequences, float64 of rows; infinity for none
     n_computed: np.ndarray  # int64 (n,): distances that were computed
 
 
@@ -233,14 +233,16 @@ class VPTree(Saved):
         """
         asked = self._as_points("X", X, ASKED)
         n, k = number_of_points(asked), check_wanted("k", k, len(self))
-        points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32)
+        points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf)
         n_computed = np.zeros(n, np.int64)
         if len(self) > 0:
             nodes = self._nodes or self._build_anew()
-            share, nodes = np.float32(1.0 - self.tau), nodes._replace(depth=self._depth, power=self._power)
+            share, nodes = 1.0 - self.tau, nodes._replace(depth=self._depth, power=self._power)
             found = Nearest(points, lengths, n_computed)
             search_nodes(nodes, asked, self._stored(), self._there, share, found)
             points = np.where(points >= 0, self._ids[points], -1)
+        if isinstance(self.metric, EditDistance):
+            lengths = lengths.astype(np.float32)
         return Neighbors(points, lengths, n_computed)
 
     # Points
@@ -255,7 +257,7 @@ class VPTree(Saved):
         X = check_matrix(X, n_features=None if self._store is None else self._stored().rows.shape[1])
         rows = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, np.float32)
         if not np.isfinite(rows).all():
-            raise ValueError(f"{name} must be finite")
+            raise ValueError(f"{name} must be finite in float32")
         if self.metric == "euclidean":
             return space_of_rows(Kind.EUCLIDEAN, rows)
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
@@ -275,8 +277,8 @@ class VPTree(Saved):
         self._nodes = Nodes(
             np.full(n_nodes, -1, np.int64),
             np.full((n_nodes, 2), -1, np.int64),
-            np.zeros((n_nodes, 2), np.float32),
-            np.zeros((n_nodes, 2), np.float32),
+            np.zeros((n_nodes, 2)),
+            np.zeros((n_nodes, 2)),
             np.zeros((n_nodes, self.leaf_size), np.int64),
             np.zeros(n_nodes, np.int64),
             0,

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._validation import Constraint, Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
 from ..persistence._container import Contents
-from ._counting import HashedColumns, NewColumns, check_texts, count_terms
+from ._counting import MOST, HashedColumns, NewColumns, check_texts, count_terms
 from ._learned import SavableText
 from ._term_weights import comparisons_of, learn_weights
 from ._vectorizer_files import bm25_contents, bm25_of
@@ -341,7 +341,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         columns = np.arange(self.document_frequency_.size)
         asked, keys = asked[:, : columns.size], keys[:, : columns.size]
         factors = learn_weights(comparisons_of(asked, keys, ids, check_rewards(rewards, ids)), self._idf(columns, 1.0))
-        self.term_weights_ = factors if self.term_weights_ is None else self.term_weights_ * factors
+        self.term_weights_ = np.minimum(factors if self.term_weights_ is None else self.term_weights_ * factors, MOST)
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

@@ -10,6 +10,7 @@ import scipy.sparse
 from .._forest.invariants.errors import require
 from ..persistence._columns import document, read_array, read_document
 from ..persistence._trees import take
+from ._counting import are_moderate
 from ._features import TextFeatures
 from ._huffman import huffman_tree, levels
 from ._labelled import Classes
@@ -51,23 +52,19 @@ class ClassModel(NamedTuple):
         data = (weights / np.repeat(lengths, sizes)).astype(np.float32)
         return scipy.sparse.csr_array((data, indices, starts), counts.shape)
 
-    def probabilities(self, hidden: np.ndarray) -> np.ndarray:
-        """Return the probability of each class."""
+    def log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the probability of each class: those of improbable classes would be rounded to 0."""
         scores = hidden @ self.vectors.outputs.T
         if self.loss in ("softmax", "forest"):
-            scores -= scores.max(axis=1, keepdims=True)
-            np.exp(scores, out=scores)
-            scores /= scores.sum(axis=1, keepdims=True)
-            return scores
-        second = 0.5 * (1.0 + np.tanh(0.5 * scores))
+            return log_softmax(scores)
         if self.loss == "negative":
-            return second
+            return _log_sigmoid(scores)
         n_classes = self.counts.size
-        of_nodes = np.ones((len(hidden), 2 * n_classes - 1), np.float32)
+        of_nodes = np.zeros((len(hidden), 2 * n_classes - 1), np.float32)
         for level in levels(self.classes.children):
             above = of_nodes[:, n_classes + level]
-            of_nodes[:, self.classes.children[level, 1]] = above * second[:, level]
-            of_nodes[:, self.classes.children[level, 0]] = above * (1.0 - second[:, level])
+            of_nodes[:, self.classes.children[level, 1]] = above + _log_sigmoid(scores[:, level])
+            of_nodes[:, self.classes.children[level, 0]] = above + _log_sigmoid(-scores[:, level])
         return of_nodes[:, :n_classes]
 
     # Files
@@ -119,10 +116,22 @@ class ClassModel(NamedTuple):
             require(bool(np.all((idf > 0.0) & (idf < 1e3))), "weights must be positive")
         counts, loss = read_array("counts_of_classes", arrays, np.int64), take(described, "loss", str)
         require(counts.size > 0 and bool(np.all((counts > 0) & (counts < 2**48))), "classes must have come")
+        require(are_moderate(inputs, outputs), "vectors must be finite")
         require(loss in LOSSES, "the loss must be one that is known")
         n_outputs = counts.size - (loss == "hierarchical")
         require(outputs.shape == (n_outputs, inputs.shape[1]), "there must be a vector for each output")
         return cls(features, Vectors(inputs, outputs), _classes_of(counts), counts, idf, loss)
+
+
+def log_softmax(scores: np.ndarray) -> np.ndarray:
+    """Return scores, less a number in each row, such that their exponentials sum to 1."""
+    scores = scores - scores.max(axis=1, keepdims=True)
+    scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    return scores
+
+
+def _log_sigmoid(scores: np.ndarray) -> np.ndarray:
+    return -np.logaddexp(np.float32(0.0), -scores)
 
 
 def _classes_of(counts: np.ndarray) -> Classes:

@@ -10,6 +10,14 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils import murmurhash3_32
 
+MOST = 1e15
+"""Largest magnitude of a learned number. Products and sums of such numbers are finite in float32."""
+
+
+def are_moderate(*arrays: np.ndarray) -> bool:
+    """Return whether learned numbers are finite, and so small that what is computed from them is finite as well."""
+    return all(bool(np.all(np.abs(array) <= MOST)) for array in arrays)
+
 
 class HashedColumns(dict[str, int]):
     """The columns of terms that have been looked up: each term's hash, computed once."""

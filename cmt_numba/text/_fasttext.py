@@ -24,13 +24,15 @@ from .._validation import (
     check_integer,
     check_jobs,
     check_seed,
+    label_array,
 )
 from ..estimators._labels import check_targets, check_unmixed
 from ..persistence._columns import column, read_column
 from ..persistence._container import Contents
 from ..persistence._trees import take
 from ._class_forest import ClassForest
-from ._class_model import LOSSES, ClassModel
+from ._class_model import LOSSES, ClassModel, log_softmax
+from ._counting import are_moderate
 from ._features import TextFeatures
 from ._labelled import Labelled, Lesson, best_leaves, learn_labelled
 from ._learned import TextEstimator
@@ -204,7 +206,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         words = self._words_of_all(texts)
         check_unmixed("y", y)
         check_targets(y)
-        classes, labels, counts = np.unique(column_or_1d(y), return_inverse=True, return_counts=True)
+        classes, labels, counts = np.unique(column_or_1d(label_array("y", y)), return_inverse=True, return_counts=True)
         if labels.size != len(words) or not words:
             raise ValueError(
                 f"y must have a class for each text: there are {len(words)} texts and {labels.size} classes"
@@ -270,6 +272,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
                     map_threads(learn_part, range(len(parts)), n_threads)
                     done += spans[-1][1] - spans[0][0]
                     report(spans[-1][1] - spans[0][0])
+        if not are_moderate(*model.vectors):
+            raise ValueError(f"the vectors diverged with learning_rate={self.learning_rate}: pass a smaller one")
 
     # Classes
 
@@ -330,12 +334,12 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
             best_leaves(hidden, self._model.vectors.outputs, self._model.classes, found, scores)
             return found, np.exp(scores)
         for rows in self._blocks(len(hidden)):
-            probabilities = self._model.probabilities(hidden[rows])
-            best = np.argpartition(-probabilities, k - 1, axis=1)[:, :k]
-            order = np.argsort(-np.take_along_axis(probabilities, best, 1), axis=1, kind="stable")
+            of_classes = self._model.log_probabilities(hidden[rows])
+            best = np.argpartition(-of_classes, k - 1, axis=1)[:, :k]
+            order = np.argsort(-np.take_along_axis(of_classes, best, 1), axis=1, kind="stable")
             found[rows] = np.take_along_axis(best, order, 1)
-            scores[rows] = np.take_along_axis(probabilities, found[rows], 1)
-        return found, scores
+            scores[rows] = np.take_along_axis(of_classes, found[rows], 1)
+        return found, np.exp(scores)
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Return the probability of each class for each text.
@@ -360,8 +364,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         hidden = self.transform(texts)
         proba = np.zeros((len(hidden), self.classes_.size))
         for rows in self._blocks(len(hidden)):
-            proba[rows] = self._model.probabilities(hidden[rows])
-        proba /= proba.sum(axis=1, keepdims=True)
+            proba[rows] = np.exp(log_softmax(self._model.log_probabilities(hidden[rows]).astype(np.float64)))
         return proba
 
     def _blocks(self, n: int) -> list[slice]:

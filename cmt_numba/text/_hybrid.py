@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
-from .._validation import Checked, Constraint, OneOf, Real
+from .._validation import Checked, Constraint, OneOf, Real, label_array
 from ..estimators._held_out import held_out
 from ..estimators._labels import check_targets
 from ..persistence._container import Contents
@@ -269,15 +269,16 @@ def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
     """Return the share of the dense part with which most texts that are held out are nearest to their class's mean."""
     if y is None:
         raise ValueError('weight="held_out" needs the classes of texts: pass y, or a number as weight')
+    y = label_array("y", y)
     check_targets(y)
-    _, first, labels = np.unique(np.asarray(y), return_index=True, return_inverse=True)
+    _, first, labels = np.unique(y, return_index=True, return_inverse=True)
     if labels.shape != (len(texts),):
         raise ValueError(f"y must be one class for each of the {len(texts)} texts, not of shape {np.shape(y)}")
     apart, seen = held_out(len(texts), 0, never=first)  # a class needs one text to have a mean
     if apart.size == 0:
         raise ValueError('weight="held_out" needs at least 5 texts, and two of some class: pass a number as weight')
     asked, stored = ([texts[i] for i in part] for part in (apart, seen))
-    sparse, dense = (_fitted(part, stored, np.asarray(y)[seen]) for part in (sparse, dense))
+    sparse, dense = (_fitted(part, stored, y[seen]) for part in (sparse, dense))
     members = scipy.sparse.csr_array((np.ones(seen.size, np.float32), (labels[seen], np.arange(seen.size))))
     means = [members @ part for part in _of_length_1(_stored_words(sparse, stored), dense.transform(stored))]
     sizes = [np.asarray((part * part).sum(axis=1), np.float64) for part in means]

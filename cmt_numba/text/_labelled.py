@@ -17,6 +17,8 @@ SOFTMAX, HIERARCHICAL, NEGATIVE, FOREST = 0, 1, 2, 3
 """The losses."""
 
 _NEGLIGIBLE = np.float32(1e-7)  # probability of a wrong class that teaches nothing
+_STEADY = np.float32(16.0)  # most that a step of size 1 moves the score of a class; above, learning oscillates
+_LONGEST_STEP = np.float32(8.0)  # of a hidden vector
 
 
 class Labelled(NamedTuple):
@@ -127,6 +129,14 @@ def _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, 
 
 
 @inner
+def _squared_length(vector):
+    total = np.float32(0.0)
+    for j in range(vector.size):
+        total += vector[j] * vector[j]
+    return total
+
+
+@inner
 def _collect(inputs, labelled, text, hidden):
     """Set the hidden vector to the weighted sum of a text's features, zeros if it has none."""
     for j in range(hidden.size):
@@ -153,6 +163,7 @@ def learn_labelled(vectors, labelled, order, classes, candidates, lesson, stream
         _collect(inputs, labelled, text, hidden)
         gradient[:] = np.float32(0.0)
         rate = np.float32(lesson.rate - lesson.fall * place)
+        rate = min(rate, _STEADY / (np.float32(1e-9) + _squared_length(hidden)))
         label = labelled.labels[text]
         if lesson.loss == SOFTMAX:
             _softmax(outputs, label, rate, hidden, gradient, scores)
@@ -162,8 +173,11 @@ def learn_labelled(vectors, labelled, order, classes, candidates, lesson, stream
             _hierarchical(outputs, classes, label, rate, hidden, gradient)
         else:
             _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, i)
-        for at in range(labelled.starts[text], labelled.starts[text + 1]):
-            add_to_row(inputs, np.int64(labelled.features[at]), gradient, labelled.weights[at])
+        first, stop = labelled.starts[text], labelled.starts[text + 1]
+        step = np.sqrt(_squared_length(gradient)) * _squared_length(labelled.weights[first:stop])
+        share = min(np.float32(1.0), _LONGEST_STEP / (np.float32(1e-9) + step))
+        for at in range(first, stop):
+            add_to_row(inputs, np.int64(labelled.features[at]), gradient, share * labelled.weights[at])
     release((hidden, gradient, scores))
 
 

@@ -370,6 +370,8 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     def save_word2vec(self, path: str | os.PathLike[str]) -> None:
         """Write the words and their vectors as word2vec's text format: a line for each, after one with both numbers.
 
+        White space, control characters and backslashes in words are escaped as in Python literals.
+
         Parameters
         ----------
         path : path-like
@@ -379,4 +381,13 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         with open(path, "w", encoding="utf-8") as file:
             file.write(f"{len(model.vocabulary)} {model.n_components}\n")
             for word, vector in zip(model.vocabulary.words, model.own_vectors(), strict=True):
-                file.write(f"{word} {' '.join(f'{value:.6g}' for value in vector)}\n")
+                file.write(f"{_escaped(word)} {' '.join(f'{value:.6g}' for value in vector)}\n")
+
+
+def _escaped(word: str) -> str:
+    """Return a word without white space, as a Python literal could have it."""
+    return "".join(one if one.isprintable() and one not in " \\" else _escape(one) for one in word)
+
+
+def _escape(character: str) -> str:
+    return "\\x20" if character == " " else character.encode("unicode_escape").decode("ascii")

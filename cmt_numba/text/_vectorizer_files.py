@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.utils.validation import check_is_fitted
 
 from .._forest.invariants.errors import require
 from ..persistence._columns import document, read_array, read_document
 from ..persistence._container import Contents
 from ..persistence._trees import take
+from ._counting import MOST, are_moderate
 from ._learned import SavableText
 
 _FUNCTIONS = ("analyzer", "tokenizer", "preprocessor")
@@ -55,11 +57,12 @@ def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
     parameters = read_parameters(contents)
     made = TfidfVectorizer(**parameters, dtype=np.dtype(dtype).type)
     made._validate_params()
+    check_analyzer(made)
     terms = _read_terms(contents.arrays)
     made.vocabulary_ = {term: place for place, term in enumerate(terms)}
     if made.use_idf:
         idf = read_array("idf", contents.arrays, np.float64)
-        require(idf.shape == (len(terms),) and bool(np.isfinite(idf).all()), "there must be an idf for each term")
+        require(idf.shape == (len(terms),) and are_moderate(idf), "there must be an idf for each term")
         made.idf_ = idf
     return made
 
@@ -80,14 +83,14 @@ def bm25_contents(vectorizer: Any) -> Contents:
 def bm25_of(kind: Any, contents: Contents) -> Any:
     """Return the BM25Vectorizer of a file. Raises InvariantError, TypeError or ValueError if it is none."""
     made, learned, arrays = kind(**read_parameters(contents)), take(contents.fields, "learned", dict), contents.arrays
-    made._check_parameters()
+    check_analyzer(made._check_parameters())
     frequency = read_array("document_frequency", arrays, np.int64)
     n_documents, n_terms = take(learned, "n_documents_", int), take(learned, "n_terms_", int)
-    require(n_documents > 0 and n_terms > 0, "there must be documents and terms")
+    require(0 < n_documents < 2**48 and 0 < n_terms < 2**48, "there must be documents and terms")
     require(frequency.size > 0 and bool(np.all((frequency >= 0) & (frequency <= n_documents))), "frequencies are wrong")
     length = take(learned, "length_", float, type(None))
     require((length is not None) == (made.norm == "append"), "there must be a length if it is appended")
-    require(length is None or 0.0 < length < np.inf, "the length must be positive")
+    require(length is None or 0.0 < length <= MOST, "the length must be positive")
     vocabulary = None
     if made.n_features is None:
         terms = _read_terms(arrays)
@@ -97,7 +100,7 @@ def bm25_of(kind: Any, contents: Contents) -> Any:
         require(frequency.size == made.n_features, "there must be a frequency for each column")
     weights = read_array("term_weights", arrays, np.float64) if "term_weights" in arrays else None
     if weights is not None:
-        sound = weights.shape == frequency.shape and bool(np.isfinite(weights).all())
+        sound = weights.shape == frequency.shape and are_moderate(weights) and bool(np.all(weights >= 0.0))
         require(sound, "there must be a weight for each term")
     made.__dict__.update(
         vocabulary_=vocabulary,
@@ -126,7 +129,17 @@ def read_parameters(contents: Contents) -> dict[str, Any]:
     if isinstance(span, list):
         require(len(span) == 2 and all(type(n) is int for n in span), "ngram_range must be two integers")
         parameters["ngram_range"] = tuple(span)
+    words = parameters.get("stop_words")
+    require(type(words) is not list or all(type(word) is str for word in words), "stop_words must be text")
     return parameters
+
+
+def check_analyzer(counter: CountVectorizer) -> None:
+    """Raise ValueError unless a counter can analyse texts."""
+    try:
+        counter.build_analyzer()
+    except re.error as error:
+        raise ValueError(f"token_pattern must be a regular expression: {error}") from error
 
 
 def with_prefix(prefix: str, contents: Contents) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._forest.invariants.errors import require
 from ..persistence._columns import read_array
+from ._counting import MOST
 from ._vocabulary import Vocabulary
 
 
@@ -36,7 +37,8 @@ def read_vocabulary(words: list[Any], arrays: dict[str, np.ndarray], like: Vocab
     require(all(type(word) is str for word in words) and len(set(words)) == n, "words must be distinct strings")
     known.words, known.id_of = words, {word: i for i, word in enumerate(words)}
     known.counts = read_array("counts", arrays, np.int64)
-    require(known.counts.shape == (n,) and bool(np.all(known.counts >= 0)), "there must be a count for each word")
+    sound = known.counts.shape == (n,) and bool(np.all((known.counts >= 0) & (known.counts < MOST)))
+    require(sound, "there must be a count for each word")
     known.starts, known.parts = read_array("starts", arrays, np.int64), read_array("parts", arrays, np.int32)
     sound = known.starts.shape == (n + 1,) and known.starts[0] == 0 and known.starts[-1] == known.parts.size
     require(sound and bool(np.all(np.diff(known.starts) > 0)), "each word must have parts")

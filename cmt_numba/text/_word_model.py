@@ -17,6 +17,7 @@ from .._validation import check_jobs, check_seed
 from ..persistence._columns import document, read_array, read_document
 from ..persistence._generators import generator_fields, read_generator
 from ..persistence._trees import take
+from ._counting import MOST, are_moderate
 from ._skipgram import Task, Vectors, learn_texts
 from ._vocabulary import Corpus, Vocabulary
 from ._vocabulary_files import read_vocabulary, vocabulary_arrays
@@ -125,6 +126,8 @@ class WordModel:
                     n = int(starts[spans[-1][1]] - starts[spans[0][0]])
                     done_before += n
                     report(n)
+        if not are_moderate(*self.vectors):
+            raise ValueError(f"the vectors diverged with learning_rate={options.learning_rate}: pass a smaller one")
         self.n_learned = done_before
         self._own = None
         self._find_common(tokens, starts)
@@ -229,15 +232,18 @@ class WordModel:
         )
         n_parts = model.vectors.inputs.shape[0]
         known = model.vocabulary = read_vocabulary(take(described, "words", list), arrays, model.vocabulary, n_parts)
+        require(are_moderate(*model.vectors), "vectors must be finite")
         require(model.vectors.inputs.shape[1] == d, "there must be n_components for each part")
         require(model.vectors.outputs.shape == (len(known), d), "there must be n_components for each word")
         model.waiting = take(described, "waiting", dict)
-        require(all(type(count) is int and count >= 0 for count in model.waiting.values()), "counts must be integers")
+        sound = all(type(count) is int and 0 <= count < MOST for count in model.waiting.values())
+        require(sound, "counts must be integers")
         model.n_learned = take(described, "n_learned", int)
-        require(model.n_learned >= 0, "the number of words learned must not be negative")
+        require(0 <= model.n_learned < MOST, "the number of words learned must not be negative")
         model.generator = read_generator("the generator", described.get("generator"))
         common = read_array("common", arrays, np.float32)
-        require(common.size in (0, d) and bool(np.isfinite(common).all()), "the common direction must be a vector")
+        sound = common.size in (0, d) and bool(np.all(np.abs(common) < 2.0))
+        require(sound, "the common direction must be a vector of length 1")
         model.common = common if common.size else None
         return model
 

@@ -17,15 +17,15 @@ from sklearn.base import clone
 from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
 
-import cmt_numba._concurrency.rwlock
+import cmt_numba._change.lock
 import cmt_numba._engine.forest
 import cmt_numba._engine.insert
 import cmt_numba._engine.learn
 import cmt_numba._engine.reorganise
 import cmt_numba._forest.allocation
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
-from cmt_numba._concurrency.rwlock import ReadWriteLock
-from cmt_numba._concurrency.workers import Pace, Steps, map_threads
+from cmt_numba._change.lock import ReadWriteLock
+from cmt_numba._change.workers import Pace, TimedSteps, map_threads
 from cmt_numba._forest.allocation import WORTH_GROWING_BEFORE, with_more
 
 # The lock
@@ -201,7 +201,7 @@ def test_changes_let_their_own_threads_read():
 
 def test_readers_do_not_wait_for_one_that_reads_for_long(monkeypatch: pytest.MonkeyPatch):
     """A change tries again and again until the long reader has read, and others read meanwhile."""
-    monkeypatch.setattr(cmt_numba._concurrency.rwlock, "_PATIENT_FOR", SOON)
+    monkeypatch.setattr(cmt_numba._change.lock, "_PATIENT_FOR", SOON)
     lock, log, read_on, reading = ReadWriteLock(), [], threading.Event(), threading.Event()
 
     def read_for_long() -> None:
@@ -222,8 +222,8 @@ def test_readers_do_not_wait_for_one_that_reads_for_long(monkeypatch: pytest.Mon
 
 
 def test_changes_become_impatient_with_readers_that_read_for_long(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cmt_numba._concurrency.rwlock, "_PATIENT_FOR", 0.0)
-    monkeypatch.setattr(cmt_numba._concurrency.rwlock, "_LEAST_PATIENCE", 1e-4)
+    monkeypatch.setattr(cmt_numba._change.lock, "_PATIENT_FOR", 0.0)
+    monkeypatch.setattr(cmt_numba._change.lock, "_LEAST_PATIENCE", 1e-4)
     lock, reading, changed = ReadWriteLock(), threading.Event(), []
     lock._patience = 1e-4
 
@@ -276,7 +276,7 @@ def test_nobody_holds_back_for_a_change_that_failed(error: type[BaseException]):
 def test_steps_cover_all_rows():
     for n in (0, 1, 63, 64, 65, 5000):
         covered: list[int] = []
-        steps = Steps(3, 3 + n, Pace())
+        steps = TimedSteps(3, 3 + n, Pace())
         for first, stop in steps:
             steps.take(lambda first, stop: covered.extend(range(first, stop)), first, stop)  # noqa: B023
         assert covered == list(range(3, 3 + n))

@@ -70,7 +70,7 @@ def test_forks_while_threads_work():
 
 
 _CHANGE_DURING_FORK = """
-from cmt_numba._concurrency.rwlock import ReadWriteLock  # first of all imports
+from cmt_numba._change.lock import ReadWriteLock  # first of all imports
 import logging, os, threading, time
 from concurrent.futures import ThreadPoolExecutor
 

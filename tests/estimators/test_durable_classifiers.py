@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from journals import crashed
 from kill_classifier import assert_equal, change, kill_changes
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
@@ -152,6 +153,43 @@ def test_entries_of_a_later_version_are_refused(tmp_path: Path):
         database.execute("UPDATE entries SET entry = ? WHERE sequence = ?", (later, number))
     with pytest.raises(FileFormatError, match="'remove_classes' of version 3 is unknown"):
         CMTClassifier.open(tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    "bad", [{"alpha": 7.0}, {"n_trees": 0}, {"loss": "none"}, {"n_reroutes": -1}, {"random_state": None}], ids=str
+)
+def test_what_could_not_be_replayed_is_refused(tmp_path: Path, bad: dict[str, Any]):
+    with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
+        classifier.fit(X, Y)
+        before = classifier.decision_function(X)
+        classifier.set_params(**bad)
+        with pytest.raises((TypeError, ValueError), match=next(iter(bad))):
+            classifier.partial_fit(X, Y)
+    with CMTClassifier.open(tmp_path / "folder") as again:
+        np.testing.assert_array_equal(again.decision_function(X), before)
+        again.partial_fit(X, Y)
+
+
+def test_a_process_that_is_killed_loses_nothing_whatever_waits_for_the_disk(tmp_path: Path):
+    with CMTClassifier.open(tmp_path / "folder", sync_every=100, random_state=1, **FEW) as classifier:
+        for label in "abcd":
+            classifier.partial_fit(X[:1], [label])
+        with CMTClassifier.open(crashed(tmp_path / "folder")) as again:
+            assert again.classes_.tolist() == list("abcd")
+
+
+def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Generator):
+    rows, labels = rng.normal(size=(300, 4)), np.repeat(["a", "b", "c"], 100)
+    with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
+        classifier.partial_fit(rows, labels)
+        database = classifier._own_journal._folder.database
+        database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count')[0][0]}")
+        with pytest.raises(JournalError, match="disk is full"):
+            classifier.partial_fit(np.tile(rows, (20, 1)), np.tile(labels, 20))
+        database.execute("PRAGMA max_page_count = 1000000")
+        classifier.predict_proba(rows)  # learns what would be noted
+    with CMTClassifier.open(tmp_path / "folder") as again:
+        assert int(again._n_of_label.sum()) == 300
 
 
 def test_a_change_that_fails_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

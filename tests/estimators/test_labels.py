@@ -11,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
+from cmt_numba._validation import label_array
 from cmt_numba.estimators._labels import check_unmixed, exactly, in_one_type
+from cmt_numba.metrics import constant_accuracy
+from cmt_numba.neighbors import LandmarkClassifier
+from cmt_numba.text import FastTextClassifier
 
 FEW = {"n_trees": 1, "n_router_passes": 0, "n_head_passes": 0, "random_state": 0}
 X = np.eye(4)
@@ -43,6 +47,56 @@ def test_classes_keep_their_values(first: np.ndarray, more: Any, tmp_path: Path)
     again = CMTClassifier.load(tmp_path / "classifier")
     assert again.classes_.dtype == classifier.classes_.dtype
     np.testing.assert_array_equal(again.predict(X), classifier.predict(X))
+
+
+NULS = ["a", "a\0", "a\0\0", ""]
+
+
+def test_strings_that_end_in_nul_stay_different_classes(tmp_path: Path):
+    with CMTClassifier.open(tmp_path / "folder", **FEW) as classifier:
+        classifier.partial_fit(X, NULS)
+        classifier.save(tmp_path / "file")
+    with CMTClassifier.open(tmp_path / "folder") as opened:
+        for some in (opened, CMTClassifier.load(tmp_path / "file"), learned(NULS)):
+            assert some.predict(X).tolist() == NULS
+            assert some.calibrate(X, NULS).predict(np.ones((1, 4)), 1.0, "b\0").tolist() == ["b\0"]
+        assert opened.remove_classes(["a\0"]).classes_.tolist() == ["", "a", "a\0\0"]
+    with pytest.raises(ValueError, match="known classes"):
+        learned(["a", "b"]).remove_classes(["a\0"])
+    assert learned(["a", "b"]).partial_fit(X[:1], ["a\0"]).classes_.tolist() == ["a", "a\0", "b"]
+
+
+def test_strings_that_end_in_nul_stay_different_names(tmp_path: Path):
+    with CMTMultilabelClassifier.open(tmp_path / "folder", **FEW) as tagger:
+        tagger.partial_fit(X[:2], [["a"], ["b"]]).partial_fit(X[2:], [["a\0"], ["a\0\0", "b"]])
+        tagger.save(tmp_path / "file")
+    with CMTMultilabelClassifier.open(tmp_path / "folder") as opened:
+        for some in (opened, CMTMultilabelClassifier.load(tmp_path / "file")):
+            assert some.classes_.tolist() == ["a", "b", "a\0", "a\0\0"]
+            assert some.predict(X)[2] == ("a\0",)
+    pair = CMTMultilabelClassifier(**FEW).fit(X, ["a", "a\0", "a", "a"])
+    assert pair.classes_.tolist() == ["a", "a\0"]
+
+
+def test_strings_that_end_in_nul_stay_different_elsewhere():
+    assert CMTRetriever(random_state=0).fit(X, NULS).predict(X).tolist() == NULS
+    assert LandmarkClassifier(n_neighbors=1).fit(X, NULS).predict(X).tolist() == NULS
+    texts = FastTextClassifier(random_state=0, n_components=4).fit(["one", "two", "three", "four"], NULS)
+    assert texts.classes_.tolist() == sorted(NULS)
+    assert constant_accuracy(NULS) == 0.25
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+@pytest.mark.parametrize("kind", [CMTClassifier, CMTMultilabelClassifier])
+@pytest.mark.parametrize("label", ["card", 3])
+def test_a_single_label_for_several_rows_is_refused(kind: Any, label: Any, in_folder: bool, tmp_path: Path):
+    some = kind.open(tmp_path / "folder", **FEW) if in_folder else kind(**FEW)
+    some.partial_fit(X[:2], ["card", "bill"])
+    with pytest.raises(ValueError, match="a list with one label for each row"):
+        some.partial_fit(X[:1], label)
+    with pytest.raises(ValueError, match="a list with one label for each row"):
+        some.fit(X[:1], label)
+    some.close()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +145,7 @@ def test_lists_that_numpy_would_round_are_refused():
     with pytest.raises(TypeError, match="labels of one type"):
         learned([2**53 + 1, 2**53, 1.0])
     with pytest.raises(TypeError, match="labels of one type"):
-        learned(["a\0", "a"])
+        learned([b"a\0", b"a"])
     with pytest.raises(ValueError, match="masked"):
         learned(np.ma.masked_array([1, 2, 3], [False, True, False]))
 
@@ -117,7 +171,7 @@ def test_what_is_not_refused_is_held_as_it_is(labels: list[Any]):
         check_unmixed("y", labels)
     except TypeError:
         return
-    for mine, held in zip(labels, np.asarray(labels).tolist(), strict=True):
+    for mine, held in zip(labels, label_array("y", labels).tolist(), strict=True):
         assert mine == held or mine != mine
 
 

@@ -15,7 +15,7 @@ from conftest import needs_jit
 from threads import SOON, Threads, started
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
-from cmt_numba._concurrency.rwlock import ReadWriteLock
+from cmt_numba._change.lock import ReadWriteLock
 from cmt_numba.estimators import _aside
 
 pytestmark = needs_jit

@@ -41,6 +41,61 @@ def test_a_weight_counts_as_rows_repeated(form: Any, n_passes: int, overlapping:
     assert np.abs(scores - wanted).mean() < 0.3 * np.abs(others - wanted).mean()
 
 
+TINY = np.array([1e-320, 1e-45, 1e-38, 1e-30, 1e-22, 1e-12, 1e-3, 1.0, 1e3, 1e6])
+
+
+@FORMS
+@pytest.mark.parametrize("loss", ["mira", "softmax"])
+def test_weights_of_any_magnitude_leave_a_classifier_sound(form: Any, loss: str, overlapping: Any, tmp_path: Path):
+    X, y, _ = overlapping
+    old = np.where(y == 3, 1e-30, 1.0)  # one class has faded
+    faded = CMTClassifier(**FEW, loss=loss).fit(form(X), y, sample_weight=old)
+    unweighted = CMTClassifier(**FEW, loss=loss).fit(form(X[y < 3]), y[y < 3])
+    faded.check_invariants()
+    assert faded.score(form(X[y < 3]), y[y < 3]) >= unweighted.score(form(X[y < 3]), y[y < 3]) - 0.1
+    mixed = CMTClassifier(**FEW, loss=loss).fit(form(X), y, sample_weight=np.tile(TINY, 4))
+    for weight in TINY:
+        mixed.partial_fit(form(X[:1]), [9], sample_weight=[weight])
+        mixed.check_invariants()
+    mixed.remove(np.arange(9, 40, 10))  # the heavy ones
+    mixed.save(tmp_path / "file")
+    for some in (mixed, CMTClassifier.load(tmp_path / "file")):
+        assert np.isfinite(some.predict_proba(form(X))).all()
+        assert np.isfinite(some.decision_function(form(X))).all()
+
+
+@FORMS
+def test_weights_of_any_magnitude_leave_other_estimators_sound(form: Any, overlapping: Any, tmp_path: Path):
+    X, y, _ = overlapping
+    tagger = CMTMultilabelClassifier(**FEW, threshold="f1").fit(form(X), np.eye(4)[y], sample_weight=np.tile(TINY, 4))
+    retriever = CMTRetriever(random_state=0).fit(form(X), X[:, :2], sample_weight=np.tile(TINY, 4))
+    for weight in TINY:
+        tagger.partial_fit(form(X[:2]), np.eye(4)[y[:2]], sample_weight=[weight, 1.0])
+        retriever.partial_fit(form(X[:2]), X[:2, :2], sample_weight=[weight, 1.0])
+    for some in (tagger, retriever):
+        some.check_invariants()
+        some.save(tmp_path / "file")
+    assert np.isfinite(tagger.decision_function(form(X))).all()
+    assert np.isfinite(retriever.kneighbors(form(X), 1)[0]).all()
+
+
+def test_the_mean_of_light_examples_follows_heavier_ones(overlapping: Any):
+    X, y, _ = overlapping
+    light = CMTClassifier(**FEW | {"n_head_passes": 0}).fit(X, y, sample_weight=np.full(40, 1e-6))
+    light.partial_fit(X, y)
+    even = CMTClassifier(**FEW | {"n_head_passes": 0}).fit(X, y)
+    np.testing.assert_allclose(light.decision_function(X), even.decision_function(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("aggressiveness", [1e-300, 1e-30, 1e6])
+def test_any_aggressiveness_leaves_classifiers_sound(aggressiveness: float, overlapping: Any):
+    X, y, _ = overlapping
+    for kind, labels in ((CMTClassifier, y), (CMTMultilabelClassifier, np.eye(4)[y])):
+        some = kind(**FEW, aggressiveness=aggressiveness).fit(X, labels).partial_fit(X, labels)
+        some.check_invariants()
+        assert np.isfinite(some.decision_function(X)).all()
+
+
 def test_other_losses_mind_weights(overlapping: Any):
     X, y, _ = overlapping
     light, heavy = (

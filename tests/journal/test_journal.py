@@ -205,10 +205,9 @@ def test_changes_wait_for_the_disk_as_often_as_wanted(folder: Path, opened: Open
         tree.insert(rows)
         tree.query(rows, epsilon=0.5)  # draws a number, which does not count
         assert (tree.sequence, tree.synced_sequence) == (2 * n, 2 * (n // 3 * 3) - (n >= 3))
-    assert len(opened(crashed(folder))) == 60
+    assert len(opened(crashed(folder))) == 80  # a process that is killed loses nothing
     tree.sync()
     assert tree.synced_sequence == 16
-    assert len(opened(crashed(folder))) == 80
     tree.insert(rows)
     tree.close()
     assert len(opened()) == 90
@@ -223,7 +222,7 @@ def test_snapshots_keep_the_journal_short(sync_every: int, folder: Path, opened:
         bases.append(snapshots_in(folder))
         assert len(bases[-1]) == 1
         left = opened(crashed(folder), **OPTIONS)
-        assert left.sequence == tree.synced_sequence > i + 1 - sync_every
+        assert left.sequence == tree.sequence >= tree.synced_sequence > i + 1 - sync_every
         entries = sum(len(entry) for _, entry in entries_in(crashed(folder)))
         assert entries <= max(2_000, (folder / bases[-1][0]).stat().st_size) + 2_000
         left.close()

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journals import FORMS_AND_EVICTIONS, OPTIONS
 from kill_journal import change, same
-from make_fixtures import FIXTURES, held
+from make_fixtures import FIXTURES, held, held_in_folder, open_folder
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
@@ -369,6 +369,16 @@ def test_journals_of_every_version_open(version: int, tmp_path: Path):
         assert tree._folder.identity is not None
         with DurableTree(path) as tree:
             assert sorted(tree.ids) == ids
+
+
+def test_folders_of_estimators_and_stores_open(tmp_path: Path):
+    expected = json.loads((FIXTURES / f"folders_{VERSION}" / "answers.json").read_text())
+    for name, wanted in expected.items():
+        path = Path(shutil.copytree(FIXTURES / f"folders_{VERSION}" / name, tmp_path / name))
+        for _ in range(2):
+            with open_folder(name, path) as thing:
+                thing.check_invariants()
+                assert held_in_folder(thing) == wanted
 
 
 def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -174,7 +174,8 @@ def _traced(change: Change, estimator: Any, number: int | None) -> tuple[int, bo
             n_lines += 1
             if n_lines == number:
                 sys.settrace(None)
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
+                return None
         return trace
 
     before = sys.gettrace()
@@ -205,7 +206,7 @@ def by_signals(case: Case, seconds: float, n_signals: int, between: float) -> st
         left -= 1
         if left > 0:
             signal.setitimer(signal.ITIMER_REAL, between)
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     before, hook = signal.signal(signal.SIGALRM, interrupt), sys.unraisablehook
     try:

@@ -5,6 +5,7 @@ To be run once for each version of a format, before its first release; files of 
     python tests/scripts/make_fixtures.py files
     python tests/scripts/make_fixtures.py journals
     python tests/scripts/make_fixtures.py policies
+    python tests/scripts/make_fixtures.py folders
 """
 
 import argparse
@@ -12,13 +13,14 @@ import copy
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from cmt_numba import ContextualMemoryTree
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, MemoryStore
 from cmt_numba.bandits import (
     UCB1,
     CMTBandit,
@@ -166,8 +168,65 @@ def write_policies() -> None:
     (folder / "answers.json").write_text(json.dumps(found, indent=None) + "\n")
 
 
+def open_folder(name: str, path: Path) -> Any:
+    """Open the folder of an estimator or of a store, which is created if there is none."""
+    if name.startswith("store"):
+        options = {"random_state": 0, "metric": name.removeprefix("store_")} if not path.exists() else {}
+        return MemoryStore(path, n_threads=1, **options)
+    kind = {"classifier": CMTClassifier, "multilabel": CMTMultilabelClassifier, "retriever": CMTRetriever}[name]
+    return kind.open(path, **({} if path.exists() else {"n_trees": 2, "random_state": 0}))
+
+
+def change_folder(thing: Any) -> None:
+    """Make changes of every kind."""
+    X, y = np.eye(6, 5) + 0.1 * dense_rows(6, 5), list("abcdef")
+    if isinstance(thing, MemoryStore):
+        thing.add(y, X, [{"n": i} for i in range(6)])
+        thing.upsert(["a", "g"], X[1:3], [{"n": 9}, None])
+        thing.delete(["b"])
+        thing.feedback(X, thing.query(X, 2).keys, np.linspace(0.0, 1.0, 12).reshape(6, 2))
+    elif isinstance(thing, CMTClassifier):
+        thing.fit(X, y).partial_fit(X[[5, 0]], ["g", "a"], sample_weight=[1.0, 0.5])
+        thing.remove_classes(["b"]).remove([3]).calibrate(X[:1], y[:1])
+    elif isinstance(thing, CMTMultilabelClassifier):
+        thing.fit(X, [[a, b] for a, b in zip(y, y[1:] + y[:1], strict=True)]).partial_fit(X[5:], [["new"]])
+    else:
+        thing.fit(X, y).partial_fit(X[[5, 5]], ["g", "h"]).feedback(X[:2], [0, 1], [1.0, 0.2])
+        thing.remove([3]).replace([4], -X[5:]).set_values([5], ["k"])
+        thing.query(X, 2, epsilon=0.5)
+
+
+def held_in_folder(thing: Any) -> Any:
+    """Return what an object in a folder holds, as JSON."""
+    if isinstance(thing, MemoryStore):
+        keys = sorted(thing)
+        items = thing.get(keys)
+        return {"keys": keys, "payloads": items.payloads, "vectors": np.round(items.vectors, 4).tolist()}
+    found = thing.predict(np.eye(5)[[0, 2]])
+    return found.toarray().tolist() if scipy.sparse.issparse(found) else [*map(_as_json, found)]
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else str(value)
+
+
+def write_folders() -> None:
+    """Write folders of estimators and stores of the version in hand, as killed processes leave them."""
+    folder = FIXTURES / f"folders_{JOURNAL_VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    expected = {}
+    for name in ("classifier", "multilabel", "retriever", "store_cosine", "store_euclidean", "store_inner_product"):
+        with tempfile.TemporaryDirectory() as room:
+            thing = open_folder(name, Path(room) / "folder")
+            change_folder(thing)
+            shutil.copytree(Path(room) / "folder", folder / name)
+            expected[name] = held_in_folder(thing)
+            thing.close()
+    (folder / "answers.json").write_text(json.dumps(expected) + "\n")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write files that later versions must load.")
-    parser.add_argument("what", choices=["files", "journals", "policies"])
-    writers = {"files": write_files, "journals": write_journals, "policies": write_policies}
+    parser.add_argument("what", choices=["files", "journals", "policies", "folders"])
+    writers = {"files": write_files, "journals": write_journals, "policies": write_policies, "folders": write_folders}
     writers[parser.parse_args().what]()

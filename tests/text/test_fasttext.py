@@ -142,13 +142,17 @@ def test_drawn_classes_are_learned_to_be_wrong():
 
 def test_a_forest_finds_the_classes_near_a_text(rng: np.random.Generator):
     labels, weighted = np.arange(48) % 24, scipy.sparse.eye_array(48, format="csr", dtype=np.float32)
-    inputs = np.eye(24, dtype=np.float32)[labels]
+    vectors = rng.normal(size=(24, 6)).astype(np.float32)
+    inputs = vectors[labels]
     forest = ClassForest(weighted, labels, rng, 1)
     forest.grow(inputs)
-    found = forest.candidates(np.arange(24), inputs, 5)
-    assert found.shape == (24, 10)
+    texts = np.tile(np.arange(24), 20)  # enough that every class is drawn
+    found = forest.candidates(texts, inputs, 5)
+    assert found.shape == (480, 10)
     near, drawn = found[:, :5], found[:, 5:]
-    np.testing.assert_array_equal(near[:, 0], np.arange(24))
+    directions = vectors - vectors.mean(axis=0)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    np.testing.assert_array_equal(near, np.argsort(-directions @ directions.T, axis=1)[texts, :5])
     assert set(drawn.ravel()) == {-1, *range(24)}
     assert not ((drawn[:, :, None] == near[:, None, :]) & (drawn[:, :, None] >= 0)).any()
     many = forest.candidates(np.arange(3), inputs, 30)  # more than there are classes
@@ -470,3 +474,47 @@ def test_bad_input_changes_nothing(learned: FastTextClassifier):
         clone(learned).predict(["a"])
     with pytest.raises(NotFittedError):
         FastTextClassifier().save("nowhere")
+
+
+@needs_jit
+@pytest.mark.parametrize("weighting", ["tfidf", "mean"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_any_learning_rate_gives_probabilities(loss: str, weighting: str, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 6, 150)
+    texts = [" ".join(f"w{word}" for word in rng.integers(5 * label, 5 * label + 8, 8)) for label in labels]
+    for learning_rate in (1.0, 2.0, 1000.0):
+        settings = {"loss": loss, "weighting": weighting, "learning_rate": learning_rate}
+        classifier = FastTextClassifier(10, n_epochs=10, random_state=0, **settings).fit(texts, labels)
+        probabilities = classifier.predict_proba(texts)
+        assert np.isfinite(classifier.transform(texts)).all()
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        best, scores = classifier.top_classes(texts, 3)
+        assert np.isfinite(scores).all()
+        assert (np.diff(scores, axis=1) <= 0.0).all()
+        assert (best[:, 0] == labels).mean() > 0.6
+        classifier.save(tmp_path / "model")
+        loaded = FastTextClassifier.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.predict_proba(texts), probabilities)
+
+
+def test_probabilities_are_those_of_the_logits():
+    """With one class for each binary model, probabilities far below the least float32 still rank the classes."""
+    classifier = FastTextClassifier(2, loss="negative", n_epochs=1, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
+    outputs = classifier._model.vectors.outputs
+    hidden = classifier.transform(["a"])[0]
+    outputs[:] = np.array([[-300.0], [-200.0]]) * hidden / (hidden @ hidden)
+    np.testing.assert_allclose(classifier.predict_proba(["a"]), [[np.exp(-100.0), 1.0]], rtol=1e-3)
+    assert classifier.predict(["a"]) == [1]
+
+
+def test_vectors_that_diverge_are_refused(monkeypatch: pytest.MonkeyPatch):
+    def diverge(vectors: Any, *_: Any) -> None:
+        vectors.inputs[:] = np.nan
+
+    classifier = FastTextClassifier(2, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
+    before = classifier.predict_proba(["a"])
+    monkeypatch.setattr("cmt_numba.text._fasttext.learn_labelled", diverge)
+    with pytest.raises(ValueError, match=r"diverged with learning_rate=0\.2: pass"):
+        classifier.fit(["a", "b"], [0, 1])
+    np.testing.assert_array_equal(classifier.predict_proba(["a"]), before)

@@ -320,3 +320,35 @@ def test_bad_texts_change_nothing(learned: SubwordVectors):
         learned.nearest_words(np.ones(3))
     with pytest.raises(NotFittedError):
         SubwordVectors().transform(["a"])
+
+
+@needs_jit
+def test_vectors_that_diverge_are_refused():
+    texts = [" ".join(f"w{(i * j) % 30}" for j in range(8)) for i in range(400)]
+    learned = SubwordVectors(8, min_count=1, subsample=0.0, random_state=0).fit(texts)
+    before = learned.transform(texts)
+    learned.learning_rate = 1000.0
+    for fit in (learned.fit, learned.partial_fit):
+        with pytest.raises(ValueError, match=r"diverged with learning_rate=1000\.0: pass"):
+            fit(texts)
+        np.testing.assert_array_equal(learned.transform(texts), before)
+
+
+def test_words_of_any_characters_are_one_field_of_word2vec_files(tmp_path: Path):
+    words = ["New York", "line\nbreak", "tab\tand\u2028more", "back\\slash", "plain", "é", "\xa0"]
+    learned = SubwordVectors(3, min_count=1, tokenizer=lambda text: [text], lowercase=False, random_state=0)
+    learned.fit(words).save_word2vec(tmp_path / "vectors")
+    header, *lines = (tmp_path / "vectors").read_text(encoding="utf-8").splitlines()
+    assert header == f"{len(words)} 3"
+    assert {len(line.split()) for line in lines} == {4}
+    found = [line.split()[0] for line in lines]
+    escaped = [
+        "New\\x20York",
+        "line\\nbreak",
+        "tab\\tand\\u2028more",
+        "back\\\\slash",
+        "plain",
+        "é",
+        "\\xa0",
+    ]
+    assert sorted(found) == sorted(escaped)

@@ -21,7 +21,7 @@ from cmt_numba.rewards import LabelEquality
 N = 24
 PACKAGE = str(ROOT / "cmt_numba")
 # No interrupt comes between the lines by which its locks and marks are set: they call nothing.
-LOCKING = str(ROOT / "cmt_numba" / "_concurrency/rwlock.py")
+LOCKING = str(ROOT / "cmt_numba" / "_change/lock.py")
 
 
 class Lines:
@@ -40,7 +40,8 @@ class Lines:
             self.places.setdefault((frame.f_code.co_filename, frame.f_lineno), []).append(self.n)
             if self.n == self.stop:
                 sys.settrace(None)
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
+                return None
         return self._trace
 
     def run(self, work: Callable[[], Any]) -> None:

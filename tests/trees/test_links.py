@@ -18,7 +18,7 @@ import cmt_numba._forest.links
 import cmt_numba.store._querying
 import cmt_numba.store._recall
 from cmt_numba import ContextualMemoryTree, DurableTree, InvariantError, MemoryStore
-from cmt_numba._concurrency.workers import Pace
+from cmt_numba._change.workers import Pace
 
 D, K = 8, 5
 

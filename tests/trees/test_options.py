@@ -52,16 +52,16 @@ def test_every_option_is_checked_by_its_name(kind: type, name: str):
     default = inspect.signature(kind).parameters[name].default
     CLASSES[kind][name].check(name, default)
     with pytest.raises((TypeError, ValueError), match=f"{name}|seed"):  # a seed is checked by scikit-learn
-        getattr(kind(**{name: object()}), "_check_all_parameters", list)()
+        getattr(kind(**{name: object()}), "_check_parameters", list)()
 
 
-def test_options_that_can_be_set_at_any_time_are_checked_at_any_time():
-    estimator = CMTClassifier(alpha=2.0)
-    estimator._check_parameters()
-    with pytest.raises(ValueError, match="alpha must be above"):
-        estimator._check_all_parameters()
-    with pytest.raises(ValueError, match="aggressiveness must be"):
-        estimator.set_params(aggressiveness=-1.0)._check_parameters()
+@pytest.mark.parametrize("invalid", [{"alpha": 2.0}, {"aggressiveness": -1.0}, {"n_trees": "many"}])
+def test_no_method_takes_an_option_that_another_one_would_refuse(invalid: dict[str, Any]):
+    X, y = np.eye(4, dtype=np.float32), np.arange(4)
+    classifier = CMTClassifier(random_state=0).fit(X, y).set_params(**invalid)
+    for call in (classifier.fit, classifier.partial_fit, lambda X, _: classifier.predict(X)):
+        with pytest.raises((TypeError, ValueError), match=next(iter(invalid))):
+            call(X, y)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -1,0 +1,123 @@
+"""The cache of compiled kernels: the user's own, and one that a wheel brings.
+
+A kernel's machine code depends on more than the kernel's own file: on the functions that it calls, on constants, and on
+how all of these are compiled. Each entry carries a stamp, a hash of the contents of every file that the kernel may
+depend on, so a change to any of them invalidates it.
+
+A platform wheel contains a second cache, compiled for a baseline processor. A kernel is taken from the user's cache,
+which holds code for exactly this processor, or else from the wheel, if this processor has every feature that the code
+was compiled for; otherwise it is compiled. Numba checks its own version and that of Python.
+"""
+
+import hashlib
+import os
+from contextlib import suppress
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from numba import config
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+PACKAGE = Path(__file__).parents[1]
+
+SHIPPED = PACKAGE / "_compiled"
+"""Where a platform wheel keeps machine code."""
+
+_FOUNDATIONS = ("_jit", "_forest", "_heads")
+"""Rooms whose functions kernels of other rooms call. Each depends on those before it."""
+
+
+@cache
+def _digest(room: str) -> bytes:
+    """Return a hash of the contents of all source files of a room."""
+    folder = PACKAGE / room
+    paths = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.relative_to(PACKAGE).as_posix().encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.digest()
+
+
+def stamp_of(path: str | os.PathLike[str]) -> str:
+    """Return a hash of everything that the kernels in a file of the package may depend on."""
+    room = Path(path).resolve().relative_to(PACKAGE.resolve()).parts[0].removesuffix(".py")
+    n_below = _FOUNDATIONS.index(room) if room in _FOUNDATIONS else len(_FOUNDATIONS)
+    return hashlib.sha256(b"".join(map(_digest, (*_FOUNDATIONS[:n_below], room)))).hexdigest()
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]
+    """The machine code of one kernel on disk.
+
+    Nothing is read or written before the kernel is first called.
+
+    Parameters
+    ----------
+    function : function
+        The kernel as Python.
+    """
+
+    _cache_path = property(lambda self: self._impl.locator.get_cache_path())
+
+    def __init__(self, function: Any) -> None:
+        self._py_func, self._name = function, repr(function)
+        self.enable()
+
+    @cached_property
+    def _impl(self) -> Any:
+        return self._impl_class(self._py_func)
+
+    @cached_property
+    def _cache_file(self) -> IndexDataCacheFile:  # type: ignore[override]
+        return self._entries_in(self._cache_path)
+
+    @cached_property
+    def _shipped_file(self) -> IndexDataCacheFile:
+        folder = Path(self._py_func.__code__.co_filename).parent
+        return self._entries_in(str(SHIPPED / folder.relative_to(PACKAGE)))
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        signature, target, code = super()._index_key(sig, codegen)
+        return signature, target, (*code, config.BOUNDSCHECK)  # type: ignore[attr-defined]
+
+    def _entries_in(self, folder: str) -> IndexDataCacheFile:
+        stamp = stamp_of(self._py_func.__code__.co_filename)
+        return IndexDataCacheFile(folder, self._impl.filename_base, stamp)
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        if not self._enabled:
+            return None
+        found = None
+        with suppress(Exception):  # a damaged pickle raises anything; the kernel is compiled then
+            found = super()._load_overload(sig, target_context)
+        if found is None and SHIPPED.is_dir():
+            with suppress(Exception):
+                found = self._load_shipped(sig, target_context)
+        return found
+
+    def _load_shipped(self, sig: Any, target_context: Any) -> Any:
+        """Return machine code from the wheel that this processor can run, or None."""
+        wanted, target, code = self._index_key(sig, target_context.codegen())
+        for key in self._shipped_file._load_index():
+            if key[0] == wanted and key[2] == code and _can_run(target, key[1]):
+                found = self._shipped_file.load(key)
+                return None if found is None else self._impl.rebuild(target_context, found)
+        return None
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super()._save_overload(sig, data)
+        except Exception:  # a damaged index: write a new one
+            self.flush()
+            super()._save_overload(sig, data)
+
+
+def _can_run(target: tuple[str, str, str], compiled: tuple[str, str, str]) -> bool:
+    """Return whether a processor runs code that was compiled for another one, given both as numba names them."""
+    return target[0] == compiled[0] and _features(compiled[2]) <= _features(target[2])
+
+
+def _features(described: str) -> set[str]:
+    """Return the features that are present in a description such as "+avx2,-avx512f"."""
+    return {feature[1:] for feature in described.split(",") if feature.startswith("+")}

@@ -1,0 +1,94 @@
+"""Interrupts wait for the end of a step, and of what undoes a change."""
+
+import signal
+from typing import Any
+
+import pytest
+
+from cmt_numba._change import ReadWriteLock, defer_interrupts, end_step, undone_by, uninterrupted
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_is_raised_at_the_end_of_a_step():
+    lock, done = ReadWriteLock(), []
+
+    def step(number: int) -> None:
+        interrupt()
+        done.append(number)
+
+    def change() -> None:
+        interrupt()
+        done.append(0)
+        for number in (1, 2):
+            lock.step(lambda: step(number))  # noqa: B023
+
+    with pytest.raises(KeyboardInterrupt):
+        lock.change(change)
+    assert done == [0, 1]
+    lock.change(lambda: lock.step(lambda: done.append(3)))  # nothing is left of the interrupt
+    assert done == [0, 1, 3]
+
+
+def test_an_interrupt_after_the_last_step_is_raised_when_the_change_is_made():
+    lock, done = ReadWriteLock(), []
+
+    def change() -> None:
+        lock.step(lambda: None)
+        interrupt()
+        done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        lock.change(change)
+    assert done == [1]
+
+
+def test_what_undoes_a_change_is_not_interrupted():
+    lock, undone = ReadWriteLock(), []
+
+    def undo() -> None:
+        for number in range(3):
+            interrupt()
+            lock.step(lambda: undone.append(number))  # noqa: B023
+
+    def change() -> None:
+        with undone_by(undo):
+            lock.step(interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        lock.change(change)
+    assert undone == [0, 1, 2]
+
+
+def test_outside_of_changes_interrupts_come_at_once():
+    done: list[Any] = []
+
+    def work() -> None:
+        interrupt()
+        end_step()
+        done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        uninterrupted(work)
+    assert done == [1]
+    with pytest.raises(KeyboardInterrupt):
+        defer_interrupts(work)
+    assert done == [1]
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def test_handlers_of_the_program_are_called_and_come_back():
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        defer_interrupts(interrupt)
+        assert came == [signal.SIGINT]
+        interrupt()
+        assert came == [signal.SIGINT] * 2
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        defer_interrupts(interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,158 @@
+"""Kernels on disk: nothing stale or damaged is loaded, and wheels may bring machine code."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, needs_jit
+
+from cmt_numba._jit import machine_code
+from cmt_numba._jit.machine_code import stamp_of
+
+PACKAGE = ROOT / "cmt_numba"
+FOUNDATIONS = ("_jit", "_forest", "_heads")
+
+DRAW = """
+import json
+import numpy as np
+from cmt_numba._forest.rng import draw_word
+word = draw_word(np.zeros(1, np.uint64), 0)
+stats = draw_word.stats
+print(json.dumps({"word": int(word), "loaded": sum(stats.cache_hits.values())}))
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the rooms that hold the kernels of the engine, without the rest of the package."""
+    copy = tmp_path / "cmt_numba"
+    for room in ("_jit", "_forest"):
+        shutil.copytree(PACKAGE / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "__init__.py").touch()
+    return copy
+
+
+def draw(package: Path, **environment: str) -> dict[str, int]:
+    """Return what a kernel of the package draws in a new process, and whether it was loaded from a cache."""
+    variables = {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(package.parent / "cache"), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", DRAW],
+        cwd=package.parent,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, int] = json.loads(done.stdout)
+    return answer
+
+
+def compiled_functions(module: ast.Module) -> list[ast.FunctionDef]:
+    """Return the functions of a module that are marked for compilation."""
+    functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
+    return [
+        function
+        for function in functions
+        if any(ast.unparse(mark).startswith(("kernel", "inner")) for mark in function.decorator_list)
+    ]
+
+
+def test_kernels_depend_on_their_own_room_and_the_foundations():
+    # The stamp of a kernel covers these files only.
+    modules = {path: ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
+    elsewhere = []
+    n_kernels = 0
+    for path, module in modules.items():
+        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        n_below = FOUNDATIONS.index(own) if own in FOUNDATIONS else len(FOUNDATIONS)
+        allowed = {*FOUNDATIONS[:n_below], own}
+        names = {}
+        for node in ast.walk(module):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                folder = path.relative_to(PACKAGE).parts[: -node.level]
+                room = (*folder, *(node.module or node.names[0].name).split("."))[0]
+                names |= {alias.asname or alias.name: room for alias in node.names}
+        for function in compiled_functions(module):
+            n_kernels += 1
+            used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+            elsewhere += [f"{path.name}: {name}" for name in used & names.keys() if names[name] not in allowed]
+    assert n_kernels > 100
+    assert not elsewhere
+
+
+def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytest.MonkeyPatch):
+    (package / "_heads").mkdir()
+    heads = package / "_heads" / "kernels.py"
+    heads.touch()
+    monkeypatch.setattr(machine_code, "PACKAGE", package)
+
+    def stamps() -> dict[str, str]:
+        machine_code._digest.cache_clear()
+        return {room: stamp_of(package / room / "kernels.py") for room in FOUNDATIONS}
+
+    try:
+        before = stamps()
+        heads.write_text("THRESHOLD = 2\n")
+        assert {room for room, stamp in stamps().items() if stamp != before[room]} == {"_heads"}
+        (package / "_jit" / "pruning.py").write_text("")
+        assert {room for room, stamp in stamps().items() if stamp != before[room]} == set(FOUNDATIONS)
+    finally:
+        machine_code._digest.cache_clear()
+
+
+@needs_jit
+def test_a_change_of_what_a_kernel_calls_is_never_missed(package: Path):
+    first = draw(package)
+    assert first["loaded"] == 0
+    assert draw(package) == {**first, "loaded": 1}
+    (package / "_forest" / "constants.py").write_text("GAMMA = 3\n")
+    rng = package / "_forest" / "rng.py"
+    source, gamma = rng.read_text(), "_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)"
+    assert gamma in source
+    rng.write_text(source.replace(gamma, "from .constants import GAMMA\n_GOLDEN_GAMMA = np.uint64(GAMMA)"))
+    third = draw(package)
+    (package / "_forest" / "constants.py").write_text("GAMMA = 12345\n")
+    fifth = draw(package)
+    assert third["loaded"] == fifth["loaded"] == 0
+    assert len({first["word"], third["word"], fifth["word"]}) == 3
+
+
+@needs_jit
+@pytest.mark.parametrize("ending", [".nbi", ".nbc"])
+@pytest.mark.parametrize("contents", [b"", b"damaged"])
+def test_a_damaged_cache_is_replaced(package: Path, ending: str, contents: bytes):
+    first = draw(package)
+    damaged = [path for path in (package.parent / "cache").rglob(f"*{ending}") if "draw_word" in path.name]
+    assert damaged
+    for path in damaged:
+        path.write_bytes(contents)
+    assert draw(package) == first
+    assert draw(package) == {**first, "loaded": 1}
+
+
+@needs_jit
+def test_machine_code_in_the_package_is_used(package: Path):
+    first = draw(package)
+    [files] = (package.parent / "cache").iterdir()
+    shipped = package / "_compiled" / "_forest"
+    shutil.copytree(files, shipped)
+    empty = str(package.parent / "empty")
+    assert draw(package, NUMBA_CACHE_DIR=empty) == {**first, "loaded": 1}
+    # Not on a processor without what it needs, and not after a change of the sources.
+    assert draw(package, NUMBA_CACHE_DIR=empty, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == first
+    shutil.copy(package / "_jit" / "pruning.py", package / "_jit" / "another.py")
+    assert draw(package, NUMBA_CACHE_DIR=str(package.parent / "other")) == first
+
+
+def test_code_runs_where_all_its_features_are():
+    newer = "x86_64-linux", "znver4", "+avx2,+avx512f,-amx-tile"
+    older = "x86_64-linux", "haswell", "+avx2,-avx512f"
+    assert machine_code._can_run(newer, older)
+    assert not machine_code._can_run(older, newer)
+    assert not machine_code._can_run(("arm64-darwin", "apple-m1", "+avx2,+avx512f"), older)
