@@ -164,7 +164,7 @@ def _check_tree(tree: ContextualMemoryTree) -> None:
     sparse = tree._forest.allocated().parameters.sparse
     rows = sparse_rows(20, tree.n_features, 9) if sparse else dense_rows(20, tree.n_features, 9)
     hits = tree.query(rows, 3, 5, epsilon=0.3)
-    if tree._options["n_reroutes"] > 100:
+    if tree._forest.options["n_reroutes"] > 100:
         return
     tree.update(rows, hits, np.full((20, 3), 0.5))
     tree.remove(tree.ids[:5]) if len(tree) >= 5 else None
