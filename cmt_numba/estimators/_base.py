@@ -162,7 +162,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
                 journal.note(self._model)
 
         def swap_in() -> None:
-            take_over_draws(former.forest, learned.forest, drawn)
+            take_over_draws(former.tree, learned.tree, drawn)
             self._model = learned
             if journal is not None:
                 journal.note(learned)
@@ -173,7 +173,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         if journal is not None:
             journal.begin(former)
         lock.let_in()
-        drawn = queries_drawn(former.forest)
+        drawn = queries_drawn(former.tree)
         learned = learn_timed(former if replaces else former.copied())
         learned.prepare_like(former, self)
         lock.step(swap_in)

@@ -40,17 +40,17 @@ def check_model(estimator: Any, *, thorough: bool) -> None:
 def _check_index(index: LabelIndex, d: int, thorough: bool) -> None:
     forest, head, n_labels = index.forest, index.head, index.n_labels
     require(head.parameters.n_features == d >= 1, "the head must be of the width of the examples")
-    if forest._state is not None:
-        require(forest.n_features == d, "the forest must be of the width of the examples")
-        require(forest._state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
-        require(forest._state.keys.totals[NEXT_ID] == n_labels, "labels cannot have gone")
+    if forest.state is not None:
+        require(index.tree.n_features == d, "the forest must be of the width of the examples")
+        require(forest.state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
+        require(forest.state.keys.totals[NEXT_ID] == n_labels, "labels cannot have gone")
     (check_head if thorough else check_head_frame)(head, n_labels)
     require(index.n_of_label.size <= n_labels, "there are examples of labels that do not exist")
     _check_weights("labels", index.weight_of_label, n_labels)
     if thorough:
         require(invariants.all_within(index.n_of_label, 1, MOST_ROWS), "a label has no examples")
-        if forest._state is not None:
-            ids = forest._state.keys.ids[:n_labels]
+        if forest.state is not None:
+            ids = forest.state.keys.ids[:n_labels]
             require(np.array_equal(ids, np.arange(n_labels)), "a label has another number than its memory")
 
 
@@ -117,11 +117,11 @@ def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
     require(memories.owners.size == memories.keys.size, "what is in the forest must lead to a memory each")
     require(memories.keys.size == forest.n_memories, "what is in the forest must lead to a memory each")
     if thorough:
-        _check_memories(memories, forest.ids, shared=model.search == "value")
+        _check_memories(memories, model.tree.ids, shared=model.search == "value")
     if model.search == "value":
         _check_search_by_value(model, d, thorough)
-    elif forest._state is not None:
-        parameters = forest._state.parameters
+    elif forest.state is not None:
+        parameters = forest.state.parameters
         require(parameters.n_features == d, "the forest must be of the width of the keys")
         require(parameters.sparse == model.sparse, "the forest must be sparse like the keys")
     if thorough:
@@ -161,7 +161,7 @@ def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> Non
     require(values.are_vectors, "values must be vectors to be searched")
     width = n_components if components.basis is None else components.basis.shape[0]
     require(values.width == width, "the basis must be of the width of the values")
-    state = model.forest._state
+    state = model.forest.state
     if state is not None:
         alike = state.parameters.n_features == n_components + 1 and not state.parameters.sparse
         require(alike, "the forest must be of the width of the components")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, no_hits, rescaled
 from .._heads import (
     HEAD_LOSSES,
@@ -211,9 +212,9 @@ class ClassificationModel:
         }
 
     @property
-    def forest(self) -> ContextualMemoryTree:
+    def tree(self) -> ContextualMemoryTree:
         """The trees over the labels."""
-        return self.index.forest
+        return self.index.tree
 
     def copied(self) -> ClassificationModel:
         """Return a model that learns without changing this one."""
@@ -411,7 +412,7 @@ class ClassificationModel:
     ) -> None:
         """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
         index, n_rows = self.index, labels.size
-        state, effort = index.forest._allocated(), index.effort(options, training=True)
+        state, effort = index.forest.allocated(), index.effort(options, training=True)
         n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
         if n_examples > 2 * self.n_measured:
             index.head.gaps[:] *= 0.5  # which shrink as classes get further examples: make room for new ones
@@ -422,7 +423,7 @@ class ClassificationModel:
             resume(self.duals, slots, duals)
         shortlists = new_shortlists(labels)
         lesson = Lesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
-        search = Search(state.trees, state.models, effort, index.forest._threads_for(n_rows))
+        search = Search(state.trees, state.models, effort, index.forest.threads_for(n_rows))
         if lacks_gaps(index.head):
             measure_gaps(search, index.head, lesson, duals, float(of_labels.mean()))
         if index.is_untrained():
@@ -460,13 +461,13 @@ class ClassificationModel:
         memory in proportion to the model, however little goes. If much has gone, all that is left is learned again.
         """
         index, labels = self.index, self.label_of_class[classes]
-        fewer, forest = copy.copy(index), copy.deepcopy(index.forest)
-        forest._remove_ids(labels[labels != NONE])
-        kept = forest._renumber()
+        fewer, tree = copy.copy(index), copy.deepcopy(index.tree)
+        remove_ids(tree._forest, labels[labels != NONE])
+        kept = renumber(tree._forest)
         number = np.full(self.class_of_label.size, NONE, np.int64)
         number[kept] = np.arange(kept.size)
         head = with_only(index.head, kept)
-        fewer.forest, fewer.orders = forest, copy.deepcopy(index.orders)
+        fewer.tree, fewer.orders = tree, copy.deepcopy(index.orders)
         fewer.n_of_label, fewer.weight_of_label = index.n_of_label[kept], taken(index.weight_of_label, kept)
         left = np.delete(np.arange(self.classes.size), classes)
         position = np.full(self.classes.size, NONE, np.int64)
@@ -562,7 +563,7 @@ class ClassificationModel:
             best = index.best_in_lists(lists, rows, min(index.n_labels, k + _LABELS_SCANNED))
             index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
             return hits.ids, hits.scores
-        questions, head, state = all_of(routed(rows), rows), index.head.scorers, index.forest._allocated()
+        questions, head, state = all_of(routed(rows), rows), index.head.scorers, index.forest.allocated()
         effort = index.effort(options)._replace(leaves_last=False)
 
         def answer(first: int, stop: int) -> None:

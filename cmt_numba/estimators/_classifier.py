@@ -665,7 +665,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @property
     def forest_(self) -> ContextualMemoryTree:
         """The trees over the classes."""
-        return self._model.forest
+        return self._model.tree
 
     @property
     def classes_(self) -> np.ndarray:

@@ -22,5 +22,5 @@ def queries_drawn(forest: Any) -> int:
 
 def streams_of(forest: Any) -> np.ndarray:
     """Return the random streams of a forest, the last of which is that for queries."""
-    streams: np.ndarray = forest._streams if forest._state is None else forest._state.streams
+    streams: np.ndarray = forest._forest.streams if forest._forest.state is None else forest._forest.state.streams
     return streams

@@ -123,7 +123,7 @@ class EstimatorJournal(InFolder):
 
     def begin(self, model: Any) -> None:
         """Note the random numbers and the calibration of a model that is about to change; None for no model."""
-        self._first = None if model is None or self.estimator._kind != "CMTRetriever" else queries_drawn(model.forest)
+        self._first = None if model is None or self.estimator._kind != "CMTRetriever" else queries_drawn(model.tree)
         self._former_calibration = getattr(model, "calibration", None)
 
     def note(self, _model: Any) -> None:
@@ -270,10 +270,10 @@ class EstimatorJournal(InFolder):
             return {}
         model = self.estimator._model
         if self.estimator._kind == "CMTRetriever":
-            found = fingerprint(model.forest, with_draws=False) | _told_by_memories(model)
+            found = fingerprint(model.tree, with_draws=False) | _told_by_memories(model)
             return found | {"generator": _digest_of(model.orders)}
         index = model.index
-        return fingerprint(model.forest) | {
+        return fingerprint(model.tree) | {
             "n_examples": int(index.n_of_label.sum()),
             "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
             "gaps": zlib.crc32(index.head.gaps.tobytes()),

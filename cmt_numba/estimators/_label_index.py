@@ -17,6 +17,7 @@ import scipy.sparse
 from sklearn.utils import check_random_state
 
 from .._change import share_rows, with_progress
+from .._engine import Forest, insert_rows, roll_back, teach_rows
 from .._forest import (
     NONE,
     TABLES_END,
@@ -140,7 +141,7 @@ class LabelIndex:
 
     Attributes
     ----------
-    forest : ContextualMemoryTree
+    tree : ContextualMemoryTree
         The trees over the labels.
     head : Head
         The scorers.
@@ -165,9 +166,9 @@ class LabelIndex:
     """
 
     def __init__(
-        self, forest: ContextualMemoryTree, head: Head, seed: int, orders: np.random.Generator, *, of_sets: bool
+        self, tree: ContextualMemoryTree, head: Head, seed: int, orders: np.random.Generator, *, of_sets: bool
     ) -> None:
-        self.forest, self.head, self.seed, self.orders, self.of_sets = forest, head, seed, orders, of_sets
+        self.tree, self.head, self.seed, self.orders, self.of_sets = tree, head, seed, orders, of_sets
         self.without_trees = False
         self.n_of_label: np.ndarray = np.empty(0, np.int64)
         self.weight_of_label: np.ndarray | None = None
@@ -194,9 +195,9 @@ class LabelIndex:
         if without_trees:
             n_trees, leaf_multiplier = 1, _multiplier_of_one_leaf(n_labels)
         seed = check_random_state(options.random_state).randint(2**31)
-        forest = _new_forest(options, n_trees, leaf_multiplier, seed)
+        tree = _new_tree(options, n_trees, leaf_multiplier, seed)
         head = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
-        index = cls(forest, head, seed, np.random.default_rng(seed), of_sets=of_sets)
+        index = cls(tree, head, seed, np.random.default_rng(seed), of_sets=of_sets)
         index.without_trees = without_trees
         return index
 
@@ -211,7 +212,7 @@ class LabelIndex:
     def attributes(self) -> dict[str, Any]:
         """Return what files and pickles hold, by the names of attributes there."""
         return {
-            "forest_": self.forest,
+            "forest_": self.tree,
             "head_": self.head,
             "_seed": self.seed,
             "_orders": self.orders,
@@ -224,15 +225,20 @@ class LabelIndex:
     def copied(self) -> LabelIndex:
         """Return an index that learns without changing this one."""
         other = copy.copy(self)
-        other.forest = self.forest._twin()
+        other.tree = self.tree._twin()
         for name in ("head", "orders", "n_of_label", "weight_of_label", "examples"):
             setattr(other, name, copy.deepcopy(getattr(self, name)))
         return other
 
     @property
+    def forest(self) -> Forest:
+        """The forest of the trees."""
+        return self.tree._forest
+
+    @property
     def n_labels(self) -> int:
         """The number of labels."""
-        return self.forest.n_memories
+        return self.tree.n_memories
 
     @property
     def is_sparse(self) -> bool:
@@ -275,7 +281,7 @@ class LabelIndex:
         else:
             head = with_labels(without_digest(self.head), means, lengths)
         n_reroutes = 0 if self.without_trees else n_reroutes
-        return head, self.forest._insert_rows(rescaled(routed(means)), verbose, n_reroutes)
+        return head, insert_rows(self.forest, rescaled(routed(means)), verbose, n_reroutes)
 
     def learns_in_lists(self) -> bool:
         """Return whether new scorers will lie in lists instead of tables: the first ones of sparse label sets do."""
@@ -283,19 +289,19 @@ class LabelIndex:
 
     def roll_back(self, n_labels: int) -> None:
         """Remove all labels but the first ones, after a change that failed."""
-        self.forest._roll_back(n_labels)
+        roll_back(self.forest, n_labels)
         if self.is_sparse:
             # New labels may have been given tables that were free: lists of these are begun anew.
             self.head = with_tables(self.head, most_cells_in_use(self.head))
 
     def grow_trees(self, options: LabelOptions) -> None:
         """Grow trees over labels that had none."""
-        self.forest, self.without_trees = self._grown_forest(options), False
+        self.tree, self.without_trees = self._grown_tree(options), False
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
         """Teach routers the way of each row to its label."""
         if options.n_router_passes > 0:
-            self.forest._teach_rows(routed_rows, labels, options.n_router_passes, afresh, options.verbose)
+            teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
 
     def train_in_passes(
         self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray], Head], verbose: bool
@@ -410,21 +416,21 @@ class LabelIndex:
             kept = self._layout = digest, lay_out()
         return kept[1]
 
-    def _grown_forest(self, options: LabelOptions) -> ContextualMemoryTree:
+    def _grown_tree(self, options: LabelOptions) -> ContextualMemoryTree:
         """Return trees over the labels of a forest without trees, grown from their keys alone."""
-        if self._grown is None or self._grown[0] is not self.forest:
+        if self._grown is None or self._grown[0] is not self.tree:
             n_labels = self.n_labels
-            grown = _new_forest(options, _SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self.seed)
+            grown = _new_tree(options, _SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self.seed)
             if n_labels > 0:
-                grown._insert_rows(stored_rows(self.forest._allocated(), np.arange(n_labels)), options.verbose)
-            self._grown = self.forest, grown
+                insert_rows(grown._forest, stored_rows(self.forest.allocated(), np.arange(n_labels)), options.verbose)
+            self._grown = self.tree, grown
         return self._grown[1]
 
     # Answering
 
     def effort(self, options: LabelOptions, *, training: bool = False) -> Effort:
         """Return how far to search for candidates; for training farther than for answers."""
-        parameters, n_labels = self.forest._allocated().parameters, self.n_labels
+        parameters, n_labels = self.forest.allocated().parameters, self.n_labels
         width = _WIDER_IN_TRAINING if training else 1
         if options.n_probes is not None:
             n_leaves = width * options.n_probes
@@ -468,7 +474,7 @@ class LabelIndex:
 
     def in_threads(self, rows: Rows, work: Callable[[int, int], None]) -> None:
         """Divide rows among the threads of the forest."""
-        share_rows(work, rows.n_rows, self.forest._threads_for(rows.n_rows))
+        share_rows(work, rows.n_rows, self.forest.threads_for(rows.n_rows))
 
     def best_label(self, X: Any, options: LabelOptions) -> np.ndarray:
         """Return the best label of each row of a matrix that :func:`check_rows` takes, NONE where none was reached."""
@@ -531,7 +537,7 @@ class LabelIndex:
     def searched(self, options: LabelOptions) -> State:
         """Return the trees that are searched for candidates, grown if there are none and leaves are wanted."""
         grown = self.without_trees and options.n_probes is not None
-        return (self._grown_forest(options) if grown else self.forest)._allocated()
+        return (self._grown_tree(options) if grown else self.tree)._forest.allocated()
 
     def search_labels(self, rows: Rows, answers: Answers, options: LabelOptions) -> None:
         """Write the best labels that are candidates for the rows."""
@@ -545,7 +551,7 @@ class LabelIndex:
         self.in_threads(rows, answer)
 
 
-def _new_forest(options: LabelOptions, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
+def _new_tree(options: LabelOptions, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
     return ContextualMemoryTree(
         n_trees,
         options.alpha,

@@ -340,7 +340,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @property
     def forest_(self) -> ContextualMemoryTree:
         """The trees over the labels; a single leaf with all of them where no trees have been grown."""
-        return self._model.forest
+        return self._model.tree
 
     @property
     def examples_(self) -> ContextualMemoryTree | None:

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from .._change import map_threads, spans, with_progress
+from .._engine import insert_rows, query_forest, roll_back
 from .._forest import NONE, Rows, rescaled
 from .._heads import (
     NEGLIGIBLE,
@@ -167,9 +168,9 @@ class MultilabelModel:
         )
 
     @property
-    def forest(self) -> ContextualMemoryTree:
+    def tree(self) -> ContextualMemoryTree:
         """The trees over the labels."""
-        return self.index.forest
+        return self.index.tree
 
     @property
     def classes(self) -> np.ndarray:
@@ -188,7 +189,7 @@ class MultilabelModel:
     def roll_back(self) -> None:
         """Remove the labels and examples of a change that failed."""
         if self.examples is not None:
-            self.examples._roll_back()
+            roll_back(self.examples._forest)
         self.index.roll_back(self.column_of_label.size)
 
     def prepare_like(self, former: MultilabelModel, options: MultilabelOptions) -> None:
@@ -212,7 +213,7 @@ class MultilabelModel:
             index.grow_trees(options)
         labels = self._add_labels(labelled, of_rows, names, options.verbose)
         if self.examples is not None:
-            self.examples._insert_rows(rescaled(rows), options.verbose)
+            insert_rows(self.examples._forest, rescaled(rows), options.verbose)
         if index.n_labels == 0:
             return  # no example has a label yet
         self._choose_common()
@@ -297,7 +298,7 @@ class MultilabelModel:
         in_hand, of_all = of_each.sum(dtype=np.float64), index.amounts[1]
         totals = np.where(np.arange(n_labels) < n_known, in_hand, of_all)
         duties = new_duties(options.aggressiveness, of_each, totals, n_known)
-        n_threads = index.forest._threads_for(n_rows)
+        n_threads = index.forest.threads_for(n_rows)
 
         def train(rows: Rows, of_each: np.ndarray, blocks: Iterable[Block], n_sweeps: int, share: float) -> None:
             training = Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
@@ -380,7 +381,7 @@ class MultilabelModel:
                 first = done
             return found
 
-        n_threads = index.forest._threads_for(rows.n_rows)
+        n_threads = index.forest.threads_for(rows.n_rows)
         parts = map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
         row, labels, scores = (np.concatenate(part) for part in zip(*[f for part in parts for f in part], strict=True))
         return row, self.column_of_label[labels], scores
@@ -389,7 +390,7 @@ class MultilabelModel:
         """Return the ids of the ``k`` stored examples nearest to each row, and their cosines."""
         if self.examples is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
-        hits = self.examples._query_rows(rescaled(rows), k, _EXAMPLE_LEAVES)
+        hits = query_forest(self.examples._forest, rescaled(rows), k, _EXAMPLE_LEAVES)
         return hits.ids, hits.scores
 
 

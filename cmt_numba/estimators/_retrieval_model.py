@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._change import share_rows, with_progress
+from .._engine import Forest, insert_rows, query_forest, remove_ids, replace_rows, roll_back, teach_rows, update_rows
 from .._forest import NONE, WORTH_KEEPING, Hits, Rows, no_hits, require, rescaled
 from .._heads import (
     Expectation,
@@ -112,7 +113,7 @@ class RetrievalModel:
 
     Attributes
     ----------
-    forest : ContextualMemoryTree
+    tree : ContextualMemoryTree
         The trees, over keys or over distinct values.
     memories : Memories
         The tables of memories, keys and values.
@@ -130,14 +131,14 @@ class RetrievalModel:
 
     def __init__(
         self,
-        forest: ContextualMemoryTree,
+        tree: ContextualMemoryTree,
         orders: np.random.Generator,
         memories: Memories,
         by_value: ValueExpectation | None,
         *,
         sparse: bool,
     ) -> None:
-        self.forest, self.orders, self.memories, self.by_value = forest, orders, memories, by_value
+        self.tree, self.orders, self.memories, self.by_value = tree, orders, memories, by_value
         self.sparse = sparse
         self.distinct = DistinctVectors()
         self.worth = FurtherKeyWorth.first()
@@ -147,7 +148,7 @@ class RetrievalModel:
         """Return a model without memories, for keys and values like these."""
         searches_values = options.search == "value" if options.search else values.ndim == 2
         seed = check_random_state(options.random_state).randint(2**31)
-        forest = ContextualMemoryTree(
+        tree = ContextualMemoryTree(
             options.n_trees or (_VALUE_TREES if searches_values else _KEY_TREES),
             options.alpha,
             options.leaf_multiplier,
@@ -161,7 +162,7 @@ class RetrievalModel:
             components = Components(values, options.n_components, seed)
             parameters = ExpectationParameters(rows.n_features, rows.sparse)
             by_value = ValueExpectation(components, new_expectation(parameters, components.n_components))
-        return cls(forest, np.random.default_rng(seed), memories, by_value, sparse=rows.sparse)
+        return cls(tree, np.random.default_rng(seed), memories, by_value, sparse=rows.sparse)
 
     @classmethod
     def of_attributes(cls, known: dict[str, Any]) -> RetrievalModel:
@@ -181,13 +182,18 @@ class RetrievalModel:
         learned = {} if by_value is None else {"_components": by_value.components, "expectation_": by_value.map}
         return learned | {
             "search_": self.search,
-            "forest_": self.forest,
+            "forest_": self.tree,
             "_orders": self.orders,
             "_sparse": self.sparse,
             "_memories": self.memories,
             "_distinct": self.distinct,
             "_worth": self.worth,
         }
+
+    @property
+    def forest(self) -> Forest:
+        """The forest of the trees."""
+        return self.tree._forest
 
     @property
     def search(self) -> str:
@@ -197,18 +203,14 @@ class RetrievalModel:
     def copied(self) -> RetrievalModel:
         """Return a model that learns without changing this one."""
         other = copy.copy(self)
-        other.forest, other.distinct, other.orders = (
-            self.forest._twin(),
-            self.distinct.copied(),
-            copy.deepcopy(self.orders),
-        )
+        other.tree, other.distinct, other.orders = self.tree._twin(), self.distinct.copied(), copy.deepcopy(self.orders)
         other.by_value = None if self.by_value is None else self.by_value.copied()
         return other
 
     def roll_back(self) -> None:
         """Remove from the forest, and from all else, what the tables do not name, after a change that failed."""
-        self.forest._roll_back()
-        self._forget_keys(np.setdiff1d(self.forest.ids, self.memories.keys))
+        roll_back(self.forest)
+        self._forget_keys(np.setdiff1d(self.tree.ids, self.memories.keys))
         self.distinct = self.distinct.only(self.memories.keys)
 
     def prepare_like(self, _former: RetrievalModel, _options: RetrievalOptions) -> None:
@@ -225,7 +227,7 @@ class RetrievalModel:
     ) -> None:
         """Store memories, and learn from them."""
         if self.by_value is None:
-            entries = self.forest._insert_rows(rescaled(rows), options.verbose)
+            entries = insert_rows(self.forest, rescaled(rows), options.verbose)
             self.memories = self.memories.with_more(values, entries)
             return
         vectors = self.by_value.components.reduced(values)
@@ -234,7 +236,7 @@ class RetrievalModel:
         self.by_value.learn_values(rows, vectors, weights, self.orders, options)
         if options.n_router_passes > 0:
             expected = self._as_rows(self._expected(rows))
-            self.forest._teach_rows(expected, entries, options.n_router_passes, afresh, options.verbose)
+            teach_rows(self.forest, expected, entries, options.n_router_passes, afresh, options.verbose)
 
     def remove(self, ids: np.ndarray) -> None:
         """Forget memories, with all their keys and values."""
@@ -242,7 +244,7 @@ class RetrievalModel:
 
     def replace(self, ids: np.ndarray, rows: Rows) -> None:
         """Give memories other keys."""
-        self.forest._replace_rows(self.memories.entries_of(ids), rescaled(rows))
+        replace_rows(self.forest, self.memories.entries_of(ids), rescaled(rows))
 
     def set_values(self, ids: np.ndarray, values: Any) -> None:
         """Give memories other values."""
@@ -265,7 +267,7 @@ class RetrievalModel:
         best = rewards >= WORTH_KEEPING
         if np.any(best):
             expected = self._as_rows(self._expected(rows)[of_rows[best]])
-            self.forest._teach_rows(expected, self.memories.entries_of(found)[best])
+            teach_rows(self.forest, expected, self.memories.entries_of(found)[best])
 
     def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: RetrievalOptions) -> None:
         """Learn from rewards, some rows after the other: each shows what the keys that came of others are worth."""
@@ -284,7 +286,7 @@ class RetrievalModel:
         right = np.where(worth.max(axis=1) >= WORTH_KEEPING, ids[np.arange(best.size), best], NONE)
         self._weigh_keys(rows, ids, right, options)
         hits = no_hits(*ids.shape)._replace(ids=self.memories.entries_of(ids))
-        self.forest._update_rows(rows, hits, rewards)
+        update_rows(self.forest, rows, hits, rewards)
         kept = np.flatnonzero(right != NONE)
         if kept.size > 0:
             owners, keys = right[kept], rows.take(kept)
@@ -309,12 +311,12 @@ class RetrievalModel:
 
         They are stored once the tables name them.
         """
-        first = self.forest._next_id()
+        first = self.forest.next_id
         entries = self.distinct.number(digests, first)
         new, of_rows = np.unique(entries, return_index=True)
         of_rows = of_rows[new >= first]
         if of_rows.size > 0:
-            self.forest._insert_rows(keys.take(of_rows), verbose)
+            insert_rows(self.forest, keys.take(of_rows), verbose)
         return entries
 
     def _set_memories(self, memories: Memories) -> None:
@@ -327,7 +329,7 @@ class RetrievalModel:
         """Remove from the forest what the tables do not name any more."""
         self.distinct.forget(keys)
         if keys.size > 0:
-            self.forest._remove_ids(keys)
+            remove_ids(self.forest, keys)
 
     # Answering
 
@@ -337,7 +339,7 @@ class RetrievalModel:
         if self.by_value is not None:
             expected = self._expected(rows)
             n_leaves = options.n_probes or _VALUE_LEAVES * (options.n_trees or _VALUE_TREES)
-            hits: Hits = self.forest._query_rows(self._as_rows(expected), k, n_leaves)
+            hits: Hits = query_forest(self.forest, self._as_rows(expected), k, n_leaves)
             lengths = np.linalg.norm(expected, axis=1)[:, None].astype(np.float32)
             scores = np.where(hits.ids == NONE, hits.scores, np.clip(hits.scores * lengths, 0.0, 1.0))
             return hits._replace(ids=memories.owners_of(hits.ids), scores=scores)
@@ -354,14 +356,14 @@ class RetrievalModel:
         memories = self.memories
         several = memories.keys.size > memories.ids.size  # keys of some memory
         wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest.n_memories)) if several else k
-        hits: Hits = self.forest._query_rows(rows, wanted, options.n_probes)
+        hits: Hits = query_forest(self.forest, rows, wanted, options.n_probes)
         owners = memories.owners_of(hits.ids)
         further = (owners != NONE) & (memories.entries_of(owners) != hits.ids)
         short = np.flatnonzero(np.sum((owners != NONE) & ~further, axis=1) < min(k, memories.ids.size))
         if not several or short.size == 0:
             return hits, owners, further
         # Among very many further keys there may be no other that would be worth more.
-        own = self.forest._query_rows(rows.take(short), k, options.n_probes, among=memories.own_entries)
+        own = query_forest(self.forest, rows.take(short), k, options.n_probes, among=memories.own_entries)
         more = no_hits(rows.n_rows, k)
         more.ids[short], more.scores[short] = own.ids, own.scores
         hits = hits._replace(ids=np.hstack([hits.ids, more.ids]), scores=np.hstack([hits.scores, more.scores]))
@@ -370,11 +372,11 @@ class RetrievalModel:
 
     def _expected(self, rows: Rows) -> np.ndarray:
         assert self.by_value is not None
-        return self.by_value.expect(rows, self.forest._threads_for(rows.n_rows))
+        return self.by_value.expect(rows, self.forest.threads_for(rows.n_rows))
 
     def _as_rows(self, vectors: np.ndarray) -> Rows:
         """Return values, or expectations of them, as rows for the forest."""
-        return check_rows(vectors, n_threads=self.forest._most_threads())
+        return check_rows(vectors, n_threads=self.forest.most_threads())
 
 
 def _each_once(hits: Hits, k: int) -> Hits:

@@ -194,9 +194,9 @@ class CMTRetriever(MemoryEstimator):
         model = fresh._model = RetrievalModel.new(self, rows, values)
         model.store(rows, values, weights, self, afresh=True)
         if model.search == "key" and values.ndim == 2 and self.n_reward_passes > 0:
-            reward, n_leaves = ValueCosine(values, values), model.forest._options["n_trees"]
+            reward, n_leaves = ValueCosine(values, values), model.forest.n_trees
             bounds = {"n_probes": n_leaves, "n_passes": self.n_reward_passes, "progress": self.verbose}
-            model.forest.learn(as_matrix(rows), reward, own_ids=np.arange(rows.n_rows), **bounds)
+            model.tree.learn(as_matrix(rows), reward, own_ids=np.arange(rows.n_rows), **bounds)
         return self._become(fresh)
 
     @changes_model
@@ -404,7 +404,7 @@ class CMTRetriever(MemoryEstimator):
             hits = self._best(rows, k)
             return ShownHits.of(hits, partial(certain, hits.ids))
         pool = self._best(rows, check_wanted("n_explored", n_explored, max(self.n_memories_, n_explored)))
-        return partly_drawn(pool, k, epsilon, self._model.forest._new_generator())
+        return partly_drawn(pool, k, epsilon, self._model.forest.new_generator())
 
     @reads
     def predict(self, X: Any) -> Any:
@@ -496,7 +496,7 @@ class CMTRetriever(MemoryEstimator):
     @property
     def forest_(self) -> ContextualMemoryTree:
         """The trees, over keys or over distinct values."""
-        return self._model.forest
+        return self._model.tree
 
     def _best(self, rows: Rows, k: int) -> Hits:
         return self._model.best_memories(rows, k, self)

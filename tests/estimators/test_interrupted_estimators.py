@@ -2,6 +2,7 @@
 
 import pickle
 import signal
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from conftest import needs_jit
 from interrupt_estimators import at_line, by_signals, cases, check, duration, lines_of
 from sklearn.exceptions import NotFittedError
 
-from cmt_numba import CMTClassifier, CMTRetriever
+from cmt_numba import CMTClassifier, CMTRetriever, estimators
 from cmt_numba.estimators._classification_model import ClassificationModel
 
 CHANGES = cases() if hasattr(signal, "setitimer") else {}
@@ -36,7 +37,10 @@ def test_interrupted_by_signals(name: str):
 
 @pytest.mark.parametrize(
     ("name", "failing"),
-    [("dense classifier: partial_fit", "_teach_rows"), ("dense retriever by value: remove", "_remove_ids")],
+    [
+        ("dense classifier: partial_fit", "_label_index.teach_rows"),
+        ("dense retriever by value: remove", "_retrieval_model.remove_ids"),
+    ],
 )
 def test_a_change_that_fails_part_way_leaves_a_valid_estimator(
     name: str, failing: str, monkeypatch: pytest.MonkeyPatch
@@ -54,8 +58,8 @@ def test_a_change_that_fails_part_way_leaves_a_valid_estimator(
         return working(*arguments, **named)
 
     with monkeypatch.context() as patch:
-        working = getattr(type(estimator.forest_), failing)
-        patch.setattr(type(estimator.forest_), failing, fail_once)
+        working = attrgetter(failing)(estimators)
+        patch.setattr(f"cmt_numba.estimators.{failing}", fail_once)
         with pytest.raises(MemoryError):
             case.change(estimator)
     assert estimator.predict(case.rows).shape == answers.shape
