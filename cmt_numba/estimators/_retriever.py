@@ -195,7 +195,7 @@ class CMTRetriever(MemoryEstimator):
         model.store(rows, values, weights, self, afresh=True)
         if model.search == "key" and values.ndim == 2 and self.n_reward_passes > 0:
             reward, n_leaves = ValueCosine(values, values), model.forest.n_trees
-            bounds = {"n_probes": n_leaves, "n_passes": self.n_reward_passes, "progress": self.verbose}
+            bounds: dict[str, Any] = {"n_probes": n_leaves, "n_passes": self.n_reward_passes, "progress": self.verbose}
             model.tree.learn(as_matrix(rows), reward, own_ids=np.arange(rows.n_rows), **bounds)
         return self._become(fresh)
 
