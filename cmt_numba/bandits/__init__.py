@@ -2,7 +2,7 @@
 
 import os
 
-from ..persistence._saved import object_of
+from ..persistence import object_of
 from . import evaluation
 from ._base import Chosen, Policy
 from ._cmt_bandit import CMTBandit, Decisions

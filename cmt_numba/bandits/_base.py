@@ -9,15 +9,11 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
-from .._concurrency.rwlock import Lockable
-from .._forest.invariants.errors import require
-from .._forest.state import NONE
+from .._change import Lockable
+from .._forest import NONE, require
 from .._jit import uninterrupted
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._saved import Saved, as_part, of_part
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_generator, take
 from ._checks import (
     MOST_ACTIONS,
     MOST_FEATURES,

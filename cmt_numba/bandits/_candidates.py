@@ -6,14 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._forest.hits import WORTH_KEEPING
-from .._forest.invariants.errors import require
-from .._forest.rows import Rows
-from .._forest.scorer import room_for_probe
-from .._forest.state import MOST_FEATURES, NONE
-from ..persistence._container import Contents
-from ..persistence._saved import as_part, of_part
-from ..persistence._trees import take
+from .._forest import MOST_FEATURES, NONE, WORTH_KEEPING, Rows, require, room_for_probe
+from ..persistence import Contents, as_part, of_part, take
 from ..tree import ContextualMemoryTree
 from ._base import Policy, distinct
 from ._checks import Choices, check_choices, check_unit_rows

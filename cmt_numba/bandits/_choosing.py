@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.rng import mix
+from .._forest import mix
 from .._jit import by_reference, by_value, empty, inner, inner_called, kernel, release
 from ._hashed_weights import expect
 

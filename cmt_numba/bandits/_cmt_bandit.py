@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from .._forest.rows import Rows
+from .._forest import Rows
 from .._validation import Constraint, Integer, OneOf, Optional, Real
 from ..tree import OPTIONS
 from ._base import OF_ALL, Chosen, changes

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.rng import mix
+from .._forest import mix
 from .._jit import by_reference, inner, kernel
 
 

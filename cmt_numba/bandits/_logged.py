@@ -7,13 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._forest.invariants.errors import require
+from .._forest import require
 from .._validation import check_choice, check_real
-from ..persistence._columns import read_array
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._saved import Saved, as_part, of_part
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_array, read_generator, take
 from ._base import Chosen
 from ._checks import MOST_ACTIONS, MOST_FEATURES, Choices, all_of, check_choices, check_contexts, generator_of, numbers
 from ._kernels import Pairs

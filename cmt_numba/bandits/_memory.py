@@ -6,15 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .._forest.allocation import resized
-from .._forest.filtering import UNRESTRICTED
-from .._forest.hits import NO_ROOM, Query
-from .._forest.invariants.errors import require
-from .._forest.rows import Rows
-from .._forest.search import query_rows
-from .._forest.state import NONE
+from .._forest import NO_ROOM, NONE, UNRESTRICTED, Query, Rows, query_rows, require, resized
 from ..estimators._files import _Tree as TreeInFiles
-from ..persistence._columns import read_array
+from ..persistence import read_array
 from ..tree import ContextualMemoryTree
 from ._choosing import Proposed
 from ._models import Arrays

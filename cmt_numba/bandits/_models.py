@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from .._forest.allocation import resized
-from .._forest.invariants.errors import InvariantError, require
+from .._forest import InvariantError, require, resized
 from ._kernels import Linear, Pairs, learn_pairs, score_pairs
 
 Arrays = dict[str, np.ndarray]

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.invariants.errors import require
-from .._forest.rows import Rows
-from ..persistence._columns import read_array
+from .._forest import Rows, require
+from ..persistence import read_array
 from ._checks import MOST_ACTIONS
 from ._choosing import N_SCORES
 from ._models import Arrays, checked

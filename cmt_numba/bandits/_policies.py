@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._forest.state import NONE
+from .._forest import NONE
 from .._validation import Checked, Constraint, Flag, Optional, Real
 from ._base import OF_ALL, Policy, changes
 from ._checks import LARGEST, numbers

@@ -7,10 +7,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import expit
 
-from .._forest.invariants.errors import require
-from .._forest.state import NONE
+from .._forest import NONE, require
 from .._validation import Constraint, Real, check_real
-from ..persistence._container import Contents
+from ..persistence import Contents
 from ._base import OF_ALL, Policy, changes
 from ._checks import LARGEST, numbers
 from ._models import Arrays, Estimates, Means, checked
