@@ -83,7 +83,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     n_epochs : int, optional
         Passes over the texts, in a new order each time; by default as many as make 50,000 steps, from 5 to 50.
     vectors : SubwordVectors, optional
-        FeatureVectors to start from, which stay as they are. They must have ``n_components``, and they determine ``min_n``,
+        Vectors to start from, which stay as they are. They must have ``n_components``, and they determine ``min_n``,
         ``max_n`` and ``n_buckets`` of words.
     tokenizer : callable, optional
         Returns the words of a text. By default runs of letters, digits and underscores.

@@ -25,7 +25,7 @@ _MOST_TEXTS = 20_000  # that the common direction is found from
 
 
 class WordModel:
-    """FeatureVectors of words and n-grams, and how often words have come.
+    """Vectors of words and n-grams, and how often words have come.
 
     Options are the parameters of :class:`~cmt_numba.text.SubwordVectors`.
     """

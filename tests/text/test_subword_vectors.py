@@ -1,4 +1,4 @@
-"""FeatureVectors of words: what kernels learn, against plain numpy; texts as keys; words never seen; files; bad input."""
+"""Vectors of words: what kernels learn, against plain numpy; texts as keys; words never seen; files; bad input."""
 
 import pickle
 from pathlib import Path
