@@ -120,9 +120,7 @@ class StoreSearch:
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
-        self._all: tuple[int, GivenVectors] | None = (
-            None  # the steps of the tree so far, and all vectors
-        )
+        self._all: tuple[int, GivenVectors] | None = None  # the steps of the tree so far, and all vectors
 
     def rows_of(self, Q: Any) -> Rows:
         """Return queries of the tree. Raise ValueError if the metric is the cosine and a query has no direction."""
@@ -173,6 +171,8 @@ class StoreSearch:
         ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
         left = np.arange(rows.n_rows)
         for more in (_MORE, _WIDER * (k + _MORE)):
+            if more > _MORE and self._cached() is not None:
+                break  # comparing all takes less
             some = rows if left.size == rows.n_rows else rows.take(left)
             wanted = max(k, min(n, k + more))
             found = scan(self.tree, some, wanted, among)
@@ -295,7 +295,7 @@ class StoreSearch:
 
     def _exactly(self, Q: Any, rows: Rows, ids: np.ndarray) -> NearestMemories:
         """Return memories in the order of the scores of their vectors."""
-        vectors = self.read(np.unique(ids[ids != NONE]))[0]
+        vectors = self._cached() or self.read(np.unique(ids[ids != NONE]))[0]
         scores, asked, factors = np.full(ids.shape, -np.inf), as_matrix(rows), self.space.factors(Q)
         for first, stop in blocks(rows.n_rows, ids.shape[1] * rows.n_features):
             at = vectors.ids.searchsorted(ids[first:stop])
@@ -336,10 +336,17 @@ class StoreSearch:
 
     def _every(self) -> GivenVectors:
         """Return all vectors, which are kept until the tree changes."""
-        n_steps = self.tree._lock.n_steps
-        if self._all is None or self._all[0] != n_steps:
-            self._all = n_steps, self.read(np.sort(self.tree.ids))[0]
-        return self._all[1]
+        vectors = self._cached()
+        if vectors is None:
+            n_steps = self.tree._lock.n_steps
+            vectors = self.read(np.sort(self.tree.ids))[0]
+            self._all = n_steps, vectors
+        return vectors
+
+    def _cached(self) -> GivenVectors | None:
+        """Return all vectors if they have been read since the tree changed."""
+        cached = self._all
+        return cached[1] if cached is not None and cached[0] == self.tree._lock.n_steps else None
 
 
 def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
