@@ -111,11 +111,13 @@ class ActionMemory:
         fields, arrays = _TREE.put(name, self.tree)
         return fields, arrays | {f"{name} ids": self._ids, f"{name} actions": self._actions}
 
-    def restore(self, name: str, field: Any, arrays: Arrays) -> None:
-        """Take what a file holds. Raises InvariantError, TypeError or ValueError if it is not a memory."""
+    def restore(self, name: str, field: Any, arrays: Arrays, known: np.ndarray) -> None:
+        """Take what a file holds. Raises an error if it is no memory of the known actions."""
         self.tree = _TREE.get(name, field, arrays, thorough=True)
         ids, actions = (read_array(f"{name} {part}", arrays, np.int64) for part in ("ids", "actions"))
         require(ids.size == actions.size, f"{name} must have an action for each memory")
-        require(bool(np.all(np.diff(ids) > 0)), f"the ids of {name} must ascend")
+        ascending = bool(np.all(ids >= 0)) and bool(np.all(ids[1:] > ids[:-1]))
+        require(ascending, f"the ids of {name} must ascend from 0 on")
+        require(bool(np.all(np.isin(actions, known))), f"the actions of {name} must be known")
         require(bool(np.all(np.isin(self.tree.ids, ids))), f"{name} must have an action for each memory of the tree")
         self._set(ids, actions)

@@ -41,7 +41,7 @@ class Followers:
         self._actors: list[str] = []
         self.position: Position = (0, 0)
         if plan.n_replicas > 0:
-            times = int(store._records().facts().get(_OPENED, 0)) + 1
+            times = int(store._contents.records.facts().get(_OPENED, 0)) + 1
             write_facts(store, {_OPENED: times})
             self.position = (times, 0)
             if running().get_runtime_context().was_current_actor_reconstructed:
@@ -49,7 +49,7 @@ class Followers:
 
     def follow(self, actor: str) -> tuple[Position, bytes]:
         """Return the position and the store, and tell a replica of all changes from then on."""
-        with self._store._keeper.writing:
+        with self._store._contents.writing:
             if actor not in self._actors:
                 self._actors.append(actor)
             return self.position, pickle.dumps(self._store)

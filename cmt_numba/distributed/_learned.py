@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..store import MemoryStore
-from ..store._trees import Kept
 
 _NUMBER, _BASE = "exchanges", "exchanged weights"  # the names of facts
 
@@ -39,11 +38,11 @@ class Learned(NamedTuple):
 
 def learned(store: MemoryStore) -> Learned | None:
     """Return what a store has learned; None if it has no memories."""
-    with store._keeper.writing:
-        state = store._keeper.kept.tree._state
+    with store._contents.writing:
+        state = store._contents.tree._state
         if state is None:
             return None
-        facts = store._records().facts()
+        facts = store._contents.records.facts()
         shape = 2, state.parameters.n_features
         base = np.frombuffer(facts[_BASE], np.float32).reshape(shape) if _BASE in facts else np.zeros(shape, np.float32)
         now = np.stack(state.scorer) if state.scorer.theta.size > 0 else np.zeros(shape, np.float32)
@@ -67,7 +66,7 @@ def exchange(store: MemoryStore, number: int, base: np.ndarray, gain: np.ndarray
 
     ``gain`` is what this store had learned when it was asked. What it has learned since is kept.
     """
-    with store._keeper.writing:
+    with store._contents.writing:
         own = learned(store)
         if own is None or own.number >= number:
             return
@@ -75,8 +74,8 @@ def exchange(store: MemoryStore, number: int, base: np.ndarray, gain: np.ndarray
         squares = np.maximum(squares, np.float32(0.0))
         facts = {_NUMBER: number, _BASE: np.ascontiguousarray(base, np.float32).tobytes()}
 
-        def write(kept: Kept, commit: Callable[[], None]) -> None:
-            kept.tree._set_scorer(weights, squares)
-            kept.records.set_facts(facts)
+        def write(commit: Callable[..., None]) -> None:
+            store._contents.tree._set_scorer(weights, squares)
+            store._contents.records.set_facts(facts)
 
-        store._keeper.change(write)
+        store._contents.change(write)

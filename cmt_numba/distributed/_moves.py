@@ -34,9 +34,9 @@ Publish = Callable[..., None]
 
 def write_facts(store: MemoryStore, facts: dict[str, Any]) -> None:
     """Write facts about a store, which are on disk when this returns, also without any change of its memories."""
-    with store._keeper.writing:
-        store._keeper.change(lambda kept, commit: kept.records.set_facts(facts))
-        store._keeper.sync()
+    with store._contents.writing:
+        store._contents.change(lambda commit: store._contents.records.set_facts(facts))
+        store._contents.sync()
 
 
 class Batch(NamedTuple):
@@ -64,7 +64,7 @@ class Moves:
 
     def __init__(self, name: str, store: MemoryStore, send: Send, publish: Publish) -> None:
         self._name, self._store, self._send, self._publish = name, store, send, publish
-        facts = store._records().facts()
+        facts = store._contents.records.facts()
         self.topology = Topology.from_json(facts[_TOPOLOGY]) if _TOPOLOGY in facts else Topology(0, (), ())
         self._given: dict[str, int] = json.loads(facts.get(_GIVEN, "{}"))
         self._received: dict[str, list[int]] = json.loads(facts.get(_RECEIVED, "{}"))
@@ -81,7 +81,7 @@ class Moves:
 
     def adopt(self, topology: Topology, after: int | None = None) -> None:
         """Go over to a later topology; with ``after``, only from the topology of that version."""
-        with self._giving, self._store._keeper.writing:
+        with self._giving, self._store._contents.writing:
             if topology.version <= self.topology.version or after not in (None, self.topology.version):
                 return
             facts = {_TOPOLOGY: topology.to_json()}
@@ -120,7 +120,7 @@ class Moves:
             if keys is not None:
                 self._give(keys)
                 return True
-            found = self._store._records().after(self._last)
+            found = self._store._contents.records.after(self._last)
             looked_at, keys = [memory_id for memory_id, _, _ in found], [key for _, key, _ in found]
             leaving = self._leaving(keys)
             if leaving.size > _AT_ONCE:
@@ -151,7 +151,7 @@ class Moves:
         batch = self._under_way
         if batch is None:
             return
-        with self._store._keeper.writing:
+        with self._store._contents.writing:
             keys = self._stored(batch.keys)
             items = self._store.get(keys) if keys else None
         if items is not None:
@@ -161,16 +161,16 @@ class Moves:
 
     def _stored(self, keys: list[Key]) -> list[Key]:
         """Return the keys that are stored. A bounded store may have evicted others since a batch was made."""
-        return picked(keys, np.flatnonzero(self._store._records().find(keys) >= 0)) if keys else []
+        return picked(keys, np.flatnonzero(self._store._contents.records.find(keys) >= 0)) if keys else []
 
     def forget(self, batch: Batch) -> None:
         """Delete a batch that another shard has."""
-        keeper = self._store._keeper
-        with keeper.writing:
+        contents = self._store._contents
+        with contents.writing:
             self._given[batch.to] = batch.number  # before anything is deleted, for queries that go on meanwhile
             facts, keys = {_GIVEN: json.dumps(self._given), _BATCH: "null"}, self._stored(batch.keys)
             if keys:
-                with keeper.noting(facts):
+                with contents.noting(facts):
                     self._store.delete(keys)
             else:
                 self._write(facts)
@@ -183,14 +183,14 @@ class Moves:
 
         Memories of a batch may be here already, if the move that brought them was taken back.
         """
-        keeper = self._store._keeper
-        with keeper.writing:
+        contents = self._store._contents
+        with contents.writing:
             if self.topology.move != move:
                 return False
             if number > self._received.get(giver, [0])[0]:
                 received = self._received | {giver: [number, len(keys)]}
                 self.topology.schema.check(Schema.of(keys, X))
-                with keeper.noting({_RECEIVED: json.dumps(received)}):
+                with contents.noting({_RECEIVED: json.dumps(received)}):
                     self._store.upsert(keys, X, payloads)
                 self._received = received
                 self._publish("receive", move, giver, number, keys, X, payloads)

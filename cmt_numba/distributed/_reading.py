@@ -107,7 +107,7 @@ class Reading:
         if name not in _METHODS:
             raise ValueError(f"{name!r} is not a question")
         store, moves = self._stored()
-        with store._keeper.writing if name == "facts" else nullcontext():
+        with store._contents.writing if name == "facts" else nullcontext():
             received = moves.moved.received
             if moves.topology.version == version:
                 try:
@@ -123,7 +123,7 @@ class Reading:
     def facts(self) -> Facts:
         """Return what the store holds."""
         store = self._stored()[0]
-        state, kind = store._keeper.kept.tree._state, store._records().kind()
+        state, kind = store._contents.tree._state, store._contents.records.kind()
         is_sparse, key_type = (
             None if state is None else state.parameters.sparse,
             None if kind is None else kind.__name__,

@@ -81,7 +81,7 @@ class Shard(Reading):
     def change(self, version: int, request: str, name: str, *arguments: Any) -> Made | Refused:
         """Make a change of the store and of its replicas, once for each name of a request."""
         store, requests, moves, followers = self._open()
-        with store._keeper.writing:
+        with store._contents.writing:
             if requests.is_known(request):
                 followers.publish("nothing")  # they may not have heard of it, if this process is a new one
             elif moves.topology.version != version:
@@ -155,11 +155,11 @@ class Shard(Reading):
     def options(self) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
         """Return options by which a shard like this one is made, and the fields of payloads that have an index."""
         store = self._open().store
-        tree = store._keeper.kept.tree._named_options()
+        tree = store._contents.tree._named_options()
         names = {"max_memories": "max_items", "scorer_learning_rate": "learning_rate"}
         kept = ("max_memories", "eviction", "n_trees", "n_links", "scorer_learning_rate")
         options = {names.get(name, name): tree[name] for name in kept if tree.get(name) is not None}
-        fields = [tuple(path[3:-1].split('"."')) for path in store._records().fields()]  # of $."name"."name"
+        fields = [tuple(path[3:-1].split('"."')) for path in store._contents.records.fields()]  # of $."name"."name"
         return options | {"metric": store.metric}, fields
 
     # Files

@@ -44,7 +44,7 @@ triggers are refused.
 
 from ._checks import DuplicateKeyError
 from ._memory_store import MemoryStore
-from ._recall import Effort
 from ._results import Items, Result, Results
+from ._search import Effort
 
 __all__ = ["DuplicateKeyError", "Effort", "Items", "MemoryStore", "Result", "Results"]

@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._forest.rows import as_matrix
-from .._forest.state import NONE
+from .._forest import NONE, as_matrix
 from ..tree import ContextualMemoryTree
 from ._checks import Key
 from ._metrics import blocks

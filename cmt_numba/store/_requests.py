@@ -26,7 +26,7 @@ class Requests:
 
     def __init__(self, store: MemoryStore, least_kept: int = 4096) -> None:
         self._store, self._least_kept = store, least_kept
-        found = store._records().facts()
+        found = store._contents.records.facts()
         numbers = {name: number for name, number in found.items() if name.startswith(_FACT)}
         self._known = dict.fromkeys(sorted(numbers, key=lambda name: numbers[name]))  # the oldest first
         self._last: int = max(numbers.values(), default=0)
@@ -44,13 +44,13 @@ class Requests:
             What the change raises. The request is not remembered then.
         """
         name = _FACT + request
-        keeper = self._store._keeper
-        with keeper.writing:
+        contents = self._store._contents
+        with contents.writing:
             if name in self._known:
                 return False
             if len(self._known) >= 2 * self._least_kept:
                 self._forget()
-            with keeper.noting({name: self._last + 1}):
+            with contents.noting({name: self._last + 1}):
                 change()
             self._last += 1
             self._known[name] = None
@@ -59,6 +59,7 @@ class Requests:
     def _forget(self) -> None:
         """Forget all but the last requests."""
         old = list(self._known)[: -self._least_kept]
-        self._store._keeper.change(lambda kept, commit: kept.records.delete_facts(old))
+        contents = self._store._contents
+        contents.change(lambda commit: contents.records.delete_facts(old))
         for name in old:
             del self._known[name]

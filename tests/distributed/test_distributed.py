@@ -54,7 +54,7 @@ def test_a_request_is_made_once(tmp_path: Path, in_folder: bool):
     assert not requests.make("b", lambda: store.delete(["k"]))
     for name in "cdef":  # so many that the first are forgotten
         assert requests.make(name, lambda: store.upsert(["k"], X[:1]))
-    names = {name for name in store._records().facts() if name.startswith("request ")}
+    names = {name for name in store._contents.records.facts() if name.startswith("request ")}
     assert "request a" not in names
     assert len(names) <= 4
     assert not requests.make("f", lambda: store.delete(["k"]))
@@ -70,7 +70,7 @@ def test_a_request_is_written_with_its_change_or_not_at_all(tmp_path: Path, monk
             raise OSError("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(type(store._records()), "insert", fail)
+            patched.setattr(type(store._contents.records), "insert", fail)
             with pytest.raises(JournalError, match="no room"):  # after all have got other keys
                 requests.make("a", lambda: store.add(["l"], 100 * X[1:2]))
         assert Requests(store).make("a", lambda: store.add(["l"], 100 * X[1:2]))
@@ -279,7 +279,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     rows = np.random.default_rng(0).normal(size=(2, 20, 4)).astype(np.float32)
 
     def weights(number: int) -> np.ndarray:
-        return np.stack(stores[number]._keeper.kept.tree._state.scorer)
+        return np.stack(stores[number]._contents.tree._state.scorer)
 
     def teach(number: int) -> None:
         noise = np.random.default_rng(number).normal(size=(20, 4)).astype(np.float32)
@@ -314,7 +314,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     np.testing.assert_array_equal(weights(1), base)
     assert [own.number for own in told()] == [2, 2]
     with pytest.raises(ValueError, match="as many finite numbers"):
-        stores[0]._keeper.kept.tree._set_scorer(np.ones(3), np.ones(3))
+        stores[0]._contents.tree._set_scorer(np.ones(3), np.ones(3))
     for store in stores:
         store.close()
 
