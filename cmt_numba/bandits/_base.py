@@ -9,10 +9,10 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
+from .._change import uninterrupted
 from .._concurrency.rwlock import Lockable
 from .._forest.invariants.errors import require
 from .._forest.state import NONE
-from .._jit import uninterrupted
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
 from ..persistence._container import Contents
 from ..persistence._generators import generator_fields, read_generator

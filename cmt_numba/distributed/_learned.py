@@ -39,7 +39,7 @@ class Learned(NamedTuple):
 def learned(store: MemoryStore) -> Learned | None:
     """Return what a store has learned; None if it has no memories."""
     with store._contents.writing:
-        state = store._contents.tree._state
+        state = store._contents.tree._forest.state
         if state is None:
             return None
         facts = store._contents.records.facts()

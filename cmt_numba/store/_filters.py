@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._engine import Filter, Remembered
+from .._engine import ArrayCache, Filter
 from ._checks import check_keys, check_stored
 from ._contents import StoreContents
 from ._results import read_payload
@@ -22,7 +22,7 @@ class FilterCache:
     def __init__(self) -> None:
         self._version = -1  # of the store
         self._by_name: dict[Any, Filter] = {}
-        self._of_arrays: Remembered[Filter] = Remembered()  # filters of arrays of keys
+        self._of_arrays: ArrayCache[Filter] = ArrayCache()  # filters of arrays of keys
 
     def find(self, where: Any, contents: StoreContents) -> Filter | None:
         """Return the candidates that the parameter ``where`` of a query names; None for all."""

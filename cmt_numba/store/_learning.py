@@ -10,7 +10,7 @@ from .._forest import NONE, as_matrix
 from ..tree import ContextualMemoryTree
 from ._checks import Key
 from ._metrics import blocks
-from ._query_map import Lesson, QueryMap
+from ._query_map import QueryMap, RewardedQueries
 from ._results import Results
 from ._search import stored_units
 
@@ -51,13 +51,13 @@ def taught_by(
     tree: ContextualMemoryTree, query_map: QueryMap | None, X: np.ndarray, ids: np.ndarray, rewards: np.ndarray
 ) -> QueryMap:
     """Return what is known of queries after the rewards of memories that were shown for some, -1 for none."""
-    taught, state = query_map or QueryMap.untaught(X.shape[1]), tree._allocated()
-    asked, slots = as_matrix(tree._check_rows(X)), tree._slots(ids.reshape(-1)).reshape(ids.shape)
+    taught, state = query_map or QueryMap.untaught(X.shape[1]), tree._forest.allocated()
+    asked, slots = as_matrix(tree._forest.check_rows(X)), tree._forest.slots_of(ids.reshape(-1)).reshape(ids.shape)
     rewards = np.where(slots == NONE, np.nan, rewards)
     for first, stop in blocks(X.shape[0], ids.shape[1] * X.shape[1]):
         some = slots[first:stop]
         there = some != NONE
         shown = np.zeros((*some.shape, X.shape[1]), np.float32)
         shown[there] = stored_units(state, some[there])
-        taught = taught.taught(Lesson(asked[first:stop], shown, rewards[first:stop]))
+        taught = taught.taught(RewardedQueries(asked[first:stop], shown, rewards[first:stop]))
     return taught

@@ -40,7 +40,7 @@ from ._query_map import WIDEST
 from ._recall import Efforts
 from ._records import WITH
 from ._results import Items, Payloads, Results, read_payload
-from ._search import Effort, NearestMemories, Search
+from ._search import Effort, NearestMemories, StoreSearch
 
 _CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
 _VECTORS_CHECKED_AT_ONCE = 10_000
@@ -231,7 +231,7 @@ class MemoryStore:
                 records.update(ids[some], [texts[i] for i in some], lost.of(some))
                 contents.replace_keys(ids[some], rows[some], partial(commit, more))
             if new.size > 0:
-                first = tree._next_id()
+                first = tree._forest.next_id
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
                 records.insert(np.arange(first, first + new.size), own, text, lost.of(new))
                 records.delete(tree.insert_and_tell(rows[new]))
@@ -304,7 +304,7 @@ class MemoryStore:
     def compact(self) -> None:
         """Store memories in the order in which searches read them, for faster queries after many changes."""
         contents = self._contents
-        contents.change(lambda commit: contents.tree.compact(copies=contents.tree._n_links == 0))
+        contents.change(lambda commit: contents.tree.compact(copies=contents.tree._forest.options["n_links"] == 0))
 
     # Queries
 
@@ -363,17 +363,17 @@ class MemoryStore:
         return results
 
     def _find(
-        self, search: Search, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
+        self, search: StoreSearch, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
     ) -> NearestMemories:
         """Return the best memories, in as many columns as there are memories, or ``k``."""
         tree, Q = search.tree, search.space.mapped(X)
         rows = search.rows_of(Q)
         for _ in range(_MOST_TRIES):
-            next_id = tree._next_id()
+            next_id = tree._forest.next_id
             n = tree.n_memories if among is None else among.ids.size
             effort = self._efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
             found = search.find(Q, rows, min(k, n), n, among, effort)
-            if k <= n or among is not None or tree._next_id() == next_id:
+            if k <= n or among is not None or tree._forest.next_id == next_id:
                 break  # otherwise memories that were added may have taken the few places of those that there were
         return found
 
@@ -431,7 +431,7 @@ class MemoryStore:
                 require(are_exact, "vectors are not those that were added")
         return items
 
-    def _read(self, keys: list[Key], search: Search) -> tuple[Items, bool]:
+    def _read(self, keys: list[Key], search: StoreSearch) -> tuple[Items, bool]:
         """Return memories, and whether all vectors are exactly as they were given."""
         ids = search.records.find(keys)
         check_stored(keys, ids)
@@ -558,7 +558,7 @@ class MemoryStore:
     @property
     def max_items(self) -> int | None:
         """The maximum number of memories."""
-        most: int | None = self._contents.tree._bound["max_memories"]
+        most: int | None = self._contents.tree._forest.options["max_memories"]
         return most
 
     @property
@@ -694,7 +694,7 @@ class MemoryStore:
         """Return vectors or queries as float32, in the form of those stored; they may hold anything."""
         self._contents.check_open()
         X = check_matrix(X, n_features=self.n_features)
-        state = self._contents.tree._state
+        state = self._contents.tree._forest.state
         if state is None or state.parameters.sparse != isinstance(X, np.ndarray):
             return X
         return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()

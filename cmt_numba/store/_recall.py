@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from .._engine.filters import Filter
-from .._forest.filtering import WORTH_A_CANDIDATE, WORTH_A_LEAF
-from ._search import Effort, Search
+from .._engine import Filter
+from .._forest import WORTH_A_CANDIDATE, WORTH_A_LEAF
+from ._search import Effort, StoreSearch
 
 N_EXACT = 4096
 """Candidates, up to which all are compared."""
@@ -33,7 +33,7 @@ class Efforts:
         """Forget all efforts."""
         self._measured.clear()
 
-    def of(self, search: Search, k: int, target: float, among: Filter | None) -> Effort:
+    def of(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
         """Return the effort for ``k`` neighbours of the candidates, which is measured if it is not known."""
         n = n_candidates = search.tree.n_memories
         share = 1.0
@@ -51,7 +51,7 @@ class Efforts:
         return effort
 
 
-def measure(search: Search, k: int, share: float, target: float) -> Effort:
+def measure(search: StoreSearch, k: int, share: float, target: float) -> Effort:
     """Return the least effort that has the recall, of a first one, its doubles, and three numbers between any two.
 
     Links lead from a stored vector to its own neighbours at once, which are found more easily than those of a new one.
@@ -71,7 +71,7 @@ def measure(search: Search, k: int, share: float, target: float) -> Effort:
     rows = search.rows_of(vectors)
     n_candidates = ids.size if among is None else among.ids.size
     true = _neighbours(search.nearest(vectors, rows, min(k + 1, n_candidates), among).ids, asked, k)
-    linked = tree._links.are_there
+    linked = tree._forest.links.are_there
     worth = WORTH_A_CANDIDATE if linked else WORTH_A_LEAF
 
     def try_with(n: int) -> Effort:
@@ -83,7 +83,7 @@ def measure(search: Search, k: int, share: float, target: float) -> Effort:
             recall = without + _SHARE_STORED * (1.0 - 1.0 / k) * (recall - without)  # the nearest one is always linked
         return Effort(k, share, target, n_probes, recall, ids.size, breadth)
 
-    n, before = math.ceil(k / share) if linked else tree._options["n_trees"], 0
+    n, before = math.ceil(k / share) if linked else tree._forest.n_trees, 0
     while n * worth < n_candidates:
         effort = try_with(n)
         if effort.recall >= target:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._engine import Filter, scan_dense
+from .._engine import Filter, Reach, scan_dense, search_among
+from .._engine import search as search_trees
 from .._forest import NONE, WORTH_A_CANDIDATE, WORTH_A_LEAF, Rows, State, as_matrix, stored_rows, unexplored
 from ..tree import ContextualMemoryTree
 from ._digits import LostDigits, lost_digits, restore
@@ -19,7 +20,6 @@ from ._records import Record, Records
 
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
-_NO_SEED = np.uint64(0)  # nothing is drawn
 _MORE = 8  # candidates than wanted, so that those that keys rank otherwise than vectors are among them
 _WIDER = 16  # how many times as many are tried if these may not be enough
 _PER_FEATURE = 2.0**-23  # error of a float32 product of unit vectors, for the square root of the number of features
@@ -87,15 +87,15 @@ def search(
 
     Along links, the search for each row does not go to the memory whose id is in ``left_out``.
     """
-    hits = unexplored(rows.n_rows, k)
+    hits, reach = unexplored(rows.n_rows, k), Reach(n_leaves, breadth, left_out)
     if among is None:
-        tree._answer(rows, n_leaves, 0.0, _NO_SEED, False, hits, breadth, left_out)
+        search_trees(tree._forest, rows, reach, hits)
     else:
-        tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits, breadth, left_out))
+        tree._lock.read(partial(search_among, tree._forest, rows, reach, among, hits))
     return NearestMemories(hits.ids, hits.scores)
 
 
-class Vectors(NamedTuple):
+class GivenVectors(NamedTuple):
     """Vectors as they were given, in the order of their ids."""
 
     ids: np.ndarray  # int64 (n,), rising
@@ -103,7 +103,7 @@ class Vectors(NamedTuple):
     units: Any  # their keys of unit length
 
 
-class Search:
+class StoreSearch:
     """Searches of the memories of a store by its metric.
 
     Queries ``Q`` are those that the space has mapped, and ``rows`` the queries of the tree for them.
@@ -120,11 +120,11 @@ class Search:
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
-        self._all: tuple[int, Vectors] | None = None  # the number of steps of the tree, and all vectors after these
+        self._all: tuple[int, GivenVectors] | None = None  # the steps of the tree so far, and all vectors
 
     def rows_of(self, Q: Any) -> Rows:
         """Return queries of the tree. Raise ValueError if the metric is the cosine and a query has no direction."""
-        rows = self.tree._unit_rows(self.space.queries(Q))
+        rows = self.tree._forest.unit_rows(self.space.queries(Q))
         if isinstance(self.space, CosineSpace):
             _check_directions(rows)
         return rows
@@ -171,6 +171,8 @@ class Search:
         ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
         left = np.arange(rows.n_rows)
         for more in (_MORE, _WIDER * (k + _MORE)):
+            if more > _MORE and self._cached() is not None:
+                break  # comparing all takes less
             some = rows if left.size == rows.n_rows else rows.take(left)
             wanted = max(k, min(n, k + more))
             found = scan(self.tree, some, wanted, among)
@@ -185,7 +187,7 @@ class Search:
         ids[left], scores[left] = self._compared(Q[left], rows.take(left), k, among)
         return NearestMemories(ids, scores)
 
-    def read(self, ids: np.ndarray) -> tuple[Vectors, list[Record], bool]:
+    def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
         """Return the vectors of those ids that are stored, their records, and whether all are exactly as given.
 
         Vectors that change meanwhile may not be. Ids must rise.
@@ -203,19 +205,19 @@ class Search:
             exact = restore(rows, [record.digits for record in found])
             if exact:
                 break
-        return Vectors(ids, rows, units), found, exact
+        return GivenVectors(ids, rows, units), found, exact
 
     def keys_of(self, X: Any) -> tuple[Any, LostDigits]:
         """Return the keys of vectors that are to be stored, and what these lose."""
         keys, norms = self.space.keys(X)
-        if self.tree._options["coded"] and isinstance(X, np.ndarray):
+        if self.tree._forest.options["keep"] == "codes" and isinstance(X, np.ndarray):
             return keys, LostDigits(norms, None)
-        units = as_matrix(self.tree._unit_rows(keys))
+        units = as_matrix(self.tree._forest.unit_rows(keys))
         return keys, LostDigits(norms, lost_digits(X, self.space.vectors(units, norms)))
 
     def has_keys(self, ids: np.ndarray, keys: Any) -> bool:
         """Return whether memories have these keys, of any length."""
-        units = as_matrix(self.tree._check_rows(keys))
+        units = as_matrix(self.tree._forest.check_rows(keys))
         there, stored = self.tree._lock.read(partial(self._units, ids))
         if not there.all():
             return False
@@ -229,13 +231,13 @@ class Search:
 
     def _units(self, ids: np.ndarray) -> tuple[np.ndarray, Any]:
         """Return which ids are stored, and their keys, while the tree is read."""
-        slots = self.tree._slots(ids)
+        slots = self.tree._forest.slots_of(ids)
         there = slots != NONE
-        return there, stored_units(self.tree._allocated(), slots[there])
+        return there, stored_units(self.tree._forest.allocated(), slots[there])
 
     def is_coded(self) -> bool:
         """Return whether nothing is kept of vectors but codes. Then these are what is searched for."""
-        state = self.tree._state
+        state = self.tree._forest.state
         return state is not None and bool(state.parameters.coded)
 
     def _margin(self, rows: Rows) -> float:
@@ -246,7 +248,7 @@ class Search:
 
     def _weights(self) -> np.ndarray:
         """Return the weights of features that were learned from rewards; none if nothing was."""
-        state = self.tree._state
+        state = self.tree._forest.state
         return np.empty(0, np.float32) if state is None else state.scorer.theta
 
     def _ranked(self, Q: Any, rows: Rows, found: NearestMemories, k: int) -> NearestMemories:
@@ -276,8 +278,8 @@ class Search:
         asked, factors = as_matrix(rows), self.space.factors(Q)
 
         def read(first: int, stop: int) -> None:
-            state = self.tree._fitting_state(rows)
-            slots = self.tree._slots(ids[first:stop].reshape(-1)).reshape(-1, ids.shape[1])
+            state = self.tree._forest.fitting_state(rows)
+            slots = self.tree._forest.slots_of(ids[first:stop].reshape(-1)).reshape(-1, ids.shape[1])
             row, column = np.nonzero(slots != NONE)
             if state is None or row.size == 0:
                 return
@@ -293,7 +295,7 @@ class Search:
 
     def _exactly(self, Q: Any, rows: Rows, ids: np.ndarray) -> NearestMemories:
         """Return memories in the order of the scores of their vectors."""
-        vectors = self.read(np.unique(ids[ids != NONE]))[0]
+        vectors = self._cached() or self.read(np.unique(ids[ids != NONE]))[0]
         scores, asked, factors = np.full(ids.shape, -np.inf), as_matrix(rows), self.space.factors(Q)
         for first, stop in blocks(rows.n_rows, ids.shape[1] * rows.n_features):
             at = vectors.ids.searchsorted(ids[first:stop])
@@ -332,12 +334,19 @@ class Search:
                 ids[first + row, :k], scores[first + row, :k] = vectors.ids[candidates[best]], exact[best]
         return NearestMemories(ids, scores)
 
-    def _every(self) -> Vectors:
+    def _every(self) -> GivenVectors:
         """Return all vectors, which are kept until the tree changes."""
-        n_steps = self.tree._lock.n_steps
-        if self._all is None or self._all[0] != n_steps:
-            self._all = n_steps, self.read(np.sort(self.tree.ids))[0]
-        return self._all[1]
+        vectors = self._cached()
+        if vectors is None:
+            n_steps = self.tree._lock.n_steps
+            vectors = self.read(np.sort(self.tree.ids))[0]
+            self._all = n_steps, vectors
+        return vectors
+
+    def _cached(self) -> GivenVectors | None:
+        """Return all vectors if they have been read since the tree changed."""
+        cached = self._all
+        return cached[1] if cached is not None and cached[0] == self.tree._lock.n_steps else None
 
 
 def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
@@ -345,7 +354,7 @@ def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -
     if rows.sparse:  # so many leaves that all candidates are scored instead
         n = tree.n_memories if among is None else among.ids.size
         return search(tree, rows, k, n // WORTH_A_LEAF + 1, Filter(tree.ids) if among is None else among)
-    return NearestMemories(*scan_dense(tree, rows, k, among)[:2])
+    return NearestMemories(*scan_dense(tree._forest, rows, k, among)[:2])
 
 
 def stored_units(state: State, slots: Any) -> Any:
