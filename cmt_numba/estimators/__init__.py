@@ -6,7 +6,7 @@ Other rooms of the package also import from here what checks labels and writes e
 from ._calibration import held_out
 from ._classifier import CMTClassifier
 from ._explanations import Explanation
-from ._files import TreeInFiles, estimator_contents, estimator_of
+from ._files import estimator_contents, estimator_of
 from ._input import warn_of_scales
 from ._label_index import means_of
 from ._labels import check_classes, check_targets, check_unmixed, in_one_type

@@ -5,10 +5,13 @@ estimator is fitted to all training examples and tested on others.
 """
 
 from ._answers import Confusion
+from ._answers import calibration_error as calibration_error
 from ._batch import BatchResult, batch_evaluation
+from ._json import to_json as to_json
 from ._profiles import TreeProfile, profile, recall_against_exact, self_consistency
 from ._progressive import ProgressiveResult, growing_batches, next_batch_size, progressive_validation
 from ._rivals import RIVALS, Rival
+from ._tasks import MAIN_METRIC as MAIN_METRIC
 
 __all__ = [
     "RIVALS",
