@@ -30,5 +30,6 @@ The version of the format increases when the contents of files change. Files of 
 """
 
 from ._container import FORMAT_VERSION, FileFormatError
+from ._container import bring_to_disk as bring_to_disk
 
 __all__ = ["FORMAT_VERSION", "FileFormatError"]
