@@ -14,9 +14,9 @@ _TELLING = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counter
 
 def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[str, int]:
     """Return a fingerprint of a tree that is cheap to compute, perhaps of all but the numbers drawn for queries."""
-    state, stop = tree._state, None if with_draws else -1  # the last stream is that for queries
+    state, stop = tree._forest.state, None if with_draws else -1  # the last stream is that for queries
     if state is None:
-        return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(tree._streams[:stop].astype("<u8").tobytes())}
+        return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(tree._forest.streams[:stop].astype("<u8").tobytes())}
     numbers = np.concatenate(
         [state.streams[:stop].astype("<u8"), state.counters[:, _TELLING].astype("<u8").reshape(-1)]
     )

@@ -54,7 +54,7 @@ def redo(tree: DurableTree, entry: Entry, exact: bool) -> None:
         raise ValueError("it is of another journal")
     operation = operation_of(entry.name, entry.version)
     arguments = operation.called(entry.arguments)
-    tree._is_ambiguous |= not operation.notes_returned and tree._eviction.minds_queries
+    tree._is_ambiguous |= not operation.notes_returned and tree._forest.eviction.minds_queries
     if entry.version > 1:
         tree._to_forget = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
     try:

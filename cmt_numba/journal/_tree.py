@@ -147,7 +147,7 @@ class DurableTree(InFolder, ContextualMemoryTree):
         if self._in_a_change():
             if self._notes_returned:
                 super()._note_returned(ids)
-        elif self._eviction.minds_queries and self._refusal not in REMEDIES and not self._is_a_fork():
+        elif self._forest.eviction.minds_queries and self._refusal not in REMEDIES and not self._is_a_fork():
             self._returned.append(ids)
             if self._changing.acquire(blocking=False):  # otherwise the thread that holds the lock writes them
                 try:
@@ -169,7 +169,7 @@ class DurableTree(InFolder, ContextualMemoryTree):
             if self._to_forget.size < n:
                 raise ValueError("it does not list the evicted memories")
             chosen, self._to_forget = check_ids(self._to_forget[:n]), self._to_forget[n:]
-            check_known(chosen, self._slots(chosen))
+            check_known(chosen, self._forest.slots_of(chosen))
         self._forgotten.append(chosen)
         return chosen
 
@@ -266,7 +266,7 @@ class DurableTree(InFolder, ContextualMemoryTree):
     def _recover(self) -> None:
         """Restore the tree from the snapshot and the changes since."""
         exact = recover(self, self._go_through)
-        self._has_warned = False
+        self._forest.has_warned = False
         if not exact:
             message = (
                 f"{self.path}: replaying the changes since the last snapshot gave different trees than before, for "
@@ -291,7 +291,7 @@ class DurableTree(InFolder, ContextualMemoryTree):
 
     def _begin_from(self, restored: ContextualMemoryTree) -> None:
         fresh, options = self._given
-        given, kept = fresh._named_options(), restored._named_options()
+        given, kept = fresh._forest.options, restored._forest.options
         for name in options:
             if name in kept and given[name] != kept[name]:
                 message = (
@@ -299,9 +299,9 @@ class DurableTree(InFolder, ContextualMemoryTree):
                 )
                 raise ValueError(message)
         if "n_threads" in options:
-            restored._n_threads = fresh._n_threads
+            restored._forest.n_threads = fresh._forest.n_threads
         self._become_the_same(restored)
-        self._has_warned = True  # of what was done long ago, and is replayed now
+        self._forest.has_warned = True  # of what was done long ago, and is replayed now
 
     def _become_the_same(self, tree: ContextualMemoryTree) -> None:
         vars(self).update(vars(tree))

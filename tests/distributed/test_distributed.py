@@ -69,7 +69,7 @@ def test_a_request_is_written_with_its_change_or_not_at_all(tmp_path: Path, monk
             raise OSError("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(type(store._records()), "insert", fail)
+            patched.setattr(type(store._contents.records), "insert", fail)
             with pytest.raises(JournalError, match="no room"):  # after all have got other keys
                 requests.make("a", lambda: store.add(["l"], 100 * X[1:2]))
         assert Requests(store).make("a", lambda: store.add(["l"], 100 * X[1:2]))
@@ -313,7 +313,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     np.testing.assert_array_equal(weights(1), base)
     assert [own.number for own in told()] == [2, 2]
     with pytest.raises(ValueError, match="as many finite numbers"):
-        stores[0]._keeper.kept.tree._set_scorer(np.ones(3), np.ones(3))
+        stores[0]._contents.tree._set_scorer(np.ones(3), np.ones(3))
     for store in stores:
         store.close()
 

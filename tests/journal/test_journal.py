@@ -142,7 +142,7 @@ def test_bounded_trees_forget_what_they_would_have(eviction: str, snapshot_bytes
 def test_an_empty_tree_is_there_again(folder: Path, opened: Opened):
     opened(n_trees=3, random_state=2).close()
     tree = opened()
-    assert (len(tree), tree.sequence, tree._options["n_trees"]) == (0, 0, 3)
+    assert (len(tree), tree.sequence, tree._forest.n_trees) == (0, 0, 3)
     assert np.all(tree.query(np.eye(3), epsilon=0.5).ids == -1)
     assert tree.sequence == 0
     plain = ContextualMemoryTree(n_trees=3, random_state=2)
@@ -389,7 +389,7 @@ def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
     with pytest.raises(ValueError, match=r"n_trees must be 3, as for the tree in .*, or omitted, not 2"):
         opened(n_trees=2)
     tree = opened(n_trees=3, alpha=0.8, n_threads=2, random_state=3)
-    assert tree._n_threads == 2
+    assert tree._forest.n_threads == 2
     for options in ({"sync_every": 0}, {"snapshot_bytes": -1}, {"snapshot_seconds": -1.0}, {"n_trees": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             opened(folder.with_name("other"), **options)
@@ -428,7 +428,7 @@ def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyP
     def interrupt(*_: Any) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cmt_numba._engine.forest.insert_slots", interrupt)
+    monkeypatch.setattr("cmt_numba._engine.insert.insert_slots", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tree.insert(dense_rows(5, 8))
     monkeypatch.undo()

@@ -22,6 +22,7 @@ from make_fixtures import FIXTURES, held, held_in_folder, open_folder
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
+from cmt_numba._engine import Forest
 from cmt_numba._forest.eviction import Random
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.journal._database import VERSION
@@ -82,13 +83,13 @@ def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path,
     rows, noted = np.eye(6), threading.Event()
     with DurableTree(folder, max_memories=3, random_state=0) as tree:
         tree.insert(rows[:3])
-        reroute = ContextualMemoryTree._in_steps
+        reroute = Forest.in_steps
 
         def wait(*arguments: Any) -> None:
             assert noted.wait(60)
             reroute(*arguments)
 
-        monkeypatch.setattr(ContextualMemoryTree, "_in_steps", wait)
+        monkeypatch.setattr(Forest, "in_steps", wait)
         change = threading.Thread(target=tree.reroute, args=(1,))
         change.start()
         while not tree._under_way:
