@@ -38,8 +38,8 @@ class ShardedClassifier:
     that dies is restarted and opens its folder. Calls that were under way are made again; examples are learned once. In
     memory, a shard that dies takes its classes with it; calls then raise :class:`ClusterError`.
 
-    Methods raise ``NotFittedError`` before the first example, :class:`NoAnswerError` with the names of shards that do not
-    answer in time, since these might know a better class, and :class:`ClusterError` if a shard has died with its
+    Methods raise ``NotFittedError`` before the first example, :class:`NoAnswerError` with the names of shards that do
+    not answer in time, since these might know a better class, and :class:`ClusterError` if a shard has died with its
     classes or the cluster is gone.
 
     Several threads may use a classifier. So may tasks and actors of Ray to which it is given as an argument: they ask

@@ -69,9 +69,9 @@ class ShardedStore:
     Several threads may use a store, and so may tasks and actors of Ray to which it is given as an argument. The shards
     end with :meth:`close`, or with the process that has opened the store.
 
-    Methods take the arguments of those of :class:`~cmt_numba.MemoryStore` and raise the same errors, before anything has
-    changed. Besides, all of them raise :class:`NoAnswerError` if shards do not answer in time, and
-    :class:`ClusterError` if a shard has died with its memories or the cluster is gone.
+    Methods take the arguments of those of :class:`~cmt_numba.MemoryStore` and raise the same errors, before anything
+    has changed. They also raise :class:`NoAnswerError` if shards do not answer in time, and :class:`ClusterError` if a
+    shard has died with its memories or the cluster is gone.
 
     Parameters
     ----------
