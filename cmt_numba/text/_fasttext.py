@@ -70,8 +70,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     n_buckets : int, default 2,000,000
         Number of values of the hash of n-grams. Only those that occur take memory: 4 bytes for each component.
     weighting : {"tfidf", "mean"}, default "tfidf"
-        How the vectors of features make that of a text: their sum weighted by tf-idf, with weights of length 1, or their
-        mean. The mean learns little from few texts and needs larger steps.
+        How the vectors of features make that of a text: their sum weighted by tf-idf, with weights of length 1, or
+        their mean. The mean learns little from few texts and needs larger steps.
     min_count : int, default 1
         Less frequent words have no vector of their own.
     n_negatives : int, default 5
