@@ -16,10 +16,10 @@ from ._candidate_kernels import (
     N_DESCRIBED,
     N_SCORES,
     ActionCandidates,
-    Known,
-    Offered,
-    Proposed,
-    Ridge,
+    KnownActions,
+    OfferedActions,
+    ProposedMemories,
+    RidgeWeights,
     WeightTable,
     describe_pairs,
     find_candidates,
@@ -353,11 +353,11 @@ class CMTBandit(Policy):
             np.empty(rows.n_rows + 1, np.int64), np.empty(most, np.int64), room[3:].reshape(most, N_SCORES), *room[:3]
         )
         linear, options = self._shared_model.linear, self._options
-        ridge = Ridge(linear.shared, linear.shared_inverse, float(options["alpha"]), float(options["beta"]))
+        ridge = RidgeWeights(linear.shared, linear.shared_inverse, float(options["alpha"]), float(options["beta"]))
         n = find_candidates(self._table, rows, self._known(), ridge, offered, *proposed, found)
         return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
 
-    def _proposed(self, rows: Rows) -> list[Proposed]:
+    def _proposed(self, rows: Rows) -> list[ProposedMemories]:
         """Return what the memories propose for rows."""
         k, n_probes = self._n_proposed, self._options["n_probes"]
         if rows.n_rows > 1 or self._width is None:  # from then on all rows are as wide
@@ -375,19 +375,21 @@ class CMTBandit(Policy):
         """How many memories each tree proposes."""
         return -(-int(self._options["n_candidates"]) // 2)
 
-    def _offered(self, n_rows: int, choices: Choices | None) -> tuple[Offered, int]:
+    def _offered(self, n_rows: int, choices: Choices | None) -> tuple[OfferedActions, int]:
         """Return what is offered, and how many candidates that makes."""
         most, n_tried = self._options["n_candidates"], max(1, self._options["n_tried"])
         if choices is None:
             size = self._ids.size
-            return Offered(most, self._turn, n_tried, _ALL, _ALL, _ALL), n_rows * (size if size <= most else n_tried)
+            return OfferedActions(most, self._turn, n_tried, _ALL, _ALL, _ALL), n_rows * (
+                size if size <= most else n_tried
+            )
         offsets, sizes = choices.offsets, choices.sizes
         ascending = np.sort(codes_of(rows_of(offsets), choices.actions)) & 0xFFFFFFFF
         n_offered = int(np.where(sizes <= most, sizes, n_tried).sum())
-        return Offered(most, self._turn, n_tried, offsets, choices.actions, ascending), n_offered
+        return OfferedActions(most, self._turn, n_tried, offsets, choices.actions, ascending), n_offered
 
-    def _known(self) -> Known:
-        return Known(self._ordered, self._order, self._means.counts, self._means.sums)
+    def _known(self) -> KnownActions:
+        return KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)
 
     def _rule(self, estimates: ActionCandidates, offsets: np.ndarray) -> np.ndarray:
         """Return the probability of each candidate, without the uniform choice."""

@@ -10,7 +10,7 @@ from .._engine import insert_rows, teach_rows
 from .._forest import NO_ROOM, NONE, UNRESTRICTED, Query, Rows, query_rows, require, resized
 from ..persistence import as_part, of_part, read_array
 from ..tree import ContextualMemoryTree
-from ._candidate_kernels import N_SCORES, Proposed
+from ._candidate_kernels import N_SCORES, ProposedMemories
 from ._checks import MOST_ACTIONS
 from ._models import Arrays, checked
 
@@ -56,7 +56,7 @@ class ActionMemory:
         if n > 2 * self.tree.n_memories:
             self._keep(np.isin(self._ids, self.tree.ids))
 
-    def propose(self, rows: Rows, k: int, n_probes: int | None, room: np.ndarray = NO_ROOM) -> Proposed:
+    def propose(self, rows: Rows, k: int, n_probes: int | None, room: np.ndarray = NO_ROOM) -> ProposedMemories:
         """Return the ``k`` best memories of each row. See ``room_for_probe``."""
         state = self.tree._forest.fitting_state(rows)
         shape = (rows.n_rows, 0 if state is None else min(k, self.tree.n_memories))
@@ -68,7 +68,7 @@ class ActionMemory:
             scores.fill(-np.inf)
             query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
             query_rows(self.tree._forest.view(state), query, UNRESTRICTED, ids, scores)
-        return Proposed(self._ids, self._actions, ids, scores)
+        return ProposedMemories(self._ids, self._actions, ids, scores)
 
     def scores_of(self, rows: Rows, actions: np.ndarray, k: int, n_probes: int | None) -> np.ndarray:
         """Return the best score of an action among the ``k`` best memories of each row, 0 if it is not among them."""

@@ -12,10 +12,9 @@ from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._files import read_costs, read_ids, read_sequences
-from ._modifier import power_for
 from ._point_store import PointStore, number_of_points, space_of_rows
-from ._spaces import Kind, Space
-from ._vantage import distances_from, part
+from ._spaces import Space, SpaceKind
+from ._vantage import distances_from, part, power_for
 from ._vp_search import Nearest, Nodes, search_nodes
 
 _SHARE_GONE = 0.5  # of the points: when more have been removed, the tree is built anew
@@ -255,11 +254,11 @@ class VPTree(Saved):
         if not np.isfinite(rows).all():
             raise ValueError(f"{name} must be finite in float32")
         if self.metric == "euclidean":
-            return space_of_rows(Kind.EUCLIDEAN, rows)
+            return space_of_rows(SpaceKind.EUCLIDEAN, rows)
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
             raise ValueError(f"{name} must not have rows of zeros, which make no angle: leave them out")
-        return space_of_rows(Kind.ANGULAR, (rows / lengths).astype(np.float32))
+        return space_of_rows(SpaceKind.ANGULAR, (rows / lengths).astype(np.float32))
 
     def _stored(self) -> Space:
         assert self._store is not None
@@ -385,7 +384,7 @@ class VPTree(Saved):
             rows = read_array("rows", arrays, np.float32, n_axes=2)
             if not np.isfinite(rows).all():
                 raise ValueError("rows must be finite")
-            points = space_of_rows(Kind.EUCLIDEAN if metric == "euclidean" else Kind.ANGULAR, rows)
+            points = space_of_rows(SpaceKind.EUCLIDEAN if metric == "euclidean" else SpaceKind.ANGULAR, rows)
         if number_of_points(points) != ids.size:
             raise ValueError("there must be a point for each id")
         made._store, made._ids, made._there = PointStore(points), ids, np.ones(ids.size, bool)
