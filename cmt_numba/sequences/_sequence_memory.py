@@ -9,8 +9,7 @@ import scipy.sparse
 
 from .._forest import WORTH_KEEPING
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
-from ..estimators import CMTRetriever
-from ..estimators._files import estimator_contents, estimator_of
+from ..estimators import CMTRetriever, estimator_contents, estimator_of
 from ..persistence import Contents, Saved, as_part, of_part, read_array, take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
@@ -127,7 +126,7 @@ class SequenceMemory(Saved):
         """
         sequences = self._encoded("X", X)
         self._retriever.partial_fit(self._keys(sequences))
-        stop = self._retriever._memories.next_id
+        stop = self._retriever._model.memories.next_id
         ids = np.arange(stop - sequences.n, stop)
         n_more = stop - self._place_of.size
         place_of = np.append(self._place_of, np.full(n_more, -1))
@@ -343,7 +342,7 @@ class SequenceMemory(Saved):
         used = np.concatenate([place_of[ids], places])
         if used.size and (used.min() < 0 or used.max() >= sequences.n or np.unique(used).size < used.size):
             raise ValueError("each form must have a place of its own")
-        memories = getattr(made._retriever, "_memories", None)
+        memories = made._retriever._model.memories if hasattr(made._retriever, "forest_") else None
         if memories is None or place_of.size > memories.next_id or not np.isin(ids, memories.ids).all():
             raise ValueError("the trees must hold the sequences")
         for owner, place in zip(owners.tolist(), places.tolist(), strict=True):
