@@ -1,4 +1,4 @@
-"""``SequenceMemory``: sequences found by their parts in trees, and compared by an edit distance."""
+"""``SequenceMemory``: sequences that trees find by their n-grams, and an edit distance ranks."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class SequenceMemory(Saved):
     ranks them. So a query computes as many distances as it has candidates, however many sequences are stored.
     :class:`VPTree` is exact, and computes more distances the more sequences there are.
 
-    A query that was rewarded becomes a further form of its sequence: one correction, and it is known.
+    A rewarded query becomes a further form of its sequence, so that one correction is enough.
 
     Parameters
     ----------
     distance : EditDistance
         The distance. It may be learned, also later, and need not be symmetric.
     n_candidates : int, default 64
-        Sequences that are compared with a query.
+        Sequences compared with a query.
     n_trees : int, default 8
         Trees over the sequences, at most 1,024.
     n_probes : int, default 32
@@ -101,7 +101,7 @@ class SequenceMemory(Saved):
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of all sequences, in rising order: int64, shape (n,)."""
+        """The ids of all sequences, in ascending order: int64, shape (n,)."""
         return np.flatnonzero(self._place_of >= 0)
 
     # Changes
@@ -162,10 +162,10 @@ class SequenceMemory(Saved):
         self._free_space()
 
     def feedback(self, X: Any, ids: Any, rewards: Any) -> None:
-        """Learn what sequences were worth to queries.
+        """Learn from the rewards of sequences that were shown for queries.
 
-        A query that a reward of 0.5 or more was given for becomes a further form of the sequence, which goes when the
-        sequence is removed. Rewards for several sequences of a query also teach the scorer of the trees.
+        A query with a reward of 0.5 or more becomes a further form of the sequence, and is removed with it. Rewards for
+        several sequences of a query also teach the scorer of the trees.
 
         Parameters
         ----------
@@ -288,7 +288,7 @@ class SequenceMemory(Saved):
         return self._forms
 
     def _free_space(self) -> None:
-        """Free the space of removed sequences once they are more than the others."""
+        """Free the space of removed sequences if they are more than half."""
         assert self._forms is not None
         further = [place for places in self._further.values() for place in places]
         ids = self.ids
