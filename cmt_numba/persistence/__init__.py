@@ -29,6 +29,80 @@ replaced.
 The version of the format increases when the contents of files change. Files of all earlier versions load.
 """
 
-from ._container import FORMAT_VERSION, FileFormatError
+from ._columns import (
+    column,
+    document,
+    read_array,
+    read_column,
+    read_document,
+    read_sparse_matrix,
+    sparse_matrix,
+)
+from ._container import (
+    FORMAT_VERSION,
+    NUMBERS,
+    Contents,
+    FileFormatError,
+    bring_to_disk,
+    file_to_write,
+    pack_contents,
+    read_fields,
+    starts_like_ours,
+    unpack_contents,
+    verify_arrays,
+)
+from ._generators import generator_fields, read_generator
+from ._saved import Saved, as_part, object_of, of_part
+from ._trees import (
+    DTYPES,
+    VALUES,
+    check_at_rest,
+    check_state,
+    read_object,
+    refusing,
+    state_of,
+    take,
+    tree_contents,
+    write_object,
+)
+from ._trim import trim_examples, trim_expectation, trim_head
 
-__all__ = ["FORMAT_VERSION", "FileFormatError"]
+__all__ = [
+    "DTYPES",
+    "FORMAT_VERSION",
+    "NUMBERS",
+    "VALUES",
+    "Contents",
+    "FileFormatError",
+    "Saved",
+    "as_part",
+    "bring_to_disk",
+    "check_at_rest",
+    "check_state",
+    "column",
+    "document",
+    "file_to_write",
+    "generator_fields",
+    "object_of",
+    "of_part",
+    "pack_contents",
+    "read_array",
+    "read_column",
+    "read_document",
+    "read_fields",
+    "read_generator",
+    "read_object",
+    "read_sparse_matrix",
+    "refusing",
+    "sparse_matrix",
+    "starts_like_ours",
+    "state_of",
+    "take",
+    "tree_contents",
+    "trim_examples",
+    "trim_expectation",
+    "trim_head",
+    "unpack_contents",
+    "verify_arrays",
+    "write_object",
+]
