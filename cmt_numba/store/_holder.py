@@ -10,17 +10,18 @@ import numpy as np
 import scipy.sparse
 
 from .._engine.filters import Filter, Remembered
-from .._forest.invariants.errors import require
+from .._forest.invariants.errors import InvariantError, require
 from .._forest.state import NONE
 from .._validation import check_matrix, check_real
 from ._checks import Key, check_keys, check_stored
 from ._kept import Keeper, made_of, read_file
-from ._metrics import Frame, check_lengths
+from ._metrics import check_lengths
 from ._recall import Effort, Efforts
 from ._records import Records
 from ._results import Items, read_payload
-from ._search import stored_units
-from ._trees import Kept
+from ._search import Search
+
+_VECTORS_AT_ONCE = 10_000  # that are compared with their checksums
 
 T = TypeVar("T")
 
@@ -41,13 +42,13 @@ class Holder:
         self._keeper.check_open()
         return self._keeper.kept.records
 
-    def _read(self, work: Callable[[Kept, Frame], T]) -> T:
-        """Return what ``work`` returns while the keys of the tree are those of the frame."""
+    def _read(self, work: Callable[[Search], T]) -> T:
+        """Return what ``work`` returns while the keys of the tree are those of the space."""
         while True:
             self._keeper.check_open()
-            before, kept, frame = self._keeper.rekeyed, self._keeper.kept, self._keeper.frame
+            before, search = self._keeper.rekeyed, self._keeper.search
             if before % 2 == 0:
-                answer = work(kept, frame)
+                answer = work(search)
                 if self._keeper.rekeyed == before:
                     return answer
             with self._keeper.writing:
@@ -73,7 +74,7 @@ class Holder:
     @property
     def metric(self) -> str:
         """The metric."""
-        return self._keeper.frame.metric
+        return self._keeper.space.metric
 
     @property
     def path(self) -> str | None:
@@ -84,7 +85,7 @@ class Holder:
     def n_features(self) -> int | None:
         """The width of the vectors, set by the first; None before."""
         width = self._keeper.kept.tree.n_features
-        return None if width is None else width - self._keeper.frame.n_more
+        return None if width is None else width - self._keeper.space.n_more
 
     @property
     def max_items(self) -> int | None:
@@ -141,23 +142,24 @@ class Holder:
         """
         checked = check_keys(keys, distinct=False)
 
-        def read(kept: Kept, frame: Frame) -> Items:
-            ids = kept.records.find(checked)
+        def read(search: Search) -> tuple[Items, bool]:
+            records = search.records
+            ids = records.find(checked)
             check_stored(checked, ids)
-            records = kept.records.of(np.unique(ids))
+            distinct = ids if ids.size == 1 else np.unique(ids)
+            vectors, found, exact = search.read(distinct)
+            if len(found) < distinct.size:
+                check_stored(checked, np.where(np.isin(ids, vectors.ids), ids, NONE))
+            at = vectors.ids.searchsorted(ids)
+            payloads = [read_payload(found[i].payload) for i in at.tolist()]
+            return Items(checked, vectors.rows[at], payloads), exact
 
-            def vectors() -> Any:
-                slots = kept.tree._slots(ids)
-                check_stored(checked, slots)
-                return stored_units(kept.tree._allocated(), slots)
-
-            units = kept.tree._lock.read(vectors)
-            check_stored(checked, np.array([memory_id if memory_id in records else NONE for memory_id in ids.tolist()]))
-            found = [records[memory_id] for memory_id in ids.tolist()]
-            norms = np.array([np.nan if record.norm is None else record.norm for record in found])
-            return Items(checked, frame.vectors(units, norms), [read_payload(record.payload) for record in found])
-
-        return self._read(read)
+        items, are_exact = self._read(read)
+        if not are_exact:  # they were changed meanwhile
+            with self._keeper.writing:
+                items, are_exact = self._read(read)
+                require(are_exact, "vectors are not those that were added")
+        return items
 
     def check_invariants(self) -> None:
         """Check that vectors, keys and payloads belong together, and that nothing of them is damaged on disk.
@@ -178,7 +180,14 @@ class Holder:
             kept = self._keeper.kept
             kept.tree.check_invariants()
             require(kept.records.are_indexed(), "the index of the keys is not theirs")
-            require(kept.agree(thorough=True), "the keys are not those of the memories")
+            try:
+                kept.check(thorough=True)
+            except ValueError as error:
+                raise InvariantError(str(error)) from error
+            ids = np.sort(kept.tree.ids)
+            for first in range(0, ids.size, _VECTORS_AT_ONCE):
+                exact = self._keeper.search.read(ids[first : first + _VECTORS_AT_ONCE])[2]
+                require(exact, "vectors are not those that were added")
 
     # Files
 

@@ -14,30 +14,26 @@ import numpy as np
 
 from .._validation import OneOf
 from ..journal import JournalError, check_durability
-from ..journal._database import is_blank
 from ..journal._in_folder import CLOSED, READ_ONLY
 from ..persistence import FileFormatError
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, take, write_object
-from ._metrics import METRICS, Frame
+from ._metrics import METRICS, CosineSpace, KeySpace, space_of
 from ._query_map import QueryMap
 from ._records import MemoryDatabase, Records, packed
 from ._results import Unread
-from ._trees import FolderTree, Kept, MemoryTree, in_folder, new_in_memory
+from ._search import Search
+from ._trees import VERSION, FolderTree, Kept, MemoryTree, in_folder, new_in_memory
 
 KIND = "MemoryStore"
 """The kind of object that files hold."""
-
-_VERSION = 1  # of the facts
-_NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
-_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Keeper:
-    """A tree, its records, and the frame of its keys, which stay together whatever fails.
+    """A tree, its records, and the space of its keys, which stay together whatever fails.
 
     Parameters
     ----------
@@ -53,17 +49,15 @@ class Keeper:
 
     def __init__(self, path: Any, metric: str | None, options: dict[str, Any], how: dict[str, Any]) -> None:
         if metric is not None:
-            OneOf(METRICS).check("metric", metric)
+            OneOf(tuple(METRICS)).check("metric", metric)
         self.path = None if path is None else Path(path)
         self._how = how
         self._threads = {name: value for name, value in options.items() if name == "n_threads"}
         if self.path is None:
             check_durability(**{name: value for name, value in how.items() if name != "read_only"})
-            kept = new_in_memory(_with_defaults(options))
+            kept = new_in_memory(options)
         else:
-            journal = self.path / "journal.sqlite"
-            is_new = not journal.exists() or is_blank(journal)
-            kept = in_folder(self.path, _with_defaults(options) if is_new else options, **how)
+            kept = in_folder(self.path, options, **how)
         self._begin(kept, metric)
 
     @classmethod
@@ -78,30 +72,40 @@ class Keeper:
         self.kept = kept
         self.writing = threading.RLock()
         self.version = 0  # odd while a change is under way
-        self.rekeyed = 0  # odd while all memories get keys of another frame
+        self.rekeyed = 0  # odd while all memories get keys of another space
         self._notes: dict[str, Any] = {}  # facts to write with the next change
         self.is_closed = False
         self.unread = Unread()
         self._is_broken = self._is_unreadable = False  # whether a failure has left a tree to be opened again
         try:
-            self.frame = self._read_frame(metric)
+            self._use(self._read_space(metric))
         except BaseException:
             self.close()
             raise
 
-    def _read_frame(self, metric: str | None) -> Frame:
-        facts = self.kept.records.facts()
-        if not facts and len(self.kept.tree) == 0:
-            frame = Frame(metric or "cosine")
+    def _read_space(self, metric: str | None) -> KeySpace:
+        records = self.kept.records
+        if not records.facts() and len(self.kept.tree) == 0:
+            space = METRICS[metric or CosineSpace.metric]()
             with self.kept.change():
-                self.kept.records.set_facts({"version": _VERSION, "metric": frame.metric})
+                records.set_facts({"version": VERSION} | space.facts())
             self.sync()
-            return frame
+            return space
         with refusing(self.path or "the store in memory"):
-            frame = frame_of(facts, self.kept.tree.n_features)
-        if metric not in (None, frame.metric):
-            raise ValueError(f"metric must be {frame.metric!r}, as for the store in {self.path}, not {metric!r}")
-        return frame
+            space = self.kept.check(thorough=False)
+        if metric not in (None, space.metric):
+            raise ValueError(f"metric must be {space.metric!r}, as for the store in {self.path}, not {metric!r}")
+        if not records.has_digits and not self._how.get("read_only"):
+            records.upgrade()
+        return space
+
+    def _use(self, space: KeySpace) -> None:
+        self.search = Search(self.kept.tree, self.kept.records, space)
+
+    @property
+    def space(self) -> KeySpace:
+        """The space of the keys."""
+        return self.search.space
 
     # Changes
 
@@ -158,7 +162,7 @@ class Keeper:
             raise
 
     def rekey(self, work: Callable[[Kept, Callable[[], None]], None]) -> None:
-        """Make a change of the frame and of the keys of all memories."""
+        """Make a change of the space and of the keys of all memories."""
         with self.writing:
             self.rekeyed += 1
             try:
@@ -173,7 +177,7 @@ class Keeper:
             self._is_broken = True
             with suppress(JournalError):
                 self._reopen()
-        self.frame = self._read_frame_again()
+        self._read_space_again()
 
     def _reopen(self) -> None:
         """Open a folder again after a failure; for queries only, if it cannot be written.
@@ -196,23 +200,21 @@ class Keeper:
                     self._is_unreadable = False
                 raise JournalError(f"{self.path}: the store cannot be written: {error}") from error
             finally:
-                self.frame = self._read_frame_again()
+                self._read_space_again()
 
-    def _read_frame_again(self) -> Frame:
-        with suppress(OSError, FileFormatError):
-            return frame_of(self.kept.records.facts(), self.kept.tree.n_features)
-        return self.frame
+    def _read_space_again(self) -> None:
+        with suppress(OSError, FileFormatError, ValueError):
+            self._use(space_of(self.kept.records.facts(), self.kept.tree.n_features))
 
-    def set_frame(self, frame: Frame) -> None:
-        """Write a frame, within a change. Readers must not meet keys of another one."""
-        centre = None if frame.centre is None else frame.centre.astype("<f4").tobytes()
-        self.kept.records.set_facts({"bound": frame.bound, "centre": centre})
-        self.frame = frame
+    def set_space(self, space: KeySpace) -> None:
+        """Write a space, within a change. Readers must not meet keys of another one."""
+        self.kept.records.set_facts(space.facts())
+        self._use(space)
 
     def set_query_map(self, query_map: QueryMap) -> None:
         """Write what was learned of queries, within a change."""
         self.kept.records.set_facts({"query_map": query_map.written()})
-        self.frame = self.frame._replace(query_map=query_map)
+        self._use(self.space.with_query_map(query_map))
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it; nothing in memory."""
@@ -281,33 +283,6 @@ def changes(method: Method) -> Method:
     return cast(Method, changing)
 
 
-def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a new tree."""
-    options = _NEW | given
-    return {"n_trees": _TREES_WITHOUT_LINKS if options["n_links"] == 0 else _TREES} | options
-
-
-def frame_of(facts: dict[str, Any], n_features: int | None) -> Frame:
-    """Return the frame that facts describe, of a tree with keys of so many features.
-
-    Raises
-    ------
-    ValueError
-        If they describe none.
-    """
-    version, metric, bound, centre = (facts.get(name) for name in ("version", "metric", "bound", "centre"))
-    if version != _VERSION:
-        raise ValueError(f"the store has version {version!r:.20}, but this version of cmt-numba reads {_VERSION}")
-    if metric not in METRICS:
-        raise ValueError(f"the store has an unknown metric {metric!r:.50}")
-    if bound is None:
-        learned = facts.get("query_map")
-        return Frame(metric, query_map=None if learned is None else QueryMap.read(learned, n_features))
-    if not isinstance(bound, float) or not 0.0 < bound < np.inf or not isinstance(centre, bytes | None):
-        raise ValueError("the store has no valid bound or centre")
-    return Frame(metric, bound, None if centre is None else np.frombuffer(centre, "<f4").astype(np.float32))
-
-
 def made_of(contents: Contents, *, thorough: bool) -> Kept:
     """Return a store in memory with the contents of a file.
 
@@ -324,15 +299,8 @@ def made_of(contents: Contents, *, thorough: bool) -> Kept:
     tree = MemoryTree._made_of(contents.fields, arrays, thorough=thorough)
     database = MemoryDatabase(records.tobytes())
     kept = Kept(tree, Records(database), database)
-    frame = frame_of(kept.records.facts(), tree.n_features)
-    if not kept.agree(thorough=thorough):
-        raise ValueError("its keys are not those of its memories")
-    n_features = tree.n_features
-    if n_features is not None:
-        without_bound = frame.n_more > 0 and frame.bound == 0.0
-        width = n_features - frame.n_more
-        if without_bound or width < 1 or (frame.centre is not None and frame.centre.shape != (width,)):
-            raise ValueError("its metric does not fit its keys")
+    kept.check(thorough=thorough)
+    kept.records.upgrade()
     return kept
 
 

@@ -26,10 +26,10 @@ from ._checks import (
 )
 from ._kept import Keeper, changes
 from ._learning import learn_in_blocks, taught_by
-from ._metrics import check_lengths, frame_for
+from ._metrics import METRICS, check_lengths
 from ._query_map import WIDEST
 from ._querying import Searchable
-from ._search import stored_units
+from ._search import keys_of
 from ._trees import Kept, replace_keys
 
 _CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
@@ -193,7 +193,7 @@ class MemoryStore(Searchable):
         checked = check_keys(keys)
         self._keeper.check_open()
         X = self._check_form(X)
-        norms = check_lengths(X, self.metric)
+        check_lengths(X, self.metric)
         check_one_for_each_row(checked, X.shape[0])
         texts = check_payloads(payloads, len(checked))
         records = self._records()
@@ -207,38 +207,47 @@ class MemoryStore(Searchable):
         self._make_room(X)
 
         def write(kept: Kept, commit: Callable[..., None]) -> None:
-            vectors = self._keeper.frame.keys(X)
-            kept_norms = norms if self.metric == "cosine" else np.full(len(checked), np.nan)
+            space = self._keeper.space
+            vectors, lost = keys_of(kept.tree, space, X)
             n_cells = vectors.size if isinstance(vectors, np.ndarray) else vectors.nnz
             for start, stop in spans(old.size, max(1, _CELLS_REPLACED_AT_ONCE * len(checked) // max(1, n_cells))):
                 some, more = old[start:stop], stop < old.size or new.size > 0
-                kept.records.update(ids[some], [texts[i] for i in some], kept_norms[some])
+                kept.records.update(ids[some], [texts[i] for i in some], lost.of(some))
                 replace_keys(kept, ids[some], vectors[some], partial(commit, more))
             if new.size > 0:
                 first = kept.tree._next_id()
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
-                kept.records.insert(np.arange(first, first + new.size), own, text, kept_norms[new])
+                kept.records.insert(np.arange(first, first + new.size), own, text, lost.of(new))
                 kept.records.delete(kept.tree.insert_and_tell(vectors[new]))
                 commit()
 
         self._keeper.change(write)
 
     def _make_room(self, X: Any) -> None:
-        """Give all memories other keys if new vectors are too long for the present ones."""
-        frame = self._keeper.frame
-        if frame.n_more == 0 or (frame.bound > 0.0 and frame.holds(X)):
+        """Give all memories other keys if there is no room for new vectors among the present ones."""
+        keeper = self._keeper
+        space = keeper.space
+        if space.n_more == 0:
+            return
+        admitting = space.admits(X, len(self)) if space.bound > 0.0 else None
+        if admitting is space:
             return
 
         def rekey(kept: Kept, commit: Callable[..., None]) -> None:
-            ids, every = kept.tree.ids, X
+            if admitting is not None:
+                keeper.set_space(admitting)
+                return
+            ids, every = np.sort(kept.tree.ids), X
             if ids.size > 0:
-                units = stored_units(kept.tree._allocated(), kept.tree._slots(ids))
-                vectors = frame.vectors(units, np.empty(0))
+                vectors = keeper.search.read(ids)[0].rows
                 stack = scipy.sparse.vstack if scipy.sparse.issparse(X) else np.concatenate
                 every = stack([vectors, X])
-            self._keeper.set_frame(frame_for(frame.metric, every))
+            keeper.set_space(METRICS[space.metric].fitted(every))
+            self._efforts.forget()
             if ids.size > 0:
-                replace_keys(kept, ids, self._keeper.frame.keys(vectors), commit)
+                keys, lost = keys_of(kept.tree, keeper.space, vectors)
+                kept.records.update_vectors(ids, lost)
+                replace_keys(kept, ids, keys, commit)
 
         self._keeper.rekey(rekey)
 
@@ -336,20 +345,21 @@ class MemoryStore(Searchable):
             return
 
         def learn(kept: Kept, commit: Callable[..., None]) -> None:
-            frame, all_ids, all_rewards = self._keeper.frame, ids, rewards
+            search, all_ids, all_rewards = self._keeper.search, ids, rewards
             if ids.shape[1] == 1:
-                others = self._find(kept, frame, X, _N_COMPETITORS, None, self._target_recall, None).ids
+                others = self._find(search, X, _N_COMPETITORS, None, self._target_recall, None).ids
                 others = np.where((others == ids) | (ids == NONE) | (rewards == 0.0), NONE, others)
                 all_ids = np.concatenate([ids, others], axis=1)
                 all_rewards = np.concatenate([rewards, np.zeros(others.shape, np.float32)], axis=1)
-            asked = frame.queries(X)
+            space = search.space
+            asked = space.queries(space.mapped(X))
             hits = no_hits(*all_ids.shape)._replace(ids=all_ids)
             kept.tree.update(asked, hits, all_rewards)
             rows, best = rewarded_memories(hits, np.full(X.shape[0], NONE), all_rewards)
             if rows.size > 0:
                 kept.tree.teach(asked[rows], best)
-            if frame.metric == "cosine" and isinstance(X, np.ndarray) and X.shape[1] <= WIDEST:
-                self._keeper.set_query_map(taught_by(kept.tree, frame.query_map, X, all_ids, all_rewards))
+            if space.metric == "cosine" and isinstance(X, np.ndarray) and X.shape[1] <= WIDEST:
+                self._keeper.set_query_map(taught_by(kept.tree, space.query_map, X, all_ids, all_rewards))
 
         self._keeper.change(learn)
 

@@ -1,4 +1,4 @@
-"""Metrics, and the keys of a tree by whose cosine they can be searched.
+"""Metrics: how vectors become keys of a tree, and the scores of vectors for queries.
 
 A tree compares directions. So that it also ranks by inner products or Euclidean distances, keys get one or two features
 more, by which all have the same length (Bachrach et al., 2014; Neyshabur and Srebro, 2015):
@@ -7,60 +7,104 @@ more, by which all have the same length (Bachrach et al., 2014; Neyshabur and Sr
 - ``euclidean``: ``y = x - c`` becomes ``(y, (|y|^2 - m^2 / 2) / m, ...)``, of length ``sqrt(1.25) m``; a query becomes
   ``(q - c, -m / 2, 0)``, and the inner product of both is ``-|q - x|^2 / 2`` but for a constant of the query.
 
-``m`` is a bound on the lengths of the vectors. A vector that is longer needs a larger bound, and so other keys for all.
+``m`` is the bound of a :class:`KeySpace` on the lengths of vectors. Keys only say where to search: what is found is
+ranked by :meth:`KeySpace.scores`, in float64 and from the vectors as they were given. To add a metric, write a subclass
+and enter it in ``METRICS``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
 
 from ._query_map import QueryMap
 
-METRICS = ("cosine", "inner_product", "euclidean")
-_ROOM = 1.25  # ratio of a bound to the longest vector: the next ones are often a little longer
+_ROOM = 1.25  # ratio of a bound to the lengths of vectors: the next ones are often a little longer
+_WITHIN = 0.99  # share of the vectors that a Euclidean bound is made for
+_MOST_OUTSIDE = 0.05  # share of the vectors that may be longer than it
+_CENTRED = 0.5  # a centre must make the vectors shorter by this factor; otherwise it only costs digits
+_DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
+_DOUBLE = 2.0**-42  # relative error of float64 products, generously
 _CELLS_AT_ONCE = 1 << 22  # of vectors that are compared one by one
 
 
-class Frame(NamedTuple):
-    """How vectors become keys of a tree."""
+class KeySpace:
+    """The space of the keys of a tree, for one metric. Instances do not change.
 
-    metric: str
-    bound: float = 0.0  # on the lengths of vectors less the centre; unused by the cosine
-    centre: np.ndarray | None = None  # float32 (n_features,); of dense vectors and Euclidean distances
-    query_map: QueryMap | None = None  # learned from rewards; of dense vectors and the cosine
+    Parameters
+    ----------
+    bound : float
+        A bound on the lengths of vectors less the centre; 0 without vectors. The cosine needs none.
+    centre : ndarray of float32, shape (n_features,), optional
+        What is subtracted from dense vectors, for Euclidean distances.
+    n_outside : int
+        How many vectors were added that are longer than the bound.
+    query_map : QueryMap, optional
+        What was learned of dense queries, for the cosine.
+    """
 
-    @property
-    def n_more(self) -> int:
-        """The number of features that keys have beyond those of vectors."""
-        return METRICS.index(self.metric)
+    metric: ClassVar[str]
+    n_more: ClassVar[int] = 0  # features that keys have beyond those of vectors
 
-    def holds(self, X: Any) -> bool:
-        """Return whether vectors can become keys without a larger bound."""
-        return self.n_more == 0 or bool(lengths(self._moved(X)).max() <= self.bound)
+    def __init__(
+        self,
+        bound: float = 0.0,
+        centre: np.ndarray | None = None,
+        n_outside: int = 0,
+        query_map: QueryMap | None = None,
+    ) -> None:
+        self.bound, self.centre, self.n_outside, self.query_map = bound, centre, n_outside, query_map
 
-    def keys(self, X: Any) -> Any:
-        """Return the keys of vectors, which :meth:`holds`."""
-        if self.n_more == 0:
-            return X
-        moved = self._moved(X)
-        squares, bound = lengths(moved) ** 2, self.bound
-        if self.metric == "inner_product":
-            return _with_columns(moved, np.sqrt(np.maximum(bound**2 - squares, 0.0)))
-        first = (squares - bound**2 / 2) / bound
-        return _with_columns(moved, first, np.sqrt(np.maximum(1.25 * bound**2 - squares - first**2, 0.0)))
+    @classmethod
+    def fitted(cls, X: Any) -> Self:
+        """Return a space with room for vectors."""
+        raise NotImplementedError
+
+    def admits(self, X: Any, n: int) -> KeySpace | None:
+        """Return the space in which vectors can be added to ``n`` others; None if all need keys of another space."""
+        raise NotImplementedError
+
+    def keys(self, X: Any) -> tuple[Any, np.ndarray]:
+        """Return the keys of vectors, and for each the length by which its unit key gives the vector again."""
+        raise NotImplementedError
 
     def queries(self, X: Any) -> Any:
-        """Return queries of a tree for queries of a store."""
-        if self.metric == "cosine":
-            return X if self.query_map is None else self.query_map.mapped(X)
-        zeros = np.zeros(X.shape[0])
-        if self.metric == "inner_product":
-            return _with_columns(X, zeros)
-        return _with_columns(self._moved(X), zeros - self.bound / 2, zeros)
+        """Return queries of the tree for queries that :meth:`mapped` has returned."""
+        raise NotImplementedError
+
+    def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
+        """Return the score of the vector in each row of ``V`` for the query in the same row of ``X``: float64.
+
+        ``learned`` is what rewards have added to the products of unit keys and queries, times :meth:`factors`.
+        """
+        raise NotImplementedError
+
+    def score_bounds(self, X: Any, V: Any, learned: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Return lower and upper bounds on the scores of all rows of ``V`` for all of ``X``, by matrix products."""
+        raise NotImplementedError
+
+    def errors(self, X: Any, V: Any) -> np.ndarray:
+        """Return how much the scores of vectors differ at most if these were computed from their keys."""
+        raise NotImplementedError
+
+    def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
+        """Return the highest scores that vectors can have whose keys are at most so similar to queries of the tree."""
+        raise NotImplementedError
+
+    def length(self) -> float:
+        """Return the length by which most unit keys give their vectors again; 1 if the scores do not depend on it."""
+        return 1.0
+
+    def factors(self, X: Any) -> np.ndarray:
+        """Return by what to multiply products of unit keys and queries so that they count as scores do."""
+        return np.ones(X.shape[0])
+
+    def mapped(self, X: Any) -> Any:
+        """Return queries as they are compared with vectors, after what was learned of queries."""
+        return X
 
     def vectors(self, units: Any, norms: np.ndarray) -> Any:
         """Return the vectors that belong to keys of unit length, up to rounding.
@@ -70,54 +114,282 @@ class Frame(NamedTuple):
         units : ndarray or csr_array of float32, shape (n, n_features + n_more)
             The keys.
         norms : ndarray of float64, shape (n,)
-            Lengths of the vectors, which only the cosine needs.
+            Their lengths, as :meth:`keys` returned them.
         """
         n_features = units.shape[1] - self.n_more
-        if self.metric != "cosine":
-            norms = np.full(units.shape[0], self.bound * (1.0 if self.metric == "inner_product" else np.sqrt(1.25)))
-        if scipy.sparse.issparse(units):
-            cut = units[:, :n_features]
-            data = cut.data * np.repeat(norms, np.diff(cut.indptr))
-            return scipy.sparse.csr_array((data.astype(np.float32), cut.indices, cut.indptr), cut.shape)
-        scaled = (units[:, :n_features] * norms[:, None]).astype(np.float32)
-        return scaled if self.centre is None else scaled + self.centre
+        with np.errstate(over="ignore"):
+            if scipy.sparse.issparse(units):
+                cut = units[:, :n_features] if self.n_more > 0 else units
+                data = cut.data * np.repeat(norms, np.diff(cut.indptr))
+                return scipy.sparse.csr_array((data.astype(np.float32), cut.indices, cut.indptr), cut.shape)
+            scaled = units[:, :n_features] * norms[:, None]
+            return (scaled if self.centre is None else scaled + self.centre).astype(np.float32)
 
-    def scores(self, X: Any, vectors: Any, norms: np.ndarray, learned: np.ndarray) -> np.ndarray:
-        """Return the scores of stored vectors for the queries of the same rows: float64, larger is better.
+    def fits(self, norm: float, n: int) -> bool:
+        """Return whether the least length of ``n`` keys, as :meth:`keys` returns it, may be one of this space."""
+        length = self.length()
+        few_inside = n <= self.n_outside
+        return self.n_more == 0 or (0.9999 * length < norm and (norm < 1.0001 * length or few_inside))
 
-        Parameters
-        ----------
-        X, vectors : ndarray or csr_array, shape (n, n_features)
-            Queries and vectors.
-        norms : ndarray of float64, shape (n,)
-            Lengths of the queries of the tree.
-        learned : ndarray of float64, shape (n,)
-            What the tree has learned to add to the cosines of its queries and keys.
-        """
-        if self.metric == "inner_product":
-            products: np.ndarray = _products(X, vectors) + learned * norms * self.bound
-            return products
+    def facts(self) -> dict[str, Any]:
+        """Return what to write of the space, for :func:`space_of`."""
+        if self.bound == 0.0:
+            return {"metric": self.metric}
+        centre = None if self.centre is None else self.centre.astype("<f4").tobytes()
+        return {"metric": self.metric, "bound": self.bound, "centre": centre, "n_outside": self.n_outside}
+
+    def with_query_map(self, query_map: QueryMap) -> Self:
+        """Return the space with what was learned of queries."""
+        return type(self)(self.bound, self.centre, self.n_outside, query_map)
+
+    def _scaled(self, X: Any, *columns: np.ndarray) -> Any:
+        """Return vectors with more columns, all times a power of 2 that brings the bound near to 1."""
+        exponent = -math.frexp(self.bound)[1]
+        more = np.ldexp(np.column_stack(columns), exponent).astype(np.float32)
         if scipy.sparse.issparse(X):
-            squares = lengths(X) ** 2 + lengths(vectors) ** 2 - 2.0 * _products(X, vectors)
+            scaled = scipy.sparse.csr_array((np.ldexp(X.data, exponent), X.indices, X.indptr), X.shape)
+            return scipy.sparse.csr_array(scipy.sparse.hstack([scaled, scipy.sparse.csr_array(more)], format="csr"))
+        return np.concatenate([np.ldexp(X, exponent), more], axis=1)
+
+    def _unscaled(self, found: np.ndarray) -> np.ndarray:
+        return np.ldexp(found, math.frexp(self.bound)[1])
+
+    def _with_outside(self, n_outside: int) -> Self:
+        return type(self)(self.bound, self.centre, n_outside, self.query_map)
+
+
+class CosineSpace(KeySpace):
+    """Keys are the vectors themselves."""
+
+    metric = "cosine"
+
+    @classmethod
+    def fitted(cls, X: Any) -> Self:
+        """Return the space; it has room for all vectors."""
+        return cls()
+
+    def admits(self, X: Any, n: int) -> KeySpace | None:
+        """Return this space."""
+        return self
+
+    def keys(self, X: Any) -> tuple[Any, np.ndarray]:
+        """Return vectors and their lengths."""
+        return X, lengths(X)
+
+    def mapped(self, X: Any) -> Any:
+        """Return queries, mapped if a map has been learned."""
+        return X if self.query_map is None else self.query_map.mapped(X)
+
+    def queries(self, X: Any) -> Any:
+        """Return the queries."""
+        return X
+
+    def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
+        """Return cosines."""
+        scores: np.ndarray = _products(X, V) / (lengths(X) * lengths(V)) + learned
+        return scores
+
+    def score_bounds(self, X: Any, V: Any, learned: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Return bounds on cosines."""
+        cosines = _all_products(X, V) / lengths(X)[:, None] / lengths(V) + learned
+        return cosines - _DOUBLE, cosines + _DOUBLE
+
+    def errors(self, X: Any, V: Any) -> np.ndarray:
+        """Return the errors of cosines."""
+        return np.full(V.shape[0], _DIGITS)
+
+    def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
+        """Return the similarities, which are cosines."""
+        return similarities.astype(np.float64) + slack
+
+
+class InnerProductSpace(KeySpace):
+    """Keys have the length of the longest vector, and one feature more."""
+
+    metric = "inner_product"
+    n_more = 1
+
+    @classmethod
+    def fitted(cls, X: Any) -> Self:
+        """Return a space for vectors up to somewhat more than the longest."""
+        return cls(_bound_for(float(lengths(X).max())))
+
+    def admits(self, X: Any, n: int) -> KeySpace | None:
+        """Return this space if no vector is longer than the bound."""
+        return self if lengths(X).max() <= self.bound else None
+
+    def length(self) -> float:
+        """Return the bound."""
+        return self.bound
+
+    def factors(self, X: Any) -> np.ndarray:
+        """Return the products of the lengths of queries and keys."""
+        factors: np.ndarray = lengths(X) * self.bound
+        return factors
+
+    def keys(self, X: Any) -> tuple[Any, np.ndarray]:
+        """Return vectors with a feature that makes all equally long."""
+        keys = self._scaled(X, np.sqrt(np.maximum(self.bound**2 - lengths(X) ** 2, 0.0)))
+        return keys, self._unscaled(lengths(keys))
+
+    def queries(self, X: Any) -> Any:
+        """Return queries with a 0."""
+        return self._scaled(X, np.zeros(X.shape[0]))
+
+    def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
+        """Return inner products."""
+        scores: np.ndarray = _products(X, V) + learned
+        return scores
+
+    def score_bounds(self, X: Any, V: Any, learned: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Return bounds on inner products."""
+        products = _all_products(X, V) + learned
+        errors = _DOUBLE * (np.outer(lengths(X), lengths(V)) + np.abs(learned))
+        return products - errors, products + errors
+
+    def errors(self, X: Any, V: Any) -> np.ndarray:
+        """Return the errors of inner products."""
+        errors: np.ndarray = _DIGITS * lengths(X) * lengths(V)
+        return errors
+
+    def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
+        """Return the inner products that similarities stand for."""
+        return (similarities.astype(np.float64) + slack) * self.factors(X)[:, None]
+
+
+class EuclideanSpace(KeySpace):
+    """Keys have two features more. The few vectors outside of a ball have the keys of the nearest points in it.
+
+    Two points are never further apart after both have been moved to the nearest points of a ball. So the distances of
+    keys and queries are at most those of vectors, and a vector far from all others does not change their keys.
+    """
+
+    metric = "euclidean"
+    n_more = 2
+
+    @classmethod
+    def fitted(cls, X: Any) -> Self:
+        """Return a space for nearly all of the vectors."""
+        centre, found = None, lengths(X)
+        if isinstance(X, np.ndarray):
+            mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+            centred = lengths(_difference(X, mean))
+            if np.quantile(centred, _WITHIN) < _CENTRED * np.quantile(found, _WITHIN):
+                centre, found = mean, centred
+        bound = _bound_for(float(np.quantile(found, _WITHIN)))
+        return cls(bound, centre, int(np.count_nonzero(found > bound)))
+
+    def admits(self, X: Any, n: int) -> KeySpace | None:
+        """Return this space, with as many vectors outside as there are then, unless these are too many."""
+        n_outside = self.n_outside + int(np.count_nonzero(lengths(self._moved(X)) > self.bound))
+        if n_outside == self.n_outside:
+            return self
+        return self._with_outside(n_outside) if n_outside <= _MOST_OUTSIDE * (n + X.shape[0]) else None
+
+    def length(self) -> float:
+        """Return the length of keys of vectors inside of the ball."""
+        return math.sqrt(1.25) * self.bound
+
+    def factors(self, X: Any) -> np.ndarray:
+        """Return the products of the lengths of queries and keys."""
+        factors: np.ndarray = np.sqrt(lengths(self._inside(X)[0]) ** 2 + self.bound**2 / 4) * self.length()
+        return factors
+
+    def keys(self, X: Any) -> tuple[Any, np.ndarray]:
+        """Return vectors with two features that make all equally long."""
+        inside, shares = self._inside(X)
+        squares, bound = lengths(inside) ** 2, self.bound
+        first = (squares - bound**2 / 2) / bound
+        keys = self._scaled(inside, first, np.sqrt(np.maximum(1.25 * bound**2 - squares - first**2, 0.0)))
+        return keys, self._unscaled(lengths(keys)) / shares
+
+    def queries(self, X: Any) -> Any:
+        """Return queries with two features more."""
+        inside, _ = self._inside(X)
+        zeros = np.zeros(X.shape[0])
+        return self._scaled(inside, zeros - self.bound / 2, zeros)
+
+    def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
+        """Return distances times -1."""
+        if scipy.sparse.issparse(X):
+            difference = X.astype(np.float64) - V
+            squares = difference.multiply(difference).sum(axis=1)
         else:
-            squares = _square_sums(X.astype(np.float64) - vectors)
-        squares = np.maximum(squares, 0.0) - 2.0 * learned * norms * np.sqrt(1.25) * self.bound
-        distances: np.ndarray = np.sign(squares) * np.sqrt(np.abs(squares))
-        return -distances
+            squares = _square_sums(X.astype(np.float64) - V)
+        return _distances(squares - 2.0 * learned)
+
+    def score_bounds(self, X: Any, V: Any, learned: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Return bounds on distances times -1."""
+        sums = lengths(X)[:, None] ** 2 + lengths(V) ** 2
+        squares = sums - 2.0 * _all_products(X, V) - 2.0 * learned
+        errors = _DOUBLE * (sums + np.abs(learned))
+        return _distances(squares + errors), _distances(squares - errors)
+
+    def errors(self, X: Any, V: Any) -> np.ndarray:
+        """Return the errors of distances."""
+        centre = 0.0 if self.centre is None else float(lengths(self.centre[None])[0])
+        found = lengths(self._moved(V))
+        return np.where(found < (1.0 - 1e-5) * self.bound, _DIGITS * (found + centre), np.inf)
+
+    def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
+        """Return distances times -1 that similarities stand for."""
+        squares = lengths(self._inside(X)[0]) ** 2
+        products = (similarities.astype(np.float64) + slack) * self.factors(X)[:, None]
+        return _distances(squares[:, None] + self.bound**2 / 2 - 2.0 * products)
 
     def _moved(self, X: Any) -> Any:
-        return X if self.centre is None else X - self.centre
+        return X if self.centre is None else _difference(X, self.centre)
+
+    def _inside(self, X: Any) -> tuple[Any, np.ndarray]:
+        """Return the nearest points in the ball, seen from its centre, and by which factors these are nearer to it."""
+        moved = self._moved(X)
+        shares = np.minimum(1.0, self.bound / np.maximum(lengths(moved), np.finfo(np.float64).tiny))
+        if np.count_nonzero(shares < 1.0) == 0:
+            return moved, shares
+        if scipy.sparse.issparse(moved):
+            data = moved.data * np.repeat(shares, np.diff(moved.indptr))
+            return scipy.sparse.csr_array((data.astype(np.float32), moved.indices, moved.indptr), moved.shape), shares
+        return (moved * shares[:, None]).astype(np.float32), shares
 
 
-def frame_for(metric: str, X: Any) -> Frame:
-    """Return a frame with room for vectors."""
-    if metric == "cosine":
-        return Frame(metric)
-    centre = None
-    if metric == "euclidean" and not scipy.sparse.issparse(X):
-        centre = X.mean(axis=0, dtype=np.float64).astype(np.float32)
-    longest = float(lengths(X if centre is None else X - centre).max())
-    return Frame(metric, _ROOM * longest if longest > 0.0 else 1.0, centre)
+METRICS: dict[str, type[KeySpace]] = {space.metric: space for space in (CosineSpace, InnerProductSpace, EuclideanSpace)}
+"""The spaces of keys by the names of metrics."""
+
+
+def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
+    """Return the space that facts describe, of a tree with keys of so many features.
+
+    Raises
+    ------
+    ValueError
+        If they describe none.
+    """
+    metric, bound, centre, n_outside = (facts.get(name) for name in ("metric", "bound", "centre", "n_outside"))
+    if metric not in METRICS:
+        raise ValueError(f"the store has an unknown metric {metric!r:.50}")
+    space = METRICS[metric]
+    if space.n_more == 0:
+        if bound is not None or centre is not None:
+            raise ValueError(f"the store has a bound or a centre, which the metric {metric!r} does not use")
+        learned = facts.get("query_map")
+        return space(query_map=None if learned is None else QueryMap.read(learned, n_features))
+    if bound is None:
+        if n_features is not None or centre is not None:
+            raise ValueError("the store has vectors but no bound on their lengths")
+        return space()
+    if not isinstance(bound, float) or not 0.0 < bound < np.inf or not isinstance(centre, bytes | None):
+        raise ValueError("the store has no valid bound or centre")
+    if not isinstance(n_outside, int | None) or (n_outside or 0) < 0:
+        raise ValueError(f"the store has no valid number of vectors beyond its bound: {n_outside!r:.50}")
+    if centre is not None:
+        if metric != EuclideanSpace.metric or n_features is None or len(centre) != 4 * (n_features - space.n_more):
+            raise ValueError("the centre of the store does not fit its metric and its vectors")
+        centre = np.frombuffer(centre, "<f4").astype(np.float32)
+        if not np.isfinite(centre).all():
+            raise ValueError("the centre of the store is not finite")
+    if n_features is not None and n_features <= space.n_more:
+        raise ValueError(f"the vectors of the store do not fit its metric {metric!r}")
+    return space(bound, centre, n_outside or 0)
 
 
 def lengths(X: Any) -> np.ndarray:
@@ -152,6 +424,28 @@ def check_directions(are_there: np.ndarray) -> None:
         raise ValueError(f"X must have no rows of zeros: row {row} {why}")
 
 
+def blocks(n_rows: int, n_cells_of_each: int) -> list[tuple[int, int]]:
+    """Return spans of rows whose vectors are compared together."""
+    size = max(1, _CELLS_AT_ONCE // max(1, n_cells_of_each))
+    return [(first, min(first + size, n_rows)) for first in range(0, n_rows, size)]
+
+
+def _bound_for(length: float) -> float:
+    """Return a bound for vectors of this length."""
+    return _ROOM * length if length > 0.0 else float(np.finfo(np.float32).tiny)
+
+
+def _difference(X: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.clip(X - centre, -np.finfo(np.float32).max, np.finfo(np.float32).max)
+
+
+def _distances(squares: np.ndarray) -> np.ndarray:
+    """Return square roots times -1; of negative squares, which come from what was learned, with the other sign."""
+    scores: np.ndarray = -np.sign(squares) * np.sqrt(np.abs(squares))
+    return scores
+
+
 def _square_sums(X: np.ndarray) -> np.ndarray:
     if len(X) == 1:  # in a third of the time
         row = X[0].astype(np.float64)
@@ -159,20 +453,14 @@ def _square_sums(X: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
 
 
-def _products(X: Any, vectors: Any) -> np.ndarray:
+def _products(X: Any, V: Any) -> np.ndarray:
+    """Return the inner products of rows."""
     if scipy.sparse.issparse(X):
-        return np.asarray(X.astype(np.float64).multiply(vectors).sum(axis=1)).reshape(-1)
-    return np.asarray(np.einsum("ij,ij->i", X, vectors, dtype=np.float64))
+        return np.asarray(X.astype(np.float64).multiply(V).sum(axis=1)).reshape(-1)
+    return np.asarray(np.einsum("ij,ij->i", X, V, dtype=np.float64))
 
 
-def _with_columns(X: Any, *columns: np.ndarray) -> Any:
-    more = np.column_stack(columns).astype(np.float32)
-    if scipy.sparse.issparse(X):
-        return scipy.sparse.csr_array(scipy.sparse.hstack([X, scipy.sparse.csr_array(more)], format="csr"))
-    return np.concatenate([X, more], axis=1)
-
-
-def blocks(n_rows: int, n_cells_of_each: int) -> list[tuple[int, int]]:
-    """Return spans of rows whose vectors are compared together."""
-    size = max(1, _CELLS_AT_ONCE // max(1, n_cells_of_each))
-    return [(first, min(first + size, n_rows)) for first in range(0, n_rows, size)]
+def _all_products(X: Any, V: Any) -> np.ndarray:
+    """Return the inner products of each row of ``X`` with each row of ``V``."""
+    products = X.astype(np.float64) @ V.astype(np.float64).T
+    return np.asarray(products.toarray() if scipy.sparse.issparse(products) else products)

@@ -11,17 +11,14 @@ from .._engine.filters import Filter
 from .._forest.rows import Rows
 from .._forest.state import NONE
 from .._validation import check_integer, check_real, check_wanted
-from ..tree import ContextualMemoryTree
 from ._checks import check_keys, check_stored
 from ._holder import Holder
-from ._metrics import Frame, check_directions
+from ._metrics import check_directions
 from ._recall import compares_all
 from ._results import Payloads, Results, read_payload
-from ._search import Found, best_by_metric, scan, search
-from ._trees import Kept
+from ._search import Found, Search
 from ._where import condition_of
 
-_MORE = 8  # found than wanted, where scores of the trees are rounded otherwise than those of the metric
 _MOST_FILTERS = 64  # that are kept
 _NO_ROWS = np.empty(0, np.int64)
 _MOST_TRIES = 5  # of a query, where memories are added or deleted meanwhile
@@ -76,34 +73,31 @@ class Searchable(Holder):
         among = self._filter(where)
         for _ in range(_MOST_TRIES):
             version = self._keeper.version
-            found = self._read(lambda kept, frame: self._find(kept, frame, X, k, among, target, probes))
+            found = self._read(lambda search: self._find(search, X, k, among, target, probes))
             results, is_complete = self._results(found, k, version)
             if is_complete:
                 break
         self._keeper.kept.tree._note_returned(found.ids)
         return results
 
-    def _find(
-        self, kept: Kept, frame: Frame, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
-    ) -> Found:
+    def _find(self, search: Search, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None) -> Found:
         """Return the best memories, in as many columns as there are memories, or ``k``."""
-        tree = kept.tree
-        rows = tree._unit_rows(frame.queries(X))
-        if frame.metric == "cosine":
+        tree, Q = search.tree, search.space.mapped(X)
+        rows = search.rows_of(Q)
+        if search.space.metric == "cosine":
             _check_directions(rows)
         for _ in range(_MOST_TRIES):
             next_id = tree._next_id()
             n = tree.n_memories if among is None else among.ids.size
-            found = self._find_of(tree, frame, X, rows, k if k <= n else n, n, among, target, n_probes)
+            found = self._find_of(search, Q, rows, k if k <= n else n, n, among, target, n_probes)
             if k <= n or among is not None or tree._next_id() == next_id:
                 break  # otherwise memories that were added may have taken the few places of those that there were
         return found
 
     def _find_of(
         self,
-        tree: ContextualMemoryTree,
-        frame: Frame,
-        X: Any,
+        search: Search,
+        Q: Any,
         rows: Rows,
         k: int,
         n: int,
@@ -112,23 +106,19 @@ class Searchable(Holder):
         n_probes: int | None,
     ) -> Found:
         """Return the best ``k`` of ``n`` candidates for queries, which are given as rows of the tree too."""
-        is_cosine, n_rows = frame.metric == "cosine", rows.n_rows
         if k == 0:
-            return Found(np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32))
-        wanted = k if is_cosine else min(n, k + _MORE)
-        exact, breadth = False, 0
+            return Found(np.empty((rows.n_rows, 0), np.int64), np.empty((rows.n_rows, 0), np.float32))
+        breadth = 0
         if n_probes is None:
-            effort = self._efforts.of(tree, frame, k, target, among)
+            effort = self._efforts.of(search, k, target, among)
+            if compares_all(effort, n, rows.n_rows, sparse=rows.sparse):
+                return search.nearest(Q, rows, k, among)
             n_probes, breadth = effort.n_probes or 1, effort.breadth
-            exact = compares_all(effort, n, n_rows, sparse=rows.sparse)
-        if exact:
-            found = scan(tree, rows, wanted, among)
-        else:
-            found = search(tree, rows, wanted, n_probes, among, breadth)
-            short = _short_rows(found.ids, k)
-            if short.size > 0:
-                found.ids[short], found.scores[short] = scan(tree, rows.take(short), wanted, among)
-        return found if is_cosine else best_by_metric(tree, frame, X, found, k)
+        found = search.near(Q, rows, k, n_probes, among, breadth)
+        short = _short_rows(found.ids, k)
+        if short.size > 0:
+            found.ids[short], found.scores[short] = search.nearest(Q[short], rows.take(short), k, among)
+        return found
 
     def _results(self, found: Found, k: int, version: int) -> tuple[Results, bool]:
         """Return what was found with keys and payloads, in ``k`` columns, and whether all of it is still stored.

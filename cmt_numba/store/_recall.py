@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
 
 from .._engine.filters import Filter
 from .._forest.filtering import WORTH_A_CANDIDATE, WORTH_A_LEAF
-from .._forest.state import NONE
-from ..tree import ContextualMemoryTree
-from ._metrics import Frame
-from ._search import scan, search, stored_units
+from ._search import Search
 
 N_EXACT = 4096
 """Candidates, up to which all are compared."""
@@ -71,9 +67,9 @@ class Efforts:
         """Forget all efforts."""
         self._measured.clear()
 
-    def of(self, tree: ContextualMemoryTree, frame: Frame, k: int, target: float, among: Filter | None) -> Effort:
+    def of(self, search: Search, k: int, target: float, among: Filter | None) -> Effort:
         """Return the effort for ``k`` neighbours of the candidates, which is measured if it is not known."""
-        n = n_candidates = tree.n_memories
+        n = n_candidates = search.tree.n_memories
         share = 1.0
         if among is not None:
             n_candidates = among.ids.size
@@ -85,7 +81,7 @@ class Efforts:
             share = 2.0 ** round(math.log2(share))
         effort = self._measured.get((k, share, target))
         if effort is None or not effort.n_memories / 2 < n < effort.n_memories * 2:
-            effort = self._measured[k, share, target] = measure(tree, frame, k, share, target)
+            effort = self._measured[k, share, target] = measure(search, k, share, target)
         return effort
 
 
@@ -97,33 +93,35 @@ def compares_all(effort: Effort, n_candidates: int, n_rows: int, *, sparse: bool
     return n_candidates <= faster * (WORTH_A_LEAF * effort.n_probes + WORTH_A_CANDIDATE * effort.breadth)
 
 
-def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, target: float) -> Effort:
+def measure(search: Search, k: int, share: float, target: float) -> Effort:
     """Return the least effort that has the recall, of a first one, its doubles, and three numbers between any two.
 
     Links lead from a stored vector to its own neighbours at once, which are found more easily than those of a new one.
     Without it they are found less easily, for it stands in the way of links that there would be. The recall of new
     vectors lies in between.
     """
+    tree = search.tree
     draws = np.random.default_rng([tree.n_memories, k])
     ids = tree.ids
-    asked = draws.choice(ids, min(_n_asked(k, target), ids.size), replace=False)
+    chosen = np.sort(draws.choice(ids, min(_n_asked(k, target), ids.size), replace=False))
     among = None if share >= 1.0 else Filter(np.sort(draws.choice(ids, max(1, int(share * ids.size)), replace=False)))
-    asked, units = tree._lock.read(lambda: _still_stored(tree, asked))
-    if tree._options["coded"] and not scipy.sparse.issparse(units):  # what is asked for lies between codes
+    asked, vectors, units = search.read(chosen)[0]
+    if search.is_coded():  # what is asked for lies between codes
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
-    vectors = frame.vectors(units, np.ones(units.shape[0]))
-    rows = tree._check_rows(frame.queries(vectors))
+        vectors = search.space.vectors(units, np.full(asked.size, search.space.length()))
+    vectors = search.space.mapped(vectors)
+    rows = search.rows_of(vectors)
     n_candidates = ids.size if among is None else among.ids.size
-    true = _neighbours(scan(tree, rows, k + 1, among).ids, asked, k)
+    true = _neighbours(search.nearest(vectors, rows, min(k + 1, n_candidates), among).ids, asked, k)
     linked = tree._links.are_there
     worth = WORTH_A_CANDIDATE if linked else WORTH_A_LEAF
 
     def try_with(n: int) -> Effort:
         n_probes, breadth = (1, n) if linked else (n, 0)
-        recall = _recall(search(tree, rows, k + 1, n_probes, among, breadth).ids, asked, true)
+        recall = _recall(search.near(vectors, rows, k + 1, n_probes, among, breadth).ids, asked, true)
         if linked:
             wanted = k if among is None else k + 1  # the few that a filter leaves are all compared
-            without = _recall(search(tree, rows, wanted, n_probes, among, breadth, asked).ids, asked, true)
+            without = _recall(search.near(vectors, rows, wanted, n_probes, among, breadth, asked).ids, asked, true)
             recall = without + _SHARE_STORED * (1.0 - 1.0 / k) * (recall - without)  # the nearest one is always linked
         return Effort(k, share, target, n_probes, recall, ids.size, breadth)
 
@@ -140,12 +138,6 @@ def measure(tree: ContextualMemoryTree, frame: Frame, k: int, share: float, targ
             return effort
         n, before = 2 * n, n
     return Effort(k, share, target, None, 1.0, ids.size)
-
-
-def _still_stored(tree: ContextualMemoryTree, ids: np.ndarray) -> tuple[np.ndarray, Any]:
-    """Return those of the ids that are stored, and their keys of unit length."""
-    slots = tree._slots(ids)
-    return ids[slots != NONE], stored_units(tree._allocated(), slots[slots != NONE])
 
 
 def _n_asked(k: int, target: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 import threading
@@ -14,10 +15,12 @@ import numpy as np
 
 from ..journal._database import Row, Tables
 from ._checks import Key
+from ._digits import LostDigits
 from ._key_table import GONE, WITH, WITHOUT, KeyTable, Named, as_array
 from ._where import Condition, extract, field_path
 
 _RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
+_VECTORS = "CREATE TABLE vectors (id INTEGER PRIMARY KEY, digits BLOB NOT NULL)"  # not in stores of version 1
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
 _INDEX = "field "  # what the names of indexes on fields begin with; the path follows
 _PATH = re.compile(r'\$(\."[^"\\]+")+')
@@ -27,6 +30,7 @@ _FIXED = {
     ("table", "facts", "facts", _FACTS),
     ("index", "sqlite_autoindex_facts_1", "facts", None),
 }
+_VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
 _AT_ONCE = 10_000  # rows that iterating fetches
 _FEW = 64  # ids, up to which a list in the statement is quicker than one in JSON
 _AS_LONG = 16  # records are read in the time in which one is looked up
@@ -39,7 +43,7 @@ def _create_index(path: str) -> str:
 
 
 def _are_ours(schema: list[Row]) -> bool:
-    rows = set(schema)
+    rows = set(schema) - {_VECTORS_ROW}
     for row in rows - _FIXED:
         kind, name, table, statement = row
         if kind != "index" or table != "records" or not isinstance(name, str) or not name.startswith(_INDEX):
@@ -50,7 +54,7 @@ def _are_ours(schema: list[Row]) -> bool:
     return rows >= _FIXED
 
 
-TABLES = Tables((_RECORDS, _FACTS), _are_ours)
+TABLES = Tables((_RECORDS, _VECTORS, _FACTS), _are_ours)
 """The tables, beside the entries of a journal or in a database in memory."""
 
 
@@ -131,7 +135,18 @@ class Record(NamedTuple):
 
     key: Key
     payload: str | None  # JSON
-    norm: float | None  # of the vector; None if the metric needs none
+    norm: float | None  # by which the unit key gives the vector; None in stores of version 1, but for the cosine
+    digits: bytes | None  # that the key has lost; None in stores of version 1 and where only codes are kept
+
+
+class Summary(NamedTuple):
+    """What can be told of records without looking up any."""
+
+    n: int
+    sum_of_ids: int
+    n_norms: int  # records that have one
+    least_norm: float | None
+    most_norm: float | None
 
 
 class Records:
@@ -148,6 +163,7 @@ class Records:
         self._table: KeyTable | None = None  # read when it is worth it
         self._to_look_up: int | None = None  # how many ids to look up in the database before
         self._reading = threading.Lock()
+        self.has_digits = bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'vectors'"))
 
     # Reading
 
@@ -230,8 +246,12 @@ class Records:
 
     def of(self, ids: np.ndarray) -> dict[int, Record]:
         """Return the records of memories, by their ids, as far as they are there."""
+        digits, vectors = "NULL", ""
+        if self.has_digits:
+            digits, vectors = "v.digits", "LEFT JOIN vectors AS v ON v.id = j.value"
         statement = (
-            "SELECT r.id, r.key, r.payload, r.norm FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+            f"SELECT r.id, r.key, r.payload, r.norm, {digits} "
+            f"FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value {vectors}"
         )
         found: Any = self._database.execute(statement, (json.dumps(ids.tolist()),))
         return {row[0]: Record(*row[1:]) for row in found}
@@ -251,10 +271,26 @@ class Records:
         found = self._database.execute("SELECT key FROM records LIMIT 1")
         return type(found[0][0]) if found else None
 
-    def totals(self) -> tuple[int, int]:
-        """Return the number of records and the sum of their ids."""
-        found: Any = self._database.execute("SELECT count(*), coalesce(sum(id), 0) FROM records")
-        return int(found[0][0]), int(found[0][1])
+    def summary(self) -> Summary:
+        """Return what a look at all records tells.
+
+        Raises
+        ------
+        ValueError
+            If a record has a key, a payload or a norm of a type that the store does not write.
+        """
+        found: Any = self._database.execute(
+            "SELECT count(*), coalesce(sum(id), 0), count(norm), min(norm), max(norm), min(typeof(key)), "
+            "max(typeof(key)), coalesce(min(typeof(payload) IN ('null', 'text')), 1) FROM records"
+        )
+        n, sum_of_ids, n_norms, least, most, kind, other, are_payloads = found[0]
+        if (kind, other) not in ((None, None), ("text", "text"), ("integer", "integer")):
+            raise ValueError("its keys are not all strings or all integers")
+        if not are_payloads:
+            raise ValueError("it has payloads that are not text")
+        if n_norms > 0 and not (isinstance(most, float) and 0.0 < least <= most < math.inf):  # numbers are before text
+            raise ValueError("it has vectors whose lengths are not positive numbers")
+        return Summary(n, sum_of_ids, n_norms, least, most)
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
         """Return the ids of the records for which a condition holds: int64, rising."""
@@ -267,14 +303,10 @@ class Records:
         found: Any = self._database.execute(statement, (memory_id,))
         return list(found)
 
-    def are_valid(self) -> bool:
-        """Return whether all keys and payloads are of the types that the store writes."""
-        kinds = self._database.execute("SELECT DISTINCT typeof(key) FROM records")
-        statement = (
-            "SELECT EXISTS (SELECT 1 FROM records WHERE payload IS NOT NULL AND "
-            "(typeof(payload) IS NOT 'text' OR NOT json_valid(payload)))"
-        )
-        return kinds in ([], [("text",)], [("integer",)]) and self._database.execute(statement) == [(0,)]
+    def are_payloads_valid(self) -> bool:
+        """Return whether all payloads are JSON."""
+        statement = "SELECT EXISTS (SELECT 1 FROM records WHERE payload IS NOT NULL AND NOT json_valid(payload))"
+        return self._database.execute(statement) == [(0,)]
 
     def are_indexed(self) -> bool:
         """Return whether the database is sound, and its indexes list the records as they are."""
@@ -282,27 +314,47 @@ class Records:
 
     # Changes, in a transaction
 
-    def insert(self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None], norms: np.ndarray) -> None:
+    def insert(self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None], lost: LostDigits) -> None:
         """Write new records."""
-        rows = zip(ids.tolist(), keys, payloads, norms.tolist(), strict=True)
+        rows = zip(ids.tolist(), keys, payloads, lost.norms.tolist(), strict=True)
         with self._changing() as table:
-            self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)  # NaN is stored as NULL
+            self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
+            self._write_digits(ids, lost)
             if table is not None:
                 table.append(ids, keys, _are_given(payloads))
 
-    def update(self, ids: np.ndarray, payloads: Sequence[str | None], norms: np.ndarray) -> None:
-        """Replace the payloads and the norms of records."""
-        rows = zip(payloads, norms.tolist(), ids.tolist(), strict=True)
+    def update(self, ids: np.ndarray, payloads: Sequence[str | None], lost: LostDigits) -> None:
+        """Replace the payloads of records, and what belongs to their vectors."""
+        rows = zip(payloads, lost.norms.tolist(), ids.tolist(), strict=True)
         with self._changing() as table:
             self._database.execute_many("UPDATE records SET payload = ?, norm = ? WHERE id = ?", rows)
+            self._write_digits(ids, lost)
             if table is not None:
                 table.mark(ids, _are_given(payloads))
 
+    def update_vectors(self, ids: np.ndarray, lost: LostDigits) -> None:
+        """Replace what belongs to the vectors of records."""
+        rows = zip(lost.norms.tolist(), ids.tolist(), strict=True)
+        self._database.execute_many("UPDATE records SET norm = ? WHERE id = ?", rows)
+        self._write_digits(ids, lost)
+
+    def _write_digits(self, ids: np.ndarray, lost: LostDigits) -> None:
+        if lost.digits is not None:
+            rows = zip(ids.tolist(), lost.digits, strict=True)
+            self._database.execute_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+
+    def upgrade(self) -> None:
+        """Create the table that stores of version 1 do not have."""
+        if not self.has_digits:
+            self._database.execute(_VECTORS)
+            self.has_digits = True
+
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
-        rows = ((memory_id,) for memory_id in ids.tolist())
+        rows = [(memory_id,) for memory_id in ids.tolist()]
         with self._changing() as table:
             self._database.execute_many("DELETE FROM records WHERE id = ?", rows)
+            self._database.execute_many("DELETE FROM vectors WHERE id = ?", rows)
             if table is not None:
                 table.delete(ids)
 
@@ -342,7 +394,7 @@ def _are_given(payloads: Sequence[str | None]) -> np.ndarray:
 def packed(records: Records) -> bytes:
     """Return the records and facts of a store as the bytes of a database."""
     copy = MemoryDatabase()
-    others, own = Records(copy), records._database
+    own = records._database
     copy.execute("BEGIN")
     copy.execute_many("INSERT INTO facts VALUES (?, ?)", own.execute("SELECT name, value FROM facts"))
     for path in records.fields():
@@ -352,7 +404,12 @@ def packed(records: Records) -> bytes:
         rows = own.execute(f"SELECT * FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,))
         if not rows:
             break
-        others._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
+        copy.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
+        if records.has_digits:
+            span = last, rows[-1][0]
+            copy.execute_many(
+                "INSERT INTO vectors VALUES (?, ?)", own.execute("SELECT * FROM vectors WHERE id > ? AND id <= ?", span)
+            )
         last = int(rows[-1][0])  # type: ignore[call-overload]
     copy.execute("COMMIT")
     contents = copy.serialized()

@@ -10,10 +10,17 @@ import numpy as np
 
 from ..journal import DurableTree
 from ..journal._journaling import as_one
-from ..persistence import FileFormatError
+from ..persistence._trees import refusing
 from ..tree import ContextualMemoryTree
+from ._metrics import KeySpace, space_of
 from ._records import TABLES, MemoryDatabase, Records
 from ._search import are_stored
+
+VERSION = 2
+"""The version of the facts. Stores of version 1 have no digits, and lengths only for the cosine."""
+
+_NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
+_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
 
 
 class _Recording(ContextualMemoryTree):
@@ -45,6 +52,11 @@ class FolderTree(_Recording, DurableTree):
     """The tree of a store in a folder. Its journal's database also holds the records."""
 
     _tables = TABLES
+
+    def _create(self) -> None:
+        # Only now it is known that there is none, also if creating one was interrupted before.
+        self._become_the_same(ContextualMemoryTree(**with_defaults(self._given[1])))
+        super()._create()
 
 
 class Kept(NamedTuple):
@@ -92,12 +104,41 @@ class Kept(NamedTuple):
         if without_memory.size > 0:
             self.records.delete(without_memory)
 
-    def agree(self, *, thorough: bool) -> bool:
-        """Return whether there is one record for each memory; by numbers and sums only, unless ``thorough``."""
+    def check(self, *, thorough: bool) -> KeySpace:
+        """Return the space of the keys of a store that is not empty, after checking what is read of it.
+
+        That there is one record for each memory is told by numbers and sums only, unless ``thorough``.
+
+        Raises
+        ------
+        ValueError
+            If records, facts and tree are not those of a store.
+        """
+        facts = self.records.facts()
+        if not isinstance(version := facts.get("version"), int) or not 1 <= version <= VERSION:
+            raise ValueError(
+                f"the store has version {version!r:.20}, but this version of cmt-numba reads 1 to {VERSION}"
+            )
+        space = space_of(facts, self.tree.n_features)
         ids = self.tree.ids
-        if thorough and not (self.records.are_valid() and np.array_equal(np.sort(ids), self.records.ids())):
-            return False
-        return self.records.totals() == (ids.size, int(ids.sum()))
+        found = self.records.summary()
+        if (found.n, found.sum_of_ids) != (ids.size, int(ids.sum())):
+            raise ValueError("its keys are not those of its memories")
+        if thorough and not np.array_equal(np.sort(ids), self.records.ids()):
+            raise ValueError("its keys are not those of its memories")
+        if found.n_norms < found.n and (version > 1 or space.n_more == 0):
+            raise ValueError("it has vectors whose lengths are not positive numbers")
+        if found.least_norm is not None and not space.fits(found.least_norm, found.n):
+            raise ValueError("the lengths of its vectors do not fit its bound")
+        if thorough and not self.records.are_payloads_valid():
+            raise ValueError("it has payloads that are not JSON")
+        return space
+
+
+def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a new tree."""
+    options = _NEW | given
+    return {"n_trees": _TREES_WITHOUT_LINKS if options["n_links"] == 0 else _TREES} | options
 
 
 def new_in_memory(options: dict[str, Any]) -> Kept:
@@ -105,7 +146,7 @@ def new_in_memory(options: dict[str, Any]) -> Kept:
     database = MemoryDatabase()
     records = Records(database)
     records.keep_keys()
-    return Kept(MemoryTree(**options), records, database)
+    return Kept(MemoryTree(**with_defaults(options)), records, database)
 
 
 def in_folder(path: Any, options: dict[str, Any], **how: Any) -> Kept:
@@ -119,8 +160,9 @@ def in_folder(path: Any, options: dict[str, Any], **how: Any) -> Kept:
     tree = FolderTree(path, **how, **options)
     kept = Kept(tree, Records(tree._folder.database), None)
     try:
-        if not kept.agree(thorough=False):
-            raise FileFormatError(tree._folder.journal_path, "is damaged: its keys are not those of its memories")
+        if kept.records.facts() or len(tree) > 0:  # otherwise it was not finished
+            with refusing(tree._folder.journal_path):
+                kept.check(thorough=False)
     except BaseException:
         tree.close()
         raise

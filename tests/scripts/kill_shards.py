@@ -103,8 +103,7 @@ def check_folders(path: Path, names: tuple[str, ...], memories: Memories) -> Non
     found: Memories = {}
     for name in names:
         with MemoryStore(path / name, **_OPTIONS | {"random_state": None}) as store:
-            store._keeper.kept.tree.check_invariants()
-            assert store._keeper.kept.agree(thorough=True)
+            store.check_invariants()
             items = store.get(list(store))
             of_shard = dict(zip(items.keys, zip(items.vectors, items.payloads, strict=True), strict=True))
         assert not of_shard.keys() & found.keys(), "two shards hold the same key"

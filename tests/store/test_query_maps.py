@@ -65,7 +65,7 @@ def test_where_nothing_can_be_learned_nothing_changes():
     store, answers = store_of(X), store_of(X).query(Q, 10).keys
     for _ in range(3):
         store.feedback(Q, answers, np.random.default_rng(0).integers(0, 2, answers.shape).astype(float))
-    learned = store._keeper.frame.query_map
+    learned = store._keeper.space.query_map
     assert learned is not None
     assert learned.matrix is None
     assert learned.trials[:, 0].min() > 100
@@ -76,7 +76,7 @@ def test_places_without_a_memory_teach_nothing():
     store._keeper.kept.tree._allocated().keys.values[5 * D :] = np.nan  # room for further keys, never written
     store.feedback(rows(40, 1), [[0, None]] * 40, np.ones((40, 2)))
     store.feedback(rows(40, 2), [1] * 40, np.ones(40))
-    learned = store._keeper.frame.query_map
+    learned = store._keeper.space.query_map
     assert learned is not None
     assert learned.sums.any()
     assert np.isfinite(learned.sums).all()
@@ -106,7 +106,7 @@ def test_what_is_learned_is_kept(taught: MemoryStore, tmp_path: Path):
     folder = tmp_path / "folder"
     with store_of(X, folder) as store:
         teach(store, *asked(X, 1))
-        learned = store._keeper.frame.query_map
+        learned = store._keeper.space.query_map
         assert learned is not None
         assert learned.matrix is not None
         with MemoryStore(crashed(folder)) as again:
@@ -115,7 +115,7 @@ def test_what_is_learned_is_kept(taught: MemoryStore, tmp_path: Path):
             patch.setattr(type(store._keeper.kept.tree), "teach", lambda *_: (_ for _ in ()).throw(MemoryError))
             with pytest.raises(MemoryError):
                 teach(store, *asked(X, 7))
-        kept = store._keeper.frame.query_map
+        kept = store._keeper.space.query_map
         assert kept is not None
         np.testing.assert_array_equal(kept.sums, learned.sums)
         store._keeper.change(lambda kept, _: kept.records.set_facts({"query_map": learned.written()[8:]}))
@@ -127,7 +127,7 @@ def test_only_directions_of_few_features_are_mapped():
     for metric, d in (("inner_product", D), ("cosine", WIDEST + 1)):
         store = store_of(rows(20, 0, d), metric=metric)
         store.feedback(rows(20, 0, d), range(20), np.ones(20))
-        assert store._keeper.frame.query_map is None
+        assert store._keeper.space.query_map is None
 
 
 def test_damaged_sums_are_refused():

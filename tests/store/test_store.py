@@ -38,8 +38,7 @@ def true_scores(metric: str, Q: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 
 def check(store: MemoryStore) -> None:
-    store._keeper.kept.tree.check_invariants()
-    assert store._keeper.kept.agree(thorough=True)
+    store.check_invariants()
 
 
 def filled(n: int = 60, metric: str = "cosine", **options: Any) -> MemoryStore:
@@ -485,7 +484,7 @@ def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     store.add(range(5), np.eye(5), [{"a": 1}] * 5)
     among = store._filter({"a": 1})
     store.delete(range(5))
-    found = store._read(lambda kept, frame: store._find(kept, frame, np.eye(5)[:2], 3, among, 0.95, None))
+    found = store._read(lambda search: store._find(search, np.eye(5)[:2], 3, among, 0.95, None))
     assert (found.ids == -1).all()
 
 
@@ -499,7 +498,7 @@ def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: p
             store.add(range(10, 20), X[10:])
         return scan(*arguments)
 
-    monkeypatch.setattr("cmt_numba.store._querying.scan", scan_later)
+    monkeypatch.setattr("cmt_numba.store._search.scan", scan_later)
     found = store.query(X[10:12], 20, target_recall=1.0)
     assert [sorted(row) for row in found.keys.tolist()] == [list(range(20))] * 2
 

@@ -239,7 +239,7 @@ def test_a_check_of_everything_finds_what_opening_does_not_read(store: MemorySto
         again.check_invariants()
     journal.write_bytes(contents)
     execute(folder, "UPDATE records SET payload = '{' WHERE id = 3")
-    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="keys are not those of the memories"):
+    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="payloads that are not JSON"):
         again.check_invariants()
 
 
@@ -285,10 +285,40 @@ def test_folders_of_other_kinds_are_refused(store: MemoryStore, folder: Path, tm
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
+        ("UPDATE facts SET value = zeroblob(36) WHERE name = 'centre'", "centre"),
+        ("UPDATE facts SET value = x'0000c07f' WHERE name = 'centre'", "centre"),
+        (f"UPDATE facts SET value = x'{'0000c07f' * D}' WHERE name = 'centre'", "centre"),
+        ("UPDATE facts SET value = 1e300 WHERE name = 'bound'", "do not fit"),
+        ("UPDATE facts SET value = 1e-3 WHERE name = 'bound'", "do not fit"),
+        ("UPDATE facts SET value = -1.0 WHERE name = 'bound'", "bound"),
+        ("UPDATE facts SET value = 'cosine' WHERE name = 'metric'", "does not use"),
+        ("UPDATE facts SET value = 'inner_product' WHERE name = 'metric'", "centre"),
+        ("UPDATE facts SET value = -1 WHERE name = 'n_outside'", "beyond its bound"),
+    ],
+)
+def test_folders_with_a_damaged_space_of_keys_are_refused(statement: str, words: str, folder: Path):
+    with MemoryStore(folder, "euclidean", random_state=0) as store:
+        store.add(range(30), vectors(30) + 100)
+    execute(folder, statement)
+    with pytest.raises(FileFormatError, match=words):
+        MemoryStore(folder)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
         ("DELETE FROM records WHERE id = 3", "not those of its memories"),
         ("UPDATE records SET id = 99 WHERE id = 3", "not those of its memories"),
         ("UPDATE facts SET value = 'manhattan' WHERE name = 'metric'", "unknown metric"),
-        ("UPDATE facts SET value = 2 WHERE name = 'version'", "version 2"),
+        ("UPDATE facts SET value = 3 WHERE name = 'version'", "version 3"),
+        ("UPDATE facts SET value = 'euclidean' WHERE name = 'metric'", "vectors but no bound"),
+        ("INSERT INTO facts VALUES ('bound', 2.0)", "does not use"),
+        ("UPDATE records SET norm = 'abc'", "lengths are not positive"),
+        ("UPDATE records SET norm = -1 WHERE id = 3", "lengths are not positive"),
+        ("UPDATE records SET norm = 9e999 WHERE id = 3", "lengths are not positive"),
+        ("UPDATE records SET norm = NULL WHERE id = 3", "lengths are not positive"),
+        ("UPDATE records SET key = 7 WHERE id = 3", "keys are not all strings"),
+        ("UPDATE records SET payload = x'00' WHERE id = 3", "payloads that are not text"),
         ("CREATE VIEW v AS SELECT 1", "not the journal of such a store"),
         ("CREATE INDEX i ON records (payload)", "not the journal of such a store"),
     ],
