@@ -57,14 +57,14 @@ _LOG_MAGIC = 0x377F0682  # plus 1 if checksums use big-endian numbers
 _LOG_VERSION = 3_007_000
 _PAGE_SIZES = {1 << i for i in range(9, 17)}
 
-Row = tuple[object, ...]
+SchemaRow = tuple[object, ...]
 
 
 class ExtraTables(NamedTuple):
     """ExtraTables beside the entries, which change in the same transactions."""
 
     statements: tuple[str, ...]  # that create them
-    allows: Callable[[list[Row]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
+    allows: Callable[[list[SchemaRow]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
 
 
 _opening = threading.Lock()
@@ -149,8 +149,8 @@ class EntryDatabase:
         Whether each commit waits for the disk. Otherwise a crash of the machine, but not one of the process, may lose
         what was committed since the last :meth:`sync`.
     read_only : bool, default False
-        Read a copy in memory of what the journal holds now. Nothing is written or locked. SQLite itself would write, for
-        example when it reads its log; so both files are read completely, while no process has them open for writing.
+        Read a copy in memory of what the journal holds now. Nothing is written or locked. SQLite itself would write,
+        for example when it reads its log; so both files are read completely, while no process has them open to write.
 
     Attributes
     ----------
@@ -167,7 +167,9 @@ class EntryDatabase:
         If it cannot be read or written.
     """
 
-    def __init__(self, path: Path, tables: ExtraTables | None = None, *, waits: bool = True, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, tables: ExtraTables | None = None, *, waits: bool = True, read_only: bool = False
+    ) -> None:
         self.path = path
         self._tables = tables
         self._waits = waits
@@ -280,7 +282,7 @@ class EntryDatabase:
             raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
         return not self._run("SELECT EXISTS (SELECT * FROM entries)")
 
-    def _schema(self) -> list[Row]:
+    def _schema(self) -> list[SchemaRow]:
         return self.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
 
     def _run(self, statement: str, values: tuple[object, ...] = ()) -> object:
@@ -288,12 +290,12 @@ class EntryDatabase:
             row = self._connection.execute(statement, values).fetchone()
             return row[0] if row else None
 
-    def execute(self, statement: str, values: tuple[object, ...] = ()) -> list[Row]:
+    def execute(self, statement: str, values: tuple[object, ...] = ()) -> list[SchemaRow]:
         """Execute a statement, and return all rows of its result."""
         with self._translated_errors():
             return self._connection.execute(statement, values).fetchall()
 
-    def execute_many(self, statement: str, rows: Iterable[Row]) -> None:
+    def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
         """Execute a statement once for each row of values."""
         with self._translated_errors():
             self._connection.executemany(statement, rows)

@@ -73,8 +73,8 @@ def check_regular(path: Path) -> bool:
 class Acknowledged:
     """The file with the number of the last change known to be on disk.
 
-    It is written in place, without waiting for the disk. After a crash of the machine it may hold an earlier number, but
-    never a later one: a journal that ends before this number has lost changes.
+    It is written in place, without waiting for the disk. After a crash of the machine it may hold an earlier number,
+    but never a later one: a journal that ends before this number has lost changes.
 
     Parameters
     ----------

@@ -55,8 +55,8 @@ class Folder:
     Raises
     ------
     AlreadyOpenError, FileFormatError, OSError
-        As for :class:`~cmt_numba.journal._database.EntryDatabase`, and FileFormatError if the folder is not that of a tree
-        or its journal has been lost.
+        As for the database, and FileFormatError if the folder is not that of a durable object or its journal has been
+        lost.
     """
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -197,9 +198,9 @@ class Journal:
         return self.folder.identity
 
     @property
-    def is_closed(self) -> bool:
-        """Whether it is closed."""
-        return self._refusal == CLOSED
+    def is_writable(self) -> bool:
+        """Whether it is neither closed nor read-only, and this process has opened it."""
+        return self._refusal is None and not self._is_a_fork()
 
     # Changes
 
@@ -263,7 +264,10 @@ class Journal:
 
     def _attempt(self, work: Callable[[], T], counts: bool) -> T:
         """Make changes, and commit them if they count. If this fails, undo them."""
-        return defer_interrupts(partial(self._form.lock.ahead if counts else _call, partial(self._all_or_none, work, counts)))
+        attempt = partial(self._all_or_none, work, counts)
+        if counts:  # queries hold back until the change is acknowledged
+            attempt = partial(self._form.lock.ahead, attempt)
+        return defer_interrupts(attempt)
 
     def _all_or_none(self, work: Callable[[], T], counts: bool) -> T:
         self._catch_up()
@@ -365,7 +369,7 @@ class Journal:
 
     def try_alone(self, work: Callable[[], None]) -> None:
         """Call ``work`` if the object can be changed and no other thread is changing it."""
-        if self._refusal is None and not self._is_a_fork() and self._writing.acquire(blocking=False):
+        if self.is_writable and self._writing.acquire(blocking=False):
             try:
                 work()
             finally:
@@ -449,8 +453,7 @@ class Journal:
             self._take_snapshot()
         except (AssertionError, MemoryError, OSError, TypeError, ValueError) as error:  # the journal holds the changes
             self._journal = _Effort(0, 0.0)  # try again after as many further changes
-            message = f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=9)
+            _warn(f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}")
 
     def _take_snapshot(self) -> None:
         """Replace the journal by a snapshot. The journal must be synced, except for changes only in the snapshot."""
@@ -465,7 +468,7 @@ class Journal:
 
     def verify(self) -> None:
         """Raise FileFormatError if an array of the last snapshot that was only mapped is damaged."""
-        if not self._is_verified and not self.is_closed:
+        if not self._is_verified and self._refusal != CLOSED:
             verify_arrays(self.folder.snapshot_path(self.folder.base), DTYPES, self._form.unread)
             self._is_verified = True
 
@@ -491,10 +494,10 @@ class Journal:
         self._form.use(made)
         if not exact:
             message = (
-                f"{self.path}: replaying the changes since the last snapshot gave other models than before, for example "
-                "because of another processor or another version of a library; all data is present"
+                f"{self.path}: replaying the changes since the last snapshot gave another model than before, for "
+                "example because of another processor or another version of a library; no data is missing"
             )
-            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            _warn(message)
 
     def _replay_all(self) -> tuple[Any, bool]:
         """Return the object in the folder, and whether it is exactly the one before."""
@@ -551,5 +554,9 @@ def _refused_entry(path: Path, sequence: int) -> Iterator[None]:
         raise FileFormatError(path, f"entry {sequence} is not valid: {error}") from error
 
 
-def _call(work: Callable[[], T]) -> T:
-    return work()
+def _warn(message: str) -> None:
+    """Warn at the line that called the package."""
+    package, level, frame = __name__.split(".")[0], 1, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(message, RuntimeWarning, stacklevel=level)

@@ -13,17 +13,17 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from .._validation import OneOf
-from ..journal import JournalError, check_durability
-from ..journal._in_folder import CLOSED, READ_ONLY
+from ..journal import Durability, DurableTree, JournalError
 from ..persistence import FileFormatError
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, take, write_object
+from ..tree import ContextualMemoryTree
 from ._metrics import METRICS, CosineSpace, KeySpace, space_of
 from ._query_map import QueryMap
 from ._records import MemoryDatabase, Records, packed
 from ._results import Unread
 from ._search import Search
-from ._trees import VERSION, FolderTree, Kept, MemoryTree, in_folder, new_in_memory
+from ._trees import VERSION, Kept, in_folder, new_in_memory
 
 KIND = "MemoryStore"
 """The kind of object that files hold."""
@@ -52,9 +52,8 @@ class Keeper:
             OneOf(tuple(METRICS)).check("metric", metric)
         self.path = None if path is None else Path(path)
         self._how = how
-        self._threads = {name: value for name, value in options.items() if name == "n_threads"}
         if self.path is None:
-            check_durability(**{name: value for name, value in how.items() if name != "read_only"})
+            Durability(**{name: value for name, value in how.items() if name != "read_only"}).checked()
             kept = new_in_memory(options)
         else:
             kept = in_folder(self.path, options, **how)
@@ -64,7 +63,7 @@ class Keeper:
     def of(cls, kept: Kept) -> Keeper:
         """Return the keeper of a store in memory."""
         keeper = cls.__new__(cls)
-        keeper.path, keeper._how, keeper._threads = None, {}, {}
+        keeper.path, keeper._how = None, {}
         keeper._begin(kept, None)
         return keeper
 
@@ -76,7 +75,6 @@ class Keeper:
         self._notes: dict[str, Any] = {}  # facts to write with the next change
         self.is_closed = False
         self.unread = Unread()
-        self._is_broken = self._is_unreadable = False  # whether a failure has left a tree to be opened again
         try:
             self._use(self._read_space(metric))
         except BaseException:
@@ -87,8 +85,7 @@ class Keeper:
         records = self.kept.records
         if not records.facts() and len(self.kept.tree) == 0:
             space = METRICS[metric or CosineSpace.metric]()
-            with self.kept.change():
-                records.set_facts({"version": VERSION} | space.facts())
+            self.kept.change(lambda _: records.set_facts({"version": VERSION} | space.facts()))
             self.sync()
             return space
         with refusing(self.path or "the store in memory"):
@@ -142,8 +139,6 @@ class Keeper:
             self.version += 1
             try:
                 self.unread.read()
-                if self._is_broken:
-                    self._reopen()
                 return self._make(work)
             finally:
                 self.version += 1
@@ -151,14 +146,13 @@ class Keeper:
     def _make(self, work: Callable[[Kept, Callable[[], None]], T]) -> T:
         """Make a change, and restore what was there before if it fails."""
         try:
-            with self.kept.change() as commit:
-                return work(self.kept, commit)
+            return self.kept.change(partial(work, self.kept))
         except (OSError, FileFormatError, JournalError) as error:
-            self._restore()
+            self._read_space_again()
             cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
             raise JournalError(f"{self.path}: the change was not made: {cause}") from error
         except BaseException:
-            self._restore()
+            self._read_space_again()
             raise
 
     def rekey(self, work: Callable[[Kept, Callable[[], None]], None]) -> None:
@@ -169,38 +163,6 @@ class Keeper:
                 self._change(work)  # on its own: a change that needs other keys is made, and noted, afterwards
             finally:
                 self.rekeyed += 1
-
-    def _restore(self) -> None:
-        """Open the folder again if the tree in memory may differ from the one on disk."""
-        tree = self.kept.tree
-        if isinstance(tree, FolderTree) and tree._refusal not in (None, CLOSED, READ_ONLY):
-            self._is_broken = True
-            with suppress(JournalError):
-                self._reopen()
-        self._read_space_again()
-
-    def _reopen(self) -> None:
-        """Open a folder again after a failure; for queries only, if it cannot be written.
-
-        Raises
-        ------
-        JournalError
-            If it cannot be written. The next change tries again.
-        """
-        with self.writing:
-            self._is_unreadable = True
-            with suppress(JournalError, FileFormatError, OSError):
-                self._close_folder()
-            try:
-                self.kept = in_folder(self.path, self._threads, **self._how)
-                self._is_broken = self._is_unreadable = False
-            except (JournalError, FileFormatError, OSError) as error:
-                with suppress(JournalError, FileFormatError, OSError):
-                    self.kept = in_folder(self.path, self._threads, **(self._how | {"read_only": True}))
-                    self._is_unreadable = False
-                raise JournalError(f"{self.path}: the store cannot be written: {error}") from error
-            finally:
-                self._read_space_again()
 
     def _read_space_again(self) -> None:
         with suppress(OSError, FileFormatError, ValueError):
@@ -218,19 +180,13 @@ class Keeper:
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it; nothing in memory."""
-        if isinstance(self.kept.tree, FolderTree):
+        if isinstance(self.kept.tree, DurableTree):
             self.kept.tree.sync()
 
     def check_open(self) -> None:
         """Raise JournalError if the store is closed."""
         if self.is_closed:
             raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
-        if self._is_unreadable:
-            try:
-                self._reopen()
-            except JournalError:
-                if self._is_unreadable:
-                    raise
 
     def close(self) -> None:
         """Write all changes to disk, and close the files."""
@@ -243,16 +199,8 @@ class Keeper:
             self.is_closed = True
             if self.kept.database is not None:
                 self.kept.database.close()
-            self._close_folder()
-
-    def _close_folder(self) -> None:
-        tree = self.kept.tree
-        if isinstance(tree, FolderTree):
-            try:
-                tree.close()
-            finally:
-                if tree._refusal == READ_ONLY:
-                    tree._folder.close()
+            if isinstance(self.kept.tree, DurableTree):
+                self.kept.tree.close()
 
     # Files
 
@@ -296,7 +244,7 @@ def made_of(contents: Contents, *, thorough: bool) -> Kept:
     if records is None or records.dtype != np.uint8 or records.ndim != 1:
         raise ValueError("there are no records")
     take(contents.fields, "options", dict)
-    tree = MemoryTree._made_of(contents.fields, arrays, thorough=thorough)
+    tree = ContextualMemoryTree._made_of(contents.fields, arrays, thorough=thorough)
     database = MemoryDatabase(records.tobytes())
     kept = Kept(tree, Records(database), database)
     kept.check(thorough=thorough)

@@ -218,7 +218,7 @@ class MemoryStore(Searchable):
                 first = kept.tree._next_id()
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
                 kept.records.insert(np.arange(first, first + new.size), own, text, lost.of(new))
-                kept.records.delete(kept.tree.insert_and_tell(vectors[new]))
+                kept.records.delete(kept.insert(vectors[new]))
                 commit()
 
         self._keeper.change(write)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..journal import DurableTree
-from ..journal._journaling import as_one
+from .._change import uninterrupted
+from ..journal import Durability, DurableTree
 from ..persistence._trees import refusing
 from ..tree import ContextualMemoryTree
 from ._metrics import KeySpace, space_of
 from ._records import TABLES, MemoryDatabase, Records
 from ._search import are_stored
+
+T = TypeVar("T")
 
 VERSION = 2
 """The version of the facts. Stores of version 1 have no digits, and lengths only for the cosine."""
@@ -23,77 +24,60 @@ _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options
 _TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
 
 
-class _Recording(ContextualMemoryTree):
-    """A tree that tells which memories an insert has evicted."""
-
-    _evicted: list[np.ndarray] | None = None
-
-    def _choose_to_forget(self, n: int) -> np.ndarray:
-        chosen = super()._choose_to_forget(n)
-        if self._evicted is not None:
-            self._evicted.append(chosen)
-        return chosen
-
-    def insert_and_tell(self, X: Any) -> np.ndarray:
-        """Insert memories, and return the ids of those that were evicted."""
-        self._evicted = []
-        try:
-            self.insert(X)
-            return np.concatenate([np.empty(0, np.int64), *self._evicted])
-        finally:
-            self._evicted = None
-
-
-class MemoryTree(_Recording):
-    """The tree of a store in memory."""
-
-
-class FolderTree(_Recording, DurableTree):
-    """The tree of a store in a folder. Its journal's database also holds the records."""
-
-    _tables = TABLES
-
-    def _create(self) -> None:
-        # Only now it is known that there is none, also if creating one was interrupted before.
-        self._become_the_same(ContextualMemoryTree(**with_defaults(self._given[1])))
-        super()._create()
-
-
 class Kept(NamedTuple):
     """A tree and its records."""
 
-    tree: MemoryTree | FolderTree
+    tree: ContextualMemoryTree | DurableTree
     records: Records
     database: MemoryDatabase | None  # of a store in memory
 
-    @contextmanager
-    def change(self) -> Iterator[Callable[..., None]]:
+    def change(self, work: Callable[[Callable[..., None]], T]) -> T:
         """Make changes of the tree and of its records together.
 
-        Yields a function to call after each change of the tree, which is told whether there are more to come. In
-        memory, changes so far stay whatever happens later; in a folder, all of them or none are there when it is opened
-        again.
+        ``work`` receives a function to call after each change of the tree, which is told whether there are more to
+        come. In memory, changes so far stay whatever happens later; in a folder, all of them or none are made.
         """
-        if isinstance(self.tree, FolderTree):
+        if isinstance(self.tree, DurableTree):
             try:
-                with as_one(self.tree):
-                    yield lambda more=False: None
+                return self.tree._transaction(lambda: work(lambda more=False: None))
             except BaseException:
                 self.records.forget()
                 raise
-            return
         database = self.database
         assert database is not None
 
-        database.execute("BEGIN")
-        try:
-            yield database.commit
-            database.commit()
-        except BaseException:
+        def undo() -> None:
             database.roll_back()
             self.records.forget()
             self.reconcile()
+
+        database.execute("BEGIN")
+        try:
+            answer = work(database.commit)
+            database.commit()
+            return answer
+        except BaseException:
+            uninterrupted(undo)
             raise
+
+    def insert(self, X: Any) -> np.ndarray:
+        """Insert memories, and return the ids of those that were evicted."""
+        tree = self.tree
+        if isinstance(tree, DurableTree):
+            tree.insert(X)
+            return tree._last_evicted
+        evicted = [np.empty(0, np.int64)]
+
+        def choose(n: int) -> np.ndarray:
+            evicted.append(ContextualMemoryTree._choose_to_forget(tree, n))
+            return evicted[-1]
+
+        vars(tree)["_choose_to_forget"] = choose
+        try:
+            tree.insert(X)
+        finally:
+            del vars(tree)["_choose_to_forget"]
+        return np.concatenate(evicted)
 
     def reconcile(self) -> None:
         """Remove memories without a record and records without a memory, which a failure has left."""
@@ -146,7 +130,7 @@ def new_in_memory(options: dict[str, Any]) -> Kept:
     database = MemoryDatabase()
     records = Records(database)
     records.keep_keys()
-    return Kept(MemoryTree(**with_defaults(options)), records, database)
+    return Kept(ContextualMemoryTree(**with_defaults(options)), records, database)
 
 
 def in_folder(path: Any, options: dict[str, Any], **how: Any) -> Kept:
@@ -157,11 +141,15 @@ def in_folder(path: Any, options: dict[str, Any], **how: Any) -> Kept:
     AlreadyOpenError, FileFormatError, OSError
         As for :class:`~cmt_numba.DurableTree`.
     """
-    tree = FolderTree(path, **how, **options)
-    kept = Kept(tree, Records(tree._folder.database), None)
+    how = dict(how)
+    read_only = how.pop("read_only")
+    tree = DurableTree._with_tables(
+        path, options, Durability(**how), read_only=read_only, with_defaults=with_defaults, tables=TABLES
+    )
+    kept = Kept(tree, Records(tree._database), None)
     try:
         if kept.records.facts() or len(tree) > 0:  # otherwise it was not finished
-            with refusing(tree._folder.journal_path):
+            with refusing(tree.path / "journal.sqlite"):
                 kept.check(thorough=False)
     except BaseException:
         tree.close()
