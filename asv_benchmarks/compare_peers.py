@@ -14,8 +14,8 @@ Vowpal Wabbit's memory trees take minutes to build; five runs of each of them ne
 
 Prints for each set: what building takes (time, CPUs in use, memory on top of the data); error and recall against time;
 for each peer and each level that it reaches whether we take longer; how soon we do as well as exact search; Vowpal
-Wabbit's memory tree beside ours of equal settings; and how fast rows can be inserted while others ask. ``--out``
-writes every run's figures to a file. The sets: ``labelled_sets.py``. The peers: the package ``peers`` beside this
+Wabbit's memory tree beside ours of equal settings; and how fast rows can be inserted while others ask. ``--out`` writes
+every run's figures to a file. The sets: ``shared/labelled_sets.py``. The peers: the package ``peers`` beside this
 script; it needs the extra ``peers``, and leaves out what is not installed.
 """
 

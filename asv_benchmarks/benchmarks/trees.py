@@ -11,7 +11,7 @@ from cmt_numba import ContextualMemoryTree
 from .keys import FORMS, Matrix, exact_neighbours, make_data
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
-"""Memories. A million sparse keys take a minute to insert, too long for here: see ``measure_scale.py``."""
+"""Memories. A million sparse keys take a minute to insert, too long for here: see ``scale.py growth``."""
 
 DIALLED = 100_000
 """Memories of the trees on which everything but the size is varied."""

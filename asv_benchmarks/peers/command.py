@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from labelled_sets import SETS
+from shared.labelled_sets import SETS
 
 from .compare import Plan, measure_set
 from .plots import plot_results
@@ -43,7 +43,7 @@ def _processor() -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare memory trees with their peers.")
-    parser.add_argument("--data", type=Path, help="folder of data, as labelled_sets.py describes it")
+    parser.add_argument("--data", type=Path, help="folder of data, as shared/labelled_sets.py describes it")
     parser.add_argument("--sets", nargs="*", default=["synthetic, 100 shots"], help="names, or how they start")
     parser.add_argument(
         "--peers", nargs="*", default=list(PEERS), choices=list(PEERS), metavar="PEER", help=str(list(PEERS))

@@ -18,7 +18,7 @@ A :class:`ShardedClassifier` divides its classes in the same way among actors th
 """
 
 from ._cluster import start
-from ._errors import ClusterError, NoAnswerError, PartialChangeError
+from ._errors import ClusterError, MoveError, NoAnswerError, PartialChangeError, ShardConflictError
 from ._evaluating import evaluate, evaluate_files, validate_files
 from ._results import ShardedResults
 from ._sharded_classifier import ShardedClassifier
@@ -26,8 +26,10 @@ from ._sharded_store import ShardedStore
 
 __all__ = [
     "ClusterError",
+    "MoveError",
     "NoAnswerError",
     "PartialChangeError",
+    "ShardConflictError",
     "ShardedClassifier",
     "ShardedResults",
     "ShardedStore",

@@ -18,7 +18,8 @@ from ._arguments import picked
 from ._cluster import running, shards_running
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
 from ._learned import combined
-from ._reading import Position, Refused
+from ._reading import Facts, Position, Refused
+from ._schema import Schema, common_schema
 from ._topology import Topology, late, n_twice
 
 BLOCKS_AHEAD = 2  # that are under way beside the one that is waited for
@@ -75,9 +76,6 @@ class Asking:
         self._exchange_every: int | None = None
         self._n_rewards = 0  # that this client has given since the last exchange
         self._is_closed = False
-        self._metric = "cosine"
-        self._width: int | None = None
-        self._kind: type | None = None
 
     def _open_actors(self) -> Actors:
         if self._is_closed:
@@ -111,17 +109,51 @@ class Asking:
             asked |= names
         return {}
 
-    def _settled(self, keys: list[Key]) -> Topology:
-        """Return the topology, in which none of these keys is about to move."""
+    def _decide(self, topology: Topology, following: Topology) -> bool:
+        """Have the first shard decide which topology follows; return whether it is this one."""
+        first = topology.names[0]
+        answers = self._open_actors().ask("decide", {first: (topology.version, following)})
+        if not self._is_renewed(topology, answers):
+            known: Topology = self._complete(answers)[first]
+            self._topology = max(known, self._topology, key=lambda one: one.version)
+        return self._topology == following
+
+    def _agree(self, new: Schema) -> None:
+        """Have all shards agree on the schema of memories that are to be added.
+
+        The topology says what has been agreed on. No shard adds anything while a part of it is undecided, so what the
+        shards hold then is what they must agree on. If they hold nothing that contradicts, the first client decides.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If such memories cannot be added.
+        ShardConflictError
+            If the shards themselves do not fit together.
+        """
+        while not self._topology.schema.admits(new):
+            topology, facts, _ = self._survey()
+            if topology.schema.admits(new):
+                return
+            found = common_schema({name: fact.schema for name, fact in facts.items()})
+            found.check(new)
+            undecided = Schema(metric=found.metric)
+            self._decide(topology, topology.with_schema(undecided if topology.schema.is_complete else found | new))
+
+    def _settled(self, keys: list[Key], new: Schema | None = None) -> Topology:
+        """Return the topology, in which none of these keys is about to move, and such memories can be added."""
         while True:
-            actors, topology = self._open_actors(), self._topology
+            actors = self._open_actors()
+            if new is not None:
+                self._agree(new)
+            topology = self._topology
             if not topology.is_moving:
                 return topology
             is_renewed = False
             for first in range(0, len(keys), _KEYS_AT_ONCE):
                 some = keys[first : first + _KEYS_AT_ONCE]
                 leaving = topology.leaving(some)
-                calls = {name: (topology.version, picked(some, part)) for name, part in leaving.items()}
+                calls = {name: (topology.move, picked(some, part)) for name, part in leaving.items()}
                 answers = actors.ask("give", calls)
                 if self._is_renewed(topology, answers):
                     is_renewed = True
@@ -192,21 +224,21 @@ class Asking:
             raise NoAnswerError(answers.missing, "ask again, or give the store a larger timeout")
         return {name: values[name] for name in sorted(values)}
 
-    def _learn_facts(self) -> int:
-        """Ask for the width of the vectors, the type of the keys and the metric; return the number of memories."""
+    def _survey(self) -> tuple[Topology, dict[str, Facts], int]:
+        """Return a topology, what each of its shards holds, and the number of memories."""
         question = Question("facts", lambda topology: dict.fromkeys(topology.names, ()))
-        reads = self._complete(self._gather(self._send(question))[1])
-        facts = [read.value for read in reads.values()]
-        self._metric = facts[0].metric
-        self._width = next((fact.n_features for fact in facts if fact.n_features is not None), None)
-        self._kind = next((fact.kind for fact in facts if fact.kind is not None), None)
-        n = sum(int(fact.n_memories) for fact in facts)
-        return n - n_twice({name: read.moved for name, read in reads.items()})
+        topology, answers = self._gather(self._send(question))
+        reads = self._complete(answers)
+        facts = {name: reads[name].value for name in topology.names}
+        n_memories = sum(fact.n_memories for fact in facts.values())
+        return topology, facts, n_memories - n_twice({name: read.moved for name, read in reads.items()})
 
     # Changes
 
-    def _change(self, name: str, keys: list[Key], arguments: Arguments, kind: tuple[Any, ...] = ()) -> None:
-        """Have the owners of keys make a change, each its calls one after the other.
+    def _change(
+        self, name: str, keys: list[Key], arguments: Arguments, kind: tuple[Any, ...] = (), new: Schema | None = None
+    ) -> None:
+        """Have the owners of keys make a change, each its calls one after the other; ``new`` is of added memories.
 
         Raises
         ------
@@ -221,7 +253,7 @@ class Asking:
         left = np.arange(len(keys))
         while left.size > 0 and not outcome.reasons:
             try:
-                topology = self._settled(picked(keys, left))
+                topology = self._settled(picked(keys, left), new)
             except Exception as error:
                 if not outcome.made:
                     raise
@@ -288,7 +320,7 @@ class Asking:
             found = self._ask(Question("learned", lambda topology: dict.fromkeys(topology.names, ())))
             known = {name: own for name, own in found.items() if own is not None}
             topology = self._topology
-            if not known or not known.keys() <= set(topology.names):
+            if not known or not known.keys() <= set(topology.names) or not topology.schema.is_complete:
                 return
             number, base = combined(known.values())
             shared = running().put(base)

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from .._validation import MOST_WANTED, check_integer, check_matrix, check_real, check_wanted
 from ..store import Effort, Items
-from ..store._checks import Key, check_keys, check_kind, check_stored
+from ..store._checks import Key, check_keys, check_stored
 from ..store._metrics import check_lengths
 from ..store._where import condition_of
 from ._arguments import blocks_of_rows, picked
@@ -28,12 +28,12 @@ class Client(Asking):
     """The part of a :class:`ShardedStore` that asks shards. Copies in other processes ask the same shards."""
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("_actors", "_topology", "_folder", "_metric", "_positions", "_exchange_every")
+        names = ("_actors", "_topology", "_folder", "_positions", "_exchange_every")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._connect(state["_actors"], state["_topology"], state["_folder"])
-        self._metric, self._positions = state["_metric"], dict(state["_positions"])
+        self._positions = dict(state["_positions"])
         self._exchange_every = state["_exchange_every"]
         self._is_owner = False
 
@@ -42,17 +42,12 @@ class Client(Asking):
     def _check_vectors(self, X: Any) -> Any:
         """Return vectors or queries as float32."""
         self._open_actors()
-        if self._width is None:
-            self._learn_facts()
-        X = check_matrix(X, n_features=self._width)
-        check_lengths(X, self._metric)
+        X = check_matrix(X)
+        if self._topology.schema.n_features not in (None, X.shape[1]):
+            self._survey()  # the topology that this client knows may be an old one
+        X = check_matrix(X, n_features=self._topology.schema.n_features)
+        check_lengths(X, self.metric)
         return X
-
-    def _check_kind(self, keys: list[Key]) -> None:
-        """Raise TypeError unless keys are of the type of those in the store."""
-        if type(keys[0]) is not self._kind:  # unknown, or all keys of the other type may have been deleted
-            self._learn_facts()
-            check_kind(keys, self._kind)
 
     def _are_stored(self, keys: list[Key]) -> np.ndarray:
         """Return which keys are stored: bool, shape (n,)."""
@@ -182,7 +177,7 @@ class Client(Asking):
         return Items(checked, stack([items.vectors for _, items in parts])[order], [payloads[i] for i in order])
 
     def __len__(self) -> int:
-        return self._learn_facts()
+        return self._survey()[2]
 
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, str | int | np.integer) or isinstance(key, bool):
@@ -222,14 +217,13 @@ class Client(Asking):
     @property
     def metric(self) -> str:
         """The metric."""
-        return self._metric
+        return self._topology.schema.metric or "cosine"
 
     @property
     def n_features(self) -> int | None:
         """The width of the vectors, set by the first; None before."""
-        if self._width is None:
-            self._learn_facts()
-        return self._width
+        _, facts, _ = self._survey()
+        return next((fact.schema.n_features for fact in facts.values() if fact.schema.n_features is not None), None)
 
     @property
     def recall(self) -> tuple[tuple[Effort, ...], ...]:

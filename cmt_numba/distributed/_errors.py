@@ -31,6 +31,48 @@ class NoAnswerError(TimeoutError):
         return type(self), (self.shards, self._what)
 
 
+class ShardConflictError(RuntimeError):
+    """Shards hold memories that cannot be in one store, such as vectors of different widths.
+
+    Parameters
+    ----------
+    found : str
+        What the shards hold.
+    """
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"the shards do not fit together: {found}; nothing can be added until the memories of all but one kind are "
+            "deleted, and shards of another width or metric, once they are empty, removed with remove_shard"
+        )
+        self._found = found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._found,)
+
+
+class MoveError(RuntimeError):
+    """A shard cannot give memories to another one.
+
+    Parameters
+    ----------
+    giver, receiver : str
+        The names of the shards.
+    reason : str
+        Why the second one does not accept them.
+    """
+
+    def __init__(self, giver: str, receiver: str, reason: str) -> None:
+        super().__init__(
+            f"memories cannot be moved from {giver} to {receiver}: {reason}; finish_move tries again, and undo_move "
+            "takes the move back"
+        )
+        self._arguments = giver, receiver, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
 class PartialChangeError(RuntimeError):
     """A change was made in some shards, but not, or perhaps not, in all.
 

@@ -19,6 +19,7 @@ import numpy as np
 from ..store import MemoryStore
 from ..store._checks import Key
 from ._arguments import picked
+from ._schema import Schema
 from ._topology import Moved, Topology
 
 _TOPOLOGY, _GIVEN, _RECEIVED, _BATCH = "topology", "batches given", "batches received", "batch under way"
@@ -78,38 +79,42 @@ class Moves:
         received = {name: (number, size) for name, (number, size) in self._received.items()}
         return Moved(dict(self._given), received)
 
-    def adopt(self, topology: Topology) -> None:
-        """Go over to a later topology."""
+    def adopt(self, topology: Topology, after: int | None = None) -> None:
+        """Go over to a later topology; with ``after``, only from the topology of that version."""
         with self._giving, self._store._keeper.writing:
-            if topology.version > self.topology.version:
-                facts = {_TOPOLOGY: topology.to_json(), _GIVEN: "{}", _RECEIVED: "{}", _BATCH: "null"}
-                self._write(facts)
-                self.topology, self._given, self._received, self._under_way = topology, {}, {}, None
-                self._last = -1
-                self._publish("adopt", topology)
+            if topology.version <= self.topology.version or after not in (None, self.topology.version):
+                return
+            facts = {_TOPOLOGY: topology.to_json()}
+            if topology.move != self.topology.move:
+                facts |= {_GIVEN: "{}", _RECEIVED: "{}", _BATCH: "null"}
+            self._write(facts)
+            if topology.move != self.topology.move:
+                self._given, self._received, self._under_way, self._last = {}, {}, None, -1
+            self.topology = topology
+            self._publish("adopt", topology)
 
     def _write(self, facts: dict[str, Any]) -> None:
         write_facts(self._store, facts)
 
     # Giving
 
-    def give(self, version: int, keys: list[Key] | None) -> bool | None:
+    def give(self, move: int, keys: list[Key] | None) -> bool | None:
         """Give memories to the shards to which they belong.
 
         Parameters
         ----------
-        version : int
-            That of the topology that the caller knows.
+        move : int
+            The move that the caller knows.
         keys : list of keys or None
             Which memories; None for the next ones.
 
         Returns
         -------
         bool or None
-            Whether there are none left, or, with ``keys``, none of these. None if the shard has another topology.
+            Whether there are none left, or, with ``keys``, none of these. None if the shard takes part in another move.
         """
         with self._giving:
-            if self.topology.version != version:
+            if self.topology.move != move:
                 return None
             self._complete()
             if keys is not None:
@@ -173,16 +178,20 @@ class Moves:
 
     # Receiving
 
-    def receive(self, version: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
-        """Add a batch of memories, unless it is here; return whether the shard has the topology of this version."""
+    def receive(self, move: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
+        """Add a batch of memories, unless it is here; return whether the shard takes part in this move.
+
+        Memories of a batch may be here already, if the move that brought them was taken back.
+        """
         keeper = self._store._keeper
         with keeper.writing:
-            if self.topology.version != version:
+            if self.topology.move != move:
                 return False
             if number > self._received.get(giver, [0])[0]:
                 received = self._received | {giver: [number, len(keys)]}
+                self.topology.schema.check(Schema.of(keys, X))
                 with keeper.noting({_RECEIVED: json.dumps(received)}):
-                    self._store.add(keys, X, payloads)
+                    self._store.upsert(keys, X, payloads)
                 self._received = received
-                self._publish("receive", version, giver, number, keys, X, payloads)
+                self._publish("receive", move, giver, number, keys, X, payloads)
             return True

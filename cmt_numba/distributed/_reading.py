@@ -13,6 +13,7 @@ from ..store import Effort, Items, MemoryStore, Results
 from ..store._checks import Key
 from ._learned import Learned, exchange, learned
 from ._moves import Moves
+from ._schema import Schema
 from ._topology import Moved, Topology
 
 _METHODS = ("facts", "are_stored", "query", "get", "keys_after", "recall", "learned", "sync", "process")
@@ -54,23 +55,17 @@ class Plan(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a client must know of a shard to check arguments.
+    """What a shard holds.
 
     Attributes
     ----------
-    n_features : int or None
-        The width of its vectors; None before the first.
-    kind : type or None
-        The type of its keys, str or int; None without any.
-    metric : str
-        Its metric.
+    schema : Schema
+        What its memories have in common. The width and form of vectors stay when the last memory is deleted.
     n_memories : int
         How many memories it holds.
     """
 
-    n_features: int | None
-    kind: type | None
-    metric: str
+    schema: Schema
     n_memories: int
 
 
@@ -126,9 +121,14 @@ class Reading:
         return Refused(moves.topology)
 
     def facts(self) -> Facts:
-        """Return what a client must know."""
+        """Return what the store holds."""
         store = self._stored()[0]
-        return Facts(store.n_features, store._records().kind(), store.metric, len(store))
+        state, kind = store._keeper.kept.tree._state, store._records().kind()
+        is_sparse, key_type = (
+            None if state is None else state.parameters.sparse,
+            None if kind is None else kind.__name__,
+        )
+        return Facts(Schema(store.metric, store.n_features, is_sparse, key_type), len(store))
 
     def are_stored(self, keys: list[Key]) -> np.ndarray:
         """Return which keys are stored: bool, shape (n,)."""

@@ -13,10 +13,11 @@ from ..store import MemoryStore
 from ..store._checks import Key
 from ..store._requests import Requests
 from ._cluster import actor_of, running
-from ._errors import ClusterError
+from ._errors import ClusterError, MoveError
 from ._followers import Followers
 from ._moves import Moves
 from ._reading import Plan, Position, Read, Reading, Refused, make_change
+from ._schema import Schema
 from ._topology import Topology
 
 _SECONDS_TO_OPEN = 5.0  # while the process before still holds the lock of the folder
@@ -86,9 +87,18 @@ class Shard(Reading):
             elif moves.topology.version != version:
                 return Refused(moves.topology)
             else:
+                if name in ("add", "upsert"):
+                    arguments = self._admitted(moves.topology.schema, *arguments)
                 requests.make(request, lambda: make_change(store, name, arguments))
                 followers.publish("change", name, *arguments)
             return Made(followers.position)
+
+    def _admitted(self, schema: Schema, keys: list[Key], X: Any, payloads: Any) -> tuple[Any, ...]:
+        """Return new memories in the form that was agreed on, whatever the client knows of that."""
+        if not schema.is_complete:
+            raise RuntimeError(f"the shards have not agreed yet on {schema}; memories cannot be added")
+        schema.check(Schema.of(keys, X))
+        return keys, schema.to_form(X), payloads
 
     def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Read | Refused:
         """Return the answer to a question; see :class:`Reading`. ``at_least`` is for replicas."""
@@ -110,25 +120,37 @@ class Shard(Reading):
         moves.adopt(topology)
         return moves.topology
 
-    def give(self, version: int, keys: list[Key] | None) -> bool | Refused:
+    def decide(self, after: int, topology: Topology) -> Topology:
+        """Decide which topology follows the one of a version; return that which the shard knows then.
+
+        Clients ask the first shard of a topology.
+        """
+        moves = self._open().moves
+        moves.adopt(topology, after)
+        return moves.topology
+
+    def give(self, move: int, keys: list[Key] | None) -> bool | Refused:
         """Give memories to the shards to which they belong; see :meth:`Moves.give`."""
         moves = self._open().moves
-        is_done = moves.give(version, keys)
+        is_done = moves.give(move, keys)
         return Refused(moves.topology) if is_done is None else is_done
 
-    def receive(self, version: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
+    def receive(self, move: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
         """Take a batch of memories over; see :meth:`Moves.receive`."""
-        return self._open().moves.receive(version, giver, number, keys, X, payloads)
+        return self._open().moves.receive(move, giver, number, keys, X, payloads)
 
     def _send(
         self, topology: Topology, to: str, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]
     ) -> None:
         """Give a batch to another shard, and wait until that one has it."""
         module, other = running(), actor_of(self._plan.cluster, to)
-        while not module.get(other.receive.remote(topology.version, giver, number, keys, X, payloads)):
-            known = module.get(other.adopt.remote(topology))
-            if known.version != topology.version:
-                raise ClusterError(f"{to} knows a later topology than {giver}: {known}")
+        try:
+            while not module.get(other.receive.remote(topology.move, giver, number, keys, X, payloads)):
+                known = module.get(other.adopt.remote(topology))
+                if known.move != topology.move:
+                    raise ClusterError(f"{to} knows a later topology than {giver}: {known}")
+        except module.exceptions.RayTaskError as error:
+            raise MoveError(giver, to, str(error.cause)) from error
 
     def options(self) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
         """Return options by which a shard like this one is made, and the fields of payloads that have an index."""

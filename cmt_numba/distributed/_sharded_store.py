@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +12,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from .._validation import check_integer, check_passes, check_real, check_rewards
+from .._validation import check_integer, check_matrix, check_passes, check_real, check_rewards
 from ..persistence import FileFormatError
 from ..store._checks import (
     DuplicateKeyError,
@@ -22,6 +23,7 @@ from ..store._checks import (
     check_payloads,
 )
 from ..store._learning import learn_in_blocks
+from ..store._metrics import check_lengths
 from ..store._where import field_path
 from ._actors import Actors, new_actors
 from ._arguments import blocks_of_rows, check_options, options_of_shard, picked
@@ -30,6 +32,7 @@ from ._errors import ClusterError, NoAnswerError
 from ._folder import Listed, read_list, shard_names, write_list
 from ._reading import Plan
 from ._resizing import Resizable
+from ._schema import Schema
 from ._topology import Topology
 
 
@@ -119,47 +122,70 @@ class ShardedStore(Resizable):
         listed = None if folder is None else read_list(folder)
         if listed is None:
             names = _new_names(n_shards)
-            listed = Listed(Topology(1, names, names), len(names), len(names), complete=False)
+            topology = Topology(1, names, names, Schema(metric or "cosine"), move=1)
+            listed = Listed(topology, len(names), len(names), complete=False)
             if folder is not None:
                 write_list(folder, listed)
         topology = listed.topology
         if n_shards not in (None, len(topology.before), len(topology.after)):
             message = f"n_shards must be {len(topology.after)}, as for the store in the folder, or omitted: {n_shards}"
             raise ValueError(message)
-        cluster, plans = uuid4().hex, []
-        for name in topology.names:
+        cluster, metric = uuid4().hex, metric or topology.schema.metric
+
+        def plan(name: str) -> Plan:
             own = options_of_shard(options, int(name.split("-")[1]), listed.n_parts) | {"metric": metric}
-            may_be_new = not listed.complete or name not in topology.before
+            may_be_new = not listed.complete or name in listed.spare
             own_folder = None if folder is None else str(folder / name)
-            plans.append(Plan(name, cluster, own_folder, may_be_new, None, own, n_replicas))
+            return Plan(name, cluster, own_folder, may_be_new, None, own, n_replicas)
+
         how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
         how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts, "n_made": listed.n_made}
-        self._begin(plans, topology, folder, address, how)
+        self._begin(plan, listed, folder, address, how)
         try:
-            self._end(listed.left)
-            if not listed.complete or listed.left:
-                self._list(topology)
-            self.finish_move()
+            self._end([name for name in {*listed.topology.names, *listed.spare} if name not in self._topology.names])
+            self._list(self._topology)
+            for finish in (self._check_conflicts, self.finish_move):
+                try:
+                    finish()
+                except Exception as error:  # the folder opens all the same, so that it can be mended
+                    warnings.warn(f"{self}: {error}", RuntimeWarning, stacklevel=2)
         except BaseException:
             self._actors.stop()
             raise
 
     def _begin(
-        self, plans: list[Plan], topology: Topology, folder: Path | None, address: str | None, how: dict[str, Any]
+        self,
+        plan: Callable[[str], Plan],
+        listed: Listed,
+        folder: Path | None,
+        address: str | None,
+        how: dict[str, Any],
     ) -> None:
-        """Start the actors, and wait until they have opened their stores."""
+        """Start the actors, and wait until they have opened their stores and know the latest topology."""
         start(address)
         how["actor_options"] = how["actor_options"] or {}
-        handles = {plan.name: new_actors(plan, how["actor_options"]) for plan in plans}
+        plans = [plan(name) for name in listed.topology.names]
+        handles = {one.name: new_actors(one, how["actor_options"]) for one in plans}
         actors = Actors(plans[0].cluster, handles, plans[0].n_replicas, how["timeout"], how["max_pending"])
-        self._prepare(actors, topology, folder, how)
+        self._prepare(actors, listed.topology, folder, how)
         try:
-            self._tell(topology, topology.names)
+            self._topology = latest = self._tell(listed.topology, listed.topology.names)
+            for name in latest.names:
+                if name not in handles:  # a shard that was added, and the process ended before it was listed
+                    actors.add(name, new_actors(plan(name), how["actor_options"]))
+            self._tell(latest, latest.names)
             self._check_replicas()
-            self._learn_facts()
+            self._learn_metric()
         except BaseException:
             self._actors.stop()
             raise
+
+    def _learn_metric(self) -> None:
+        """Have the shards agree on their metric, if an earlier version of this package has created them."""
+        while self._topology.schema.metric is None:
+            topology, facts, _ = self._survey()
+            metric = facts[topology.names[0]].schema.metric
+            self._decide(topology, topology.with_schema(topology.schema._replace(metric=metric)))
 
     def _check_replicas(self) -> None:
         """Raise ValueError if replicas would forget other memories than their shards."""
@@ -209,12 +235,14 @@ class ShardedStore(Resizable):
         self._write("upsert", keys, X, payloads)
 
     def _write(self, name: str, keys: Any, X: Any, payloads: Any) -> None:
-        checked = check_keys(keys)
-        X = self._check_vectors(X)
+        self._open_actors()
+        checked, X = check_keys(keys), check_matrix(X)
+        check_lengths(X, self.metric)
         check_one_for_each_row(checked, X.shape[0])
         payloads = payloads if payloads is None or isinstance(payloads, str | bytes | dict) else list(payloads)
         check_payloads(payloads, len(checked))
-        self._check_kind(checked)
+        new = Schema.of(checked, X)
+        self._agree(new)
 
         def arguments(part: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[Any, ...]]]:
             for rows in blocks_of_rows(X[part]):
@@ -227,8 +255,7 @@ class ShardedStore(Resizable):
             if stored.size > 0:
                 message = f"keys must not be in the store: {checked[stored[0]]!r:.100} is; use upsert to replace it"
                 raise DuplicateKeyError(message)
-        self._change(name, checked, arguments, (hasattr(X, "indptr"),))
-        self._width, self._kind = X.shape[1], type(checked[0])
+        self._change(name, checked, arguments, (hasattr(X, "indptr"),), new)
 
     def delete(self, keys: Any) -> None:
         """Delete memories.
@@ -362,8 +389,7 @@ class ShardedStore(Resizable):
         folder, actors = Path(path).absolute(), self._open_actors()
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty; save to a new folder")
-        self._learn_facts()  # and so the topology
-        topology = self._topology
+        topology = self._survey()[0]
         if topology.is_moving:
             raise RuntimeError("memories move between shards; save the store afterwards")
         n_made = 1 + max(int(name.split("-")[1]) for name in topology.names)
@@ -409,14 +435,14 @@ class ShardedStore(Resizable):
         if listed is None or not listed.complete:
             raise FileFormatError(folder, "holds no sharded store that was saved completely")
         options = {"target_recall": check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
-        store, cluster, topology = cls.__new__(cls), uuid4().hex, listed.topology
-        plans = [
-            Plan(name, cluster, None, False, str(folder / f"{name}.cmt"), options, n_replicas)
-            for name in topology.names
-        ]
+        store, cluster = cls.__new__(cls), uuid4().hex
+
+        def plan(name: str) -> Plan:
+            return Plan(name, cluster, None, False, str(folder / f"{name}.cmt"), options, n_replicas)
+
         how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
         how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts, "n_made": listed.n_made}
-        store._begin(plans, topology, None, address, how)
+        store._begin(plan, listed, None, address, how)
         return store
 
     def close(self) -> None:
@@ -443,7 +469,7 @@ class ShardedStore(Resizable):
 
     def __repr__(self) -> str:
         place = "in memory" if self._folder is None else f"in {self._folder}"
-        return f"ShardedStore({place}, metric={self._metric!r}) of {len(self.shards)} shards"
+        return f"ShardedStore({place}, metric={self.metric!r}) of {len(self.shards)} shards"
 
 
 def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, max_pending: int) -> None:

@@ -12,10 +12,14 @@ import numpy as np
 from ..store._checks import Key
 from ._arguments import by_owner
 from ._hashing import Ring, hashes
+from ._schema import Schema
 
 
 class Topology(NamedTuple):
-    """The shards of a store. Calls carry its version, and a shard of another version refuses them.
+    """The shards of a store, and what they have agreed on.
+
+    Calls carry its version, and a shard of another version refuses them. The first shard alone decides which topology
+    follows: so no two have the same version.
 
     Attributes
     ----------
@@ -25,11 +29,17 @@ class Topology(NamedTuple):
         The shards to which keys belonged before memories began to move; those of ``after`` if none move.
     after : tuple of str
         The shards to which keys belong.
+    schema : Schema
+        What all memories have in common.
+    move : int
+        The version since which the shards are these. Memories move between shards that know the same one.
     """
 
     version: int
     before: tuple[str, ...]
     after: tuple[str, ...]
+    schema: Schema = Schema()
+    move: int = 0
 
     @property
     def is_moving(self) -> bool:
@@ -43,7 +53,15 @@ class Topology(NamedTuple):
 
     def next(self, after: Sequence[str]) -> Self:
         """Return the topology in which memories move to other shards, or, for the same shards, the move has ended."""
-        return type(self)(self.version + 1, self.after, tuple(after))
+        return type(self)(self.version + 1, self.after, tuple(after), self.schema, self.version + 1)
+
+    def reversed(self) -> Self:
+        """Return the topology in which the memories that have moved go back."""
+        return self.next(self.before)
+
+    def with_schema(self, schema: Schema) -> Self:
+        """Return the topology of the same shards with another schema."""
+        return self._replace(version=self.version + 1, schema=schema)
 
     def divided(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
         """Return for each shard the positions of the keys that belong to it."""
@@ -67,7 +85,8 @@ class Topology(NamedTuple):
     def from_json(cls, text: str) -> Self:
         """Return the topology that :meth:`to_json` has written."""
         found = json.loads(text)
-        return cls(found["version"], tuple(found["before"]), tuple(found["after"]))
+        version, schema = int(found["version"]), Schema(*found.get("schema", ()))
+        return cls(version, tuple(found["before"]), tuple(found["after"]), schema, int(found.get("move", version)))
 
 
 class Moved(NamedTuple):

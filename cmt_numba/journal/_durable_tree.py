@@ -381,6 +381,8 @@ class DurableTree:
             raise AttributeError(name)
         return getattr(self._form.tree, name)
 
+    _rebuild_if_worthwhile = ContextualMemoryTree._rebuild_if_worthwhile
+
     # The folder
 
     @property

@@ -12,6 +12,7 @@ from .._validation import unmasked
 
 Key = str | int
 
+_DEEPEST = 900  # lists and objects in each other; SQLite reads up to 1,000
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
@@ -97,16 +98,34 @@ def _check_payload(payload: Any, position: int) -> str | None:
     try:
         text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()
+        _check_depth(payload, text)
+        is_same = json.loads(text) == payload
     except TypeError as error:
         raise TypeError(f"payloads must be JSON; the one at position {position} is not: {error}") from error
     except (ValueError, RecursionError) as error:  # not finite, not Unicode, nested too deeply
         raise ValueError(f"payloads must be JSON; the one at position {position} is not: {error}") from error
-    if json.loads(text) != payload:
+    if not is_same:
         raise TypeError(
             f"payloads must be JSON; the one at position {position} is not: use lists instead of tuples, and strings "
             "as the names of fields"
         )
     return text
+
+
+def _check_depth(payload: Any, text: str) -> None:
+    """Raise ValueError if lists and objects are nested too deeply for SQLite, which would call the payload damaged."""
+    if text.count("[") + text.count("{") <= _DEEPEST:
+        return
+    level, depth = [payload], -1
+    while level:
+        level = [part for one in level if isinstance(one, list | dict) for part in _parts(one)]
+        depth += 1
+    if depth > _DEEPEST:
+        raise ValueError(f"it is nested more than {_DEEPEST} deep")
+
+
+def _parts(container: Any) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:

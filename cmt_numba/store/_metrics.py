@@ -152,7 +152,8 @@ class KeySpace:
         return np.concatenate([np.ldexp(X, exponent), more], axis=1)
 
     def _unscaled(self, found: np.ndarray) -> np.ndarray:
-        return np.ldexp(found, math.frexp(self.bound)[1])
+        unscaled: np.ndarray = np.ldexp(found, math.frexp(self.bound)[1])
+        return unscaled
 
     def _with_outside(self, n_outside: int) -> Self:
         return type(self)(self.bound, self.centre, n_outside, self.query_map)
@@ -254,7 +255,8 @@ class InnerProductSpace(KeySpace):
 
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
         """Return the inner products that similarities stand for."""
-        return (similarities.astype(np.float64) + slack) * self.factors(X)[:, None]
+        limits: np.ndarray = (similarities.astype(np.float64) + slack) * self.factors(X)[:, None]
+        return limits
 
 
 class EuclideanSpace(KeySpace):
@@ -437,7 +439,8 @@ def _bound_for(length: float) -> float:
 
 def _difference(X: np.ndarray, centre: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
-        return np.clip(X - centre, -np.finfo(np.float32).max, np.finfo(np.float32).max)
+        difference: np.ndarray = np.clip(X - centre, -np.finfo(np.float32).max, np.finfo(np.float32).max)
+    return difference
 
 
 def _distances(squares: np.ndarray) -> np.ndarray:

@@ -11,8 +11,9 @@ from .._engine.filters import Filter
 from .._forest.rows import Rows
 from .._forest.state import NONE
 from .._validation import check_integer, check_real, check_wanted
-from ._checks import check_keys, check_stored
+from ._checks import are_none, check_keys, check_stored
 from ._holder import Holder
+from ._key_table import WITH
 from ._metrics import check_directions
 from ._recall import compares_all
 from ._results import Payloads, Results, read_payload
@@ -127,17 +128,21 @@ class Searchable(Holder):
         """
         records, (ids, scores) = self._records(), found
         named, is_complete = records.named(ids), True
-        keys = named.keys
+        keys, kinds = named.keys, named.kinds
         if ids.shape[1] < k or not named.are_all_there():
             there = named.are_there
             is_complete = bool(np.array_equal(there, ids != NONE))
-            keys, ids, scores = _aligned(there, k, keys, ids, scores)
+            keys, ids, scores, kinds = _aligned(there, k, keys, ids, scores, kinds)
         if not named.may_have_payloads():
             return Results(keys, scores, None), is_complete
         payloads = Payloads(records.payloads, ids)
         self._keeper.unread.add(payloads)
         if version % 2 == 1 or version != self._keeper.version:
-            payloads.read()
+            texts = payloads.read()
+            torn = (kinds == WITH) & are_none(texts)
+            if torn.any():  # these were deleted after their keys had been looked up
+                keys, scores, texts = _aligned((ids != NONE) & ~torn, k, keys, scores, texts)
+                return Results(keys, scores, texts), False
         return Results(keys, scores, payloads), is_complete
 
     def _filter(self, where: Any) -> Filter | None:
@@ -198,16 +203,15 @@ def _check_directions(rows: Rows) -> None:
         check_directions(np.asarray(rows.values.reshape(rows.n_rows, -1).any(axis=1)))
 
 
-def _aligned(
-    there: np.ndarray, k: int, keys: np.ndarray, ids: np.ndarray, scores: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what is there in each row, moved together, and in ``k`` columns."""
+def _aligned(there: np.ndarray, k: int, keys: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+    """Return what is there in each row, moved together, and in ``k`` columns: keys, ids, scores, kinds or texts."""
     n, width = there.shape
     order = np.argsort(~there, axis=1, kind="stable")
     there = np.take_along_axis(there, order, axis=1)
+    nothing = {"O": None, "i": NONE, "f": -np.inf}
     parts = []
-    for part, nothing, dtype in ((keys, None, object), (ids, NONE, np.int64), (scores, -np.inf, scores.dtype)):
-        aligned = np.full((n, k), nothing, dtype)
+    for part in (keys.astype(object), *others):
+        aligned = np.full((n, k), nothing[part.dtype.kind], part.dtype)
         aligned[:, :width][there] = np.take_along_axis(part, order, axis=1)[there]
         parts.append(aligned)
-    return parts[0], parts[1], parts[2]
+    return parts

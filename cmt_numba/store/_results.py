@@ -39,7 +39,7 @@ class Items(NamedTuple):
     keys : list of str or int, length n
         The keys.
     vectors : ndarray or csr_array of float32, shape (n, n_features)
-        The vectors, up to rounding in the last digits.
+        The vectors, exactly as they were given unless only codes are kept.
     payloads : list, length n
         The payloads; None for memories without one.
     """
@@ -165,8 +165,9 @@ class Payloads:
             by_id = find(ids if len(self._ids) == 1 else list(set(ids)))
             texts = np.empty(len(ids), object)
             texts[:] = [by_id.get(memory_id) for memory_id in ids]
-            self._texts = texts.reshape(self._ids.shape)
-            self._find = None
+            if self._find is not None:  # otherwise another thread was first, perhaps before a change
+                self._texts = texts.reshape(self._ids.shape)
+                self._find = None
         return self._texts
 
 

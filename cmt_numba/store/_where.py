@@ -130,10 +130,17 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
 def _equal(path: str, value: Any) -> Condition:
     if value is None:
         return Condition(f"({extract(path)} IS NULL)")
-    value = _scalar(value)
+    return _is_value(extract(path), f"json_type(payload, {path})", path, _scalar(value))
+
+
+def _is_value(found: str, kind: str, path: str, value: str | int | float) -> Condition:
+    """Return the condition that what was found at a path, of some kind, is a value."""
     if isinstance(value, str):  # lists and objects are extracted as text, too
-        return Condition(f"({extract(path)} IS ? AND json_type(payload, {path}) IS 'text')", (value,))
-    return Condition(f"({extract(path)} IS ?)", (value,))
+        return Condition(f"({found} IS ? AND {kind} IS 'text' AND NOT {_has_nul(path)})", (value,))
+    if not _is_large(value):
+        return Condition(f"({found} IS ?)", (value,))
+    is_rounded = f"{kind} IS 'integer' AND typeof({found}) IS 'real'"
+    return Condition(f"({found} IS ? AND ({is_rounded}) <= ({_json(path)} IS ?))", (value, _as_json(value)))
 
 
 def _in_range(path: str, sign: str, bound: Any) -> Condition:
@@ -142,30 +149,67 @@ def _in_range(path: str, sign: str, bound: Any) -> Condition:
     bound = _scalar(bound)
     kinds = "('text')" if isinstance(bound, str) else "('integer', 'real')"
     # The type of a missing field is null, which coalesce makes a string: a condition is never null.
-    is_kind = f"coalesce(json_type(payload, {path}), '') IN {kinds}"
-    return Condition(f"({is_kind} AND {extract(path)} {sign} ?)", (bound,))
+    kind, found = f"coalesce(json_type(payload, {path}), '')", extract(path)
+    values: tuple[Any, ...] = ()
+    if isinstance(bound, str):  # with a null character and what follows it, a text is more than without
+        if_equal = {">": _has_nul(path), ">=": "1", "<": "0", "<=": f"NOT {_has_nul(path)}"}[sign]
+    elif _is_large(bound):
+        is_rounded, text = f"{kind} IS 'integer' AND typeof({found}) IS 'real'", _as_json(bound)
+        by_digits = sign if bound > 0 else sign.translate(str.maketrans("<>", "><"))
+        if_equal = f"iif({is_rounded}, (length({_json(path)}), {_json(path)}) {by_digits} (?, ?), {len(sign) - 1})"
+        values = len(text), text
+    else:
+        return Condition(f"({kind} IN {kinds} AND {found} {sign} ?)", (bound,))
+    in_range = f"{found} {sign[0]}= ? AND ({found} <> ? OR {if_equal})"
+    return Condition(f"({kind} IN {kinds} AND {in_range})", (bound, bound, *values))
 
 
 def _one_of(path: str, values: Any) -> Condition:
     if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
         raise TypeError(f"'in' must be followed by a list of values, not {values!r:.50}")
-    wanted = list(values)
-    texts = [value for value in map(_scalar_or_none, wanted) if isinstance(value, str)]
-    numbers = [value for value in map(_scalar_or_none, wanted) if isinstance(value, int | float)]
-    parts = [_equal(path, None)] if any(value is None for value in wanted) else []
-    for some, kinds in ((texts, "IS 'text'"), (numbers, "IN ('integer', 'real', 'true', 'false')")):
+    wanted = list(map(_scalar_or_none, values))
+    texts = [value for value in wanted if isinstance(value, str)]
+    numbers = [value for value in wanted if isinstance(value, int | float) and not _is_large(value)]
+    others = [value for value in wanted if isinstance(value, int | float) and _is_large(value)]
+    parts = [_equal(path, value) for value in ([None] if None in wanted else []) + others]
+    are_texts, are_numbers = f"IS 'text' AND NOT {_has_nul(path)}", "IN ('integer', 'real', 'true', 'false')"
+    for some, kinds in ((texts, are_texts), (numbers, are_numbers)):
         if some:
             among = f"{extract(path)} IN (SELECT value FROM json_each(?))"
             is_kind = f"coalesce(json_type(payload, {path}), '') {kinds}"
-            parts.append(Condition(f"({is_kind} AND {among})", (json.dumps(some),)))
+            parts.append(Condition(f"({among} AND {is_kind})", (json.dumps(some),)))
     return _joined(" OR ", parts) if parts else Condition("0")
 
 
 def _containing(path: str, value: Any) -> Condition:
     value = _scalar(value)
     kinds = "('text')" if isinstance(value, str) else "('integer', 'real', 'true', 'false')"
-    elements = f"SELECT 1 FROM json_each(payload, {path}) AS e WHERE e.type IN {kinds} AND e.value IS ?"
-    return Condition(f"(coalesce(json_type(payload, {path}), '') IS 'array' AND EXISTS ({elements}))", (value,))
+    one = _is_value("e.value", "e.type", f"{path} || '[' || e.key || ']'", value)
+    elements = f"SELECT 1 FROM json_each(payload, {path}) AS e WHERE e.type IN {kinds} AND {one.sql}"
+    is_list = f"coalesce(json_type(payload, {path}), '') IS 'array'"
+    return Condition(f"({is_list} AND EXISTS ({elements}))", one.values)
+
+
+def _json(path: str) -> str:
+    """Return the expression for a list with twice the value at a path, as the text of the payload has it."""
+    return f"json_extract(payload, {path}, {path})"
+
+
+def _as_json(value: float) -> str:
+    return f"[{int(value)},{int(value)}]"
+
+
+def _has_nul(path: str) -> str:
+    r"""Return the condition that a text has a null character, at which SQLite may cut it off.
+
+    It is written as \u0000, if the backslash is not that of another character: these come in pairs.
+    """
+    return rf"(instr(replace({_json(path)}, '\\', ''), '\u0000') > 0)"
+
+
+def _is_large(value: float) -> bool:
+    """Return whether integers of more than 64 bits, which SQLite rounds, may become this number."""
+    return abs(value) >= 2**63
 
 
 def _existing(path: str, value: Any) -> Condition:

@@ -20,8 +20,8 @@ The folder given by ``--data`` is expected to hold, as far as it is there:
 What ``public_data.py`` downloads is read from the same folder. Texts become tf-idf words, everything is of unit length,
 and random samples have fixed seeds.
 
-``asv_benchmarks/labelled_sets.py`` reads the same folder for the benchmarks. The two share no code, so that a change of
-an experiment here never changes what is measured there.
+``asv_benchmarks/shared/labelled_sets.py`` reads the same folder for the benchmarks. The two share no code, so that a
+change of an experiment here never changes what is measured there.
 """
 
 import gzip

@@ -1,6 +1,7 @@
 """The measuring scripts run, on little data, and print what they promise."""
 
 import gzip
+import importlib
 import json
 import random
 import sys
@@ -10,16 +11,34 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import ROOT, load_script, needs_jit
-from sklearn.metrics import ndcg_score
 
 pytestmark = needs_jit
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, *arguments: str) -> str:
-    """Run a script with arguments and return what it prints."""
+    """Run a script with arguments, the first of which may be a subcommand, and return what it prints."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        monkeypatch.setenv(variable, "1")  # as scripts do for good
+    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     load_script(f"asv_benchmarks/{name}.py").main()
     return capsys.readouterr().out
+
+
+def test_every_subcommand_has_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    names = {path.stem for path in (ROOT / "asv_benchmarks").glob("*.py")}
+    names -= {"compare_peers", "compare_versions", "measure_start", "sensitivity"}
+    assert len(names) == 10
+    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
+    for name in names:
+        script = load_script(f"asv_benchmarks/{name}.py")
+        assert len(script.commands.names) > 1
+        for subcommand in script.commands.names:
+            monkeypatch.setattr(sys, "argv", [name, subcommand, "--help"])
+            with pytest.raises(SystemExit) as left:
+                script.main()
+            assert left.value.code == 0
+            assert capsys.readouterr().out.split("[-h]")[0].endswith(f" {subcommand} ")
 
 
 @pytest.fixture
@@ -39,7 +58,7 @@ def verses(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("hashed", [[], ["--hashed"]])
 def test_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verses: Path, hashed: list[str]):
     arguments = ["--keys", "old", "--queries", "new", "--trees", "1", "4", "--repeats", "1", *hashed]
-    printed = run(monkeypatch, capsys, "measure_text", str(verses), *arguments)
+    printed = run(monkeypatch, capsys, "texts", "trees", str(verses), *arguments)
     assert "300 keys of " in printed
     assert "294 queries, error of exact search 0.0000" in printed
     table = [line.split() for line in printed.splitlines() if line[:1] in ("1", "4")]
@@ -49,7 +68,7 @@ def test_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 
 def test_scale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    printed = run(monkeypatch, capsys, "measure_scale", "--sizes", "100", "1000", "--features", "4", "--repeats", "1")
+    printed = run(monkeypatch, capsys, "scale", "growth", "--sizes", "100", "1000", "--features", "4", "--repeats", "1")
     for title in ("insert, mean over the tree's life: ", "next insert: ", "query: "):
         lines = printed.split(title)[1].split("\n\n")[0].splitlines()[1:]
         table = [line.split() for line in lines if line.startswith("1")]
@@ -60,7 +79,7 @@ def test_scale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("sparse", [[], ["--sparse"]])
 def test_churn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sparse: list[str]):
-    printed = run(monkeypatch, capsys, "measure_churn", "--memories", "200", "--steps", "1000", *sparse)
+    printed = run(monkeypatch, capsys, "scale", "turnover", "--memories", "200", "--steps", "1000", *sparse)
     assert "1,200 different ids for 1,200 inserts; the invariants hold." in printed
     last = next(line for line in printed.splitlines() if "1,000 steps" in line)
     assert float(last.split("steps: ")[1].split(" ")[0]) < 2.5  # so few memories fill few tables
@@ -74,7 +93,7 @@ def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         path.parent.mkdir()
         lines = [{"text": {"KJV": text} if "bible" in name else text} for text in texts]
         path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-    printed = run(monkeypatch, capsys, "measure_memory", "--most-memories", "1000", "--data", str(tmp_path))
+    printed = run(monkeypatch, capsys, "scale", "memory", "--most-memories", "1000", "--data", str(tmp_path))
     rows = [line.split() for line in printed.splitlines() if "%" in line]
     table = rows[len(rows) // 2 :]
     assert len(table) == 9
@@ -133,9 +152,6 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
             lines += [{"text": f"intent{i} of all{way * ' please'}", "label": str(i)} for way in range(ways)]
         with gzip.open(tmp_path / f"clinc150/{part}.jsonl.gz", "wt") as file:
             file.write("\n".join(map(json.dumps, lines)))
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        monkeypatch.setenv(variable, "1")  # as the script does for good
-    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     arguments = [
         "--sets",
         "clinc150, 5",
@@ -153,7 +169,7 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     arguments += ["--python", "xr_linear=false"]  # a command that fails
     written = tmp_path / "outcomes.json"
     printed = run(
-        monkeypatch, capsys, "compare_classifiers", "--data", str(tmp_path), *arguments, "--json", str(written)
+        monkeypatch, capsys, "classifiers", "compare", "--data", str(tmp_path), *arguments, "--json", str(written)
     )
     assert "clinc150, 5 shots: 150 examples of 30 classes" in printed
     assert "xr_linear is left out: false cannot import pecos" in printed
@@ -177,19 +193,12 @@ def write_labels(folder: Path, rng: np.random.Generator) -> None:
         scipy.sparse.save_npz(folder / f"Y_{part}.npz", scipy.sparse.csr_array(Y[rows].astype(float)))
 
 
-def use_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set variables that scripts set for good, so that they are as they were afterwards."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        monkeypatch.setenv(variable, "1")
-
-
 def test_multilabel_comparison(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
 ):
     write_labels(tmp_path / "few", rng)
-    use_one_thread(monkeypatch)
     arguments = ["--data", str(tmp_path), "--sets", "few", "--learners", "ours", "one_against_all"]
-    printed = run(monkeypatch, capsys, "compare_multilabel", *arguments)
+    printed = run(monkeypatch, capsys, "labels", "multilabel", *arguments)
     lines = [line.split() for line in printed.splitlines() if line.startswith(("CMT", "LinearSVC"))]
     assert len(lines) == 2
     for line in lines:
@@ -197,7 +206,7 @@ def test_multilabel_comparison(
         assert wrong < 0.5
         assert first == gain > 0.8
         assert share == 1.0
-    sampled = run(monkeypatch, capsys, "compare_multilabel", *arguments, "--most-labels", "3", "--sample-labels", "2")
+    sampled = run(monkeypatch, capsys, "labels", "multilabel", *arguments, "--most-labels", "3", "--sample-labels", "2")
     (line,) = (line.split() for line in sampled.splitlines() if line.startswith("LinearSVC"))
     assert line[-10] == "nan"
     assert float(line[-2]) > 0
@@ -207,9 +216,7 @@ def test_candidates_comparison(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
 ):
     write_labels(tmp_path / "bibtex", rng)
-    use_one_thread(monkeypatch)
-    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
-    printed = run(monkeypatch, capsys, "compare_candidates", "--data", str(tmp_path), "--sets", "bibtex")
+    printed = run(monkeypatch, capsys, "labels", "candidates", "--data", str(tmp_path), "--sets", "bibtex")
     lines = {line[:12].strip(): line[12:].split() for line in printed.splitlines() if line[:1] != "|"}
     assert "| bibtex | " in " ".join(printed.split())
     assert {"default", "all labels", "index only", "trees only", "both"} <= set(lines)
@@ -223,32 +230,17 @@ def test_extreme_comparison(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
 ):
     write_labels(tmp_path / "few", rng)
-    use_one_thread(monkeypatch)
-    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     arguments = ["--data", str(tmp_path), "--sets", "few", "--learners", "plt", "xr_linear", "--python"]
-    printed = run(monkeypatch, capsys, "compare_extreme", *arguments, "xr_linear=false")
+    printed = run(monkeypatch, capsys, "labels", "extreme", *arguments, "xr_linear=false")
     assert "xr_linear is left out: false cannot import pecos" in printed
     (line,) = (line.split() for line in printed.splitlines() if line.startswith("plt"))
     assert float(line[1]) == float(line[4]) > 0.8  # precision and nDCG at 1
     assert all(float(cell) > 0 for cell in line[1:8])
 
 
-def test_ranking_quality(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
-    answers = rng.random((30, 8)) < 0.4
-    scores = rng.random((30, 8))
-    best = np.argsort(-scores, axis=1)[:, :5]
-    script = load_script("asv_benchmarks/compare_multilabel.py")
-    precision, gain = script.ranking_quality(best, scipy.sparse.csr_array(answers))
-    for k, found, gained in zip((1, 3, 5), precision, gain, strict=True):
-        assert found == pytest.approx(np.take_along_axis(answers, best, axis=1)[:, :k].mean())
-        assert gained == pytest.approx(ndcg_score(answers, scores, k=k))
-    best[:, 1:] = -1
-    assert script.ranking_quality(best, scipy.sparse.csr_array(answers))[0][1] == pytest.approx(precision[0] / 3)
-
-
 def test_synthetic_sets(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
-    data = load_script("asv_benchmarks/labelled_sets.py").synthetic(20, 3)
+    data = importlib.import_module("shared.labelled_sets").synthetic(20, 3)
     assert data.X.shape == (60, 128)
     assert data.queries.shape == (200, 128)
     assert sorted(data.y) == sorted([*range(20)] * 3)

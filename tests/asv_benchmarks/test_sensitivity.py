@@ -11,7 +11,7 @@ from conftest import ROOT
 
 def printed(results: Path) -> list[list[str]]:
     """Return the rows of all tables."""
-    script = ROOT / "asv_benchmarks/measure_sensitivity.py"
+    script = ROOT / "asv_benchmarks/sensitivity.py"
     command = [sys.executable, str(script), "--print", "--results", str(results)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     lines = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.splitlines()

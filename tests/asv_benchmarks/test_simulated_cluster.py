@@ -14,9 +14,9 @@ N = 40_000
 @pytest.fixture
 def simulation(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(sys, "path", [str(ROOT / "asv_benchmarks"), *sys.path])
-    import simulate_cluster
+    import shards
 
-    return simulate_cluster
+    return shards
 
 
 def waits(simulation: ModuleType, cluster: tuple[Any, ...], busy: float, kind: str) -> float:

@@ -19,6 +19,7 @@ from cmt_numba.distributed._learned import Learned, combined, exchange, learned
 from cmt_numba.distributed._moves import Moves
 from cmt_numba.distributed._reading import Plan, Read, Refused
 from cmt_numba.distributed._results import merged, stacked
+from cmt_numba.distributed._schema import Schema
 from cmt_numba.distributed._shard import Shard
 from cmt_numba.distributed._topology import Moved, Topology, late, n_twice
 from cmt_numba.journal import JournalError
@@ -118,7 +119,7 @@ def test_merged_answers_are_the_best_of_all():
 
 def topologies() -> tuple[Topology, Topology]:
     """Return one shard, and the same with a second one to which memories move."""
-    one = Topology(1, ("shard-000",), ("shard-000",))
+    one = Topology(1, ("shard-000",), ("shard-000",), move=1)
     return one, one.next(("shard-000", "shard-001"))
 
 
@@ -220,15 +221,15 @@ def test_a_move_goes_on_without_memories_that_were_evicted():
 
 
 def test_memories_that_come_during_a_query_take_no_places_of_others(monkeypatch: pytest.MonkeyPatch):
-    topology = topologies()[0]
+    topology = topologies()[0].with_schema(Schema("cosine", 2, False, "str"))
     shard = Shard(Plan("shard-000", "", None, True, None, {"random_state": 0}, 0))
     shard.adopt(topology)
-    shard.change(topology.version, "one", "add", ["far"], np.float32([[0.0, 1.0]]))
+    shard.change(topology.version, "one", "add", ["far"], np.float32([[0.0, 1.0]]), None)
     store = shard._stored()[0]
     query = store.query
 
     def query_later(*arguments: Any, **options: Any) -> Results:
-        assert shard.receive(topology.version, "shard-001", 1, ["near"], np.float32([[1.0, 0.0]]), [None])
+        assert shard.receive(topology.move, "shard-001", 1, ["near"], np.float32([[1.0, 0.0]]), [None])
         return query(*arguments, **options)
 
     monkeypatch.setattr(store, "query", query_later)
@@ -239,10 +240,11 @@ def test_memories_that_come_during_a_query_take_no_places_of_others(monkeypatch:
 
 
 def test_a_question_that_a_leaving_shard_cannot_answer_any_more_is_refused(monkeypatch: pytest.MonkeyPatch):
-    stays, leaves = topologies()
+    one, other = topologies()
+    stays, leaves = (each.with_schema(Schema("cosine", 2, False, "str")) for each in (one, other))
     shard = Shard(Plan("shard-000", "", None, True, None, {"random_state": 0}, 0))
     shard.adopt(stays)
-    shard.change(stays.version, "one", "add", ["a"], np.ones((1, 2), np.float32))
+    shard.change(stays.version, "one", "add", ["a"], np.ones((1, 2), np.float32), None)
 
     def fail(keys: list[Any]) -> None:
         shard.adopt(leaves)
@@ -321,7 +323,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
 
 
 def listed(*names: str) -> Listed:
-    return Listed(Topology(1, names, names), len(names), len(names))
+    return Listed(Topology(1, names, names, move=1), len(names), len(names))
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,7 @@ def listed(*names: str) -> Listed:
         (lambda path: write_list(path, listed("..")), "damaged"),
         (lambda path: write_list(path, listed()), "damaged"),
         (lambda path: (path / "shards.json").unlink(), "has no shards.json"),
-        (lambda path: (path / "shards.json").write_text('{"kind": "x", "version": 1, "shards": []}'), "version 2"),
+        (lambda path: (path / "shards.json").write_text('{"kind": "x", "version": 1, "shards": []}'), "version 3"),
     ],
 )
 def test_folders_of_something_else_are_refused(tmp_path: Path, spoil: Callable[[Path], Any], words: str):

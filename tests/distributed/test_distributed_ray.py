@@ -327,11 +327,12 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
         shard, replica = (peer.handle for peer in store._actors._peers["shard-000"])
         get = ray().get
         get(replica.wait.remote())
+        version = store._topology.version
 
         def of_replica(rows: slice) -> list[int]:
             """Return what the replica answers by itself."""
             while not isinstance(
-                read := get(replica.read.remote(1, (0, 0), "query", X[rows], 1, None, 1.0, None)), Read
+                read := get(replica.read.remote(version, (0, 0), "query", X[rows], 1, None, 1.0, None)), Read
             ):
                 get(replica.wait.remote())
             return read.value.keys[:, 0].tolist()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from conftest import load_script
+from conftest import ROOT, load_script
 from data_files import some_rows, svmlight_text
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -272,8 +272,9 @@ def test_labels_of_tables(tmp_path: Path):
             open_data(path).read()
 
 
-def test_made_up_texts(tmp_path: Path):
-    script = load_script("asv_benchmarks/make_svmlight.py")
+def test_made_up_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
+    script = load_script("asv_benchmarks/scale.py")
     path = tmp_path / "texts.svm"
     path.write_text("".join(script.lines(n_rows=90, n_classes=5, n_features=500, n_words=12, n_own=4, seed=0)))
     batch = open_data(path).read()

@@ -1,8 +1,10 @@
 """Stores in memory: what they find, hold, refuse and learn, and that failures leave them whole."""
 
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from cmt_numba._forest.replacement import overwrite_keys
 from cmt_numba.journal import JournalError
 from cmt_numba.store import DuplicateKeyError
 from cmt_numba.store._metrics import METRICS
+from cmt_numba.store._records import Records
+from cmt_numba.store._results import Payloads
 from cmt_numba.store._search import scan
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
@@ -476,6 +480,60 @@ def test_readers_beside_a_writer():
         for reading in readings:
             reading.result()
     assert len(store) == 60
+    check(store)
+
+
+def test_memories_deleted_during_a_query_are_returned_with_their_payloads_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    store, named = filled(), Records.named
+
+    def delete_meanwhile(self: Records, ids: np.ndarray) -> Any:
+        found = named(self, ids)
+        first = found.keys[0, 0]
+        store.delete(first)
+        return found
+
+    monkeypatch.setattr(Records, "named", delete_meanwhile)
+    answers = store.query(vectors(3), 4)
+    for key, payload in zip(answers.keys.ravel(), chain(*answers.payloads), strict=True):
+        assert (key is None) == (payload is None)
+    assert answers.keys[0, -1] is None
+
+
+def test_payloads_that_two_threads_read_are_those_before_a_change():
+    """One reads them for its change, and makes that before the other has read them, too."""
+    texts = {0: "before"}
+
+    def find(ids: list[int]) -> dict[int, str]:
+        if len(reading) == 0:
+            reading.append(ids)
+            payloads.read()
+            texts.clear()
+        return dict(texts)
+
+    reading: list[Any] = []
+    payloads = Payloads(find, np.zeros((1, 1), np.int64))
+    assert payloads.read().tolist() == [["before"]]
+
+
+def test_payloads_that_sqlite_would_not_read_are_refused():
+    store, limit = filled(), sys.getrecursionlimit()
+    store.create_index("n")
+    deep: Any = 1
+    for _ in range(2500):
+        deep = [deep]
+    sys.setrecursionlimit(20_000)
+    try:
+        for payload in ({"n": deep}, deep[0][0]):
+            with pytest.raises(ValueError, match=r"nested|recursion"):
+                store.add(["x"], vectors(1), [payload])
+    finally:
+        sys.setrecursionlimit(limit)
+    for _ in range(1601):
+        deep = deep[0]
+    store.add(["x"], vectors(1), [{"n": deep}])
+    assert len(store.query(vectors(1), 60, where={"n": {"ge": 0}})[0]) == 60
     check(store)
 
 

@@ -18,10 +18,15 @@ SCALARS = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-3, 3),
-    st.sampled_from([0.5, -2.0, 1.0]),
-    st.sampled_from(["", "1", "x'y", '["x"]']),
+    st.sampled_from([0.5, -2.0, 1.0, 2.0**64, -(2.0**63), 1e20]),
+    st.sampled_from(["", "1", "x'y", '["x"]', "x", "\\u0000"]),
 )
-VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
+STORED = st.one_of(  # what can be stored, but not asked for
+    SCALARS,
+    st.sampled_from([2**64, 2**64 + 1, 2**64 - 1, -(2**63) - 1, 10**20 - 1, 10**20 + 1]),
+    st.sampled_from(["x\0", "x\0y", "\0", "\\\0", "1\0"]),
+)
+VALUES = st.one_of(STORED, st.lists(STORED, max_size=3))
 PAYLOADS = st.one_of(
     st.none(),
     st.fixed_dictionaries(
@@ -30,7 +35,9 @@ PAYLOADS = st.one_of(
     ),
 )
 SOMETHING = SCALARS.filter(lambda value: value is not None)
-BOUNDS = st.one_of(st.integers(-3, 3), st.sampled_from([0.5]), st.sampled_from(["1", "x"]))
+BOUNDS = st.one_of(
+    st.integers(-3, 3), st.sampled_from([0.5, 2.0**64, -(2.0**63), 1e20]), st.sampled_from(["1", "x", ""])
+)
 COMPARED = st.one_of(
     SCALARS,
     st.dictionaries(st.sampled_from(["gt", "ge", "$lt", "lte"]), BOUNDS, min_size=1, max_size=2),

@@ -14,6 +14,7 @@ from kill_store import contents, equal, kill_changes
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._database import EntryDatabase
+from cmt_numba.journal._folder import Folder
 from cmt_numba.store._key_table import WITH
 from cmt_numba.store._metrics import METRICS
 
@@ -73,6 +74,21 @@ def test_a_store_is_what_it_was_after_a_crash(metric: str, snapshots: dict[str, 
     with MemoryStore(folder) as again:
         assert equal(contents(again), contents(plain))
         assert again._keeper.kept.records.fields() == ['$."n"']
+
+
+def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "create", fail)
+        with pytest.raises(KeyboardInterrupt):
+            MemoryStore(folder, random_state=0)
+    with MemoryStore(folder, random_state=0) as store:
+        expected = MemoryStore(random_state=0)
+        assert store._keeper.kept.tree._named_options() == expected._keeper.kept.tree._named_options()
 
 
 @needs_jit

@@ -142,13 +142,17 @@ def test_drawn_classes_are_learned_to_be_wrong():
 
 def test_a_forest_finds_the_classes_near_a_text(rng: np.random.Generator):
     labels, weighted = np.arange(48) % 24, scipy.sparse.eye_array(48, format="csr", dtype=np.float32)
-    inputs = rng.normal(size=(24, 24)).astype(np.float32)[labels]  # no two classes are equally near to a text
+    vectors = rng.normal(size=(24, 6)).astype(np.float32)
+    inputs = vectors[labels]
     forest = ClassForest(weighted, labels, rng, 1)
     forest.grow(inputs)
-    found = forest.candidates(np.tile(np.arange(24), 20), inputs, 5)
+    texts = np.tile(np.arange(24), 20)  # enough that every class is drawn
+    found = forest.candidates(texts, inputs, 5)
     assert found.shape == (480, 10)
     near, drawn = found[:, :5], found[:, 5:]
-    np.testing.assert_array_equal(near[:, 0], np.tile(np.arange(24), 20))
+    directions = vectors - vectors.mean(axis=0)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    np.testing.assert_array_equal(near, np.argsort(-directions @ directions.T, axis=1)[texts, :5])
     assert set(drawn.ravel()) == {-1, *range(24)}
     assert not ((drawn[:, :, None] == near[:, None, :]) & (drawn[:, :, None] >= 0)).any()
     many = forest.candidates(np.arange(3), inputs, 30)  # more than there are classes

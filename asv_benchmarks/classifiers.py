@@ -1,0 +1,578 @@
+"""Compare classifiers over many classes, and plot their error against time and memory."""
+
+from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
+
+# isort: split
+import argparse
+import json
+import pickle
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from peers.ours import CHEAPER
+from shared.extreme_learners import apart, forget_peak, is_installed, resident_peak
+from shared.labelled_sets import SETS, LabelledSet, vw_lines, with_bm25_keys
+from shared.products import product_of_all
+from shared.texts import TOKEN
+from shared.vectors import K, Vectors, features, graph_of, recall
+from sklearn.svm import LinearSVC
+from tabulate import tabulate
+
+from cmt_numba import CMTClassifier, MemoryStore
+
+commands = Commands(__doc__)
+
+KEYS = ("tfidf", "bm25", "bm25_l2")
+BATCH = 256
+_SECONDS_ASKED = 0.3  # at least, in as many rounds of all queries as it takes
+
+MOST_WORK_AGAINST_ALL = 2e9  # values of features times classes
+
+VW_CMT_GRID = [
+    (3, "--alpha 0.1 --leaf_example_multiplier 4 --dream_repeats 5"),
+    (3, "--alpha 0.1 --leaf_example_multiplier 10 --dream_repeats 3 --dream_at_update 1"),
+    (3, "--alpha 0.1 --leaf_example_multiplier 40 --dream_repeats 5 -l 0.01"),
+    (1, "--alpha 0.1 --leaf_example_multiplier 10 --dream_repeats 5 -l 0.1"),
+    (1, "--alpha 0.1 --leaf_example_multiplier 40 --dream_repeats 5 -l 0.1"),
+]
+"""Passes and options of Vowpal Wabbit's Contextual Memory Tree; its alpha is 1 less the paper's."""
+
+
+class Outcome(NamedTuple):
+    """What one learner did on one set."""
+
+    learner: str
+    error: float
+    train_seconds: float
+    query_microseconds: float
+    share_touched: float  # of the classes, on average
+    megabytes: float
+    note: str = ""
+    model_megabytes: float = float("nan")
+
+
+def measured(
+    name: str,
+    data: LabelledSet,
+    train: Callable[[], Any],
+    predict: Callable[[Any], np.ndarray],
+    touched: Callable[[Any], float] = lambda learner: 1.0,
+    note: str = "",
+) -> tuple[Outcome, Any]:
+    """Return what a learner did, and the learner. The least time of several for all queries counts."""
+    forget_peak()
+    before = resident_peak()
+    start = time.process_time()
+    learner = train()
+    trained = time.process_time() - start
+    times = []
+    while len(times) < 3 or sum(times) < _SECONDS_ASKED:
+        start = time.process_time()
+        answers = predict(learner)
+        times.append(time.process_time() - start)
+    n = data.answers.size
+    error = float(np.mean(answers != data.answers))
+    peak = resident_peak() - before
+    size = _pickled_megabytes(learner)
+    return Outcome(name, error, trained, min(times) / n * 1e6, touched(learner), peak, note, size), learner
+
+
+def _pickled_megabytes(learner: Any) -> float:
+    try:
+        return len(pickle.dumps(learner, protocol=5)) / 1e6
+    except (AttributeError, TypeError, RuntimeError, pickle.PicklingError):
+        return float("nan")
+
+
+def _best_rows(queries: Any, keys: Any) -> np.ndarray:
+    batches = [queries[first : first + BATCH] for first in range(0, queries.shape[0], BATCH)]
+    if scipy.sparse.issparse(keys):
+        return np.concatenate([(batch @ keys).toarray().argmax(axis=1) for batch in batches])
+    return np.concatenate([(batch @ keys).argmax(axis=1) for batch in batches])
+
+
+def _quietly(work: Callable[[], Any]) -> Any:
+    """Work without the warning that many classes of few examples look like a regression."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return work()
+
+
+def _by_feature(keys: Any) -> Any:
+    return keys.T.tocsr() if scipy.sparse.issparse(keys) else np.ascontiguousarray(keys.T)
+
+
+def exact(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the nearest example's class by cosine, with a BLAS or sparse matrix product."""
+    yield measured(
+        "exact nearest neighbour",
+        data,
+        lambda: _by_feature(data.X),
+        lambda keys: data.y[_best_rows(data.queries, keys)],
+    )[0]
+
+
+def class_means(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the class of the nearest mean."""
+    classes, y = np.unique(data.y, return_inverse=True)
+
+    def train() -> Any:
+        ones = np.ones(y.size, np.float32)
+        sums = scipy.sparse.csr_array((ones, (y, np.arange(y.size))), (classes.size, y.size)) @ data.X
+        squares = sums.multiply(sums) if scipy.sparse.issparse(sums) else sums * sums
+        lengths = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        scale = scipy.sparse.diags_array((1 / np.maximum(lengths, 1e-9)).astype(np.float32))
+        return _by_feature(scale @ sums)
+
+    yield measured("class means", data, train, lambda means: classes[_best_rows(data.queries, means)])[0]
+
+
+def linear(data: LabelledSet) -> Iterator[Outcome]:
+    """Return scikit-learn's linear support vector machine, one against all, where it does not take many minutes."""
+    n_values = data.X.nnz if scipy.sparse.issparse(data.X) else data.X.size
+    if n_values * np.unique(data.y).size > MOST_WORK_AGAINST_ALL:
+        return
+    yield measured(
+        "LinearSVC, one against all",
+        data,
+        lambda: _quietly(lambda: LinearSVC().fit(data.X, data.y)),
+        lambda learner: learner.predict(data.queries),
+    )[0]
+
+
+def bm25(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the class of the nearest text by BM25."""
+    if data.texts is None:
+        return
+    import bm25s
+
+    options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
+    stored, asked = (bm25s.tokenize(texts, **options) for texts in data.texts)
+
+    def train() -> Any:
+        index = bm25s.BM25(backend="numba")
+        index.index(stored, show_progress=False)
+        return index
+
+    def predict(index: Any) -> np.ndarray:
+        found = index.retrieve(asked, k=1, n_threads=1, show_progress=False, return_as="documents")
+        return data.y[np.asarray(found)[:, 0]]
+
+    predict(train())  # compiles
+    yield measured("BM25 (bm25s)", data, train, predict)[0]
+
+
+def of_labels(data: LabelledSet, name: str, title: str, python: str) -> Iterator[Outcome]:
+    """Return a learner of several labels that has a process of its own."""
+    classes, y = np.unique(data.y, return_inverse=True)
+    labels = scipy.sparse.csr_matrix((np.ones(y.size), (np.arange(y.size), y)), (y.size, classes.size))
+    matrices = {"X_train": data.X, "Y_train": labels, "X_test": data.queries}
+    with tempfile.TemporaryDirectory() as folder:
+        for part, matrix in matrices.items():
+            scipy.sparse.save_npz(Path(folder) / f"{part}.npz", scipy.sparse.csr_matrix(matrix), compressed=False)
+        run = apart(name, Path(folder), 1, python)
+    error = float(np.mean((run.best[:, 0] < 0) | (classes[run.best[:, 0]] != data.answers)))
+    costs = run.train_seconds, run.query_microseconds
+    yield Outcome(title, error, *costs, float("nan"), run.added, model_megabytes=run.model)
+
+
+def ours(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the classifier of this package with its defaults, a matrix product with all of its scorers, and others."""
+    _compile(data)
+    outcome, classifier = measured(
+        "CMTClassifier",
+        data,
+        lambda: CMTClassifier(random_state=0).fit(data.X, data.y),
+        lambda learner: learner.predict(data.queries),
+        lambda learner: float(learner.count_candidates(data.queries).mean()) / learner.classes_.size,
+    )
+    yield outcome
+    yield measured(
+        "all scorers of it, by one product",
+        data,
+        lambda: product_of_all(classifier),
+        lambda answer: answer(data.queries),
+    )[0]
+    start = time.process_time()
+    ids = classifier.kneighbors(data.queries, 1, return_distance=False)[:, 0]
+    microseconds = (time.process_time() - start) / data.answers.size * 1e6
+    error = float(np.mean(data.y[ids] != data.answers))
+    yield outcome._replace(learner="CMTClassifier, first memory", error=error, query_microseconds=microseconds)
+    yield measured(
+        "CMTClassifier, unsupervised",
+        data,
+        lambda: CMTClassifier(n_router_passes=0, n_head_passes=0, random_state=0).fit(data.X, data.y),
+        lambda learner: learner.predict(data.queries),
+        lambda learner: float(learner.count_candidates(data.queries).mean()) / learner.classes_.size,
+    )[0]
+
+
+def _compile(data: LabelledSet) -> None:
+    """Let numba compile, on a few examples, what will be timed."""
+    classifier = CMTClassifier(random_state=0).fit(data.X[:200], data.y[:200])
+    classifier.predict(data.queries[:10])
+    classifier.kneighbors(data.queries[:10], 1)
+
+
+def _vw(name: str, options: str, n_passes: int, data: LabelledSet) -> Outcome:
+    from vowpalwabbit import Workspace
+
+    classes, y = np.unique(data.y, return_inverse=True)
+    asked = vw_lines(data.queries, [[1]] * data.answers.size)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "examples.txt"
+        path.write_text("\n".join(vw_lines(data.X, [[label + 1] for label in y])) + "\n")
+        filled = options.format(n_classes=classes.size, n_examples=y.size)
+        cache = f"--cache_file {path}.cache -k --passes {n_passes} --holdout_off" if n_passes > 1 else ""
+
+        def train() -> Any:
+            workspace = Workspace(f"{filled} -d {path} {cache} --quiet")
+            workspace.run_parser()
+            return workspace, [workspace.parse(line) for line in asked]
+
+        def predict(learner: Any) -> np.ndarray:
+            workspace, parsed = learner
+            labels = np.array([workspace.predict(example) for example in parsed]) - 1
+            return classes[np.clip(labels, 0, classes.size - 1)]
+
+        return measured(name, data, train, predict, note=f"{options}, {n_passes} passes")[0]
+
+
+def vw_cmt(data: LabelledSet) -> Iterator[Outcome]:
+    """Return the runs of Vowpal Wabbit's Contextual Memory Tree over a small grid."""
+    for n_passes, settings in VW_CMT_GRID:
+        options = f"--memory_tree {{n_examples}} --max_number_of_labels {{n_classes}} -b 22 {settings}"
+        yield _vw("Vowpal Wabbit, memory tree", options, n_passes, data)
+
+
+def vw_others(data: LabelledSet) -> Iterator[Outcome]:
+    """Return Vowpal Wabbit's one against all and recall tree."""
+    if np.unique(data.y).size <= 5000:
+        yield _vw("Vowpal Wabbit, one against all", "--oaa {n_classes} -b 24", 3, data)
+    yield _vw("Vowpal Wabbit, recall tree", "--recall_tree {n_classes} -b 24", 3, data)
+
+
+LEARNERS: dict[str, Callable[..., Iterator[Outcome]]] = {
+    "exact": exact,
+    "means": class_means,
+    "linear": linear,
+    "bm25": bm25,
+    "plt": partial(of_labels, name="plt", title="PLT (napkinXC)", python=sys.executable),
+    "xr_linear": partial(of_labels, name="xr_linear", title="XR-Linear (PECOS)", python=sys.executable),
+    "ours": ours,
+    "vw": vw_others,
+    "vw_cmt": vw_cmt,
+}
+
+COLUMNS = {
+    "exact": "exact nearest neighbour",
+    "means": "class means",
+    "linear": "LinearSVC, one against all",
+    "VW": "Vowpal Wabbit, memory tree",
+    "BM25": "BM25 (bm25s)",
+    "PLT": "PLT (napkinXC)",
+    "XR-Linear": "XR-Linear (PECOS)",
+    "all": "all scorers of it, by one product",
+    "ours": "CMTClassifier",
+}
+"""The learners of the tables at the end, by heading."""
+
+FIGURES = {"Error": "error", "Microseconds a query": "query_microseconds", "Seconds to train": "train_seconds"}
+"""What the tables at the end show."""
+
+
+def fastest_as_good(data: LabelledSet, bar: float) -> Outcome | None:
+    """Return the first of our cheaper settings that errs no more than ``bar``."""
+    for settings in CHEAPER:
+        outcome, _ = measured(
+            "CMTClassifier, fastest as good",
+            data,
+            lambda: CMTClassifier(**settings, random_state=0).fit(data.X, data.y),  # noqa: B023
+            lambda learner: learner.predict(data.queries),
+            lambda learner: float(learner.count_candidates(data.queries).mean()) / learner.classes_.size,
+            note=str(settings),
+        )
+        if outcome.error <= bar:
+            return outcome
+    return None
+
+
+def learners(names: list[str], interpreters: dict[str, str]) -> dict[str, Callable[[LabelledSet], Iterator[Outcome]]]:
+    """Return the learners of these names that are installed."""
+    found = {name: LEARNERS[name] for name in names}
+    if "bm25" in found and find_spec("bm25s") is None:
+        print("bm25 is left out: bm25s is not installed", flush=True)
+        del found["bm25"]
+    for name in [name for name in ("plt", "xr_linear") if name in found]:
+        python = interpreters.get(name, sys.executable)
+        if is_installed(name, python):
+            found[name] = partial(LEARNERS[name], python=python)
+        else:
+            del found[name]
+    return found
+
+
+def summary(everything: dict[str, list[Outcome]], sizes: dict[str, str], field: str) -> str:
+    """Return a table with a line for each set, of one figure of the learners in ``COLUMNS``."""
+
+    def written(figure: float) -> str:
+        return f"{figure:.3f}" if field == "error" else f"{figure:,.{1 if figure < 9.95 else 0}f}"
+
+    rows = []
+    for name, outcomes in everything.items():
+        row = [name, sizes[name]]
+        for learner in COLUMNS.values():
+            found = [outcome for outcome in outcomes if outcome.learner == learner]
+            best = min(found, key=lambda outcome: outcome.error, default=None)
+            row.append("" if best is None else written(getattr(best, field)))
+        rows.append(row)
+    kept = [i for i in range(len(COLUMNS) + 2) if any(row[i] for row in rows)]
+    headers = ["set", "examples / classes", *COLUMNS]
+    table = [[row[i] for i in kept] for row in rows]
+    return tabulate(table, [headers[i] for i in kept], tablefmt="pipe", disable_numparse=True)
+
+
+def keyed(name: str, folder: Path, keys: list[str]) -> Iterator[tuple[str, LabelledSet]]:
+    """Yield a set with each of the keys, if it is one of texts, and what to call it."""
+    data = SETS[name](folder)
+    if "tfidf" in keys or data.texts is None:
+        yield name, data
+    for key, norm, title in (("bm25", "append", "BM25 keys"), ("bm25_l2", "l2", "BM25 keys of length 1")):
+        with_terms = with_bm25_keys(data, norm) if key in keys else None
+        if with_terms is not None:
+            yield f"{name}, {title}", with_terms
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", default=[""], help="only sets whose names start with one of these"),
+    argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS)),
+    argument("--keys", nargs="+", choices=KEYS, default=KEYS[:1], help="keys of texts"),
+    argument("--json", type=Path, help="file to write all outcomes to"),
+    argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreters of learners"),
+)
+def compare(options: argparse.Namespace) -> None:
+    """Compare classifiers over many classes: exact search, class means, linear ones, BM25, label trees, and ours.
+
+    All run one after the other, on the sets that ``shared/labelled_sets.py`` describes.
+
+    PLT (napkinXC) and XR-Linear (PECOS) run in processes and environments of their own, and are told of one label for
+    each example; ``shared/extreme_learners.py`` says what to install. BM25 is the nearest text by the library bm25s.
+    What is not installed is left out, and the script says so. All other learners are given the same keys: of texts,
+    tf-idf words or, with ``--keys bm25``, those of ``BM25Vectorizer`` (``bm25_l2``: with ``norm="l2"``). With several,
+    each set of texts has several tables.
+
+    For each set a table: error, seconds to train, microseconds a query (all queries in one batch), both of the
+    processor, the share of the classes that were looked at for a query, the peak of the memory that came on top (Linux
+    only), and the size of the model as it is pickled, or of its files (not for Vowpal Wabbit). Texts are vectorised, or
+    divided into words, before. Then, for Vowpal Wabbit's Contextual Memory Tree, the fastest of our settings that errs
+    no more than its best run, and how many times faster it trains and answers. In the end the tables of
+    ``docs/figures.md``, with a line for each set. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package
+    vowpalwabbit.
+    """
+    present = learners(options.learners, dict(pair.split("=", 1) for pair in options.python))
+    everything: dict[str, list[Outcome]] = {}
+    sizes: dict[str, str] = {}
+    chosen = [name for name in SETS if name.startswith(tuple(options.sets))]
+    for name, data in chain.from_iterable(keyed(of_set, options.data, options.keys) for of_set in chosen):
+        outcomes = [outcome for learner in present.values() for outcome in learner(data)]
+        of_vw = [outcome for outcome in outcomes if outcome.learner == "Vowpal Wabbit, memory tree"]
+        if of_vw and "ours" in present:
+            best = min(of_vw, key=lambda outcome: outcome.error)
+            ours_as_good = fastest_as_good(data, best.error)
+            if ours_as_good is not None:
+                outcomes.append(ours_as_good)
+                training = best.train_seconds / ours_as_good.train_seconds
+                query = best.query_microseconds / ours_as_good.query_microseconds
+                outcomes.append(Outcome("times faster than that memory tree", float("nan"), training, query, 0, 0))
+        print(f"\n{name}: {data.X.shape[0]} examples of {np.unique(data.y).size} classes, {data.X.shape[1]} features")
+        headers = ["learner", "error", "train s", "us a query", "share", "MB", "note", "model MB"]
+        print(tabulate(outcomes, headers, floatfmt=("", ".4f", ".2f", ".1f", ".3f", ".0f", "", ".1f")), flush=True)
+        everything[name] = outcomes
+        sizes[name] = f"{data.X.shape[0]:,} / {np.unique(data.y).size:,}"
+    for title, field in FIGURES.items():
+        print(f"\n{title}\n\n{summary(everything, sizes, field)}")
+    if options.json:
+        as_objects = {name: [outcome._asdict() for outcome in outcomes] for name, outcomes in everything.items()}
+        options.json.write_text(json.dumps(as_objects, indent=2))
+
+
+PLOTS = {"clinc150": "clinc150, 100 shots", "omniglot": "omniglot, 5 drawers"}
+IMAGES = Path(__file__).parents[1] / "docs/images"
+TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 40, 80, 160)
+CANDIDATES = {"clinc150": (2, 4, 8, 16, 32), "omniglot": (5, 10, 25, 50, 100, 190)}
+TREES = {"clinc150": (1, 2, 4), "omniglot": (1, 2, 4, 8)}
+PASSES = (0, 1)
+DEFAULTS, WITHOUT_EXAMPLES = "CMTClassifier, defaults", "store_examples=False"
+
+GREY = "#808080"  # is read on white and on black
+STYLES = {
+    DEFAULTS: ("#d9582b", "*"),
+    "n_candidates": ("#d9582b", "o"),
+    "n_trees": ("#b07d1a", "s"),
+    "n_head_passes": ("#c0508f", "^"),
+    WITHOUT_EXAMPLES: ("#d9582b", "P"),
+    "MemoryStore, target_recall": ("#d9582b", "o"),
+    "exact search": ("#3f88c5", "D"),
+    "class means": ("#2e9e6b", "v"),
+    "linear model": ("#8a6fd1", "X"),
+    "hnswlib, ef": ("#3f88c5", "D"),
+}
+
+
+class Dot(NamedTuple):
+    """What one setting gives: an error or a recall, microseconds for a query, and megabytes."""
+
+    series: str
+    value: str
+    quality: float
+    us: float
+    megabytes: float
+
+
+def dot_of(series: str, value: Any, data: LabelledSet, train: Callable[[], Any]) -> Dot:
+    """Return the error, time and memory of a classifier of this package."""
+    outcome = measured(series, data, train, lambda classifier: classifier.predict(data.queries))[0]
+    return Dot(series, str(value), outcome.error, outcome.query_microseconds, outcome.model_megabytes)
+
+
+def rivals(data: LabelledSet) -> Iterator[Dot]:
+    """Yield what exact search, class means and a linear model give."""
+    for name, learner in (("exact search", exact), ("class means", class_means), ("linear model", linear)):
+        for outcome in learner(data):
+            yield Dot(name, "", outcome.error, outcome.query_microseconds, outcome.model_megabytes)
+
+
+def dots_of_ours(name: str, data: LabelledSet) -> Iterator[Dot]:
+    """Yield what the classifier of this package gives, with its defaults and with one parameter or two changed."""
+
+    def learned(**parameters: Any) -> CMTClassifier:
+        return CMTClassifier(**parameters, random_state=0).fit(data.X, data.y)
+
+    classifier = learned()
+    classifier.set_params(n_candidates=5).predict(data.queries[:10])  # has kernels compiled
+    yield dot_of(DEFAULTS, "", data, lambda: classifier.set_params(n_candidates=None))
+    for n in CANDIDATES[name]:
+        yield dot_of("n_candidates", n, data, lambda: classifier.set_params(n_candidates=n))  # noqa: B023
+    for n in TREES[name]:
+        yield dot_of("n_trees", n, data, lambda: learned(n_trees=n, n_candidates=CANDIDATES[name][-2]))  # noqa: B023
+    for n in PASSES:  # the default is 5
+        yield dot_of("n_head_passes", n, data, lambda: learned(n_head_passes=n))  # noqa: B023
+    yield dot_of(WITHOUT_EXAMPLES, "", data, lambda: learned(store_examples=False))
+
+
+def searches(data: Vectors) -> Iterator[Dot]:
+    """Yield the recall and time of a store, and of hnswlib if it is installed."""
+    store = MemoryStore(random_state=0)
+    store.add(range(len(data.stored)), data.stored)
+    store.compact()
+    true = store.query(data.asked, K, target_recall=1.0).keys
+
+    def dot(series: str, value: float, search: Callable[[], Any]) -> Dot:
+        runs = [timed(search) for _ in range(3)]
+        us = min(seconds for _, seconds in runs) / len(true) * 1e6
+        return Dot(series, str(value), recall(runs[0][0], true), us, float("nan"))
+
+    for target in TARGETS:
+        store.query(data.asked[:1], K, target_recall=target)  # measures what it takes
+        search = partial(store.query, data.asked, K, target_recall=target)
+        yield dot("MemoryStore, target_recall", target, lambda: search().keys)  # noqa: B023
+    if find_spec("hnswlib"):
+        graph = graph_of(data.stored)[0]
+        for ef in EFFORTS:
+            graph.set_ef(ef)
+            yield dot("hnswlib, ef", ef, lambda: graph.knn_query(data.asked, K, num_threads=1)[0])
+
+
+def panel(axis: Any, dots: list[Dot], cost: str, label: str) -> None:
+    """Draw quality against a cost: a line for each parameter, with its values, and a single dot for other models."""
+    from matplotlib.ticker import LogLocator
+
+    for series in dict.fromkeys(dot.series for dot in dots):
+        colour, marker = STYLES[series]
+        own = [dot for dot in dots if dot.series == series]
+        costs = [getattr(dot, cost) for dot in own]
+        line = {"marker": marker, "markersize": 11 if series == DEFAULTS else 5, "lw": 1.3 if len(own) > 1 else 0}
+        axis.plot(costs, [dot.quality for dot in own], color=colour, label=series, **line)
+        place = (3, -9) if series == "n_trees" else (3, 3)
+        for dot, x in zip(own, costs, strict=True):
+            axis.annotate(dot.value, (x, dot.quality), place, textcoords="offset points", fontsize=7, color=colour)
+    axis.set_xlabel(label)
+    if cost == "us":
+        axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axis.xaxis.set_minor_formatter(lambda x, _: "")
+    else:
+        axis.set_xlim(left=0)
+    axis.grid(True, color=GREY, alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def draw(path: Path, dots: list[Dot], *, quality: str) -> None:
+    """Write a figure: error against time and against memory, or recall against time alone."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    colours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), GREY)
+    fixed = {"svg.fonttype": "none", "svg.hashsalt": path.name, "font.family": "sans-serif", "font.size": 9}
+    with rc_context({**colours, **fixed}):
+        figure = Figure(figsize=(8, 3.6) if quality == "error" else (5.6, 3.4), layout="constrained")
+        axes = figure.subplots(1, 2 if quality == "error" else 1, sharey=True, squeeze=False)[0]
+        panel(axes[0], dots, "us", "microseconds for a query")
+        if quality == "error":
+            once = [dot for dot in dots if dot.series != "n_candidates"]  # does not change what is stored
+            panel(axes[1], once, "megabytes", "megabytes of the model")
+        axes[0].set_ylabel(quality)
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
+
+
+@commands.add(
+    DATA,
+    argument("--figures", nargs="+", choices=(*PLOTS, "store"), default=[*PLOTS, "store"]),
+    argument("--images", type=Path, default=IMAGES, help="folder to write to"),
+)
+def plot(options: argparse.Namespace) -> None:
+    """Plot the error of classifiers against time and memory, and the recall of a store against time.
+
+    Writes one SVG for each figure to ``docs/images`` (or to ``--images``) and prints what it shows:
+
+    ``clinc150``, ``omniglot`` ``CMTClassifier`` with its defaults and with several values of ``n_candidates``,
+    ``n_trees``, ``n_head_passes`` and ``store_examples``, beside the exact search, class means and linear model of
+    ``compare``. ``store`` ``MemoryStore`` with several values of ``target_recall`` over features of characters, beside
+    hnswlib if it is installed.
+
+    Data are those of ``shared/labelled_sets.py``. Times are of the processor, on one thread, in microseconds for each
+    query of a batch: the least of several. Memory is the size of the pickled model. Needs matplotlib and tabulate.
+    """
+    for name in options.figures:
+        if name == "store":
+            dots = list(searches(features(options.data, "omniglot")))
+        else:
+            data = SETS[PLOTS[name]](options.data)
+            dots = [*dots_of_ours(name, data), *rivals(data)]
+        print(f"\n{name}")
+        for dot in dots:
+            print(
+                f"{dot.series:26} {dot.value:>6} {dot.quality:.4f} {dot.us:9.1f} us {dot.megabytes:8.1f} MB", flush=True
+            )
+        draw(options.images / f"accuracy_{name}.svg", dots, quality="recall at 10" if name == "store" else "error")
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,364 @@
+"""Compare keys that are learned from texts, and vectors of words, with fastText."""
+
+from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
+
+# isort: split
+import argparse
+import gzip
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.stats import spearmanr
+from shared.labelled_sets import few_of_each, read_lines
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+from tabulate import tabulate
+
+from cmt_numba import CMTClassifier
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors
+
+commands = Commands(__doc__)
+
+PARTS = "mr", "subj", "cr", "mpqa", "sst1", "sst2", "trec"
+MOST_SOFTMAX = 10_000  # classes that it is measured with
+LOSSES = {"softmax": "softmax", "forest": None, "hierarchical": "hs", "negative": "ns"}  # and those of fastText
+
+
+class LabelledTexts(NamedTuple):
+    """Texts to learn from and to ask with, and their classes."""
+
+    texts: list[str]
+    y: np.ndarray
+    queries: list[str]
+    answers: np.ndarray
+
+
+class Result(NamedTuple):
+    """How an engine did: seconds to learn, microseconds for a query."""
+
+    error: float
+    learn: float
+    query: float
+
+
+def shots(folder: Path, name: str, n_shots: int) -> LabelledTexts:
+    """Return ``n_shots`` texts of each class, and all texts of the test part."""
+    train, test = (read_lines(folder / name / f"{part}.jsonl.gz") for part in ("train", "test"))
+    kept = [train[i] for i in few_of_each(np.array([line["label"] for line in train]), n_shots)]
+    return _texts(kept, test)
+
+
+def sentences(folder: Path, name: str) -> LabelledTexts:
+    """Return sentences, and those to ask with."""
+    lines = read_lines(folder / "sentclass" / f"{name}.jsonl.gz")
+    if lines[0].get("split"):
+        return _texts([line for line in lines if line["split"] == "train"], [x for x in lines if x["split"] == "test"])
+    order = [lines[i] for i in np.random.RandomState(0).permutation(len(lines))]
+    return _texts(order[len(lines) // 10 :], order[: len(lines) // 10])
+
+
+def _texts(train: list[dict[str, Any]], test: list[dict[str, Any]]) -> LabelledTexts:
+    texts, queries = ([" ".join(re.findall(r"\w+", line["text"].lower())) for line in part] for part in (train, test))
+    labels, answers = (np.array([str(line["label"]) for line in part]) for part in (train, test))
+    return LabelledTexts(texts, labels, queries, answers)
+
+
+SETS: dict[str, Callable[[Path], LabelledTexts]] = {
+    "clinc150, 5 shots": lambda folder: shots(folder, "clinc150", 5),
+    "clinc150, 100 shots": lambda folder: shots(folder, "clinc150", 100),
+    "wikipara1k, 3 shots": lambda folder: shots(folder, "wikipara1k", 3),
+    "wikipara1k, 20 shots": lambda folder: shots(folder, "wikipara1k", 20),
+    **{name: partial(sentences, name=name) for name in PARTS},
+}
+
+
+def measured(texts: LabelledTexts, model: Any, warm: Any) -> Result:
+    """Return how a model does, after another one like it has compiled its kernels."""
+    few = np.concatenate([np.flatnonzero(texts.y == label)[:5] for label in np.unique(texts.y)[:20]])
+    warm.fit([texts.texts[i] for i in few], texts.y[few]).predict(texts.queries[:2])
+    start = process_time()
+    model.fit(texts.texts, texts.y)
+    learned = process_time()
+    found = model.predict(texts.queries)
+    asked = process_time() - learned
+    return Result(float((found != texts.answers).mean()), learned - start, 1e6 * asked / len(texts.queries))
+
+
+def ask_fasttext(interpreter: str, task: dict[str, Any]) -> dict[str, Any]:
+    """Return what the library fastText answers, run by an interpreter that has it."""
+    worker = [interpreter, str(Path(__file__).parent / "shared/fasttext_worker.py")]
+    done = subprocess.run(worker, input=json.dumps(task), stdout=subprocess.PIPE, text=True, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def by_fasttext(texts: LabelledTexts, interpreter: str, **options: Any) -> Result:
+    """Learn with the library fastText."""
+    classes, labels = np.unique(texts.y, return_inverse=True)
+    task = {"texts": texts.texts, "labels": labels.tolist(), "queries": texts.queries, "options": options}
+    done = ask_fasttext(interpreter, task)
+    found = classes[np.array(done["answers"])]
+    return Result(float((found != texts.answers).mean()), done["learned"], 1e6 * done["asked"] / len(texts.queries))
+
+
+def by_number_of_classes(folder: Path, n_classes: int, loss: str) -> list[float]:
+    """Return microseconds to learn a text once and to find its five best classes, one text for each class."""
+    lines = read_lines(folder / "packages/summaries.jsonl.gz")[:n_classes]
+    texts = [f"{line['name']} {line['summary']}" for line in lines]
+    make = partial(FastTextClassifier, loss=loss, max_n=0, word_ngrams=1, random_state=0)
+    make(n_epochs=1).fit(texts[:20], np.arange(20)).top_classes(texts[:2])
+    times = []
+    for n_epochs in (1, 7):
+        start = process_time()
+        model = make(n_epochs=n_epochs).fit(texts, np.arange(n_classes))
+        times.append(process_time() - start)
+    hidden = model.transform(texts[:500])
+    model.transform = lambda texts: hidden  # what a query costs besides its words
+    start = process_time()
+    model.top_classes(texts[:500])
+    asked = process_time() - start
+    return [1e6 * (times[1] - times[0]) / 6 / n_classes, 1e6 * asked / 500]
+
+
+def engines(
+    arguments: argparse.Namespace, vectors: SubwordVectors | None
+) -> dict[str, Callable[[LabelledTexts], Result]]:
+    """Return what is compared."""
+    twice = lambda make: lambda texts: measured(texts, make(), make())  # noqa: E731
+    given = {"epoch": arguments.epochs, "lr": arguments.rate, "wordNgrams": 2, "dim": 100, "bucket": 2_000_000}
+    given |= {"minn": 3 if arguments.max_n else 0, "maxn": arguments.max_n}
+    found: dict[str, Callable[[LabelledTexts], Result]] = {}
+    for loss, theirs in LOSSES.items():
+        found[f"FastTextClassifier, {loss}"] = twice(partial(FastTextClassifier, loss=loss, random_state=0))
+        if arguments.fasttext and theirs is not None:
+            found[f"fastText, {theirs}"] = partial(by_fasttext, interpreter=arguments.fasttext, loss=theirs, **given)
+    classifier = partial(CMTClassifier, random_state=0)
+    found["linear, tf-idf"] = twice(lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True), LinearSVC()))
+    found["CMTClassifier, BM25"] = twice(lambda: make_pipeline(BM25Vectorizer(norm="l2"), classifier()))
+    found["CMTClassifier, tf-idf"] = twice(
+        lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True, dtype=np.float32), classifier())
+    )
+    found["CMTClassifier, learned"] = twice(lambda: make_pipeline(FastTextClassifier(random_state=0), classifier()))
+    for weight in (*arguments.weights, "held_out"):
+        found[f"CMTClassifier, hybrid, {weight}"] = twice(
+            lambda weight=weight: make_pipeline(HybridVectorizer(weight=weight), classifier())
+        )
+    if vectors is not None:
+        found["FastTextClassifier, softmax, vectors"] = twice(
+            partial(FastTextClassifier, vectors=vectors, random_state=0)
+        )
+    return found
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", choices=SETS, default=list(SETS)),
+    argument("--engines", help="part of the names of engines"),
+    argument("--epochs", type=int, default=25, help="of fastText"),
+    argument("--rate", type=float, default=0.5, help="of fastText"),
+    argument("--max-n", type=int, default=5, help="of fastText"),
+    argument("--weights", type=float, nargs="*", default=[0.1, 0.3, 0.5], help="of the dense part"),
+    argument("--corpus", type=Path),
+    argument("--fasttext", metavar="PYTHON"),
+    argument("--classes", type=int, nargs="*", default=[], help="measure costs with so many classes instead"),
+)
+def classes(options: argparse.Namespace) -> None:
+    """Compare classifiers of texts: learned keys and words as keys, beside the library fastText and a linear model.
+
+    Expects the sets of texts of ``shared/labelled_sets.py``, and
+    ``sentclass/{mr,subj,cr,mpqa,sst1,sst2,trec}.jsonl.gz`` with a line ``{"text": ..., "label": ..., "split": ...}``
+    for each sentence. Sets without splits are shuffled, and a tenth of them is asked.
+
+    Prints for each engine the error, seconds to learn, and microseconds to answer a query in one batch: processor time
+    on one thread. Kernels are compiled before. With ``--corpus``, a text file, vectors of words are learned from its
+    lines first, and used to start from. fastText is included with ``--fasttext``, an interpreter that has it.
+    ``--classes 10000 300000`` prints instead what a text costs with so many classes, from
+    ``packages/summaries.jsonl.gz``.
+    """
+    if options.classes:
+        rows = [
+            [n, loss, *by_number_of_classes(options.data, n, loss)]
+            for n in options.classes
+            for loss in LOSSES
+            if (loss != "softmax" or n <= MOST_SOFTMAX) and re.search(options.engines or "", loss)
+        ]
+        print(tabulate(rows, ["classes", "loss", "learn a text, us", "query, us"], "github", floatfmt=".4g"))
+        return
+    vectors = None
+    if options.corpus is not None:
+        with options.corpus.open(encoding="utf-8") as file:
+            vectors = SubwordVectors(random_state=0).fit(file)
+    for name in options.sets:
+        texts = SETS[name](options.data)
+        rows = []
+        for engine, measure in engines(options, vectors).items():
+            if options.engines is None or re.search(options.engines, engine):
+                rows.append([engine, *measure(texts)])
+        print(f"\n{name}\n")
+        print(tabulate(rows, ["", "error", "learn, s", "query, us"], "github", floatfmt=".4g"), flush=True)
+
+
+WORD_PAIRS = "EN-WS-353-ALL", "EN-RW-STANFORD", "EN-MEN-TR-3k", "EN-SIMLEX-999"
+
+
+def corpus(folder: Path, name: str, n_words: int | None) -> list[str]:
+    """Return the texts of a corpus: its lines, up to a number of words."""
+    tokens, paths = folder / name / "train.txt.gz", sorted((folder / name).glob("*.jsonl.gz"))
+    if tokens.exists():
+        with gzip.open(tokens, "rt", encoding="utf-8") as file:
+            texts = [line.replace("<unk>", " ") for line in file]
+    elif paths:
+        texts = [line for path in paths for row in read_lines(path) for line in row["text"].splitlines()]
+    else:
+        texts = Path(name).read_text(encoding="utf-8").splitlines()
+    texts = [text for text in texts if text.strip()]
+    if n_words is not None:
+        ends = np.cumsum([text.count(" ") + 1 for text in texts])
+        texts = texts[: int(np.searchsorted(ends, n_words)) + 1]
+    return texts
+
+
+class Learned(Protocol):
+    """What is compared: vectors of words."""
+
+    def __contains__(self, word: str) -> bool:
+        """Return whether a word has been learned."""
+
+    def word_vectors(self, words: list[str]) -> np.ndarray:
+        """Return the vectors of words."""
+
+    def analogies(self, a: str, b: str, c: str, k: int, *, method: str) -> list[tuple[str, float]]:
+        """Return the words that are to ``c`` as ``b`` is to ``a``."""
+
+
+class ByFastText(NamedTuple):
+    """The answers of the library fastText."""
+
+    vectors: dict[str, list[float]]
+    learned: set[str]
+    right: dict[tuple[str, str, str], str]
+
+    def __contains__(self, word: object) -> bool:
+        """Return whether a word has been learned."""
+        return word in self.learned
+
+    def word_vectors(self, words: list[str]) -> np.ndarray:
+        """Return the vectors of words."""
+        return np.array([self.vectors[word] for word in words])
+
+    def analogies(self, a: str, b: str, c: str, k: int, *, method: str) -> list[tuple[str, float]]:
+        """Return the best word by sums, and none by products."""
+        return [(self.right.get((a, b, c), "") if method == "add" else "", 0.0)]
+
+
+def vectors_by_fasttext(
+    texts: list[str], words: list[str], questions: list[Any], arguments: Any
+) -> tuple[ByFastText, Any]:
+    """Return what fastText has learned, and its seconds by the clock and of processor time."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.writelines(" ".join(re.findall(r"\w+", text.lower())) + "\n" for text in texts)
+        file.flush()
+        options = {"model": "skipgram", "dim": 100, "epoch": arguments.epochs, "thread": arguments.threads}
+        asked = [[line[name].lower() for name in "abc"] for line in questions]
+        task = {"corpus": file.name, "words": words, "analogies": asked, "options": options}
+        done = ask_fasttext(arguments.fasttext, task)
+    right = {tuple(each): best for each, best in zip(asked, done["analogies"], strict=True) if best is not None}
+    return ByFastText(done["vectors"], set(done["learned"]), right), (done["seconds"], done["processor"])
+
+
+def likeness(vectors: Learned, pairs: list[dict[str, Any]]) -> list[Any]:
+    """Return correlations over all pairs, over known words, and over unseen ones, each with the number of pairs."""
+    words = [[pair[side].lower() for pair in pairs] for side in ("w1", "w2")]
+    left, right = (vectors.word_vectors(side) for side in words)
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    cosines = (left * right).sum(axis=1) / np.where(lengths > 0.0, lengths, 1.0)
+    scores = np.array([pair["score"] for pair in pairs])
+    known = np.array([one in vectors and other in vectors for one, other in zip(*words, strict=True)])
+    found: list[Any] = []
+    for some in (np.ones(known.size, bool), known, ~known):
+        enough = np.count_nonzero(some) > 9
+        found += [spearmanr(cosines[some], scores[some]).statistic if enough else None, int(some.sum())]
+    return found
+
+
+def analogies(vectors: Learned, questions: list[dict[str, Any]]) -> list[list[Any]]:
+    """Return for each kind the number of questions, and the shares of right answers by sums and by products."""
+    rows = []
+    for kind in sorted({line["kind"] for line in questions}):
+        some = [{name: line[name].lower() for name in "abcd"} for line in questions if line["kind"] == kind]
+        shares = [
+            np.mean([vectors.analogies(x["a"], x["b"], x["c"], 1, method=method)[0][0] == x["d"] for x in some])
+            for method in ("add", "mul")
+        ]
+        rows.append([kind, len(some), *shares])
+    return rows
+
+
+def show(name: str, vectors: Learned, seconds: tuple[float, float], n_words: int, pairs: Any, questions: Any) -> None:
+    """Print the tables of one engine."""
+    by_clock, of_processor = (n_words / each for each in seconds)
+    print(f"\n{name}: {by_clock:,.0f} words a second, {of_processor:,.0f} a second of processor time\n")
+    rows = [[name, *likeness(vectors, [pair for pair in pairs if pair["set"] == name])] for name in SETS]
+    headers = ["", "all", "pairs", "learned", "pairs", "unseen", "pairs"]
+    print(tabulate(rows, headers, "github", floatfmt=".3f"), flush=True)
+    headers = ["analogies", "questions", "by sums", "by products"]
+    print(f"\n{tabulate(analogies(vectors, questions), headers, 'github', floatfmt='.3f')}", flush=True)
+
+
+@commands.add(
+    DATA,
+    argument("--corpus", default="wikitext2", help="wikitext2, novels_en or a file"),
+    argument("--words", type=int, help="learn from the first of the corpus only"),
+    argument("--epochs", type=int, default=5),
+    argument("--threads", type=int, default=1),
+    argument("--analogies", type=int, default=1000, help="questions asked, drawn at random"),
+    argument("--fasttext", metavar="PYTHON"),
+    argument("--save", type=Path, help="file to write the vectors to"),
+)
+def words(options: argparse.Namespace) -> None:
+    """Compare vectors of words with what people say of the likeness of words, and ask them analogies.
+
+    Expects ``wordsim/wordsim.jsonl.gz`` with a line ``{"set": ..., "lang": "en", "w1": ..., "w2": ..., "score": ...}``
+    for each pair of words, ``wordsim/questions_words.jsonl.gz`` with a line ``{"kind": ..., "a": ..., "b": ..., "c":
+    ..., "d": ...}`` for each analogy, and a corpus: ``wikitext2/train.txt.gz`` (WikiText-2), ``novels_en/*.jsonl.gz``
+    of lines with ``text``, or any text file with a text in each line.
+
+    Prints the number of words learned from in a second, by the clock and of processor time; for each set Spearman's
+    correlation over all pairs, over those whose words have both been learned, and over those with a word that has not;
+    and the share of right answers to analogies of four learned words, by sums and by products. With ``--fasttext``, an
+    interpreter that has the library fastText, it learns from the same words with as many threads and the same options,
+    and answers analogies by sums. Needs tabulate.
+    """
+    texts = corpus(options.data, options.corpus, options.words)
+    n_words = options.epochs * sum(len(re.findall(r"\w+", text)) for text in texts)
+    print(f"{n_words / options.epochs:,.0f} words, {options.epochs} epochs, {options.threads} thread(s)")
+    SubwordVectors(4, min_count=1, n_epochs=1).fit(texts[:20])
+    started, start = perf_counter(), process_time()
+    vectors = SubwordVectors(n_epochs=options.epochs, n_jobs=options.threads, random_state=0).fit(texts)
+    seconds = perf_counter() - started, process_time() - start
+    if options.save:
+        vectors.save(options.save)
+    pairs = [pair for pair in read_lines(options.data / "wordsim/wordsim.jsonl.gz") if pair["set"] in WORD_PAIRS]
+    questions = read_lines(options.data / "wordsim/questions_words.jsonl.gz")
+    questions = [line for line in questions if all(line[name].lower() in vectors for name in "abcd")]
+    questions = [questions[i] for i in np.random.RandomState(0).permutation(len(questions))[: options.analogies]]
+    show("SubwordVectors", vectors, seconds, n_words, pairs, questions)
+    if options.fasttext:
+        words = sorted({pair[side].lower() for pair in pairs for side in ("w1", "w2")})
+        theirs, seconds = vectors_by_fasttext(texts, words, questions, options)
+        show("fastText", theirs, seconds, n_words, pairs, questions)
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,666 @@
+"""Compare sources of candidates, plans for dense rows, and classifiers of several labels."""
+
+from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
+
+# isort: split
+import argparse
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from shared.extreme_learners import LEARNERS as EXTREME_LEARNERS
+from shared.extreme_learners import apart, is_installed, read_part
+from shared.labelled_sets import (
+    RANKS,
+    SETS,
+    LabelledSet,
+    MultilabelSet,
+    coil,
+    omniglot,
+    read_multilabel,
+    synthetic,
+    vw_lines,
+    with_bm25_keys,
+)
+from shared.products import product_of_all
+from shared.texts import packages as stored_packages
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import normalize
+from sklearn.svm import LinearSVC
+from tabulate import tabulate
+
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier
+from cmt_numba._heads.candidates import Effort
+from cmt_numba._heads.products import all_scorers
+from cmt_numba.estimators._label_forest import LabelForest
+from cmt_numba.estimators._thresholds import threshold_of
+from cmt_numba.metrics import f1, inverse_propensities, ndcg_at, precision_at
+
+commands = Commands(__doc__)
+
+QUICK = ("clinc150", "coil100", "omniglot", "wikipara1k, 3", "bible, 1", "packages, 30,000", "bibtex", "curve, 1,000")
+SEVERAL = ("bibtex", "debtags", "delicious", "debian_depends")
+N_WARMING = 300  # examples that kernels are compiled with
+
+
+class Searching(LabelForest):
+    """A classifier that searches trees and index whatever the number of labels."""
+
+    _trees_add_to_index = True
+
+    def _all_scorers(self, n_rows: int = 0) -> None:
+        return None
+
+    def _lists(self) -> None:
+        return None
+
+    def _lists_best(self, k: int) -> bool:
+        return False
+
+
+class IndexOnly(Searching):
+    """A classifier that reaches no leaf."""
+
+    def _effort(self, *, training: bool = False) -> Effort:
+        return super()._effort(training=training)._replace(n_leaves=0)
+
+    def _teach_routers(self, *arguments: Any, **options: Any) -> None:
+        pass
+
+
+class TreesOnly(Searching):
+    """A classifier whose index lists nothing."""
+
+    _lightest_listed = np.inf
+
+
+class _IndexOfClasses(IndexOnly, CMTClassifier): ...
+
+
+class _TreesOfClasses(TreesOnly, CMTClassifier): ...
+
+
+class _BothOfClasses(Searching, CMTClassifier): ...
+
+
+class _IndexOfLabels(IndexOnly, CMTMultilabelClassifier): ...
+
+
+class _TreesOfLabels(TreesOnly, CMTMultilabelClassifier): ...
+
+
+class _BothOfLabels(Searching, CMTMultilabelClassifier): ...
+
+
+KINDS: dict[str, tuple[type[CMTClassifier], type[CMTMultilabelClassifier]]] = {
+    "default": (CMTClassifier, CMTMultilabelClassifier),
+    "index only": (_IndexOfClasses, _IndexOfLabels),
+    "trees only": (_TreesOfClasses, _TreesOfLabels),
+    "both": (_BothOfClasses, _BothOfLabels),
+}
+
+
+def packages(folder: Path, n_stored: int) -> LabelledSet:
+    """Return packages as tf-idf words of their names and summaries, and queries of some of their words, misspelt."""
+    texts = stored_packages(folder, n_stored)
+    words = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+    X, queries, both = words.fit_transform(texts.stored), words.transform(texts.queries), (texts.stored, texts.queries)
+    return LabelledSet(X, np.arange(n_stored), queries, texts.answers, both)
+
+
+def readers() -> dict[str, Callable[[Path], Any]]:
+    """Return what reads each set."""
+    sets: dict[str, Callable[[Path], Any]] = dict(SETS)
+    for n_stored in (30_000, 300_000):
+        sets[f"packages, {n_stored:,}"] = lambda folder, n=n_stored: packages(folder, n)
+    for name in SEVERAL:
+        sets[name] = lambda folder, name=name: read_multilabel(folder / name)
+    return sets
+
+
+def quality(data: Any, best: np.ndarray) -> list[float]:
+    """Return the error of classes, or precision of the best columns at each of the ranks."""
+    if isinstance(data, LabelledSet):
+        return [float(np.mean(best != data.answers))]
+    return [precision_at(data.answers, best, k) for k in RANKS]
+
+
+def ask(learner: Any, queries: Any) -> np.ndarray:
+    """Return the class of each query, or its best columns."""
+    best: np.ndarray = (
+        learner.predict(queries) if isinstance(learner, CMTClassifier) else learner.top_labels(queries, RANKS[-1])[0]
+    )
+    return best
+
+
+def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
+    """Yield for each way its name, quality, labels scored and met, and times."""
+    several = not isinstance(data, LabelledSet)
+    answers, scale = (data.Y if several else data.y), 1e6 / data.queries.shape[0]
+
+    def row(name: str, learner: Any, fit: float | None) -> list[Any]:
+        ask(learner, data.queries[:2])
+        best, query = timed(lambda: ask(learner, data.queries))
+        found = learner._best_labels(learner._checked(data.queries), RANKS[-1] if several else 1)
+        return [name, *quality(data, best), found.n_scored.mean(), found.n_met.mean(), scale * query, fit]
+
+    for way in ways:
+        if way in ("index only", "both") and not scipy.sparse.issparse(data.X):
+            continue  # dense rows have no index
+        make = KINDS[way][several]
+        few = make(store_examples=False, random_state=0).fit(data.X[:N_WARMING], answers[:N_WARMING])
+        ask(few, data.queries[:2])
+        learner = make(store_examples=False, random_state=0)
+        _, fit = timed(lambda: learner.fit(data.X, answers))  # noqa: B023
+        yield row(way, learner, fit)
+        if way != "default":
+            continue
+        n_labels, n_common = learner.forest_.n_memories, learner.head_.common.labels.size
+        n_scored = float(learner.count_candidates(data.queries).mean())
+        if learner.head_.digest.n_labels or not learner.head_.parameters.sparse:
+            of_all = product_of_all(learner)
+            best, query = timed(lambda: of_all(data.queries))  # noqa: B023
+            yield ["all labels", *quality(data, best), n_labels, n_labels, scale * query, None]
+        if wider and n_scored < n_labels:
+            learner.set_params(n_candidates=max(1, int(wider * n_scored) - n_common))
+            yield row(f"default, {wider} times as many", learner, None)
+
+
+def summary(everything: dict[str, list[list[Any]]]) -> str:
+    """Return a table with a line for each set: the first measure of quality, labels scored, and microseconds."""
+    ways = [way for way in (*KINDS, "all labels") if any(row[0] == way for rows in everything.values() for row in rows)]
+    table = []
+    for name, rows in everything.items():
+        cells = {row[0]: f"{row[1]:.3f}, {row[-4]:,.0f}, {row[-2]:,.{1 if row[-2] < 9.95 else 0}f} us" for row in rows}
+        wider = [f"{row[1] - rows[0][1]:+.3f}, {row[-4]:,.0f}" for row in rows if row[0].startswith("default, ")]
+        table.append([name, *(cells.get(way, "") for way in ways), *wider])
+    return tabulate(table, ["set", *ways, "more labels"], tablefmt="pipe", disable_numparse=True)
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", default=QUICK, help="only sets whose names start with one of these"),
+    argument("--ways", nargs="+", choices=list(KINDS), default=list(KINDS)),
+    argument("--keys", choices=["tfidf", "bm25"], default="tfidf", help="keys of texts"),
+    argument("--wider", type=int, default=5, help="times as many candidates; 0 for none"),
+)
+def candidates(options: argparse.Namespace) -> None:
+    """Compare where candidate labels come from: the inverted index alone, trees alone, both, and all labels.
+
+    The sets are those of ``shared/labelled_sets.py``, ``packages`` with a number of packages (the folder holds
+    ``packages/summaries.jsonl.gz`` as ``shared/texts.py`` describes it), and sets of several labels an example. By
+    default those that take a minute or less. Texts become tf-idf words, or with ``--keys bm25`` keys of
+    ``BM25Vectorizer``.
+
+    Each source of candidates is used in training and for queries. *default* is the classifier as it comes; *both* is
+    the search of trees and index, which the default leaves out where it can score all labels or the index finds the
+    best ones by itself. *all labels* scores all labels with what the default has learned, by one matrix product. Prints
+    the error, or for several labels precision at 1, 3 and 5; how many labels are scored for a query, with all their
+    weights, and how many are met: those found in leaves and in lists of the index, where an entry of a list is added
+    up, and the common ones; processor time of a query in one batch, and to fit. With ``--wider 5``, which is the
+    default, another row has the default with ``n_candidates`` five times what it scores. In the end a table with a line
+    for each set: error, or precision at 1, labels scored, and microseconds.
+    """
+    everything = {}
+    for name, read in readers().items():
+        if not name.startswith(tuple(options.sets)):
+            continue
+        data = read(options.data)
+        several = not isinstance(data, LabelledSet)
+        if not several and options.keys == "bm25":
+            data = with_bm25_keys(data) or data
+        headers = ["candidates", *([f"P@{k}" for k in RANKS] if several else ["error"])]
+        headers += ["scored", "met", "us a query", "s to fit"]
+        print(f"\n{name}: {data.X.shape[0]} examples")
+        formats = ("", *([".4f"] * (len(headers) - 5)), ".0f", ".0f", ".1f", ".1f")
+        everything[name] = list(outcomes(data, options.ways, options.wider))
+        print(tabulate(everything[name], headers, floatfmt=formats), flush=True)
+    print(f"\n{summary(everything)}")
+
+
+BATCHES = (1, 1000, None)
+ROWS_AT_ONCE, CLASSES_AT_ONCE = 1000, 10_000  # of a product, 40 MB
+SAMPLED_FOR_A_LIST = 100  # vectors that k-means looks at
+Way = Callable[[np.ndarray], np.ndarray]
+
+
+def product(weights: np.ndarray, classes: np.ndarray) -> Way:
+    """Return the class whose vector has the greatest product with a row, for each row, in blocks that BLAS likes."""
+    scores = np.empty((ROWS_AT_ONCE, CLASSES_AT_ONCE), np.float32)
+
+    def best(X: np.ndarray) -> np.ndarray:
+        found, largest = np.empty(len(X), np.int64), np.full(len(X), -np.inf, np.float32)
+        for i in range(0, len(X), ROWS_AT_ONCE):
+            for j in range(0, len(weights), CLASSES_AT_ONCE):
+                some, rows = weights[j : j + CLASSES_AT_ONCE], X[i : i + ROWS_AT_ONCE]
+                block = np.matmul(rows, some.T, out=scores[: len(rows), : len(some)])
+                at = block.argmax(axis=1)
+                value = np.take_along_axis(block, at[:, None], axis=1)[:, 0]
+                better = np.flatnonzero(value > largest[i : i + ROWS_AT_ONCE])
+                found[i + better], largest[i + better] = j + at[better], value[better]
+        return classes[found]
+
+    return best
+
+
+def landmarks_of(weights: np.ndarray) -> np.ndarray:
+    """Return landmarks by k-means over some of the vectors, if there are very many."""
+    rng = np.random.default_rng(0)
+    n_lists = min(500, int(np.sqrt(len(weights))))
+    units = normalize(weights[rng.permutation(len(weights))[: SAMPLED_FOR_A_LIST * n_lists]])
+    landmarks = units[:n_lists]
+    for _ in range(8):
+        sums = np.zeros_like(landmarks)
+        np.add.at(sums, nearest(landmarks, units), units)
+        landmarks = np.where(sums.any(axis=1)[:, None], normalize(sums), landmarks)
+    return landmarks
+
+
+def inverted_file(weights: np.ndarray, classes: np.ndarray, landmarks: np.ndarray, n_listed: int) -> Way:
+    """Return the best class in the list of each row's nearest landmark."""
+    n_lists = len(landmarks)
+    lists = [np.argpartition(-(weights @ landmark), n_listed - 1)[:n_listed] for landmark in landmarks]
+    packed = [weights[members] for members in lists]
+
+    def best(X: np.ndarray) -> np.ndarray:
+        near = (X @ landmarks.T).argmax(axis=1)
+        order = np.argsort(near, kind="stable")
+        ends, found = np.searchsorted(near[order], np.arange(n_lists + 1)), np.empty(len(X), np.int64)
+        for j in range(n_lists):
+            rows = order[ends[j] : ends[j + 1]]
+            if rows.size > 0:
+                found[rows] = lists[j][(X[rows] @ packed[j].T).argmax(axis=1)]
+        return classes[found]
+
+    return best
+
+
+def nearest(landmarks: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Return the nearest landmark of each vector."""
+    parts = [(units[i : i + 1000] @ landmarks.T).argmax(axis=1) for i in range(0, len(units), 1000)]
+    return np.concatenate(parts)
+
+
+def ways(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Way]]:
+    """Yield ways to answer: their names, the seconds that it took to make them ready, and what answers."""
+    before, began = peak_gigabytes(), time.process_time()
+    classifier = CMTClassifier(random_state=0).fit(data.X, data.y)
+    fitted, after_fit = time.process_time() - began, peak_gigabytes()
+    classifier.predict(data.queries[:1])
+    print(f"fit {fitted:.1f} s; peak memory {before:.2f} GB before, {after_fit:.2f} after it", end="")
+    print(f", {peak_gigabytes():.2f} when ready to answer")
+    yield "CMTClassifier", time.process_time() - began, classifier.predict
+    classes, positions = np.unique(data.y, return_inverse=True)
+    means = np.zeros((classes.size, data.X.shape[1]), np.float32)
+    np.add.at(means, positions, data.X)
+    yield "product with class means", 0.0, product(normalize(means), classes)
+    scorers = all_scorers(classifier.head_)
+    assert scorers is not None
+    weights, of_label = np.ascontiguousarray(scorers.weights.T), classes[classifier._class_of_label]
+    yield "product with scorers", 0.0, product(weights, of_label)
+    if lists:
+        began = time.process_time()
+        landmarks = landmarks_of(weights)
+        made = time.process_time() - began
+        for n_listed in (750, 1500, 3000):
+            if 2 * n_listed <= classes.size:
+                began = time.process_time()
+                listed = inverted_file(weights, of_label, landmarks, n_listed)
+                yield f"inverted file, {n_listed} listed", made + time.process_time() - began, listed
+
+
+def peak_gigabytes() -> float:
+    """Return the most memory that the process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def compare(data: LabelledSet, repeats: int, product_queries: int, lists: bool) -> list[list[float | str]]:
+    """Return error, seconds to make ready and microseconds a row for each way.
+
+    Products answer the first ``product_queries`` only, and all errors are of these.
+    """
+    everything = list(ways(data, lists))
+    queries = np.ascontiguousarray(data.queries, np.float32)
+    least = np.full((len(everything), len(BATCHES)), np.inf)
+    for i, batch in enumerate(BATCHES):
+        n_calls = 50 if batch == 1 else 1
+        for _ in range(repeats):
+            for j, (name, _, way) in enumerate(everything):
+                n_rows = min(batch or len(queries), asked_of(name, queries, product_queries))
+                began = time.process_time()
+                for call in range(n_calls):
+                    way(queries[call : call + n_rows])
+                least[j, i] = min(least[j, i], 1e6 * (time.process_time() - began) / n_calls / n_rows)
+    asked, answers = queries[:product_queries], data.answers[:product_queries]
+    errors = [float(np.mean(way(asked) != answers)) for _, _, way in everything]
+    return [[name, errors[j], seconds, *least[j]] for j, (name, seconds, _) in enumerate(everything)]
+
+
+def asked_of(name: str, queries: np.ndarray, product_queries: int) -> int:
+    """Return how many of the queries a way is asked."""
+    return min(len(queries), product_queries) if name.startswith("product") else len(queries)
+
+
+@commands.add(
+    argument("--data", type=Path, help="folder of data; without it, only synthetic sets"),
+    argument("--classes", type=int, nargs="*", default=[1000, 5000, 10_000, 50_000], help="of synthetic sets"),
+    argument("--shots", type=int, default=5, help="of each class of synthetic sets"),
+    argument("--repeats", type=int, default=5),
+    argument(
+        "--product-queries",
+        type=int,
+        default=4000,
+        help="most that products with all classes answer, and that errors are of",
+    ),
+    argument("--no-lists", action="store_true", help="leave out the inverted files"),
+)
+def plans(options: argparse.Namespace) -> None:
+    """Compare how CMTClassifier answers dense rows with matrix products that anyone could write, on one thread.
+
+    Error and microseconds of processor time a row, in batches of 1, of 1,000 and of all rows, on coil100, Omniglot and
+    the synthetic set of ``shared/labelled_sets.py`` with several numbers of classes.
+
+    The rivals are one product with the class means, one with the classifier's own scorers, and an inverted file in a
+    few lines of NumPy: landmarks by k-means, for each landmark a list of the scorers that score best for it, and each
+    row scored against the list of its nearest landmark (``--no-lists`` leaves these out). Ways are timed in turn,
+    several times, and the least time counts.
+    """
+    sets: dict[str, Callable[[], LabelledSet]] = {}
+    if options.data is not None:
+        sets["coil100, 4 views"] = lambda: coil(options.data, 4)
+        sets["omniglot, 10 drawers"] = lambda: omniglot(options.data, 10)
+    for n_classes in options.classes:
+        sets[f"synthetic, {n_classes} classes"] = lambda n_classes=n_classes: synthetic(n_classes, options.shots)
+    for name, read in sets.items():
+        data = read()
+        print(f"\n{name}: {data.X.shape[0]} examples of {np.unique(data.y).size} classes, {data.X.shape[1]} features")
+        headers = ["way", "error", "ready s", "us, batch of 1", "batch of 1,000", f"batch of {len(data.answers):,}"]
+        print(
+            tabulate(
+                compare(data, options.repeats, options.product_queries, not options.no_lists),
+                headers,
+                floatfmt=("", ".4f", ".2f", ".1f", ".1f", ".1f"),
+            ),
+            flush=True,
+        )
+
+
+BATCH = 256
+
+VW_OPTIONS = [
+    (4, "--alpha 0.1 --leaf_example_multiplier 4 --dream_repeats 3 --learn_at_leaf -l 0.5"),
+    (4, "--alpha 0.1 --leaf_example_multiplier 40 --dream_repeats 3 --learn_at_leaf --dream_at_update 1 -l 1"),
+]
+"""Passes and options of Vowpal Wabbit's memory tree; alpha, in its convention, is the paper's."""
+
+
+class MultilabelOutcome(NamedTuple):
+    """What one learner did on one set; NaN where it does not say."""
+
+    learner: str
+    wrong: float  # labels a query
+    precision: list[float]  # at each of the ranks
+    gain: list[float]  # nDCG at each of the ranks
+    share: float  # of the labels looked at
+    train_seconds: float
+    query_microseconds: float
+
+
+UNKNOWN = [float("nan")] * len(RANKS)
+
+
+def ranking_quality(best: np.ndarray, answers: Any) -> tuple[list[float], list[float]]:
+    """Return precision and nDCG of the best labels, -1 for none, at each of the ranks."""
+    return [precision_at(answers, best, k) for k in RANKS], [ndcg_at(answers, best, k) for k in RANKS]
+
+
+def ours_of_labels(data: MultilabelSet, options: argparse.Namespace) -> Iterator[MultilabelOutcome]:
+    """Return the classifier of this package with its defaults."""
+    few = CMTMultilabelClassifier(random_state=0).fit(data.X[:50], data.Y[:50])  # lets numba compile
+    few.predict(data.queries[:5])
+    start = time.perf_counter()
+    learner = CMTMultilabelClassifier(random_state=0).fit(data.X, data.Y)
+    trained = time.perf_counter()
+    predicted = learner.predict(data.queries) != 0
+    done = time.perf_counter()
+    n = data.answers.shape[0]
+    best, _ = learner.top_labels(data.queries, RANKS[-1])
+    share = float(learner.count_candidates(data.queries).mean()) / data.Y.shape[1]
+    wrong = (predicted != data.answers).nnz / n
+    quality = ranking_quality(best, data.answers)
+    yield MultilabelOutcome(
+        "CMTMultilabelClassifier", wrong, *quality, share, trained - start, (done - trained) / n * 1e6
+    )
+
+
+def _solve_labels(data: MultilabelSet, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the weights, the biases and the seconds it took of the support vector machines of some labels."""
+    weights = np.zeros((data.X.shape[1], labels.size), np.float32)
+    biases = np.full(labels.size, -1.0, np.float32)
+    columns = data.Y.tocsc()
+    seconds = 0.0
+    for i, label in enumerate(labels):
+        has = columns[:, [label]].toarray().ravel()
+        if not has.any() or has.all():
+            biases[i] = 1.0 if has.all() else -1.0
+            continue
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            learner = LinearSVC().fit(data.X, has)
+        seconds += time.perf_counter() - start
+        weights[:, i], biases[i] = learner.coef_[0], learner.intercept_[0]
+    return weights, biases, seconds
+
+
+def one_against_all(data: MultilabelSet, options: argparse.Namespace) -> Iterator[MultilabelOutcome]:
+    """Return a linear support vector machine for each label."""
+    n_labels, n = data.Y.shape[1], data.answers.shape[0]
+    labels = np.arange(n_labels)
+    sampled = n_labels > options.most_labels
+    if sampled:
+        if not options.sample_labels:
+            return
+        labels = np.sort(np.random.default_rng(0).permutation(n_labels)[: options.sample_labels])
+    weights, biases, training = _solve_labels(data, labels)
+    best = np.full((n, RANKS[-1]), -1)
+    wrong, predicting = 0, 0.0
+    for first in range(0, n, BATCH):
+        start = time.perf_counter()
+        scores = data.queries[first : first + BATCH] @ weights + biases
+        predicted = scores > 0.0
+        predicting += time.perf_counter() - start
+        asked = data.answers[first : first + BATCH]
+        wrong += int((predicted != asked[:, labels].toarray()).sum())
+        highest = np.argsort(-scores, axis=1, kind="stable")[:, : RANKS[-1]]
+        best[first : first + BATCH, : highest.shape[1]] = highest
+    scale = n_labels / labels.size
+    training, microseconds = training * scale, predicting * scale / n * 1e6
+    if sampled:
+        name = f"LinearSVC, one against all, times from {labels.size} labels"
+        yield MultilabelOutcome(name, float("nan"), UNKNOWN, UNKNOWN, 1.0, training, microseconds)
+    else:
+        quality = ranking_quality(best, data.answers)
+        yield MultilabelOutcome("LinearSVC, one against all", wrong / n, *quality, 1.0, training, microseconds)
+
+
+def vw_memory_tree(data: MultilabelSet, options: argparse.Namespace) -> Iterator[MultilabelOutcome]:
+    """Return Vowpal Wabbit's Contextual Memory Tree with a one-against-some head."""
+    from vowpalwabbit import Workspace
+
+    n_rows, n_labels, n = data.X.shape[0], data.Y.shape[1], data.answers.shape[0]
+    if n_labels > options.most_labels:
+        return
+    asked = vw_lines(data.queries, data.answers.tolil().rows)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "examples.txt"
+        path.write_text("\n".join(vw_lines(data.X, data.Y.tolil().rows)) + "\n")
+        for run, (n_passes, settings) in enumerate(VW_OPTIONS):
+            tree = f"--memory_tree {n_rows} --max_number_of_labels {n_labels} --oas -b 24 {settings}"
+            start = time.perf_counter()
+            cache = f"--cache_file {path}.{run} -k --passes {n_passes} --holdout_off"
+            workspace = Workspace(f"{tree} -d {path} {cache} --quiet")
+            workspace.run_parser()
+            trained = time.perf_counter()
+            parsed = [workspace.parse(line) for line in asked]
+            begun = time.perf_counter()
+            wrong = 0.0
+            for example in parsed:
+                workspace.predict(example)
+                wrong += example.get_loss()
+            done = time.perf_counter()
+            name = f"Vowpal Wabbit, memory tree, {n_passes} passes, {settings}"
+            training, microseconds = trained - start, (done - begun) / n * 1e6
+            yield MultilabelOutcome(name, wrong / n, UNKNOWN, UNKNOWN, float("nan"), training, microseconds)
+
+
+LEARNERS: dict[str, Callable[[MultilabelSet, argparse.Namespace], Iterator[MultilabelOutcome]]] = {
+    "ours": ours_of_labels,
+    "one_against_all": one_against_all,
+    "vw": vw_memory_tree,
+}
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", default=["bibtex", "delicious", "debtags", "debian_depends"]),
+    argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS)),
+    argument("--most-labels", type=int, default=1000, help="of a set that all learners are trained on"),
+    argument("--sample-labels", type=int, default=0, help="to time one against all by, where there are more"),
+)
+def multilabel(options: argparse.Namespace) -> None:
+    """Compare multi-label classifiers: ours, linear one against all, and Vowpal Wabbit's memory tree, on one thread.
+
+    A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices as scipy
+    saves them, features and indicators of labels. Prints for each learner the wrong labels a query (the Hamming loss
+    times the number of labels), precision and nDCG at 1, 3 and 5, the share of the labels that were looked at for a
+    query, seconds to train and microseconds a query to predict.
+
+    One against all is scikit-learn's LinearSVC for each label, and answers with one matrix product for a batch of
+    queries. Where there are more than ``--most-labels``, it is left out, unless ``--sample-labels`` sets the number of
+    labels drawn at random: their times are scaled up to all labels, and nothing is said of their quality. The memory
+    tree with its one-against-some head (``--memory_tree --oas``) gives out no labels, only how many of a query's it got
+    wrong. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
+    """
+    headers = ["learner", "wrong labels", *(f"P@{k}" for k in RANKS), *(f"nDCG@{k}" for k in RANKS)]
+    headers += ["share", "train s", "us a query"]
+    formats = ("", ".4f", *(6 * [".4f"]), ".3f", ".2f", ".1f")
+    for name in options.sets:
+        data = read_multilabel(options.data / name)
+        rows = [
+            [o.learner, o.wrong, *o.precision, *o.gain, o.share, o.train_seconds, o.query_microseconds]
+            for learner in options.learners
+            for o in LEARNERS[learner](data, options)
+        ]
+        n_asked = data.answers.nnz / data.answers.shape[0]
+        print(f"\n{name}: {data.X.shape[0]} examples, {data.Y.shape[1]} labels, {n_asked:.2f} a query")
+        print(tabulate(rows, headers, floatfmt=formats), flush=True)
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", default=["bibtex", "delicious", "debtags", "debian_depends"]),
+    argument("--learners", nargs="+", choices=list(EXTREME_LEARNERS), default=list(EXTREME_LEARNERS)),
+    argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreters of learners"),
+)
+def extreme(options: argparse.Namespace) -> None:
+    """Compare multi-label classifiers over very many labels: ours, napkinXC's PLT and PECOS's XR-Linear, on one thread.
+
+    A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices as scipy
+    saves them, features and indicators of labels. Each learner runs in a process of its own, with the interpreter named
+    for it: ``shared/extreme_learners.py`` says what to install. Those that are not installed are left out. Prints
+    precision and nDCG at 1, 3 and 5, propensity-scored precision at 5, seconds of the processor to train, microseconds
+    a query (the least of several rounds), the peak of memory of the whole process, data included, and the size of the
+    model in a file.
+    """
+    interpreters = dict.fromkeys(options.learners, sys.executable) | dict(pair.split("=", 1) for pair in options.python)
+    learners = [name for name in options.learners if is_installed(name, interpreters[name])]
+    headers = ["learner", *(f"P@{k}" for k in RANKS), *(f"nDCG@{k}" for k in RANKS), "PSP@5"]
+    headers += ["train s", "us a query", "peak GB", "model GB"]
+    for name in options.sets:
+        labels, answers = (read_part(options.data / name, part) for part in ("Y_train", "Y_test"))
+        table = []
+        for learner in learners:
+            run = apart(learner, options.data / name, RANKS[-1], interpreters[learner])
+            costs = [run.train_seconds, run.query_microseconds, run.peak / 1e3, run.model / 1e3]
+            precision, gain = ranking_quality(run.best, answers)
+            scored = precision_at(answers, run.best, RANKS[-1], inverse_propensities=inverse_propensities(labels))
+            table.append([learner, *precision, *gain, scored, *costs])
+        print(f"\n{name}: {labels.shape[0]} examples, {labels.shape[1]} labels")
+        print(tabulate(table, headers, floatfmt=("", *(7 * [".4f"]), ".1f", ".0f", ".2f", ".3f")), flush=True)
+
+
+def scores_of_all(X: Any, Y: Any, queries: Any) -> np.ndarray:
+    """Return the scores of a linear support vector machine for each label."""
+    Y, scores = scipy.sparse.csc_array(Y), np.full((queries.shape[0], Y.shape[1]), -1.0, np.float32)
+    for label in range(Y.shape[1]):
+        has = np.zeros(X.shape[0], np.int64)
+        has[Y.indices[Y.indptr[label] : Y.indptr[label + 1]]] = 1
+        if 0 < has.sum() < has.size:
+            machine = LinearSVC(C=1.0, dual=True, max_iter=200, random_state=0).fit(X, has)
+            scores[:, label] = machine.decision_function(queries)
+    return scores
+
+
+def machines_with_thresholds(data: MultilabelSet) -> list[tuple[str, Any]]:
+    """Return what machines predict with the threshold 0, and with a threshold chosen on examples held out."""
+    X, Y = scipy.sparse.csr_array(data.X), scipy.sparse.csr_array(data.Y)
+    order = np.random.default_rng(0).permutation(X.shape[0])
+    n = min(2000, X.shape[0] // 5)
+    held = scores_of_all(X[order[n:]], Y[order[n:]], X[order[:n]])
+    row, _ = (places.ravel() for places in np.indices(held.shape))
+    wanted = Y[order[:n]].astype(bool)
+    threshold = threshold_of(row, held.ravel(), wanted.toarray().ravel(), np.diff(wanted.indptr))
+    scores = scores_of_all(X, Y, data.queries)
+    return [("LinearSVC, 0", scores > 0.0), (f"LinearSVC, chosen {threshold:.2f}", scores > threshold)]
+
+
+def ours_with_thresholds(data: MultilabelSet) -> list[tuple[str, Any]]:
+    """Return what ours predicts with the threshold 0, and with one that is learned."""
+    found: list[tuple[str, Any]] = []
+    for threshold in (0.0, "f1"):
+        start = time.process_time()
+        classifier = CMTMultilabelClassifier(threshold=threshold, random_state=0).fit(data.X, data.Y)
+        took = time.process_time() - start
+        chosen = f"f1: {classifier.threshold_:.2f}" if threshold == "f1" else "0"
+        found.append((f"ours, {chosen} ({took:.1f} s to fit)", classifier.predict(data.queries)))
+    return found
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", default=["bibtex", "debtags"]),
+    argument("--without-machines", action="store_true", help="leave out LinearSVC"),
+)
+def thresholds(options: argparse.Namespace) -> None:
+    """Measure label sets with and without a threshold that is learned: the mean F1 of queries, and labels predicted.
+
+    Beside ``CMTMultilabelClassifier`` with the thresholds 0 and "f1" stands scikit-learn's ``LinearSVC`` for each
+    label, with the threshold 0 and with one that is chosen on the same share of examples held out.
+
+    The folder of data is described in ``shared/labelled_sets.py``.
+    """
+    warnings.simplefilter("ignore")  # machines that have not converged
+    for name in options.sets:
+        data = read_multilabel(options.data / name)
+        answers = ours_with_thresholds(data) + ([] if options.without_machines else machines_with_thresholds(data))
+        lines = [
+            [learner, f1(data.answers, found, "samples"), scipy.sparse.csr_array(found).sum() / data.queries.shape[0]]
+            for learner, found in answers
+        ]
+        wanted = scipy.sparse.csr_array(data.answers).nnz / data.queries.shape[0]
+        print(f"{name}: {wanted:.2f} labels a query")
+        print(tabulate(lines, ["learner, threshold", "mean F1", "labels predicted"], floatfmt=".3f"), flush=True)
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,613 @@
+"""Compare ways to find near vectors, points and sequences."""
+
+from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
+
+# isort: split
+import argparse
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from string import ascii_lowercase
+from time import process_time
+from typing import Any, NamedTuple
+
+import numpy as np
+from shared.labelled_sets import SETS, LabelledSet, read_lines
+from sklearn.neighbors import BallTree, KDTree
+from tabulate import tabulate
+
+from cmt_numba import CMTClassifier
+from cmt_numba.estimators._votes import VOTES
+from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
+from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
+
+commands = Commands(__doc__)
+
+WANTED = 10
+PROBES = (1, 2, 4, 8, 16, 32, 64)
+_TREE_QUERIES = 200  # of KDTree and BallTree, which take long
+
+Search = Callable[[np.ndarray], np.ndarray]
+
+
+def ours(index: LandmarkIndex, n_probes: int) -> Search:
+    """Return our search of some lists."""
+
+    def search(asked: np.ndarray) -> np.ndarray:
+        index.n_probes = n_probes
+        return index.query(asked, WANTED).ids
+
+    return search
+
+
+def faiss_engines(X: np.ndarray, index: LandmarkIndex, share: bool) -> Iterator[tuple[str, Search]]:
+    """Yield the searches of faiss."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    quantizer = faiss.IndexFlatIP(X.shape[1])
+    lists = faiss.IndexIVFFlat(quantizer, X.shape[1], index.n_lists_, faiss.METRIC_INNER_PRODUCT)
+    if share:
+        quantizer.add(index.landmarks_)
+    lists.train(X)
+    lists.add(X)
+    for n_probes in PROBES:
+
+        def search(asked: np.ndarray, n_probes: int = n_probes) -> np.ndarray:
+            lists.nprobe = n_probes
+            return lists.search(asked, WANTED)[1]
+
+        yield f"faiss IVF, {n_probes}", search
+    for n_bits in (256, 1024):
+        hashing = faiss.IndexLSH(X.shape[1], n_bits, True, False)
+        hashing.add(X)
+
+        def look_up(asked: np.ndarray, hashing: Any = hashing) -> np.ndarray:
+            rough = hashing.search(asked, 10 * WANTED)[1]
+            scores = np.einsum("ij,ikj->ik", asked, X[rough])
+            return np.take_along_axis(rough, np.argsort(-scores, axis=1)[:, :WANTED], axis=1)
+
+        yield f"faiss LSH, {n_bits} bits, 100 compared", look_up
+
+
+def product(X: np.ndarray) -> Search:
+    """Return exact search by a matrix product."""
+
+    def search(asked: np.ndarray) -> np.ndarray:
+        found = []
+        for first in range(0, asked.shape[0], 256):
+            scores = asked[first : first + 256] @ X.T
+            best = np.argpartition(scores, -WANTED, axis=1)[:, -WANTED:]
+            found.append(np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, 1), 1), 1))
+        return np.concatenate(found)
+
+    return search
+
+
+def compare(data: LabelledSet, options: argparse.Namespace) -> None:
+    """Print the comparison of searches."""
+    X, asked = (np.ascontiguousarray(rows, np.float32) for rows in (data.X, data.queries))
+    began = process_time()
+    index = LandmarkIndex("cosine", n_lists=options.lists, random_state=0)
+    index.insert(X)
+    print(f"{X.shape[0]} rows of {X.shape[1]}, {asked.shape[0]} queries; {index.n_lists_} lists,", end=" ")
+    print(f"built in {process_time() - began:.1f} s", flush=True)
+    engines: dict[str, Search] = {f"LandmarkIndex, {n}": ours(index, n) for n in PROBES}
+    if find_spec("faiss"):
+        engines |= faiss_engines(X, index, not options.no_share)
+    engines["matrix product"] = product(X)
+    for kind in (KDTree, BallTree):
+        tree = kind(X)
+        engines[kind.__name__] = lambda rows, tree=tree: tree.query(rows, WANTED, return_distance=False)
+    exact = engines["matrix product"](asked)
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    recalls = {}
+    for _ in range(options.rounds):
+        for name, search in engines.items():
+            some = asked[:_TREE_QUERIES] if name.endswith("Tree") else asked
+            began = process_time()
+            found = search(some)
+            times[name].append(1e6 * (process_time() - began) / some.shape[0])
+            recalls[name] = (found[:, :, None] == exact[: some.shape[0], None]).any(axis=2).mean()
+    medians = {name: float(np.median(values)) for name, values in times.items()}
+    rows = [(name, recalls[name], medians[name]) for name in engines]
+    print(tabulate(rows, ("engine", "recall at 10", "us a query"), floatfmt=("", ".3f", ".0f")))
+    if find_spec("faiss"):
+        ratios = [f"{n}: {medians[f'LandmarkIndex, {n}'] / medians[f'faiss IVF, {n}']:.2f}" for n in PROBES]
+        print("times as long as faiss, by probes:", ", ".join(ratios), flush=True)
+
+
+def votes(data: LabelledSet, options: argparse.Namespace) -> None:
+    """Print the errors of votes."""
+    rows = []
+    X, asked, answers = np.asarray(data.X), data.queries, data.answers
+    for metric in ("cosine", "euclidean", "gaussian", "laplacian"):
+        classifier = LandmarkClassifier(metric=metric, n_probes=options.vote_probes, random_state=0).fit(X, data.y)
+        for weights in ("uniform", "score"):
+            row: list[Any] = [metric, weights]
+            for n_neighbors in (1, 3, 5, 10):
+                classifier.set_params(n_neighbors=n_neighbors, weights=weights)
+                row.append(float(np.mean(classifier.predict(asked) != answers)))
+            rows.append(row)
+    trees = CMTClassifier(method="neighbors", random_state=0).fit(X, data.y)
+    for weights in VOTES:
+        row = ["CMTClassifier", weights]
+        for n_neighbors in (1, 3, 5, 10):
+            trees.set_params(n_neighbors=n_neighbors, weights=weights)
+            row.append(float(np.mean(trees.predict(asked) != answers)))
+        rows.append(row)
+    print(tabulate(rows, ("similarity", "votes", "1", "3", "5", "10"), floatfmt=".4f"), flush=True)
+
+
+def compare_trees(n: int, n_queries: int) -> None:
+    """Print times and distances computed by exact trees over points that are uniform in a cube."""
+    rows, rng = [], np.random.default_rng(0)
+    VPTree(random_state=0).insert(rng.random((50, 2)))  # compiles
+    for n_features in (2, 4, 8):
+        X, asked = rng.random((n, n_features)), rng.random((n_queries, n_features))
+        began = process_time()
+        ours = VPTree(random_state=0)
+        ours.insert(X)
+        built, began = process_time() - began, process_time()
+        theirs = BallTree(X)
+        times = [built, process_time() - began]
+        ours.query(asked[:2])
+        theirs.reset_n_calls()
+        lengths, counts = [], []
+        for k in (1, WANTED):
+            began = process_time()
+            found = ours.query(asked, k)
+            times.append(1e6 * (process_time() - began) / n_queries)
+            began = process_time()
+            lengths.append(theirs.query(asked, k)[0])
+            times.append(1e6 * (process_time() - began) / n_queries)
+            np.testing.assert_allclose(found.distances, lengths[-1], rtol=1e-4, atol=1e-6)
+            counts += [found.n_computed.mean(), theirs.get_n_calls() / n_queries]
+            theirs.reset_n_calls()
+        for i, name in enumerate(("VPTree", "BallTree")):
+            rows.append((n_features, name, times[i], times[i + 2], counts[i], times[i + 4], counts[i + 2]))
+    head = ("features", "tree", "s to build", "us a query", "distances", f"us for {WANTED}", "distances")
+    print(tabulate(rows, head, floatfmt=("", "", ".1f", ".0f", ".0f", ".0f", ".0f")))
+
+
+@commands.add(
+    argument("--data", type=Path),
+    argument("--sets", nargs="+", default=["synthetic, 100 shots"]),
+    argument("--queries", type=int, default=2000),
+    argument("--lists", type=int),
+    argument("--rounds", type=int, default=3),
+    argument("--no-share", action="store_true"),
+    argument("--votes", action="store_true"),
+    argument("--vote-probes", type=int, default=16),
+    argument("--trees", type=int, metavar="POINTS"),
+)
+def neighbors(options: argparse.Namespace) -> None:
+    """Compare ways to find the nearest of very many dense rows, and votes of neighbours under several similarities.
+
+    The sets: ``shared/labelled_sets.py``. Prints recall of the ten nearest by cosine against processor time on one
+    thread, all queries in one call, after seconds to build: of our lists with several numbers of probes, of faiss's
+    inverted file with the same landmarks (``--no-share`` lets it train its own), of its locality-sensitive hashing, of
+    scikit-learn's KDTree and BallTree, and of a matrix product. All times are medians of ``--rounds`` in turns. Then
+    prints for each number of probes how long we take compared with faiss. ``--votes`` prints errors of votes instead,
+    and ``--trees 100000`` what exact searches of VPTree and BallTree take in that many random points of few features.
+    Needs tabulate, and faiss-cpu for its rows, which are left out otherwise.
+    """
+    if options.trees:
+        compare_trees(options.trees, options.queries)
+        return
+    if options.data is None:
+        raise SystemExit("--data is needed")
+    for name in options.sets:
+        print(name, flush=True)
+        data = SETS[name](options.data)
+        some = np.random.default_rng(0).permutation(data.answers.size)[: options.queries]
+        data = data._replace(queries=data.queries[some], answers=data.answers[some])
+        (votes if options.votes else compare)(data, options)
+
+
+FIRST = 5
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "learned": {},
+    "all edits": {"transposition": 1.0, "contextual": True, "symmetric": False},
+}
+"""Options of edit distances. All but the plain one are learned."""
+
+WordSearch = Callable[[list[str]], Any]
+
+
+class Task(NamedTuple):
+    """Words, examples to learn from, and queries with the positions of the words that they mean."""
+
+    words: list[str]
+    examples: list[str]
+    of_examples: np.ndarray
+    queries: list[str]
+    answers: np.ndarray
+
+
+def read_misspellings(folder: Path, n_queries: int) -> Task:
+    """Return the words, with four fifths of them to learn from."""
+    lines = read_lines(folder / "misspellings/codespell_single.jsonl.gz")
+    words = sorted({line["word"] for line in lines})
+    place = {word: i for i, word in enumerate(words)}
+    rng = np.random.default_rng(0)
+    of_lines = np.array([place[line["word"]] for line in lines])
+    known = (rng.random(len(words)) < 0.8)[of_lines]
+    typos = np.array([line["typo"] for line in lines], object)
+    asked = rng.permutation(np.flatnonzero(~known))[:n_queries]
+    return Task(words, typos[known].tolist(), of_lines[known], typos[asked].tolist(), of_lines[asked])
+
+
+def our_searches(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -> Iterator[tuple[str, WordSearch]]:
+    """Yield ways to search, which return positions and the number of distances computed."""
+    alphabet = sorted(set("".join(task.words + task.examples + task.queries)))
+    some = np.random.default_rng(1).permutation(len(task.examples))[:n_examples]
+    for name in kinds:
+        distance = EditDistance(alphabet, n_rounds=n_rounds, random_state=0, **KINDS[name])
+        if name != "plain":
+            began = process_time()
+            distance.fit(task.words, [task.examples[i] for i in some], task.of_examples[some])
+            print(f"{name} costs, from {some.size} misspellings in {process_time() - began:.0f} s", flush=True)
+        yield f"{name}, compared with all", lambda asked, d=distance: (d.nearest(asked, task.words, FIRST)[0], None)
+        if name != "all edits":  # which are no metric
+            tree = VPTree(distance, random_state=0)
+            tree.insert(task.words)
+            yield f"{name}, VPTree", lambda asked, tree=tree: tree.query(asked, FIRST)[::2]
+            yield f"{name}, VPTree, first only", lambda asked, tree=tree: tree.query(asked)[::2]
+        memory = SequenceMemory(distance, random_state=0)
+        memory.insert(task.words)
+        yield f"{name}, SequenceMemory", lambda asked, memory=memory: memory.query(asked, FIRST)[::2]
+
+
+def libraries(task: Task) -> Iterator[tuple[str, WordSearch]]:
+    """Yield the ways of libraries that are there."""
+    place = {word: i for i, word in enumerate(task.words)}
+    if find_spec("rapidfuzz"):
+        from rapidfuzz import distance as distances
+        from rapidfuzz.process import extract
+
+        for metric in ("Levenshtein", "OSA", "DamerauLevenshtein"):
+            scorer = getattr(distances, metric).distance
+
+            def scan(asked: list[str], scorer: Any = scorer) -> Any:
+                found = [extract(word, task.words, scorer=scorer, limit=FIRST) for word in asked]
+                return np.array([[i for _, _, i in row] for row in found]), None
+
+            yield f"rapidfuzz, {metric}", scan
+    if find_spec("symspellpy"):
+        from symspellpy import SymSpell, Verbosity
+
+        speller = SymSpell(max_dictionary_edit_distance=3, prefix_length=8)
+        for word in task.words:
+            speller.create_dictionary_entry(word, 1)
+
+        def look_up(asked: list[str]) -> Any:
+            found = [[place[s.term] for s in speller.lookup(word, Verbosity.ALL, 3)][:FIRST] for word in asked]
+            return np.array([row + [-1] * (FIRST - len(row)) for row in found]), None
+
+        yield "symspellpy", look_up
+
+
+def plain_distance(x: list[int], y: list[int], costs: np.ndarray, opening: float, end: float | None) -> float:
+    """Return an edit distance as it is defined, with a cost of opening gaps, and one of leaving out symbols at ends."""
+    skips = [0.0 if end is None else end * i for i in range(len(x) + 1)]
+    ends_of = [np.inf] * (len(y) + 1)  # the least costs that end with a deletion
+    answer, row = skips[-1], [0.0]
+    for i in range(len(x) + 1):
+        above, row, inserted = row, [], np.inf
+        for j in range(len(y) + 1):
+            ways = [skips[i]] if end is not None or i + j == 0 else []
+            if i > 0:
+                deletion = costs[x[i - 1], -1]
+                ends_of[j] = min(above[j] + opening, ends_of[j]) + deletion
+                ways.append(ends_of[j])
+            if j > 0:
+                inserted = min(row[j - 1] + opening, inserted) + costs[-1, y[j - 1]]
+                ways.append(inserted)
+            if i > 0 and j > 0:
+                ways.append(above[j - 1] + costs[x[i - 1], y[j - 1]])
+            row.append(min(ways))
+        answer = min(answer, min(row) + skips[len(x) - i])
+    return row[-1] if end is None else answer
+
+
+def check_kernels(alphabet: list[str], n_pairs: int) -> float:
+    """Return the greatest difference of distances from those of plain Python, for random words and costs.
+
+    A fifth of the pairs has equal costs, and the others have none or both of affine gaps and local alignment, or one.
+    """
+    rng = np.random.default_rng(0)
+    codes, worst = {letter: code for code, letter in enumerate(alphabet)}, 0.0
+    for equal, opening, end in ((1, 0.0, None), (0, 0.0, None), (0, 0.7, None), (0, 0.0, 0.6), (0, 0.7, 0.6)):
+        n = n_pairs // 5
+        words = ["".join(rng.choice(alphabet, size)) for size in rng.integers(0, 12, 2 * n)]
+        costs = np.ones((len(alphabet) + 1,) * 2) if equal else rng.uniform(0.5, 1.0, (len(alphabet) + 1,) * 2)
+        np.fill_diagonal(costs, 0.0)
+        distance = EditDistance(alphabet, gap_opening=opening or None, local=end, symmetric=False)
+        distance.pairwise(["a"], ["b"])
+        distance.costs_ = costs
+        found, of_words = distance.paired(words[:n], words[n:]), [[codes[letter] for letter in word] for word in words]
+        pairs = zip(of_words[:n], of_words[n:], strict=True)
+        expected = [plain_distance(x, y, costs, opening, end) for x, y in pairs]
+        worst = max(worst, float(np.abs(found - expected).max()))
+    return worst
+
+
+def random_costs(n: int, local: float) -> np.ndarray:
+    """Return costs of 3, 3.5 and 4, and 2 for gaps; deletions cost ``local`` more. No detour is cheaper.
+
+    float32 (n + 1, n + 1).
+    """
+    costs = np.triu(np.random.default_rng(0).integers(6, 9, (n + 1, n + 1)) / 2.0, 1)
+    costs += costs.T
+    costs[-1], costs[:, -1] = 2.0, 2.0 + local
+    np.fill_diagonal(costs, 0.0)
+    return costs.astype(np.float32)
+
+
+Pairwise = Callable[[list[str], list[str]], Any]
+OPENING, LOCAL = 1.5, 2.0
+
+
+def uniform_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
+    """Yield ways to compute the distance of each of some words from each of others, where all edits cost the same."""
+    plain = EditDistance(alphabet)
+    yield "ours, all pairs", plain.pairwise
+    yield "ours, pairs of a list", lambda asked, words: plain.paired(*paired(asked, words)).reshape(len(asked), -1)
+    if find_spec("rapidfuzz"):
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import cdist
+
+        scorer = Levenshtein.distance
+        yield "rapidfuzz, cdist", lambda asked, words: cdist(asked, words, scorer=scorer)
+        yield "rapidfuzz, one by one", lambda asked, words: np.array([[scorer(x, y) for y in words] for x in asked])
+
+
+def paired(asked: list[str], words: list[str]) -> tuple[list[str], list[str]]:
+    """Return all pairs as two lists."""
+    return [x for x in asked for _ in words], words * len(asked)
+
+
+def nearest_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
+    """Yield ways to find the least distance of each of some words from others."""
+    plain = EditDistance(alphabet)
+    yield "ours, nearest", lambda asked, words: plain.nearest(asked, words)[1][:, 0]
+    if find_spec("rapidfuzz"):
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import extractOne
+
+        scorer = Levenshtein.distance
+        yield (
+            "rapidfuzz, extractOne",
+            lambda asked, words: np.array([extractOne(word, words, scorer=scorer)[1] for word in asked]),
+        )
+
+
+def weighted_kernels(alphabet: list[str], opening: float, local: float) -> Iterator[tuple[str, Pairwise]]:
+    """Yield ways to compute distances with a cost for each pair of letters."""
+    options = {"gap_opening": opening or None, "local": local or None, "symmetric": not local}
+    our_searches = EditDistance(alphabet, deletion=1.0, **options)
+    our_searches.pairwise(["a"], ["b"])
+    our_searches.costs_ = costs = random_costs(len(alphabet), local)
+    yield "ours", our_searches.pairwise
+    scores = local - costs[:-1, :-1].astype(float)
+
+    def as_distances(scores: Any, asked: list[str]) -> np.ndarray:
+        return local * np.array([len(word) for word in asked])[:, None] - np.array(scores)
+
+    if find_spec("parasail"):
+        import parasail
+
+        matrix = parasail.matrix_create("".join(alphabet), 1, 0, case_sensitive=True)
+        for i, j in np.ndindex(scores.shape):
+            matrix[i, j] = int(2 * scores[i, j])
+        of_profile = parasail.sw_scan_profile_sat if local else parasail.nw_scan_profile_sat
+        first, further = int(2 * (opening + 2.0)), 4
+
+        def compare(asked: list[str], words: list[str]) -> np.ndarray:
+            profiles = (parasail.profile_create_sat(word, matrix) for word in asked)
+            found = [[of_profile(it, word, first, further).score / 2 for word in words] for it in profiles]
+            return as_distances(found, asked)
+
+        yield "parasail", compare
+    if find_spec("Bio"):
+        from Bio.Align import PairwiseAligner, substitution_matrices
+
+        mode = "local" if local else "global"
+        aligner = PairwiseAligner(mode=mode, open_gap_score=-2.0 - opening, extend_gap_score=-2.0)
+        aligner.substitution_matrix = substitution_matrices.Array("".join(alphabet), 2, scores)
+        yield (
+            "Biopython",
+            lambda asked, words: as_distances([[aligner.score(x, y) for y in words] for x in asked], asked),
+        )
+
+
+def compare_kernels(task: Task, n_pairs: int) -> None:
+    """Print pairs a second, of words and of longer sequences."""
+    alphabet = list(ascii_lowercase)
+    print(f"{n_pairs} random pairs: greatest difference {check_kernels(alphabet, n_pairs):.1e}", flush=True)
+    known, asked = ([word for word in words if set(word) <= set(alphabet)] for words in (task.words, task.queries))
+    words, rows = known[:: len(known) // 1000][:1000], []
+    rng = np.random.default_rng(0)
+    long = ["".join(rng.choice(alphabet, size)) for size in rng.integers(250, 350, 70)]
+    kinds: dict[str, Callable[[], Iterator[tuple[str, Pairwise]]]] = {
+        "all 1": lambda: uniform_kernels(alphabet),
+        "all 1, the nearest": lambda: nearest_kernels(alphabet),
+        "of pairs": lambda: weighted_kernels(alphabet, 0.0, 0.0),
+        "of pairs, affine gaps": lambda: weighted_kernels(alphabet, OPENING, 0.0),
+        "of pairs, affine gaps, local": lambda: weighted_kernels(alphabet, OPENING, LOCAL),
+    }
+    expected: dict[tuple[str, int], np.ndarray] = {}
+    for kind, kernels in kinds.items():
+        for name, pairwise in kernels():
+            rates = []
+            others = known if "nearest" in kind else words
+            for first, second in ((asked, others), (long[:20], long[20:])):
+                pairwise(first[:2], second[:2])
+                times = []
+                for _ in range(3):
+                    began = process_time()
+                    distances = pairwise(first, second)
+                    times.append(process_time() - began)
+                np.testing.assert_array_equal(distances, expected.setdefault((kind, len(first)), distances))
+                rates.append(len(first) * len(second) / np.median(times) / 1e6)
+            rows.append((kind, name, *rates))
+            print(kind, name, flush=True)
+    print(tabulate(rows, ("costs", "kernel", "millions a second", "of 300 letters"), floatfmt=("", "", ".2f", ".4f")))
+
+
+@commands.add(
+    DATA,
+    argument("--queries", type=int, default=1000),
+    argument("--examples", type=int, default=6000),
+    argument("--rounds", type=int, default=15),
+    argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS)),
+    argument("--kernels", action="store_true", help="compare alignments a second instead"),
+    argument("--pairs", type=int, default=100_000),
+)
+def misspellings(options: argparse.Namespace) -> None:
+    """Compare edit distances for finding the word that a misspelling means: plain and learned, with libraries.
+
+    Expects ``misspellings/codespell_single.jsonl.gz`` with a line ``{"typo": ..., "word": ...}`` for each misspelling.
+    All words are stored. Costs are learned from misspellings of four fifths of the words, and the queries are drawn
+    from those of the rest.
+
+    Prints for each engine the share of queries whose word comes first, or is among the first five, the distances
+    computed for a query, and microseconds for it: processor time on one thread. "all edits" are costs of each
+    direction, with exchanges of neighbours, and by the symbol before (``--kinds``). Kernels are compiled before. Needs
+    tabulate, and rapidfuzz, symspellpy and biopython for their rows, which are left out otherwise.
+
+    ``--kernels`` prints how many pairs a second are compared instead: of each query with 1,000 words, or with all of
+    them for the nearest, and of sequences of 300 letters; with equal costs and with costs of each pair of letters.
+    Distances of ``--pairs`` random pairs are first compared with those of plain Python. Takes parasail, too.
+    """
+    task = read_misspellings(options.data, options.queries)
+    if options.kernels:
+        compare_kernels(task, options.pairs)
+        return
+    print(f"{len(task.words)} words, {len(task.queries)} queries", flush=True)
+    rows = []
+    for name, search in (*libraries(task), *our_searches(task, options.examples, options.rounds, options.kinds)):
+        search(task.queries[:2])
+        began = process_time()
+        positions, n_computed = search(task.queries)
+        seconds = process_time() - began
+        right = positions == task.answers[:, None]
+        several = right.any(axis=1).mean() if right.shape[1] > 1 else None
+        computed = None if n_computed is None else np.mean(n_computed)
+        rows.append((name, right[:, 0].mean(), several, computed, 1e6 * seconds / len(task.queries)))
+        print(name, flush=True)
+    head = ("engine", "right at 1", "right at 5", "distances", "us a query")
+    print(tabulate(rows, head, floatfmt=("", ".3f", ".3f", ".0f", ".0f")))
+
+
+Symbol = tuple[int, int]
+FIRST_NUMBERS, SECOND_NUMBERS, LENGTH = 10, 30, 10
+TOLERANCES = (None, 0.0, 0.001, 0.01, 0.03, 0.1)
+PLANS: dict[str, dict[str, Any]] = {
+    "accuracy, 60": {"n_rounds": 60},
+    "accuracy, 30 + efficiency, 30": {"n_rounds": 30, "n_efficient_rounds": 30},
+}
+
+
+def noisy(target: list[Symbol], rng: np.random.Generator) -> list[Symbol]:
+    """Return a query that means a target."""
+    query = []
+    for first, second in target:
+        if rng.random() < 0.1:
+            query.append((int(rng.integers(FIRST_NUMBERS)), int(rng.integers(3))))
+        if second < 3 and rng.random() < 0.5:
+            continue
+        if rng.random() < 0.9:
+            first = int(np.clip(first + rng.choice((-1, 1)), 0, FIRST_NUMBERS - 1))
+        if rng.random() < 0.9:
+            second = SECOND_NUMBERS // 3 * (second // (SECOND_NUMBERS // 3)) + int(rng.integers(SECOND_NUMBERS // 3))
+        query.append((first, second))
+    return query
+
+
+def domain(rng: np.random.Generator, n_targets: int, n_queries: int) -> tuple[list[Any], list[Any], np.ndarray]:
+    """Return targets, queries and the positions of the targets that they mean."""
+    firsts, seconds = (rng.integers(n, size=(n_targets, LENGTH)).tolist() for n in (FIRST_NUMBERS, SECOND_NUMBERS))
+    targets = [list(zip(*symbols, strict=True)) for symbols in zip(firsts, seconds, strict=True)]
+    answers = rng.integers(n_targets, size=n_queries)
+    return targets, [noisy(targets[answer], rng) for answer in answers], answers
+
+
+def ruled(alphabet: list[Symbol]) -> EditDistance:
+    """Return a distance whose costs are those of the rules, without learning."""
+    first, second = np.array(alphabet).T
+    steps = np.abs(first[:, None] - first)
+    likely = second[:, None] // (SECOND_NUMBERS // 3) == second // (SECOND_NUMBERS // 3)
+    pairs = np.where(likely, np.maximum(steps, 1), 20)
+    gaps = np.append(np.where(second < 3, 2, 20), 0)
+    distance = EditDistance(alphabet)
+    costs = np.vstack([np.hstack([pairs, gaps[:-1, None]]), gaps])
+    np.fill_diagonal(costs, 0)
+    distance.costs_ = costs
+    return distance
+
+
+@commands.add(
+    argument("--folds", type=int, default=10, help="of the ten, those that are run"),
+    argument("--targets", type=int, default=2000),
+    argument("--queries", type=int, default=300),
+    argument("--efficiency", type=float, default=0.5),
+    argument("--only-rules", action="store_true"),
+)
+def pruning(options: argparse.Namespace) -> None:
+    """Compare learning for accuracy with learning for efficiency: error, and share of targets that a tree skips.
+
+    The domain is made after that of Parker, Fern and Tadepalli (ICML 2007): 2,000 targets of 10 symbols, each a pair of
+    one of 10 and one of 30 numbers, drawn at random, and 300 queries, which are noisy forms of targets. Three rules
+    make the noise, for each symbol by itself:
+
+    1. the first number goes up or down by one, with probability 0.9; 2. the second number becomes any other of its
+    third of the range, with probability 0.9; 3. a symbol whose second number is below 3 is left out with probability
+    0.5, and before each symbol one such symbol is put in with probability 0.1.
+
+    Costs are learned with ``featured=True`` from nine tenths of the queries, once in 60 rounds of the accuracy alone
+    and once in 30 and 30 more with the efficiency. The remaining tenth is asked. Prints the error by round on the
+    examples, and for each tolerance of :class:`VPTree` the error and the share of targets whose distances were not
+    computed, means over the folds. "all" compares with all targets. "from the rules" has costs that know the rules
+    instead of learning: 1 for what they do, and 20 for all else. ``--only-rules`` prints these alone. Needs tabulate.
+    """
+    targets, queries, answers = domain(np.random.default_rng(0), options.targets, options.queries)
+    alphabet = [(first, second) for first in range(FIRST_NUMBERS) for second in range(SECOND_NUMBERS)]
+    plans = {} if options.only_rules else PLANS
+    folds = np.arange(len(queries)) % 10
+    errors: dict[str, list[Any]] = {}
+    cells: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for fold in range(options.folds):
+        known, asked = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        distances = {"from the rules": ruled(alphabet)}
+        for plan, rounds in plans.items():
+            distances[plan] = EditDistance(
+                alphabet, featured=True, efficiency=options.efficiency, random_state=fold, **rounds
+            ).fit(targets, [queries[i] for i in known], answers[known])
+            errors.setdefault(plan, []).append(distances[plan].errors_)
+        wanted = [queries[i] for i in asked]
+        for plan, distance in distances.items():
+            found = distance.nearest(wanted, targets)[0][:, 0]
+            cells.setdefault((plan, "all"), []).append((np.mean(found != answers[asked]), 0.0))
+            for tolerance in TOLERANCES:
+                tree = VPTree(distance, tolerance=tolerance, random_state=0)
+                tree.insert(targets)
+                answer = tree.query(wanted)
+                error = np.mean(answer.ids[:, 0] != answers[asked])
+                pruned = 1.0 - answer.n_computed.mean() / len(targets)
+                cells.setdefault((plan, f"{tolerance}"), []).append((error, pruned))
+        print(f"fold {fold}", flush=True)
+    shown = (0, 1, 2, 5, 10, 20, 29, 30, 40, 50, 59)
+    table = [(plan, *np.mean(of_folds, axis=0)[list(shown)]) for plan, of_folds in errors.items()]
+    if table:
+        print(tabulate(table, ("errors on the examples in round", *shown), floatfmt=".3f"))
+    rows = [(*key, *np.mean(of_folds, axis=0)) for key, of_folds in cells.items()]
+    print(tabulate(rows, ("rounds", "tolerance", "error", "pruned"), floatfmt=".3f"))
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,435 @@
+"""Measure what is learned online, from rewards and from batches, forgotten, and how far it can be trusted."""
+
+from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
+
+# isort: split
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from shared.labelled_sets import SETS, LabelledSet, coil, omniglot, synthetic, texts_with_labels
+from sklearn.linear_model import Perceptron, SGDClassifier
+from tabulate import tabulate
+
+from cmt_numba import CMTClassifier, CMTRetriever, ContextualMemoryTree
+from cmt_numba.evaluation import ProgressiveResult, growing_batches, progressive_validation
+from cmt_numba.rewards import LabelEquality
+
+commands = Commands(__doc__)
+
+N_POINTS = 8
+MOST_SHOTS = 10
+
+LEARNERS: dict[str, Callable[[], Any]] = {
+    "ours": lambda: CMTClassifier(random_state=0),
+    "logistic": lambda: SGDClassifier(loss="log_loss", random_state=0),
+    "perceptron": lambda: Perceptron(random_state=0),
+    "passive-aggressive": lambda: SGDClassifier(
+        loss="hinge", penalty=None, learning_rate="pa1", eta0=1.0, random_state=0
+    ),
+}
+
+
+def progressive_result(X: Any, y: np.ndarray, learner: str, most_rows: int | None = None) -> ProgressiveResult:
+    """Return how a learner does on the examples in their order."""
+    X, y = X[:most_rows], y[:most_rows]
+    classes = None if learner == "ours" else np.unique(y)
+    return progressive_validation(LEARNERS[learner](), growing_batches(X, y), classes=classes)
+
+
+def curve_table(results: dict[str, ProgressiveResult]) -> str:
+    """Return the entropy reductions at a few points of the curves as a table."""
+    curves = {name: result.curve for name, result in results.items()}
+    n_examples = np.array(next(iter(curves.values()))["n_examples"])
+    wanted = np.geomspace(max(10, n_examples[-1] / 300), n_examples[-1], N_POINTS)
+    points = np.unique(np.searchsorted(n_examples, wanted * 0.9999))
+    rows = []
+    for point, before in zip(points, [-1, *points[:-1]], strict=True):
+        row: list[Any] = [n_examples[point]]
+        for curve in curves.values():
+            n_right = np.array([0, *(np.array(curve["accuracy"]) * n_examples)])
+            recent = (n_right[point + 1] - n_right[before + 1]) / (
+                n_examples[point] - (n_examples[before] if before >= 0 else 0)
+            )
+            row += [
+                curve["entropy_reduction"][point],
+                np.log2(recent / curve["constant_accuracy"][point]) if recent else -np.inf,
+            ]
+        rows.append(row)
+    heads = [head for name in curves for head in (name, "recent")]
+    return tabulate(rows, ["examples", *heads], floatfmt=".2f")
+
+
+def shots_table(results: dict[str, ProgressiveResult]) -> str:
+    """Return errors by the number of examples of a class that had been learned."""
+    shots = [
+        dict(zip(result.by_shots["n_shots"], result.by_shots["error"], strict=True)) for result in results.values()
+    ]
+    rows = [[n, *(errors.get(n) for errors in shots)] for n in range(1, MOST_SHOTS + 1) if n in shots[0]]
+    return tabulate(rows, ["shots", *results], floatfmt=".3f")
+
+
+def cost_table(results: dict[str, ProgressiveResult]) -> str:
+    """Return errors over all examples, and what each example took."""
+    rows = [
+        [name, result.metrics["error"], result.us_per_query, 1e6 * result.seconds["learn"] / result.n_examples]
+        for name, result in results.items()
+    ]
+    return tabulate(rows, ["learner", "error", "us to predict", "us to learn"], floatfmt=(".3f", ".3f", ".0f", ".0f"))
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", default=["synthetic, 100 shots", "wikipara1k, 3 shots"], choices=SETS),
+    argument("--learners", nargs="+", default=list(LEARNERS), choices=LEARNERS),
+    argument("--most-rows", type=int),
+    argument("--json", type=Path, help="a file for all results"),
+)
+def progressive(options: argparse.Namespace) -> None:
+    """Compare what is learned online, example by example: the classifier with linear ones against all, on one thread.
+
+    The sets and where they come from: ``shared/labelled_sets.py``. Their training examples come in random order, in
+    batches of 1 % of what has come before; each batch is asked about and then learned (progressive validation, section
+    4.1 of the paper). Prints, for numbers of examples, the entropy reduction over the constant predictor in bits, over
+    all examples so far and over those since the row above; the error by how many examples of its class had been learned
+    when an example came; and microseconds for each example to predict and to learn. One against all is scikit-learn's
+    ``SGDClassifier`` of logistic loss, ``Perceptron``, and ``SGDClassifier`` by passive-aggressive steps. Needs
+    tabulate.
+    """
+    everything = {}
+    for name in options.sets:
+        data = SETS[name](options.data)
+        order = np.random.default_rng(0).permutation(data.y.size)
+        X, y = data.X[order], data.y[order]
+        results = {learner: progressive_result(X, y, learner, options.most_rows) for learner in options.learners}
+        print(f"{name}\n\n{curve_table(results)}\n\n{shots_table(results)}\n\n{cost_table(results)}\n", flush=True)
+        everything[name] = {learner: result.as_dict() for learner, result in results.items()}
+    if options.json is not None:
+        options.json.write_text(json.dumps(everything))
+
+
+BATCHES = (100, 1000)
+BATCHES_OF_NEW, DIVISIONS = 10, 3
+STORED, FEW = (10_000, 100_000, 1_000_000), {1: 40, 100: 12}  # rows in a batch, and how many batches are timed
+
+
+def learned(batches: list[np.ndarray], examples: LabelledSet, store: bool) -> tuple[CMTClassifier, float]:
+    """Return a classifier that has learned batches of examples, and the seconds of processor time that it took."""
+    classifier = CMTClassifier(store_examples=store, random_state=0)
+    start = process_time()
+    for batch in batches:
+        classifier.partial_fit(examples.X[batch], examples.y[batch])
+    return classifier, process_time() - start
+
+
+def online_rows(examples: LabelledSet) -> Iterator[list[Any]]:
+    """Yield a row of the first table for each way to learn."""
+    n = examples.y.size
+    learned([np.arange(200), np.arange(200, 300)], examples, True)  # compiles
+    start = process_time()
+    fitted = CMTClassifier(random_state=0).fit(examples.X, examples.y)
+    yield ["fit", "", 1.0 - fitted.score(examples.queries, examples.answers), process_time() - start]
+    for size in BATCHES:
+        for store in (True, False):
+            batches = np.array_split(np.arange(n), -(-n // size))
+            classifier, seconds = learned(batches, examples, store)
+            yield [f"batches of {size}", store, 1.0 - classifier.score(examples.queries, examples.answers), seconds]
+
+
+def rarest_tags(folder: Path) -> LabelledSet:
+    """Return 10,000 descriptions of packages with one tag each."""
+    X, Y, queries, answers = (
+        scipy.sparse.csr_array(scipy.sparse.load_npz(folder / "debtags" / f"{part}.npz"))
+        for part in ("X_train", "Y_train", "X_test", "Y_test")
+    )
+    n_of_tag = np.asarray((Y != 0).sum(axis=0)).ravel()
+    rarity = np.where(n_of_tag >= 20, 1.0 / np.maximum(n_of_tag, 1), 0.0)
+    tagged = [(Y != 0).multiply(rarity).tocsr(), (answers != 0).multiply(rarity).tocsr()]
+    y, right = (np.asarray(each.argmax(axis=1)).ravel() for each in tagged)
+    has, asked = (np.flatnonzero(each.max(axis=1).toarray().ravel() > 0.0) for each in tagged)
+    kept = np.random.RandomState(0).permutation(has)[:10_000]
+    asked = asked[np.isin(right[asked], y[kept])]
+    return LabelledSet(X[kept].astype(np.float32), y[kept], queries[asked].astype(np.float32), right[asked])
+
+
+def fading_rows(name: str, examples: LabelledSet) -> Iterator[list[Any]]:
+    """Yield the rows of the second table for a set."""
+    fitted = CMTClassifier(random_state=0).fit(examples.X, examples.y)
+    for store in (True, False):
+        accuracies = []
+        for seed in range(DIVISIONS):
+            classes = np.random.RandomState(seed).permutation(np.unique(examples.y))
+            old, new = np.split(classes, [round(2 * classes.size / 3)])
+            asked = np.isin(examples.answers, old)
+            queries, answers = examples.queries[asked], examples.answers[asked]
+            first = np.flatnonzero(np.isin(examples.y, old))
+            later = [np.flatnonzero(np.isin(examples.y, some)) for some in np.array_split(new, BATCHES_OF_NEW)]
+            before, _ = learned([first], examples, store)
+            after, _ = learned([first, *later], examples, store)
+            accuracies.append([each.score(queries, answers) for each in (before, after, fitted)])
+        before_all, after_all, fitted_all = np.mean(accuracies, axis=0)
+        yield [name, store, before_all, after_all, fitted_all, fitted_all - after_all]
+
+
+def milliseconds(estimator: Any, X: Any, y: np.ndarray, n: int) -> list[float]:
+    """Return the median time, in milliseconds of processor time, that batches of each size take beside ``n`` rows.
+
+    They are too few for all to be learned again.
+    """
+    estimator.fit(X[:n], y[:n])
+    at, medians = n, []
+    for size, n_batches in FEW.items():
+        times = []
+        for _ in range(1 + n_batches):
+            start = process_time()
+            estimator.partial_fit(X[at : at + size], y[at : at + size])
+            times.append(process_time() - start)
+            at += size
+        medians.append(1e3 * float(np.median(times[1:])))  # the first one may compile
+    return medians
+
+
+def work_row(n: int) -> list[Any]:
+    """Return a row of the third table: beside ``n`` rows that are stored."""
+    rng, few = np.random.default_rng(0), {"n_head_passes": 1, "n_router_passes": 1, "random_state": 0}
+    n_all = n + sum(size * (1 + n_batches) for size, n_batches in FEW.items())
+    y = rng.integers(1000, size=n_all)
+    X = rng.normal(size=(1000, 16)).astype(np.float32)[y] + 0.7 * rng.normal(size=(n_all, 16)).astype(np.float32)
+    own = np.where(np.arange(n_all) < n, np.arange(n_all), rng.integers(n, size=n_all))
+    words = rng.integers(20_000, size=(1000, 20))[y[:, None], rng.integers(20, size=(n_all, 5))]
+    words = np.hstack([words, rng.integers(20_000, size=(n_all, 3))])
+    texts = scipy.sparse.csr_array((np.ones(words.size, np.float32), words.ravel(), np.arange(0, words.size + 1, 8)))
+    texts.sum_duplicates()
+    return [
+        n,
+        *milliseconds(CMTClassifier(n_trees=1, **few), X, y, n),
+        *milliseconds(CMTClassifier(**few), texts, y, n),
+        *milliseconds(CMTClassifier(n_trees=1, **few), X, own, n),
+        *milliseconds(CMTRetriever("key", n_trees=1, n_reward_passes=0, random_state=0), X, y, n),
+    ]
+
+
+@commands.add(
+    DATA,
+    argument("--parts", nargs="+", choices=("online", "fading", "work"), default=["online", "fading"]),
+)
+def batches(options: argparse.Namespace) -> None:
+    """Measure how near learning in batches comes to one fit, and whether classes fade that get no new examples.
+
+    Expects ``clinc150``, ``wikipara1k``, ``omniglot_background`` and ``coil100`` in the folder, as
+    ``shared/labelled_sets.py`` describes them, and ``debtags``, of which each row
+    gets the rarest tag that 20 rows have. Other dense sets are synthetic. Prints the error of ``fit`` and of
+    ``partial_fit`` in batches of several sizes, with seconds; and the accuracy for two thirds of the classes before and
+    after the others came, a tenth of these at a time, by ``partial_fit`` alone, as the mean over several divisions of
+    the classes. That there are more classes costs something by itself, and one fit on all loses it too: so its accuracy
+    stands beside, and how much more than it ``partial_fit`` has lost. Each is also measured without stored examples, of
+    which none can be learned again. A third table is what a ``partial_fit`` of few rows takes beside more and more that
+    is stored. Needs tabulate.
+    """
+    folder = options.data
+    if "online" in options.parts:
+        headers = ["", "examples stored", "error", "seconds"]
+        print(tabulate(online_rows(synthetic(1000, 10)), headers, "github", floatfmt=".4g"), flush=True)
+    if "work" in options.parts:
+        kinds = ("1,000 dense classes", "1,000 sparse classes", "a dense class each", "retriever")
+        headers = ["stored", *(f"{kind}: {size}" for kind in kinds for size in FEW)]
+        print(f"\n{tabulate(map(work_row, STORED), headers, 'github', floatfmt='.3g')}", flush=True)
+    if "fading" not in options.parts:
+        return
+    sets: dict[str, Callable[[], LabelledSet]] = {
+        "clinc150, 100 shots": lambda: texts_with_labels(folder, "clinc150", 100),
+        "wikipara1k, 10 shots": lambda: texts_with_labels(folder, "wikipara1k", 10),
+        "debtags": lambda: rarest_tags(folder),
+        "omniglot, 5 drawers": lambda: omniglot(folder, 5),
+        "coil100, 9 views": lambda: coil(folder, 9),
+        "synthetic, 300 classes, 20 shots": lambda: synthetic(300, 20),
+    }
+    lines = []
+    for name, read in sets.items():
+        for line in fading_rows(name, read()):
+            lines.append(line)
+            print(*line, file=sys.stderr, flush=True)
+    headers = ["set", "examples stored", "old classes alone", "after new ones", "one fit on all", "lost beyond it"]
+    print(f"\n{tabulate(lines, headers, 'github', floatfmt='.4f')}")
+
+
+DEFAULT = ("clinc150, 5 shots", "wikipara1k, 3 shots", "omniglot, 5 drawers", "synthetic, 10 shots")
+ALL = {**SETS, "synthetic, 10 shots": lambda folder: synthetic(1000, 10)}
+MOST_ASKED, MANY_LEAVES = 2000, 10**6
+
+
+def error(tree: ContextualMemoryTree, examples: LabelledSet, n_probes: int | None = None) -> float:
+    """Return the share of the queries whose best memory has another label."""
+    queries, answers = examples.queries[:MOST_ASKED], examples.answers[:MOST_ASKED]
+    ids = tree.query(queries, n_probes=n_probes).ids[:, 0]
+    return float(np.mean((examples.y[ids] != answers) | (ids < 0)))
+
+
+def reward_row(name: str, examples: LabelledSet, n_trees: int, n_passes: int) -> list[Any]:
+    """Return a row of the table."""
+    tree = ContextualMemoryTree(n_trees, random_state=0)
+    ids, reward = tree.insert(examples.X), LabelEquality(examples.y, examples.y)
+    exact, errors, seconds = error(tree, examples, MANY_LEAVES), [error(tree, examples)], []
+    for _ in range(n_passes):
+        start = process_time()
+        tree.learn(examples.X, reward, own_ids=ids)
+        seconds.append(process_time() - start)
+        errors.append(error(tree, examples))
+    return [name, n_trees, exact, *errors, f"{1.0 - errors[-1] / errors[0]:.3f}", f"{np.median(seconds):.1f}"]
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", choices=ALL, default=DEFAULT),
+    argument("--trees", nargs="+", type=int, default=[1, 8]),
+    argument("--passes", type=int, default=5),
+)
+def rewards(options: argparse.Namespace) -> None:
+    """Measure what trees learn from rewards alone: their error after passes of query, reward and update.
+
+    Expects the sets of ``shared/labelled_sets.py``. Examples are stored as memories; then
+    ``ContextualMemoryTree.learn`` asks for them again, their own memories left out, and is told for each memory found
+    whether it has the same label. Queries that were not stored search one leaf of each tree, with the label of the best
+    memory as the answer. Prints the error before and after each pass, the error of an exact search before, and seconds
+    of processor time for a pass. Needs tabulate.
+    """
+    headers = ["set", "trees", "exact", *range(options.passes + 1), "lower by", "seconds a pass"]
+    for name in options.sets:
+        examples = ALL[name](options.data)
+        rows = [reward_row(name, examples, n_trees, options.passes) for n_trees in options.trees]
+        print(tabulate(rows, headers, "github", floatfmt=".4f"), flush=True)
+
+
+MOST_COMPARED = 1000
+
+
+def forgetting_row(labelled: LabelledSet, share: float) -> list[float]:
+    """Return what becomes of a classifier that forgets a tenth of its classes and a share of the other examples."""
+    X, y, queries, answers = labelled
+    generator = np.random.default_rng(0)
+    classes = np.unique(y)
+    gone = generator.choice(classes, classes.size // 10, replace=False)
+    classifier = CMTClassifier(random_state=0).fit(X, y)
+    classifier.predict(queries[:1])
+    left = np.flatnonzero(~np.isin(y, gone))
+    ids = generator.choice(left, int(share * left.size), replace=False)
+    start = process_time()
+    classifier.remove_classes(gone)
+    if ids.size > 0:
+        classifier.remove(ids)
+    took = process_time() - start
+    with tempfile.TemporaryDirectory() as folder:
+        classifier.save(Path(folder) / "classifier.cmt")
+        classifier = CMTClassifier.load(Path(folder) / "classifier.cmt")
+    rest = np.setdiff1d(left, ids)
+    other = CMTClassifier(random_state=0).fit(X[rest], y[rest])
+    asked = np.flatnonzero(np.isin(answers, classifier.classes_))
+    asked = np.sort(generator.permutation(asked)[:MOST_COMPARED])
+    found, expected, right = classifier.predict(queries[asked]), other.predict(queries[asked]), answers[asked]
+    all_found = classifier.predict(queries)
+    return [
+        float(np.mean(found != right)),
+        float(np.mean(expected != right)),
+        float(np.mean(found == expected)),
+        int(np.isin(all_found, np.setdiff1d(y, y[rest])).sum()),
+        took,
+    ]
+
+
+@commands.add(DATA)
+def forgetting(options: argparse.Namespace) -> None:
+    """Measure how much ``CMTClassifier`` is, after it has forgotten, like one that was never given what went.
+
+    From each set a tenth of the classes is removed, and then a share of the examples left. The same rows are asked of a
+    classifier that has learned only the rest. Prints the errors of both on the queries of classes left, how many of
+    their answers agree, how many answers name a class that has gone, and the seconds that the removals took.
+
+    The folder of data is described in ``shared/labelled_sets.py``.
+    """
+    folder = options.data
+    sets = {
+        "clinc150, 20": texts_with_labels(folder, "clinc150", 20),
+        "clinc150, all": texts_with_labels(folder, "clinc150", 1000),
+        "coil100, 18": coil(folder, 18),
+        "omniglot, 10": omniglot(folder, 10),
+    }
+    lines = []
+    for name, labelled in sets.items():
+        for share in (0.0, 0.1, 0.3):
+            lines.append([name, share, *forgetting_row(labelled, share)])
+            print(lines[-1], flush=True)
+    header = ["set", "examples removed", "error", "error of the rest", "agreement", "answers gone", "s to remove"]
+    print(tabulate(lines, header, floatfmt=("", ".1f", ".4f", ".4f", ".4f", ".0f", ".3f"), tablefmt="github"))
+
+
+N_BINS = 15
+
+
+def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
+    """Return the expected calibration error: the mean distance of confidence and accuracy, bin by bin."""
+    bins = np.minimum((confidence * N_BINS).astype(int), N_BINS - 1)
+    errors = [abs(confidence[bins == b].mean() - right[bins == b].mean()) * np.mean(bins == b) for b in np.unique(bins)]
+    return float(np.sum(errors))
+
+
+def errors_of(classifier: Any, labelled: LabelledSet) -> tuple[float, float]:
+    """Return the error and the calibration error of a classifier."""
+    proba = classifier.predict_proba(labelled.queries)
+    right = classifier.classes_[proba.argmax(axis=1)] == labelled.answers
+    return 1.0 - float(right.mean()), calibration_error(proba.max(axis=1), right)
+
+
+@commands.add(DATA)
+def calibration(options: argparse.Namespace) -> None:
+    """Measure how far the probabilities of ``CMTClassifier`` can be trusted.
+
+    Prints a line for each set: the error, the expected calibration error (15 bins of one width, over the probability of
+    the answer), with the default that needs no learning, learned from examples held out, and with the best number that
+    the queries themselves would choose; and what it takes to learn.
+
+    For clinc150 also how well the highest probability tells rows of no known class from others, as the area under the
+    receiver operating characteristic, if ``clinc150/oos.jsonl.gz`` is there. The folder of data is described in
+    ``shared/labelled_sets.py``.
+    """
+    folder = options.data
+    sets = {
+        "clinc150, 5": lambda: texts_with_labels(folder, "clinc150", 5),
+        "clinc150, all": lambda: texts_with_labels(folder, "clinc150", 1000),
+        "wikipara1k, 3": lambda: texts_with_labels(folder, "wikipara1k", 3),
+        "wikipara1k, 20": lambda: texts_with_labels(folder, "wikipara1k", 20),
+        "coil100, 4": lambda: coil(folder, 4),
+        "coil100, 18": lambda: coil(folder, 18),
+        "omniglot, 5": lambda: omniglot(folder, 5),
+        "omniglot, 10": lambda: omniglot(folder, 10),
+        "synthetic, 20": lambda: synthetic(1000, 20),
+    }
+    lines = []
+    for name, make in sets.items():
+        labelled = make()
+        start = process_time()
+        classifier = CMTClassifier(random_state=0).fit(labelled.X, labelled.y)
+        fitted = process_time() - start
+        classifier._calibrated()[0] = 4.0
+        error, by_default = errors_of(classifier, labelled)
+        start = process_time()
+        classifier.calibrate()
+        took = process_time() - start
+        learned = errors_of(classifier, labelled)[1]
+        best = errors_of(classifier.calibrate(labelled.queries, labelled.answers), labelled)[1]
+        lines.append([name, error, by_default, learned, best, fitted, took])
+        print(lines[-1], flush=True)
+    header = ["set, examples a class", "error", "default", "learned", "best", "s to fit", "s to calibrate"]
+    print(tabulate(lines, header, floatfmt=("", ".4f", ".3f", ".3f", ".3f", ".2f", ".2f"), tablefmt="github"))
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,464 @@
+"""Compare stores and classifiers in shards, evaluation on Ray, and simulate a cluster."""
+
+from shared.commands import Commands, argument, timed  # before libraries that read the number of threads
+
+# isort: split
+import argparse
+import gzip
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from shared.labelled_sets import SETS, LabelledSet, synthetic
+from sklearn.feature_extraction.text import TfidfVectorizer
+from tabulate import tabulate
+
+from cmt_numba import CMTClassifier, MemoryStore
+from cmt_numba.distributed import ShardedClassifier, ShardedStore, evaluate, start
+from cmt_numba.distributed._partition import divided, sums_of
+from cmt_numba.evaluation import batch_evaluation
+from cmt_numba.sizing import predict_nbytes
+
+commands = Commands(__doc__)
+
+_BLOCK = 10_000  # vectors added at once
+_CHECKED = 200  # queries
+_TIE = 1e-5  # the difference of scores, up to which they count as equal
+_N_CLUSTERS = 100
+
+
+def of_texts(path: str, n: int, n_queries: int) -> tuple[Any, Any]:
+    """Return the tf-idf of distinct texts, and of half the words of some of them."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        texts = sorted({json.loads(line)["summary"] for line in lines})
+    draws = np.random.default_rng(0)
+    chosen = [texts[i] for i in draws.permutation(len(texts))[:n]]
+    vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+    X = vectorizer.fit_transform(chosen)
+    there = np.flatnonzero(X.getnnz(axis=1))
+    chosen, X = [chosen[i] for i in there], X[there]
+    asked = [
+        " ".join(word for word in chosen[i].split() if draws.random() < 0.5) for i in range(min(n_queries, len(chosen)))
+    ]
+    Q = vectorizer.transform(asked)
+    return X, Q[np.flatnonzero(Q.getnnz(axis=1))]
+
+
+def clustered(n: int, n_features: int, draws: np.random.Generator, noise: float = 0.7) -> np.ndarray:
+    """Return vectors around the same centres."""
+    centres = np.random.default_rng(0).normal(size=(_N_CLUSTERS, n_features))
+    around = noise * draws.normal(size=(n, n_features))
+    return (centres[draws.integers(0, _N_CLUSTERS, n)] + around).astype(np.float32)
+
+
+def megabytes(process: int) -> float:
+    """Return the private memory of a process."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+
+
+def add_all(store: Any, X: np.ndarray) -> float:
+    """Add vectors in blocks; return how many a second."""
+    started = time.perf_counter()
+    for first in range(0, X.shape[0], _BLOCK):
+        block = X[first : first + _BLOCK]
+        store.add(range(first, first + block.shape[0]), block)
+    return X.shape[0] / (time.perf_counter() - started)
+
+
+def microseconds(store: Any, Q: np.ndarray, batch: int, repeats: int) -> float:
+    """Return the microseconds of a query in batches of a size."""
+    store.query(Q[:batch], 10)
+    seconds = []
+    for number in range(max(repeats, 100 // batch)):
+        first = number * batch % max(1, Q.shape[0] - batch + 1)
+        started = time.perf_counter()
+        store.query(Q[first : first + batch], 10)
+        seconds.append(time.perf_counter() - started)
+    return 1e6 * statistics.median(seconds) / batch
+
+
+@commands.add(
+    argument("--n", type=float, default=1e5),
+    argument("--features", type=int, default=64),
+    argument("--shards", type=int, nargs="+", default=[1, 2, 4]),
+    argument("--batches", type=int, nargs="+", default=[1, 100, 10_000]),
+    argument("--repeats", type=int, default=3),
+    argument("--data", help="a file of JSON lines, compressed by gzip, with the field summary"),
+)
+def stores(options: argparse.Namespace) -> None:
+    """Measure what shards cost: a store in memory against the same memories in 1, 2 and 4 shards on this machine.
+
+    Prints the microseconds of a query in batches of several sizes (the median of the repeats), memories that are added
+    a second, and the megabytes of a shard without any vectors. Vectors are random, in clusters. First it checks that
+    all stores give the same keys and scores when everything is compared. Linux only; needs tabulate and the extra
+    ``ray``.
+    """
+    start()
+    draws = np.random.default_rng(1)
+    X, Q = clustered(int(options.n), options.features, draws), clustered(10_000, options.features, draws)
+    if options.data is not None:
+        X, Q = of_texts(options.data, int(options.n), 11_000)
+    one = MemoryStore(random_state=0, n_threads=1)
+    stores: dict[str, Any] = {"one store": one}
+    rows: list[list[Any]] = [["one store", add_all(one, X), None]]
+    exact = one.query(Q[:_CHECKED], 11, target_recall=1.0)  # of ten, where the last is not as good as the next
+    clear = exact.scores[:, 9] - exact.scores[:, 10] > _TIE
+    exact = one.query(Q[:_CHECKED], 10, target_recall=1.0)
+    for n_shards in options.shards:
+        store = ShardedStore(n_shards, random_state=0, timeout=600.0)
+        empty = statistics.median(map(megabytes, store._ask_all("process")))
+        rows.append([f"{n_shards} shards", add_all(store, X), empty])
+        found = store.query(Q[:_CHECKED], 10, target_recall=1.0)
+        for keys, right in zip(found.keys[clear], exact.keys[clear], strict=True):
+            assert set(keys) == set(right)  # equal scores may come in another order
+        np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-5, atol=1e-6)
+        stores[rows[-1][0]] = store
+    for row in rows:
+        found = stores[row[0]].query(Q[:_CHECKED], 10).scores
+        row.append(np.mean(found > exact.scores[:, -1:] - _TIE))  # memories with equal scores are as good
+        row += [microseconds(stores[row[0]], Q, batch, options.repeats) for batch in options.batches]
+    headers = ["", "adds a second", "MB empty", "recall", *(f"us, batches of {batch:,}" for batch in options.batches)]
+    print(f"{X.shape[0]:,} vectors of {X.shape[1]:,} features")
+    print(f"the same answers to {clear.sum()} of {clear.size} queries when all is compared; the rest have equal scores")
+    print(tabulate(rows, headers, floatfmt=("", ",.0f", ".0f", ".3f", ",.0f", ",.0f", ",.0f")))
+    for store in list(stores.values())[1:]:
+        store.close()
+
+
+_SETS = ("clinc150, 5 shots", "wikipara1k, 3 shots", "synthetic, 20 shots")
+_BATCHES = 10
+
+
+def read_set(name: str, folder: Path | None) -> LabelledSet:
+    """Return a set by its name."""
+    if name == "synthetic, 20 shots":
+        return synthetic(n_shots=20)
+    if folder is None:
+        raise SystemExit(f"{name} needs --data FOLDER")
+    return SETS[name](folder)
+
+
+def error_of(classifier: Any, data: LabelledSet) -> float:
+    """Return the share of the queries that are answered wrongly."""
+    return float(np.mean(classifier.predict(data.queries) != data.answers))
+
+
+def error_online(classifier: Any, data: LabelledSet) -> float:
+    """Return the error after half of the examples at once and the others in batches."""
+    half = data.y.size // 2
+    classifier.fit(data.X[:half], data.y[:half])
+    for rows in np.array_split(np.arange(half, data.y.size), _BATCHES):
+        classifier.partial_fit(data.X[rows], data.y[rows])
+    return error_of(classifier, data)
+
+
+def without_exchange(sharded: ShardedClassifier, data: LabelledSet) -> float:
+    """Return the error of classifiers of the same shards' classes that have seen no others."""
+    best = np.full(data.answers.size, -np.inf)
+    answers = np.empty(data.answers.size, data.y.dtype)
+    for facts in sharded._ask_all("facts"):
+        own = np.isin(data.y, facts.classes)
+        alone = CMTClassifier(random_state=0).fit(data.X[own], data.y[own])
+        positions, scores = alone.top_classes(data.queries, 1)
+        better = scores[:, 0] > best
+        best[better] = scores[better, 0]
+        answers[better] = alone.classes_[positions[better, 0]]
+    return float(np.mean(answers != data.answers))
+
+
+def measure_classifier(classifier: Any, data: LabelledSet) -> list[Any]:
+    """Return the errors, the seconds to fit and the microseconds a query."""
+    online = error_online(classifier, data)
+    started = time.perf_counter()
+    classifier.fit(data.X, data.y)
+    fitted = time.perf_counter() - started
+    classifier.predict(data.queries)
+    started = time.perf_counter()
+    error = error_of(classifier, data)
+    return [error, online, fitted, 1e6 * (time.perf_counter() - started) / data.answers.size]
+
+
+@commands.add(
+    argument("--data", type=Path),
+    argument("--sets", nargs="+", default=_SETS),
+    argument("--shards", type=int, nargs="+", default=[2, 4]),
+)
+def classifiers(options: argparse.Namespace) -> None:
+    """Compare a classifier in shards with one in a single process: error, learned examples, and time.
+
+    The sets are those of ``shared/labelled_sets.py``; "synthetic, 20 shots" needs no folder. For each number of shards:
+    the error of ``fit``, that of ``fit`` on half of the examples and ``partial_fit`` on the rest in ten batches,
+    classes of the largest shard, examples that all shards hold together, as a multiple of those given, seconds to fit,
+    and microseconds a query in one batch (wall time: the shards share the processors). "without exchange" is what the
+    shards err when each learns its own classes only. Needs tabulate and the extra ``ray``.
+    """
+    start()
+    for name in options.sets:
+        data = read_set(name, options.data)
+        rows = [["one classifier", *measure_classifier(CMTClassifier(random_state=0), data), None, None, None]]
+        for n_shards in options.shards:
+            with ShardedClassifier(n_shards, random_state=0, timeout=600.0) as sharded:
+                measured = measure_classifier(sharded, data)
+                facts = sharded._ask_all("facts")
+                held = sum(sharded._ask_all("n_examples")) / data.y.size
+                largest = max(fact.classes.size for fact in facts)
+                rows.append([f"{n_shards} shards", *measured, largest, held, without_exchange(sharded, data)])
+        headers = ["", "error", "error online", "s to fit", "us a query", "most classes", "held", "no exchange"]
+        print(f"\n{name}: {data.y.size:,} examples, {np.unique(data.y).size:,} classes")
+        print(tabulate(rows, headers, floatfmt=("", ".4f", ".4f", ".1f", ".0f", ".0f", ".2f", ".4f")), flush=True)
+
+
+@commands.add(
+    argument("--settings", type=float, nargs="+", default=[0.3, 1.0, 3.0, 10.0], help="of aggressiveness"),
+    argument("--seeds", type=int, default=3),
+    argument("--classes", type=int, default=1000),
+    argument("--shots", type=int, default=20),
+    argument("--processes", type=int, default=os.cpu_count()),
+)
+def evaluation(options: argparse.Namespace) -> None:
+    """Measure how long an evaluation takes in one process and on Ray, and check that both give the same numbers.
+
+    Four settings of a classifier, each with three seeds, on synthetic examples. Prints the wall time of both, after a
+    first run that compiles and starts the processes. Needs tabulate and the extra ``ray``.
+    """
+    start(num_cpus=options.processes)
+    data = synthetic(options.classes, options.shots)
+    settings = {f"C {c:g}": CMTClassifier(aggressiveness=c) for c in options.settings}
+    how: dict[str, Any] = {"seeds": range(options.seeds), "probes": ()}
+    few = {name: settings[name] for name in list(settings)[:1]}
+    evaluate(few, data.X, data.y, seeds=range(options.processes), probes=())
+    batch_evaluation(few.popitem()[1], data.X[:1000], data.y[:1000], seeds=(0,), probes=())
+    alone, seconds_alone = timed(
+        lambda: {name: batch_evaluation(one, data.X, data.y, **how) for name, one in settings.items()}
+    )
+    on_ray, seconds_on_ray = timed(lambda: evaluate(settings, data.X, data.y, **how))
+    rows = [[name, *alone[name].metrics["error"], on_ray[name].per_seed == alone[name].per_seed] for name in settings]
+    print(tabulate(rows, ["setting", "error", "deviation", "same on Ray"], floatfmt=".4f"))
+    print(f"{len(settings) * options.seeds} runs: {seconds_alone:.1f} s in one process, {seconds_on_ray:.1f} s on Ray")
+
+
+_BUSY = 0.6  # of the time is the busiest part at work
+_WARM_UP = 0.1  # of the batches, which are not counted
+_RECALL_AT = 10
+
+
+class Costs(NamedTuple):
+    """What calls cost, in seconds."""
+
+    call: float  # of a shard, for any number of queries
+    query: float  # of a shard, for each query of a batch
+    send: float  # of a client, for each shard that it asks
+    network: float  # there and back
+    stragglers: float = 0.0  # share of the calls that are slow
+    least_slow: float = 5.0  # by which their time is multiplied at least
+    shape: float = 2.0  # of the Pareto distribution of this number
+
+    def of_shard(self, batch: int) -> float:
+        """Return the time of a shard for a batch, without stragglers."""
+        return self.call + self.query * batch
+
+    def mean_of_shard(self, batch: int) -> float:
+        """Return the mean time of a shard for a batch."""
+        slow = self.least_slow * self.shape / (self.shape - 1.0)
+        return self.of_shard(batch) * (1.0 + self.stragglers * (slow - 1.0))
+
+
+class Cluster(NamedTuple):
+    """Shards, each on as many machines as there are copies of it: itself and its replicas."""
+
+    n_shards: int
+    n_copies: int
+    n_asked: int  # shards, for each batch
+    n_clients: int
+    least_loaded: bool = True  # whether the copy is asked that is free first, or any
+
+
+def fitted(measured: dict[int, float], two_shards: float, n_measured: float, n: float) -> tuple[float, float, float]:
+    """Return the costs of a call, of a query and of sending that explain measured microseconds per query, for ``n``."""
+    batches = np.array(sorted(measured), float)
+    totals = np.array([measured[int(batch)] for batch in batches]) * batches
+    terms = np.stack([np.ones_like(batches), batches], axis=1) / totals[:, None]  # all errors count relative to the sum
+    call, query = np.linalg.lstsq(terms, np.ones_like(batches), rcond=None)[0]
+    send = max(0.0, two_shards - measured[int(batches[0])])
+    return 1e-6 * call, 1e-6 * query * max(1.0, np.log2(n) / np.log2(n_measured)), 1e-6 * send
+
+
+def batches_a_second(cluster: Cluster, costs: Costs, batch: int) -> float:
+    """Return the largest number of batches a second that neither shards nor clients fall behind with."""
+    of_shards = cluster.n_shards * cluster.n_copies / (cluster.n_asked * costs.mean_of_shard(batch))
+    of_clients = cluster.n_clients / (cluster.n_asked * costs.send) if costs.send > 0.0 else np.inf
+    return float(min(of_shards, of_clients))
+
+
+def answer_seconds(
+    cluster: Cluster, times: np.ndarray, costs: Costs, draws: np.random.Generator, services: np.ndarray
+) -> np.ndarray:
+    """Return how long batches take.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Which shards there are.
+    times : ndarray of float, shape (n,)
+        When the batches come, in order.
+    costs : Costs
+        Costs of sending.
+    draws : numpy.random.Generator
+        Chooses shards and, unless the least loaded are asked, copies.
+    services : ndarray of float, shape (n, n_asked)
+        How long each shard that is asked works on each batch.
+    """
+    clients = np.zeros(cluster.n_clients)  # when each is free
+    free = np.zeros((cluster.n_shards, cluster.n_copies))  # when each copy is
+    every, seconds = np.arange(cluster.n_shards), np.empty(times.size)
+    sending = costs.send * cluster.n_asked
+    for number, came in enumerate(times):
+        client = clients.argmin()
+        sent = max(came, clients[client]) + sending
+        clients[client] = sent
+        asked = every if cluster.n_asked == every.size else draws.permutation(every)[: cluster.n_asked]
+        copies = free[asked].argmin(axis=1) if cluster.least_loaded else draws.integers(0, cluster.n_copies, asked.size)
+        done = np.maximum(free[asked, copies], sent) + services[number]
+        free[asked, copies] = done
+        seconds[number] = done.max() + costs.network - came
+    return seconds
+
+
+def simulated(cluster: Cluster, costs: Costs, batch: int, rate: float, n: int, seed: int = 0) -> np.ndarray:
+    """Return how long ``n`` batches take that come ``rate`` times a second, but for the first of them."""
+    draws = np.random.default_rng(seed)
+    times = np.cumsum(draws.exponential(1.0 / rate, n))
+    services = np.full((n, cluster.n_asked), costs.of_shard(batch))
+    slow = draws.random(services.shape) < costs.stragglers
+    services[slow] *= costs.least_slow * (1.0 + draws.pareto(costs.shape, int(slow.sum())))
+    return answer_seconds(cluster, times, costs, draws, services)[int(_WARM_UP * n) :]
+
+
+def recalls(n_asked: list[int], n_shards: int, n: int, noise: float) -> list[float]:
+    """Return the recall of the ten nearest when the shards nearest to a query are asked, which compare everything."""
+    draws = np.random.default_rng(1)
+    X, Q = clustered(n, 64, draws, noise), clustered(500, 64, draws, noise)
+    X, Q = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (X, Q))
+    owners = divided(X, n_shards, np.random.default_rng(0))
+    centres = sums_of(X, owners, n_shards)
+    order = np.argsort(-Q @ (centres / np.linalg.norm(centres, axis=1, keepdims=True)).T, axis=1)
+    nearest = np.argpartition(-Q @ X.T, _RECALL_AT, axis=1)[:, :_RECALL_AT]
+    rank_of_shard = np.argsort(order, axis=1)
+    ranks = np.take_along_axis(rank_of_shard, owners[nearest], axis=1)
+    return [float(np.mean(ranks < asked)) for asked in n_asked]
+
+
+def simulated_rows(given: argparse.Namespace) -> list[list[object]]:
+    """Return rows of the table of copies and shards asked."""
+    rows: list[list[object]] = []
+    for batch in given.batches:
+        for n_copies in (1, 2):
+            n_shards = given.machines // n_copies
+            n_each = given.memories / n_shards
+            costs = costs_of(given, n_each)
+            for n_asked in sorted({n_shards, max(1, n_shards // 10)}, reverse=True):
+                for least_loaded in (True, False) if n_copies > 1 else (True,):
+                    cluster = Cluster(n_shards, n_copies, n_asked, given.clients or given.machines, least_loaded)
+                    rate = _BUSY * batches_a_second(cluster, costs, batch)
+                    seconds = simulated(cluster, costs, batch, rate, given.n)
+                    which = "" if n_copies == 1 else "least loaded" if least_loaded else "any"
+                    median, slowest = 1e3 * np.quantile(seconds, (0.5, 0.99))
+                    found = gigabytes(n_each, given), rate * batch, median, slowest
+                    rows.append([batch, n_shards, n_copies, which, n_asked, *found])
+    return rows
+
+
+def costs_of(given: argparse.Namespace, n_each: float) -> Costs:
+    """Return the costs of shards of so many memories."""
+    fit = fitted(given.measured, given.two_shards, given.n_measured, n_each)
+    return Costs(*fit, 1e-6 * given.network, given.stragglers)
+
+
+def gigabytes(n_memories: float, given: argparse.Namespace) -> float:
+    """Return the memory that a shard takes."""
+    of_payloads = given.payload_bytes * n_memories
+    return (predict_nbytes(int(n_memories), given.features) + of_payloads + 1e6 * given.megabytes_of_process) / 1e9
+
+
+def sizing_rows(given: argparse.Namespace) -> list[list[object]]:
+    """Return rows of the table of sizes: the fewest machines of some memory, of which 80 % is used."""
+    rows: list[list[object]] = []
+    batch = max(given.batches)
+    for n in given.sizes:
+        for memory in given.gigabytes:
+            n_shards = 1
+            while gigabytes(n / n_shards, given) > 0.8 * memory:
+                n_shards += 1
+            costs = costs_of(given, n / n_shards)
+            cluster = Cluster(n_shards, 1, n_shards, n_shards)
+            rate = _BUSY * batches_a_second(cluster, costs, batch)
+            n_simulated = min(given.n, 5000)
+            slowest = 1e3 * np.quantile(simulated(cluster, costs, batch, rate, n_simulated), 0.99)
+            rows.append([f"{n:,.0f}", memory, n_shards, gigabytes(n / n_shards, given), rate * batch, slowest])
+    return rows
+
+
+def pairs(text: str) -> tuple[int, float]:
+    """Return the two numbers of ``batch:microseconds``."""
+    batch, microseconds = text.split(":")
+    return int(batch), float(microseconds)
+
+
+@commands.add(
+    argument("--memories", type=float, default=1e9),
+    argument("--machines", type=int, default=100),
+    argument("--clients", type=int, help="by default as many as machines"),
+    argument("--features", type=int, default=64),
+    argument("--payload-bytes", type=float, default=0.0, help="of a memory"),
+    argument("--megabytes-of-process", type=float, default=93.0),
+    argument("--measured", type=pairs, nargs="+", default=[(1, 4474.0), (100, 151.0), (10_000, 42.0)]),
+    argument("--two-shards", type=float, default=6055.0),
+    argument("--n-measured", type=float, default=20_000, help="memories that this was measured with"),
+    argument("--network", type=float, default=50.0, help="microseconds there and back"),
+    argument("--stragglers", type=float, default=0.01),
+    argument("--batches", type=int, nargs="+", default=[1, 100]),
+    argument("--n", type=int, default=20_000, help="batches that are simulated"),
+    argument("--sizes", type=float, nargs="+", default=[1e6, 1e7, 1e8, 1e9]),
+    argument("--gigabytes", type=float, nargs="+", default=[16.0, 64.0], help="of a machine"),
+)
+def simulate(options: argparse.Namespace) -> None:
+    """Simulate a store in shards on many machines: bytes, queries a second, and how long queries take.
+
+    Queries come at random (a Poisson process), in batches of a size. A batch is sent by one of the clients, which
+    spends time on every shard that it asks, one after the other. A shard or one of its replicas answers: one of its
+    copies, where batches wait in line; the batch is answered when the last shard has. The costs are those that
+    ``stores`` prints: ``--measured`` are the microseconds of a query by the size of the batch with one
+    shard, and ``--two-shards`` those of a single query with two, which says what a further shard costs the client. Time
+    per query is taken to grow with the logarithm of the memories of a shard. Some calls are slow (``--stragglers``):
+    their time is multiplied by a number with a Pareto distribution.
+
+    Prints, for numbers of copies and of shards asked, the gigabytes of a machine, queries a second when the busiest
+    part is busy 60 % of the time, and the median and the 99th percentile of the answers; then, measured on a small
+    case, the recall when only the shards are asked whose centres are nearest to the query; and a table of sizes from a
+    laptop to a cluster. What it leaves out: batches of different sizes, changes, failures, and the time of the network
+    but for ``--network``. Needs tabulate.
+    """
+    options.measured = dict(options.measured)
+    print(f"{options.memories:,.0f} memories on {options.machines} machines, {options.stragglers:.0%} stragglers")
+    headers = ["batch", "shards", "copies", "which", "asked", "GB each", "queries a second", "p50 ms", "p99 ms"]
+    print(tabulate(simulated_rows(options), headers, floatfmt=("", "", "", "", "", ".1f", ",.0f", ",.1f", ",.1f")))
+    n_asked = [1, 2, 5, 10, 20, options.machines]
+    found = [["clear", *recalls(n_asked, options.machines, 20_000, 0.7)]]
+    found.append(["blurred", *recalls(n_asked, options.machines, 20_000, 2.0)])
+    found.append(["by hashes", *(asked / options.machines for asked in n_asked)])
+    print(f"\nRecall of the ten nearest of 20,000 vectors in {options.machines} shards, if only some are asked")
+    print(tabulate(found, ["clusters", *n_asked], floatfmt=".3f"))
+    print(f"\nThe fewest machines; all shards are asked, in batches of {max(options.batches)}")
+    headers = ["memories", "GB of a machine", "machines", "GB used", "queries a second", "p99 ms"]
+    print(tabulate(sizing_rows(options), headers, floatfmt=("", ".0f", "", ".1f", ",.0f", ",.0f")))
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Exact search by matrix products: the rival that everybody can write."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from cmt_numba import CMTMultilabelClassifier
+
+from .labelled_sets import RANKS
+
+PRODUCTS_AT_ONCE = 1 << 24
+
+
+def best_by_product(queries: Any, keys: Any, k: int, block: int = 250) -> np.ndarray:
+    """Return the positions of the ``k`` sparse keys with the greatest products for each query, the best first."""
+    by_term, found = keys.T.tocsr(), []
+    for first in range(0, queries.shape[0], block):
+        scores = (queries[first : first + block] @ by_term).toarray()
+        best = scores.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-scores, k, axis=1)[:, :k]
+        order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+        found.append(np.take_along_axis(best, order, axis=1))
+    return np.concatenate(found)
+
+
+def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
+    """Return what answers like :func:`ask` by products of rows and the scorers of all labels."""
+    head, n_labels, d = learner.head_, learner.forest_.n_memories, learner.head_.parameters.n_features
+    if head.parameters.sparse:
+        digest = head.digest
+        weights = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d)).T.tocsr()
+    else:
+        by_label = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
+        weights = np.ascontiguousarray(by_label[:, :d].T)
+    several = isinstance(learner, CMTMultilabelClassifier)
+    k = RANKS[-1] if several else 1
+    biases, length = head.nodes["bias"][0, :n_labels], max(1, PRODUCTS_AT_ONCE // n_labels)
+
+    def best(queries: Any) -> np.ndarray:
+        found = np.empty((queries.shape[0], k), np.int64)
+        for first in range(0, queries.shape[0], length):
+            scores = queries[first : first + length] @ weights
+            scores = (scores.toarray() if scipy.sparse.issparse(scores) else scores) + biases
+            highest = scores.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-scores, k - 1, axis=1)[:, :k]
+            order = np.argsort(-np.take_along_axis(scores, highest, 1), axis=1, kind="stable")
+            found[first : first + length] = np.take_along_axis(highest, order, 1)
+        return learner._column_of_label[found] if several else learner.classes_[learner._class_of_label[found[:, 0]]]
+
+    return best

@@ -1,0 +1,63 @@
+"""Texts that are stored once each, with queries for them: verses of the bible, and packages.
+
+``bible/verses.jsonl.gz`` is described in ``shared/labelled_sets.py``; ``packages/summaries.jsonl.gz`` has a line
+``{"name": ..., "summary": ...}`` for each software package. Verses of the King James Version are stored, and those of
+another translation are queries. Packages are stored with their names, and the queries are their own words, of which two
+fifths are left out at random and a tenth misspelt.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from .labelled_sets import MOST_QUERIES, read_lines
+
+TOKEN = r"(?u)\b\w+\b"
+DROPPED, MISSPELT = 0.4, 0.1
+
+
+class Texts(NamedTuple):
+    """Texts to store, queries, and the position of the text that each query asks for."""
+
+    stored: list[str]
+    queries: list[str]
+    answers: np.ndarray
+
+
+def bible(folder: Path, asked: str) -> Texts:
+    """Return verses of the King James Version, and queries from another translation."""
+    verses = [line["text"] for line in read_lines(folder / "bible/verses.jsonl.gz")]
+    there = [i for i, verse in enumerate(verses) if verse.get(asked)]
+    answers = np.random.RandomState(0).permutation(there)[:MOST_QUERIES]
+    return Texts([verse.get("KJV") or "" for verse in verses], [verses[i][asked] for i in answers], answers)
+
+
+def misspelt(word: str, rng: np.random.Generator) -> str:
+    """Return a word with two neighbouring letters exchanged."""
+    i = int(rng.integers(len(word) - 1))
+    return word[:i] + word[i + 1] + word[i] + word[i + 2 :]
+
+
+def packages(folder: Path, n_stored: int, n_queries: int = 2000) -> Texts:
+    """Return names and summaries of packages, and queries of some of their words."""
+    lines = read_lines(folder / "packages/summaries.jsonl.gz")
+    rng = np.random.default_rng(0)
+    words = [re.findall(TOKEN, f"{line['name']} {line['summary']}".lower()) for line in lines]
+    words = [words[i] for i in rng.permutation(len(words))[:n_stored]]
+    answers = rng.permutation(len(words))[:n_queries]
+    queries = []
+    for i in answers:
+        kept = [word for word in words[i] if rng.random() >= DROPPED] or words[i]
+        queries.append(" ".join(misspelt(w, rng) if len(w) > 3 and rng.random() < MISSPELT else w for w in kept))
+    return Texts([" ".join(text) for text in words], queries, answers)
+
+
+TEXT_SETS: dict[str, Callable[[Path], Texts]] = {
+    "bible, ASV": lambda folder: bible(folder, "ASV"),
+    "bible, BBE": lambda folder: bible(folder, "BBE"),
+    "packages, 30,000": lambda folder: packages(folder, 30_000),
+    "packages, 300,000": lambda folder: packages(folder, 300_000),
+}

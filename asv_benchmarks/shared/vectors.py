@@ -1,0 +1,81 @@
+"""Data and rivals of the comparisons of ``MemoryStore``."""
+
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .commands import timed
+
+K, N_ASKED = 10, 1000
+FEATURES = {
+    "omniglot": "omniglot_background/hog.npz",
+    "coil100": "coil100/mobilenet.npz",
+    "flickr8k": "flickr8k/mobilenet.npz",
+}
+
+
+class Vectors(NamedTuple):
+    """Vectors to store and to ask for, of unit length."""
+
+    stored: np.ndarray
+    asked: np.ndarray
+
+
+def unit(X: np.ndarray) -> np.ndarray:
+    """Return rows scaled to unit length."""
+    return np.asarray(X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9), np.float32)
+
+
+def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
+    """Return normally distributed vectors around a hundredth as many centres, which do not depend on the seed."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(n // 100, n_features))
+    rng = rng if seed == 0 else np.random.default_rng(seed)
+    rows = centres[rng.integers(0, len(centres), n + N_ASKED)]
+    rows = unit(rows + 0.7 * rng.normal(size=rows.shape))
+    return Vectors(rows[:n], rows[n:])
+
+
+def features(folder: Path, name: str) -> Vectors:
+    """Return features of pictures, of which every tenth is asked."""
+    with np.load(folder / FEATURES[name]) as file:
+        rows = unit(file["X"].astype(np.float32))
+    rows = rows[rows.any(axis=1)]
+    asked = np.arange(0, len(rows), 10)
+    return Vectors(np.delete(rows, asked, axis=0), rows[asked][:N_ASKED])
+
+
+def recall(found: Any, true: Any) -> float:
+    """Return the share of the true neighbours that were found."""
+    n_true = sum(sum(key is not None for key in row) for row in true.tolist())
+    pairs = zip(found.tolist(), true.tolist(), strict=True)
+    return sum(len(set(one) & set(other) - {None}) for one, other in pairs) / n_true
+
+
+def graph_of(X: np.ndarray) -> tuple[Any, float]:
+    """Return hnswlib's index of some rows, and the seconds to build it."""
+    import hnswlib  # type: ignore[import-not-found]
+
+    graph = hnswlib.Index("cosine", X.shape[1])
+    graph.init_index(len(X), M=16, ef_construction=100, random_seed=0)
+    return graph, timed(lambda: graph.add_items(X, np.arange(len(X)), num_threads=1))[1]
+
+
+def file_of(X: np.ndarray, kind: str = "Flat", *, lists: bool = True) -> tuple[Any, float]:
+    """Return faiss's inverted file of some rows, or one list of all, and the seconds to build it."""
+    import faiss  # type: ignore[import-not-found]
+
+    faiss.omp_set_num_threads(1)
+    what = f"IVF{int(4 * np.sqrt(len(X)))},{kind}" if lists else kind
+    index = faiss.index_factory(X.shape[1], what, faiss.METRIC_INNER_PRODUCT)
+    return index, timed(lambda: (index.train(X), index.add(X)))[1]
+
+
+def bytes_of(graph: Any, n: int) -> float:
+    """Return the bytes that hnswlib's index takes for each of its vectors, in a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph"
+        graph.save_index(str(path))
+        return path.stat().st_size / n

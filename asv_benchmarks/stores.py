@@ -1,0 +1,695 @@
+"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib, and measure waits beside changes."""
+
+from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
+
+# isort: split
+import argparse
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+from shared.labelled_sets import read_lines
+from shared.products import best_by_product
+from shared.texts import packages
+from shared.vectors import FEATURES, N_ASKED, K, Vectors, bytes_of, clustered, features, file_of, graph_of, recall, unit
+from sklearn.decomposition import TruncatedSVD
+from tabulate import tabulate
+
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, MemoryStore
+from cmt_numba._change import lock as rwlock
+from cmt_numba.text import BM25Vectorizer
+
+commands = Commands(__doc__)
+
+N_REWARDED = 2000
+TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
+PROBED = 4, 16, 64  # lists of faiss's inverted file
+N_CHANGED = 500
+SHARES = (0.5, 0.01, 0.0001)
+PARTS = "recall", "filters", "codes", "changes", "single", *FEATURES, "sparse", "rewards"
+
+
+def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
+    """Print recall and times of searches with and without filters."""
+    n, stored = len(data.stored), MemoryStore(random_state=0)
+    warm = MemoryStore(random_state=0)
+    warm.add(range(300), data.stored[:300])  # has kernels compiled
+    warm.query(data.asked, K, n_probes=2)
+    _, seconds = timed(lambda: stored.add(range(n), data.stored))
+    timed(stored.compact)
+    print(f"\n{name}: {n} x {data.stored.shape[1]}")
+    print(f"store: built in {seconds:.1f} s, {stored._keeper.kept.tree.nbytes / n:.0f} bytes a vector")
+    graph, lists = None, None
+    if find_spec("hnswlib"):
+        graph, seconds = graph_of(data.stored)
+        print(f"hnswlib: built in {seconds:.1f} s, {bytes_of(graph, n):.0f} bytes a vector")
+    if find_spec("faiss") and "recall" in parts:
+        lists, seconds = file_of(data.stored)
+        print(f"faiss IVF: built in {seconds:.1f} s")
+    print()
+    if "recall" in parts:
+        rows = [list(row) for row in searches(stored, graph, lists, data)]
+        print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
+    if "filters" in parts:
+        rows = [list(row) for row in filtered(stored, graph, data)]
+        print(tabulate(rows, ["filter", "recall", "us", "hnswlib's recall", "us"], floatfmt=".3f"))
+
+
+def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Iterator[tuple[str, float, float, float]]:
+    """Yield what is searched, its recall, and the times of queries in a batch and one by one."""
+    true, seconds = timed(lambda: store.query(data.asked, K, target_recall=1.0).keys)
+    yield "store, exact", 1.0, 1e6 * seconds / len(true), float("nan")
+    some = data.asked[:200]
+    for target in TARGETS:
+        store.query(data.asked[:1], K, target_recall=target)  # measures what it takes
+        found, seconds = timed(lambda: store.query(data.asked, K, target_recall=target).keys)  # noqa: B023
+        _, single = timed(lambda: [store.query(row[None], K, target_recall=target) for row in some])  # noqa: B023
+        effort = store.recall[-1]
+        how = f"breadth {effort.breadth}" if effort.breadth else f"{effort.n_probes} leaves"
+        label = f"store, {target} ({how}, measured {effort.recall:.3f})"
+        yield label, recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+    for ef in EFFORTS if graph is not None else ():
+        graph.set_ef(ef)
+        found, seconds = timed(lambda: graph.knn_query(data.asked, K, num_threads=1)[0])
+        _, single = timed(lambda: [graph.knn_query(row, K, num_threads=1) for row in some])
+        yield f"hnswlib, ef {ef}", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+    for n_probes in PROBED if lists is not None else ():
+        lists.nprobe = n_probes
+        found, seconds = timed(lambda: lists.search(data.asked, K)[1])
+        _, single = timed(lambda: [lists.search(row[None], K) for row in some])
+        yield f"faiss IVF, {n_probes} lists", recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)
+
+
+def compare_codes(n: int, n_features: int) -> None:
+    """Print recall, bytes and times of vectors that are kept in full and as 8-bit codes."""
+    data = clustered(n, n_features)
+    true = np.argsort(-(data.asked @ data.stored.T), axis=1)[:, :K]
+    rows: list[list[Any]] = []
+
+    def note(name: str, size: float, built: float, search: Callable[[], Any]) -> None:
+        search()  # measures what it takes
+        found, seconds = timed(search)
+        rows.append([name, recall(found, true), size, 1e6 * seconds / len(true), built])
+
+    for keep in ("all", "codes"):
+        warm, store = (MemoryStore(random_state=0, keep=keep) for _ in range(2))
+        warm.add(range(300), data.stored[:300])  # has kernels compiled
+        warm.compact()
+        _, seconds = timed(lambda: (store.add(range(n), data.stored), store.compact()))  # noqa: B023
+        size = store._keeper.kept.tree.nbytes / n
+        for target in (0.95, 0.995, 1.0):
+            search = lambda: store.query(data.asked, K, target_recall=target).keys  # noqa: B023, E731
+            note(f'store, keep="{keep}", {target}', size, seconds, search)
+    if find_spec("hnswlib"):
+        graph, seconds = graph_of(data.stored)
+        for ef in (20, 50):
+            graph.set_ef(ef)
+            search = lambda: graph.knn_query(data.asked, K, num_threads=1)[0]  # noqa: E731
+            note(f"hnswlib, ef {ef}", bytes_of(graph, n), seconds, search)
+    product = f"PQ{n_features // 2}x4fs"
+    for kind, n_probes in (
+        (("Flat", 4), ("SQ8", 4), ("SQ8", 0), ("SQ4", 4), (product, 16)) if find_spec("faiss") else ()
+    ):
+        import faiss
+
+        index, seconds = file_of(data.stored, kind, lists=n_probes > 0)
+        if n_probes > 0:
+            index.nprobe = n_probes
+        name = f"faiss IVF {kind}, {n_probes} lists" if n_probes > 0 else f"faiss {kind}"
+        search = lambda: index.search(data.asked, K)[1]  # noqa: B023, E731
+        note(name, faiss.serialize_index(index).size / n, seconds, search)
+    print(f"\nwhat is kept of vectors, {n} x {n_features}\n")
+    print(tabulate(rows, ["", "recall", "bytes a vector", "us a query", "built in s"], floatfmt=".3f"))
+
+
+def compare_sparse(folder: Path, n: int) -> None:
+    """Print recall and times of searches for sparse vectors."""
+    texts, vectorizer = packages(folder, n, n_queries=N_ASKED), BM25Vectorizer()
+    keys = vectorizer.fit_transform(texts.stored)
+    asked = vectorizer.transform(texts.queries)
+    asked = asked[np.diff(asked.indptr) > 0]
+    store = MemoryStore(random_state=0)
+    _, built = timed(lambda: store.add(range(n), keys))
+    rows: list[list[Any]] = []
+    scores, true = np.empty(0), np.empty(0, np.int64)
+
+    def score(found: np.ndarray) -> np.ndarray:
+        """Return the scores of what was found for each row: of equal ones any counts."""
+        row = np.repeat(np.arange(asked.shape[0]), K)
+        return np.asarray(asked[row].multiply(keys[found.reshape(-1)]).sum(axis=1)).reshape(found.shape)
+
+    def note(name: str, search: Callable[[Any], Any]) -> None:
+        search(asked[:1])  # measures what it takes
+        found, seconds = timed(lambda: search(asked))
+        _, single = timed(lambda: [search(asked[i : i + 1]) for i in range(200)])
+        least = scores[:, -1:] * (1.0 - 1e-5)
+        share = float((score(np.asarray(found, np.int64)) >= least).mean())
+        rows.append([name, share, 1e6 * seconds / asked.shape[0], 1e6 * single / 200])
+
+    asked = asked.tocsr()
+    true = best_by_product(asked, keys, K)
+    scores = score(true)
+    note("product", lambda some: best_by_product(some, keys, K))
+    for target in (0.9, 0.95, 0.98, 1.0):
+        note(f"store, {target}", lambda some: store.query(some, K, target_recall=target).keys)  # noqa: B023
+    if find_spec("nmslib"):
+        import nmslib  # type: ignore[import-not-found]
+
+        graph = nmslib.init(method="hnsw", space="cosinesimil_sparse_fast", data_type=nmslib.DataType.SPARSE_VECTOR)
+        graph.addDataPointBatch(keys)
+        how = {"M": 16, "efConstruction": 100, "indexThreadQty": 1}
+        _, of_graph = timed(lambda: graph.createIndex(how, print_progress=False))
+        print(f"nmslib: built in {of_graph:.1f} s")
+
+        def along(some: Any) -> np.ndarray:
+            found = [ids for ids, _ in graph.knnQueryBatch(some, K, num_threads=1)]
+            return np.array([np.resize(ids, K) for ids in found])
+
+        for ef in (20, 100, 400):
+            graph.setQueryTimeParams({"efSearch": ef})
+            note(f"nmslib, ef {ef}", along)
+    print(f"\nsparse: {n} x {keys.shape[1]}, store built in {built:.1f} s\n")
+    print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
+
+
+def compare_changes(n: int, n_features: int) -> None:
+    """Print recall before and after every vector has been replaced and half of them have been deleted."""
+    data, others = clustered(n, n_features), clustered(n, n_features, seed=1)
+    halves = np.random.default_rng(2).permutation(n)
+    kept = np.sort(halves[n // 2 :])
+    store = MemoryStore(random_state=0)
+    store.add(range(n), data.stored)
+    graph = graph_of(data.stored)[0] if find_spec("hnswlib") else None
+    rows: list[list[Any]] = []
+
+    def note(when: str) -> None:
+        true = store.query(data.asked, K, target_recall=1.0).keys
+        found = store.query(data.asked, K).keys
+        rows.append([when, recall(found, true), float("nan"), store.recall[-1].breadth])
+        if graph is not None:
+            graph.set_ef(20)
+            rows[-1][2] = recall(graph.knn_query(data.asked, K, num_threads=1)[0], true)
+
+    note("new")
+    for some in np.array_split(np.random.default_rng(3).permutation(n), 100):
+        store.upsert(some.tolist(), others.stored[some])
+        if graph is not None:
+            graph.add_items(others.stored[some], some, num_threads=1)
+    note("every vector replaced")
+    for some in np.array_split(halves[: n // 2], 100):
+        store.delete(some.tolist())
+        for i in some.tolist() if graph is not None else ():
+            graph.mark_deleted(i)
+    assert np.isin(store.query(data.asked, K).keys, kept).all()
+    note("half deleted")
+    print(f"\nchanges, {n} x {n_features}: recall, with a target of 0.95, and hnswlib's with ef 20\n")
+    print(tabulate(rows, ["", "store", "hnswlib", "breadth"], floatfmt=".3f"))
+
+
+def compare_single_changes(n: int, n_features: int) -> None:
+    """Print what changes of single vectors take."""
+    data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored[:N_CHANGED]
+    changed = np.random.default_rng(2).permutation(n)[:N_CHANGED].tolist()
+    rows: list[list[Any]] = []
+
+    def note(name: str, *changes: Callable[[int], Any]) -> None:
+        rows.append([name])
+        for change in changes:
+            times = []
+            for i in range(N_CHANGED):
+                begun = process_time()
+                change(i)
+                times.append(process_time() - begun)
+            rows[-1].append(1e6 * float(np.median(times[50:])))
+
+    def fill(store: MemoryStore) -> tuple[Callable[[int], Any], ...]:
+        store.add(range(n), data.stored)
+        return (
+            lambda i: store.upsert(changed[i], others[i : i + 1]),
+            lambda i: store.add(n + i, others[i : i + 1]),
+            lambda i: store.delete(n + i),
+        )
+
+    with tempfile.TemporaryDirectory() as folder:
+        note("store in memory", *fill(MemoryStore(random_state=0, n_threads=1)))
+        with MemoryStore(Path(folder) / "store", random_state=0, n_threads=1, sync_every=1000) as durable:
+            note("store in a folder, without waiting for the disk", *fill(durable))
+    if find_spec("hnswlib"):
+        import hnswlib
+
+        graph = hnswlib.Index("cosine", n_features)
+        graph.init_index(n + N_CHANGED, M=16, ef_construction=100, random_seed=0, allow_replace_deleted=True)
+        graph.add_items(data.stored, np.arange(n), num_threads=1)
+
+        def replace(i: int) -> None:
+            graph.mark_deleted(changed[i])
+            graph.add_items(others[i : i + 1], changed[i : i + 1], num_threads=1, replace_deleted=True)
+
+        def add(i: int) -> None:
+            graph.add_items(others[i : i + 1], [n + i], num_threads=1)
+
+        note("hnswlib", replace, add, lambda i: graph.mark_deleted(n + i))
+    print(f"\nsingle changes, {n} x {n_features}: median us\n")
+    print(tabulate(rows, ["", "upsert", "add", "delete"], floatfmt=".0f"))
+
+
+def filtered(store: MemoryStore, graph: Any, data: Vectors) -> Iterator[tuple[float, float, float, float, float]]:
+    """Yield shares of the memories that filters leave, and recall and times of both."""
+    rng = np.random.default_rng(1)
+    some = data.asked[:200]
+    for share in SHARES:
+        chosen = rng.choice(len(data.stored), max(K, int(share * len(data.stored))), replace=False)
+        true = store.query(some, K, where=chosen, target_recall=1.0).keys
+        store.query(some[:1], K, where=chosen)
+        found, seconds = timed(lambda: store.query(some, K, where=chosen).keys)  # noqa: B023
+        row = [share, recall(found, true), 1e6 * seconds / len(some), float("nan"), float("nan")]
+        if graph is not None:
+            allowed = set(chosen.tolist())
+            graph.set_ef(100)
+            try:
+                found, seconds = timed(
+                    lambda: graph.knn_query(some, K, num_threads=1, filter=lambda i: i in allowed)[0]  # noqa: B023
+                )
+                row[3:] = [recall(found, true), 1e6 * seconds / len(some)]
+            except RuntimeError:  # it has found fewer than ten
+                row[3:] = [0.0, float("nan")]
+        yield tuple(row)  # type: ignore[misc]
+
+
+def rewarded(folder: Path, n: int) -> Iterator[tuple[str, Any, np.ndarray, Any, np.ndarray]]:
+    """Yield names, vectors to store and what they belong to, and queries and what they ask for."""
+    texts = packages(folder, n, n_queries=N_REWARDED + N_ASKED)
+    captions = [line["captions"] for line in read_lines(folder / "flickr8k/images.jsonl.gz")][: N_REWARDED + N_ASKED]
+    pictures = np.arange(len(captions))
+    described = [caption for some in captions for caption in some[:4]]
+    sets = (
+        ("packages", texts.stored, np.arange(n), texts.queries, np.asarray(texts.answers)),
+        ("flickr8k", described, np.repeat(pictures, 4), [some[4] for some in captions], pictures),
+    )
+    for name, stored, owners, queries, answers in sets:
+        vectorizer = BM25Vectorizer()
+        keys = vectorizer.fit_transform(stored)
+        asked = vectorizer.transform(queries)
+        yield f"{name}, BM25", keys, owners, asked, answers
+        reduced = TruncatedSVD(128, random_state=0).fit(keys)
+        yield (
+            f"{name}, 128 components",
+            unit(reduced.transform(keys)),
+            owners,
+            unit(reduced.transform(asked)),
+            answers,
+        )
+
+
+def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
+    """Print shares of right first answers before and after feedback on other queries."""
+    rows = []
+    for name, keys, owners, queries, answers in rewarded(folder, n):
+        there = np.flatnonzero(np.asarray(abs(keys).sum(axis=1)).reshape(-1) > 0)
+        usable = np.flatnonzero(np.asarray(abs(queries).sum(axis=1)).reshape(-1) > 0)
+        taught, asked = usable[usable < N_REWARDED], usable[usable >= N_REWARDED]
+        store = MemoryStore(random_state=0, learning_rate=rate)
+        store.add(range(there.size), keys[there])
+        owner_of = owners[there]
+
+        def right(store: MemoryStore = store, data: Any = (owner_of, queries, answers, asked)) -> float:
+            owner_of, queries, answers, asked = data
+            first = store.query(queries[asked], 1).keys[:, 0].astype(int)
+            return float(np.mean(owner_of[first] == answers[asked]))
+
+        shares, spent = [right()], 0.0
+        for n_passes in (1, 4):
+            for _ in range(n_passes):
+                for some in np.array_split(taught, 8):
+                    shown = store.query(queries[some], K).keys
+                    rewards = (owner_of[shown.astype(int)] == answers[some][:, None]).astype(float)
+                    spent += timed(lambda: store.feedback(queries[some], shown, rewards))[1]  # noqa: B023
+            shares.append(right())
+        rows.append([name, len(there), *shares, 1e6 * spent / (5 * len(taught))])
+    print("\nright first answers of unseen queries\n")
+    print(tabulate(rows, ["vectors", "stored", "before", "after feedback", "five times", "us a row"], floatfmt=".3f"))
+
+
+@commands.add(
+    DATA,
+    argument("--n", type=int, default=200_000, help="clustered vectors"),
+    argument("--features", type=int, default=384),
+    argument("--packages", type=int, default=30_000),
+    argument("--learning-rate", type=float),
+    argument("--parts", nargs="+", choices=PARTS),
+)
+def compare(options: argparse.Namespace) -> None:
+    """Compare ``MemoryStore`` with hnswlib and faiss: recall at 10 against time, changes, filters, and rewards.
+
+    Expects ``omniglot_background/hog.npz`` as ``shared/labelled_sets.py`` says, ``packages/summaries.jsonl.gz`` as
+    ``shared/texts.py`` does, ``flickr8k/images.jsonl.gz`` as ``texts.py rerankers`` does, and ``coil100/mobilenet.npz``
+    and ``flickr8k/mobilenet.npz`` with features ``X``. Recall and filters: clustered vectors, and features of pictures
+    of which every tenth is asked. Sparse: package summaries as vectors of BM25, beside nmslib's graph and a sparse
+    product. Codes: clustered vectors that are kept in full, and as 8-bit codes alone. Changes: recall after every
+    vector has been replaced and half of them have been deleted. Single: changes of one vector at a time. Rewards:
+    package summaries, and captions of pictures; 2,000 queries are rewarded, and others are asked, which an index
+    answers as before. Times are of the processor, on one thread, in microseconds for each query of a batch. Needs
+    tabulate; without hnswlib or faiss their rows are left out.
+    """
+    parts = options.parts or list(PARTS)
+    if "recall" in parts or "filters" in parts:
+        compare_searches("clustered", clustered(options.n, options.features), parts)
+    if "codes" in parts:
+        compare_codes(options.n, options.features)
+    if "changes" in parts:
+        compare_changes(options.n, options.features)
+    if "single" in parts:
+        compare_single_changes(options.n, options.features)
+    for name in FEATURES:
+        if name in parts:
+            compare_searches(name, features(options.data, name), ["recall", "filters"])
+    if "sparse" in parts:
+        compare_sparse(options.data, options.packages)
+    if "rewards" in parts:
+        compare_rewards(options.data, options.packages, options.learning_rate)
+
+
+def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
+    """Return how long it takes to look up the key of a memory in the database, and to read one with all others."""
+    records, ids = store._records(), np.random.default_rng(0).permutation(n)[: 100 * K].reshape(-1, 1, K)
+    begun = perf_counter()
+    for some in ids:
+        records._look_up(some)
+    looked_up = (perf_counter() - begun) / ids.size
+    begun = perf_counter()
+    records.keep_keys()
+    return looked_up, (perf_counter() - begun) / n
+
+
+@commands.add(
+    argument("--n", type=int, default=200_000, help="clustered vectors"),
+    argument("--features", type=int, default=128),
+)
+def opening(options: argparse.Namespace) -> None:
+    """Measure how long it takes to close and open a store, and to answer the first queries.
+
+    Clustered vectors; a folder that was closed, one whose process was killed after changes, and a file. Times are by
+    the clock.
+    """
+    n, n_features = options.n, options.features
+    data = clustered(n, n_features)
+    warm = MemoryStore(random_state=0)
+    warm.add(range(300), data.stored[:300])  # has kernels compiled
+    warm.upsert(0, data.stored[:1])
+    warm.query(data.asked, K, n_probes=4)
+    rows: list[list[Any]] = []
+
+    def note(how: str, open_it: Callable[[], MemoryStore]) -> None:
+        begun = perf_counter()
+        opened = open_it()
+        rows.append([how, perf_counter() - begun])
+        for row in data.asked[:2]:
+            begun = perf_counter()
+            opened.query(row[None], K, n_probes=4)
+            rows[-1].append(perf_counter() - begun)
+        opened.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        path, killed, file = (Path(folder) / name for name in ("store", "killed", "file"))
+        with MemoryStore(path, random_state=0) as store:
+            store.add(range(n), data.stored)
+        note("folder, closed", lambda: MemoryStore(path))
+        store = MemoryStore(path)
+        looked_up, read = seconds_a_key(store, n)
+        begun = perf_counter()
+        for i in range(N_ASKED):
+            store.upsert(i, data.asked[i : i + 1])
+        changed = perf_counter() - begun
+        shutil.copytree(path, killed)
+        store.save(file)
+        begun = perf_counter()
+        store.close()
+        closed = perf_counter() - begun
+        note(f"folder, killed after {N_ASKED} upserts", lambda: MemoryStore(killed))
+        note("file, read", lambda: MemoryStore.load(file))
+        note("file, mapped", lambda: MemoryStore.load(file, mmap=True))
+    print(f"\nopening, {n} x {n_features}: seconds\n")
+    print(f"to look up a key takes {1e6 * looked_up:.1f} us, to read one with all {1e6 * read:.1f} us")
+    print(f"{N_ASKED} upserts took {changed:.2f} s, and to close the store then {closed:.2f} s\n")
+    print(tabulate(rows, ["", "open", "first query", "second query"], floatfmt=".4f"))
+
+
+N_THREADS = 1, 2, 8, 32
+
+
+def asked_and_changed(
+    ask: Callable[[int], Any], n_threads: int, change: Callable[[int], Any] | None, seconds: float
+) -> list[float]:
+    """Return queries a second of some threads and changes a second of another one, and quantiles of their times."""
+    times: list[list[float]] = [[] for _ in range(n_threads + 1)]
+    together, end = threading.Barrier(n_threads + 2), [0.0]
+
+    def work(own: list[float], order: np.ndarray, do: Callable[[int], Any] | None) -> None:
+        together.wait()  # a thread may be kept from beginning for as long as all others together
+        i = 0
+        while do is not None and perf_counter() < end[0]:
+            begun = perf_counter()
+            do(int(order[i % order.size]))
+            own.append(perf_counter() - begun)
+            i += 1
+
+    for do in (ask, change):
+        if do is not None:
+            do(0)  # has kernels compiled
+    orders = [np.random.default_rng(i).permutation(N_ASKED) for i in range(n_threads)]
+    given = [(own, order, ask) for own, order in zip(times, orders, strict=False)]
+    threads = [
+        threading.Thread(target=work, args=args) for args in (*given, (times[-1], np.arange(1, 1 << 20), change))
+    ]
+    for thread in threads:
+        thread.start()
+    end[0] = perf_counter() + seconds
+    together.wait()
+    for thread in threads:
+        thread.join()
+    shown: list[float] = []
+    for spent in (np.array([time for own in times[:-1] for time in own]), np.array(times[-1])):
+        quantiles = (*np.quantile(spent, [0.5, 0.99]), spent.max()) if spent.size > 0 else [float("nan")] * 3
+        shown += [spent.size / seconds, *(1e3 * float(value) for value in quantiles)]
+    return shown
+
+
+@commands.add(
+    argument("--n", type=int, default=20_000, help="clustered vectors"),
+    argument("--features", type=int, default=128),
+    argument("--seconds", type=float, default=2.0, help="for each number of threads"),
+)
+def threads(options: argparse.Namespace) -> None:
+    """Compare queries from several threads, alone and beside a thread that changes the store, with hnswlib's.
+
+    Single queries of clustered vectors from 1 to 32 threads at once: alone, beside a thread that replaces vectors, and
+    beside one that replaces or adds to a store in a folder, which grows and takes snapshots. The changes are measured
+    alone too. Times are by the clock. Without hnswlib its rows are left out.
+    """
+    n, n_features, seconds = options.n, options.features, options.seconds
+    data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
+    rows: list[list[Any]] = []
+    store = MemoryStore(random_state=0, n_threads=1)
+    store.add(range(n), data.stored)
+
+    def replace(some: int, i: int) -> None:
+        first = some * i % (n - some)
+        store.upsert(range(first, first + some), others[first : first + some])
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MemoryStore(Path(folder) / "store", random_state=0, n_threads=1, snapshot_seconds=1.0) as durable,
+    ):
+        durable.add(range(n // 4), data.stored[: n // 4])
+
+        def replace_durably(i: int) -> None:
+            durable.upsert([i % (n // 4)], others[i % n : i % n + 1])
+
+        def add(i: int) -> None:
+            first = n // 4 + 100 * i
+            durable.upsert(range(first, first + 100), others[100 * i % (n - 100) :][:100])
+
+        changes: dict[str, tuple[MemoryStore, Callable[[int], Any] | None]] = {
+            "none": (store, None),
+            "one replaced": (store, partial(replace, 1)),
+            "ten replaced": (store, partial(replace, 10)),
+            "one replaced, in a folder": (durable, replace_durably),
+            "100 added, in a folder": (durable, add),
+        }
+        for how, (asked, change) in changes.items():
+            ask = lambda i: asked.query(data.asked[i : i + 1], K)  # noqa: B023, E731
+            for n_threads in N_THREADS if change is None else (0, *N_THREADS):
+                rows.append([how, n_threads, *asked_and_changed(ask, n_threads, change, seconds)])
+    if find_spec("hnswlib"):  # whose queries must not meet changes
+        graph = graph_of(data.stored)[0]
+        graph.set_ef(20)
+        ask = lambda i: graph.knn_query(data.asked[i : i + 1], K, num_threads=1)  # noqa: E731
+        rows += [
+            ["hnswlib, none", n_threads, *asked_and_changed(ask, n_threads, None, seconds)] for n_threads in N_THREADS
+        ]
+    print(f"\nthreads, {n} x {n_features}\n")
+    headers = ["changes", "readers", "queries a second", "p50 ms", "p99", "longest", "changes a second"]
+    print(
+        tabulate(
+            rows, [*headers, "p50 ms", "p99", "longest"], floatfmt=("", "", ".0f", *[".2f"] * 3, ".0f", *[".2f"] * 3)
+        )
+    )
+
+
+N_FIRST, N_SINGLE = 2000, 50
+
+
+def asked_meanwhile(estimator: Any, rows: Any, n_threads: int, work: Callable[[], Any]) -> tuple[float, np.ndarray]:
+    """Return the seconds that some work takes, and those of each answer that threads get meanwhile."""
+    is_over, begun = threading.Event(), threading.Barrier(n_threads + 1)
+    times: list[list[float]] = [[] for _ in range(n_threads)]
+
+    def ask(own: list[float], first: int) -> None:
+        estimator.predict(rows[:1])  # one that has asked before: a first answer may wait for the change under way
+        begun.wait()
+        i = first
+        while not is_over.is_set():
+            start = perf_counter()
+            estimator.predict(rows[i % rows.shape[0] : i % rows.shape[0] + 1])
+            own.append(perf_counter() - start)
+            i += 1
+
+    threads = [threading.Thread(target=ask, args=(own, 17 * i)) for i, own in enumerate(times)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    start = perf_counter()
+    work()
+    seconds = perf_counter() - start
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    return seconds, np.concatenate(times)
+
+
+@commands.add(
+    DATA,
+    argument("--n", type=int, default=20_000, help="rows that are learned at once"),
+    argument("--threads", type=int, default=2),
+    argument("--only", default="", help="part of the names of what is learned"),
+)
+def waits(options: argparse.Namespace) -> None:
+    """Measure how long ``predict`` in other threads waits while an estimator learns.
+
+    Expects ``wikipara1k/train.jsonl.gz`` as ``shared/labelled_sets.py`` says. An estimator learns some paragraphs, and
+    then many more at once and one at a time, while threads ask for one row after the other. "Longest" is the longest
+    answer, and "alone" the longest while nothing is learned: in both a thread also waits for the others to give it the
+    interpreter. "Answers" counts those given between the beginning and the end of the change. Times are by the clock.
+    """
+    lines = read_lines(options.data / "wikipara1k/train.jsonl.gz")
+    order = np.random.default_rng(0).permutation(len(lines))[: N_FIRST + options.n]
+    sparse = BM25Vectorizer().fit_transform([lines[i]["text"] for i in order])
+    dense = TruncatedSVD(128, random_state=0).fit_transform(sparse).astype(np.float32)
+    y = np.unique([lines[i]["label"] for i in order], return_inverse=True)[1]
+    Y = np.eye(y.max() + 1, dtype=np.int8)[y]
+    estimators = {
+        "classifier, sparse": (CMTClassifier(random_state=0), sparse, y),
+        "classifier, dense": (CMTClassifier(random_state=0), dense, y),
+        "multi-label classifier, sparse": (CMTMultilabelClassifier(random_state=0), sparse, Y),
+        "retriever, dense": (CMTRetriever("key", random_state=0), dense, y),
+    }
+    table: list[list[Any]] = []
+    for name, (estimator, X, labels) in estimators.items():
+        if options.only not in name:
+            continue
+        estimator.fit(X[:N_FIRST], labels[:N_FIRST])
+        estimator.predict(X[:1])
+        last = slice(N_FIRST, N_FIRST + options.n - N_SINGLE)
+        singles = range(N_FIRST + options.n - N_SINGLE, N_FIRST + options.n)
+        works: dict[str, Callable[[], Any]] = {
+            "nothing": lambda: threading.Event().wait(2.0),
+            f"{last.stop - last.start} rows": lambda: estimator.partial_fit(X[last], labels[last]),  # noqa: B023
+            f"{N_SINGLE} single rows": lambda: [
+                estimator.partial_fit(X[i : i + 1], labels[i : i + 1])  # noqa: B023
+                for i in singles  # noqa: B023
+            ],
+        }
+        if hasattr(estimator, "replace"):
+            works["2000 replaced"] = lambda: estimator.replace(np.arange(2000), X[-2000:])  # noqa: B023
+            works["2000 rewarded"] = lambda: estimator.feedback(X[:2000], np.arange(2000), np.ones(2000))  # noqa: B023
+        for what, work in works.items():
+            seconds, times = asked_meanwhile(estimator, X, options.threads, work)
+            shown = [1e3 * float(value) for value in (*np.quantile(times, [0.5, 0.99]), times.max())]
+            table.append([name, what, seconds, times.size, *shown])
+            print(table[-1], flush=True)
+    headers = ["", "learned meanwhile", "seconds", "answers", "p50 ms", "p99", "longest"]
+    print(tabulate(table, headers, floatfmt=".2f"))
+
+
+CONSTANTS = {
+    "_READERS_SHARE": "time of readers for each time of a change",
+    "_SHORTEST_PAUSE": "least time of readers after a change",
+    "_LONGEST_PAUSE": "most time of readers after a change",
+    "_LONGEST_WORK": "of a change before it lets readers in",
+    "_LONGEST_HOLD": "for which readers hold back",
+    "_LOOK_AGAIN": "after which one that holds back looks whether it must",
+    "_LEAST_PATIENCE": "with readers that go on",
+    "_LONGEST_DRAIN": "for which readers hold back while others go on",
+    "_PATIENT_FOR": "tries of a change before its patience grows",
+    "_LOOK": "between looks at readers that go on",
+}
+
+
+@commands.add(
+    argument("--n", type=int, default=20_000, help="clustered vectors"),
+    argument("--features", type=int, default=128),
+    argument("--threads", type=int, default=8, help="that ask"),
+    argument("--seconds", type=float, default=0.5, help="for each setting and round"),
+    argument("--rounds", type=int, default=3),
+)
+def lock(options: argparse.Namespace) -> None:
+    """Measure what the constants of the lock are worth to threads that query a store while another one changes it.
+
+    Each constant of ``cmt_numba/_change/lock.py`` is halved and doubled. Clustered vectors; threads ask single queries,
+    another one replaces single vectors as fast as it can. Settings are measured in turns. Prints medians of the rounds:
+    queries and changes a second, and the longest query. Times are by the clock. Needs tabulate.
+    """
+    data = clustered(options.n, options.features)
+    others = clustered(options.n, options.features, seed=1).stored
+    store = MemoryStore(random_state=0, n_threads=1)
+    store.add(range(options.n), data.stored)
+
+    def measured() -> list[float]:
+        shown = asked_and_changed(
+            lambda i: store.query(data.asked[i : i + 1], K),
+            options.threads,
+            lambda i: store.upsert(i % options.n, others[i % options.n : i % options.n + 1]),
+            options.seconds,
+        )
+        return [shown[0], shown[3], shown[4]]
+
+    settings = [("as they are", 1.0), *((name, factor) for name in CONSTANTS for factor in (0.5, 2.0))]
+    found: dict[tuple[str, float], list[list[float]]] = {setting: [] for setting in settings}
+    for _ in range(options.rounds):
+        for name, factor in settings:
+            before = getattr(rwlock, name, None)
+            if before is not None:
+                setattr(rwlock, name, before * factor)
+            found[name, factor].append(measured())
+            if before is not None:
+                setattr(rwlock, name, before)
+    medians = {setting: np.median(rounds, axis=0) for setting, rounds in found.items()}
+    usual = medians.pop(("as they are", 1.0))
+    rows = [["as they are", "", "", *usual]]
+    for name, what in CONSTANTS.items():
+        rows += [[name, what, factor, *medians[name, factor]] for factor in (0.5, 2.0)]
+    headers = ["constant", "what it is", "times", "queries/s", "longest ms", "changes/s"]
+    print(tabulate(rows, headers, tablefmt="github", floatfmt=("", "", "", ".0f", ".0f", ".0f")))
+
+
+main = commands.main
+
+if __name__ == "__main__":
+    main()

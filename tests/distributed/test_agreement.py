@@ -1,0 +1,297 @@
+"""What all shards must have in common is agreed on before any of them accepts memories, and every folder opens."""
+
+import json
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba import MemoryStore
+from cmt_numba.distributed import MoveError, ShardConflictError, ShardedStore, start
+from cmt_numba.distributed._cluster import ray
+from cmt_numba.distributed._reading import Plan, Refused
+from cmt_numba.distributed._schema import Schema, common_schema
+from cmt_numba.distributed._shard import Made, Shard
+from cmt_numba.distributed._topology import Topology
+
+HAS_RAY = find_spec("ray") is not None and sys.platform == "linux"
+
+NAMES = ("shard-000", "shard-001")
+EMPTY = Topology(1, NAMES, NAMES, Schema("cosine"), 1)
+COMPLETE = EMPTY.with_schema(Schema("cosine", 4, False, "str"))
+X = np.eye(4, dtype=np.float32)
+
+
+def keys_of(shard: str, kind: type = str) -> list[Any]:
+    """Return three keys that belong to one of two shards."""
+    keys = [f"k{i}" if kind is str else i for i in range(60)]
+    return [key for key in keys if shard in EMPTY.divided([key])][:3]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    if not HAS_RAY:
+        pytest.skip("Ray is not installed, or not tested on this system")
+    start(num_cpus=2)
+    yield
+    ray().shutdown()
+
+
+# One shard
+
+
+def new_shard(topology: Topology) -> Shard:
+    shard = Shard(Plan("shard-000", "", None, True, None, {"random_state": 0}))
+    shard.adopt(topology)
+    return shard
+
+
+def test_the_first_shard_decides_once_which_topology_follows():
+    shard = new_shard(EMPTY)
+    others = EMPTY.with_schema(Schema("cosine", 6, False, "str")), EMPTY.next(NAMES[:1])
+    for _ in range(2):  # as if the first answer had been lost
+        assert shard.decide(EMPTY.version, COMPLETE) == COMPLETE
+    for other in others:
+        assert other.version == COMPLETE.version
+        assert shard.decide(EMPTY.version, other) == COMPLETE
+    assert shard.topology() == COMPLETE
+
+
+def test_a_shard_accepts_only_what_was_agreed_on():
+    shard, keys = new_shard(EMPTY), keys_of("shard-000")
+    assert isinstance(shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), Refused)
+    with pytest.raises(RuntimeError, match="not agreed yet"):
+        shard.change(EMPTY.version, "b", "add", keys[:1], X[:1], None)
+    shard.adopt(COMPLETE)
+    for method in ("add", "upsert"):
+        with pytest.raises(ValueError, match="4 features like the vectors in the store, not 3"):
+            shard.change(COMPLETE.version, f"c {method}", method, keys[:1], X[:1, :3], None)
+        with pytest.raises(TypeError, match="strings like those in the store, not integers"):
+            shard.change(COMPLETE.version, f"d {method}", method, [7], X[:1], None)
+    assert shard.facts().n_memories == 0
+    made = shard.change(COMPLETE.version, "e", "add", keys[:1], scipy.sparse.csr_array(X[:1]), None)
+    assert isinstance(made, Made)
+    assert shard.facts().schema == COMPLETE.schema  # dense, as agreed
+    with pytest.raises(ValueError, match="4 features"):
+        shard.receive(COMPLETE.move, "shard-001", 1, keys[1:2], X[:1, :3], [None])
+    assert shard.receive(COMPLETE.move, "shard-001", 1, keys[1:2], X[1:2], [None])
+
+
+def test_a_new_schema_leaves_a_move_under_way_as_it_is():
+    moving = COMPLETE.next(NAMES[1:])
+    shard = new_shard(moving)
+    assert shard.receive(moving.move, "shard-001", 1, ["a"], X[:1], [None])
+    received = shard._open().moves.moved.received
+    moving = moving.with_schema(Schema("cosine"))
+    assert shard.adopt(moving) == moving
+    assert shard._open().moves.moved.received == received
+    assert shard.adopt(moving.reversed()) == moving.reversed()
+    assert shard._open().moves.moved.received == {}
+
+
+def test_memories_that_go_back_replace_copies_that_a_failure_has_left():
+    shard, keys = new_shard(COMPLETE), keys_of("shard-000")
+    shard.change(COMPLETE.version, "a", "add", keys, X[:3], None)
+    back = COMPLETE.next(NAMES[1:]).reversed()
+    shard.adopt(back)
+    assert shard.receive(back.move, "shard-001", 1, keys[:2], X[:2], [{"n": 1}, None])
+    assert shard.facts().n_memories == 3
+    assert shard.get(keys).payloads == [{"n": 1}, None, None]
+
+
+def test_shards_that_do_not_fit_together_are_named():
+    some = Schema("cosine", 4, True, "str")
+    assert common_schema({"a": some, "b": Schema("cosine")}) == some
+    assert common_schema({"a": some, "b": some._replace(is_sparse=False)}) == some._replace(is_sparse=False)
+    for other, words in (
+        (some._replace(n_features=6), "a holds vectors of 4 features, and b holds vectors of 6"),
+        (some._replace(key_type="int"), "a holds keys of the type str, and b holds keys of the type int"),
+        (some._replace(metric="euclidean"), "a has the metric cosine, and b has the metric euclidean"),
+    ):
+        with pytest.raises(ShardConflictError, match=words) as caught:
+            common_schema({"a": some, "b": other})
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+# Clients
+
+
+@pytest.mark.parametrize("what", ["width", "kind"])
+def test_of_two_first_changes_that_do_not_fit_together_one_is_refused(cluster: None, tmp_path: Path, what: str):
+    text, others = keys_of("shard-000"), keys_of("shard-001", int if what == "kind" else str)
+    width, made, refused = 4 if what == "kind" else 6, [], []
+    with ShardedStore(2, tmp_path / "store", n_trees=1) as store:
+        copies = [store, pickle.loads(pickle.dumps(store))]
+        barrier = threading.Barrier(2)
+
+        def add(each: ShardedStore, keys: list[Any], width: int) -> None:
+            barrier.wait()
+            try:
+                each.add(keys, np.ones((3, width)))
+                made.append(keys)
+            except (TypeError, ValueError):
+                refused.append(keys)
+
+        threads = [
+            threading.Thread(target=add, args=arguments)
+            for arguments in zip(copies, (text, others), (4, width), strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(made) == len(refused) == 1
+        assert sorted(store) == made[0]
+        width = 4 if made[0] == text else width
+        assert store.n_features == width
+        for each in copies:
+            assert sorted(each.query(np.ones((1, width)), 3).keys[0]) == made[0]
+        with pytest.raises((TypeError, ValueError)):
+            store.upsert(refused[0], np.ones((3, 6 if what == "width" and width == 4 else 4)))
+        store.remove_shard()
+        assert sorted(store) == made[0]
+    with ShardedStore(path=tmp_path / "store") as store:
+        assert sorted(store) == made[0]
+
+
+def test_clients_notice_that_the_keys_are_of_another_type(cluster: None, tmp_path: Path):
+    text, numbers = keys_of("shard-000"), keys_of("shard-001", int)
+    with ShardedStore(2, tmp_path / "store", n_trees=1) as store, MemoryStore(n_trees=1) as one:
+        copy = pickle.loads(pickle.dumps(store))
+        for each, other in ((store, copy), (one, one)):
+            each.add(text, X[:3])
+            with pytest.raises(TypeError, match="strings"):
+                other.add(numbers, X[:3])
+            each.delete(text)
+            other.add(numbers, X[:3])
+            for method in (each.add, each.upsert):
+                with pytest.raises(TypeError, match="integers"):
+                    method(text, X[:3])
+            with pytest.raises(ValueError, match="4 features"):
+                other.add([99], X[:1, :2])
+            assert sorted(each) == numbers
+        store.remove_shard()
+        other = pickle.loads(pickle.dumps(store))
+    with ShardedStore(path=tmp_path / "store") as store:
+        assert sorted(store) == numbers
+
+
+# Folders of earlier versions
+
+
+def write_bad_folder(path: Path, *, moving: bool, kind: type = str, width: int = 4) -> list[list[Any]]:
+    """Write what an earlier version could leave: shards whose memories do not fit together; return their keys."""
+    keys = [keys_of("shard-000"), keys_of("shard-001", kind)]
+    path.mkdir()
+    for name, own, n_features in zip(NAMES, keys, (4, width), strict=True):
+        with MemoryStore(path / name, n_trees=1) as store:
+            store.add(own, np.eye(n_features)[:3])
+    after = list(NAMES[:1] if moving else NAMES)
+    found = {"kind": "ShardedStore", "version": 2, "complete": True, "topology": 2, "shards": after}
+    (path / "shards.json").write_text(json.dumps(found | {"before": NAMES, "left": [], "parts": 2, "made": 2}))
+    return keys
+
+
+@pytest.mark.parametrize("changed", [{"kind": int}, {"width": 6}], ids=["key types", "widths"])
+def test_a_folder_opens_though_its_move_cannot_be_finished(cluster: None, tmp_path: Path, changed: dict[str, Any]):
+    keys = write_bad_folder(tmp_path / "store", moving=True, **changed)
+    for _ in range(2):
+        with (
+            pytest.warns(RuntimeWarning, match="do not fit together: shard-000 holds .* and shard-001 holds"),
+            pytest.warns(RuntimeWarning, match="cannot be moved from shard-001 to shard-000: .* undo_move"),
+        ):
+            store = ShardedStore(path=tmp_path / "store")
+        assert len(store) == 6
+        with pytest.raises(MoveError, match="undo_move"):
+            store.finish_move()
+        assert store.get(keys[0]).keys == keys[0]
+        store.close()
+    with pytest.warns(RuntimeWarning):
+        store = ShardedStore(path=tmp_path / "store")
+    with store:
+        store.undo_move()
+        store.undo_move()  # there is none any more
+        assert store.shards == NAMES
+        assert len(store) == 6
+        assert store.get(keys[1]).keys == keys[1]
+        with pytest.raises(ShardConflictError, match="nothing can be added"):
+            store.add(["new"], X[:1])
+        with pytest.raises(ShardConflictError, match="do not fit together"):
+            store.remove_shard()
+        with pytest.raises(ShardConflictError, match="do not fit together"):
+            store.add_shard()
+        store.delete(keys[1])
+        if "width" in changed:
+            assert store.remove_shard() == "shard-001"  # it is empty
+            store.add_shard()
+        store.add(["new"], X[:1])
+        assert sorted(store) == sorted([*keys[0], "new"])
+        assert store.query(X[:1], 1, target_recall=1.0).keys.shape == (1, 1)
+    with ShardedStore(path=tmp_path / "store") as store:
+        assert len(store) == 4
+
+
+def test_a_move_that_fails_on_the_way_is_taken_back(cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    keys, vectors = [f"k{i}" for i in range(40)], np.random.default_rng(0).normal(size=(40, 4))
+
+    def fail_after(store: ShardedStore, n_calls: int) -> Callable[..., Any]:
+        ask, calls = store._actors.ask, iter(range(100))
+
+        def failing(method: str, *arguments: Any) -> Any:
+            if method == "give" and next(calls) >= n_calls:
+                raise MoveError("shard-000", "shard-001", "no room")
+            return ask(method, *arguments)
+
+        return failing
+
+    with ShardedStore(2, tmp_path / "store", n_trees=1, random_state=0) as store:
+        store.add(keys, vectors)
+        for change in (store.add_shard, store.remove_shard):
+            for n_calls in (0, 1):
+                with monkeypatch.context() as patched:
+                    patched.setattr(store._actors, "ask", fail_after(store, n_calls))
+                    with pytest.raises(MoveError, match="no room"):
+                        change()
+                store.undo_move()
+                assert store.shards == NAMES
+                assert len(store) == 40
+                assert sorted(store) == sorted(keys)
+    with ShardedStore(path=tmp_path / "store") as store:
+        assert (store.shards, len(store)) == (NAMES, 40)
+        assert store.query(vectors, 1, target_recall=1.0).keys[:, 0].tolist() == keys
+        assert store.add_shard() == "shard-004"
+
+
+def test_a_shard_that_was_decided_on_but_not_listed_is_opened(
+    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from cmt_numba.distributed import _resizing
+
+    written = []
+    write = _resizing.write_list
+    keys, vectors = [f"k{i}" for i in range(40)], np.random.default_rng(0).normal(size=(40, 4))
+    store = ShardedStore(1, tmp_path / "store", n_trees=1, random_state=0)
+    store.add(keys, vectors)
+
+    def write_once(*arguments: Any) -> None:
+        written.append(arguments)
+        if len(written) > 1:
+            raise OSError("no room")
+        write(*arguments)
+
+    monkeypatch.setattr(_resizing, "write_list", write_once)
+    with pytest.raises(OSError, match="no room"):
+        store.add_shard()
+    store.close()
+    monkeypatch.undo()
+    with ShardedStore(path=tmp_path / "store") as store:
+        assert store.shards == NAMES
+        assert sorted(store) == sorted(keys)
+        assert min(fact.n_memories for fact in store._ask_all("facts")) > 0

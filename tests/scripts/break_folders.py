@@ -1,0 +1,774 @@
+"""Break durable objects with faults drawn at random, and compare what is left with twins in memory that never fail.
+
+Each durable class makes random changes in a folder: rows of all magnitudes, weights from 0 to 1e30, other parameters.
+Faults strike within a change or while the folder is opened or closed. Afterwards the folder must open, with what the
+last acknowledged change left, or with what the change under way would have left. A change that is refused must be
+refused by the twin as well, and must leave everything as it was. POSIX only.
+
+    python tests/scripts/break_folders.py 3000 --seed 1
+    python tests/scripts/break_folders.py 500 --seed 2 --only tree store
+"""
+
+import argparse
+import errno
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cmt_numba import (
+    CMTClassifier,
+    CMTMultilabelClassifier,
+    CMTRetriever,
+    ContextualMemoryTree,
+    DurableTree,
+    MemoryStore,
+)
+from cmt_numba.journal import JournalError
+
+WIDTH = 4
+PROBES = np.random.default_rng(11).normal(size=(12, WIDTH)).astype(np.float32)
+WEIGHTS = (0.0, 1e-30, 1e-22, 1e-5, 1.0, 1.0, 1e5, 1e22, 1e30)
+MAGNITUDES = (1e-30, 1e-18, 1e-6, 1.0, 1.0, 1.0, 1e6, 1e18, 1e30)
+REFUSED = (ValueError, TypeError, KeyError, IndexError, OverflowError)
+FAILURES = (JournalError, OSError, sqlite3.Error, KeyboardInterrupt)
+
+Random = np.random.Generator
+Change = Callable[[Any, Random], Any]
+Labels = Callable[[int, Random], Any]
+State = dict[str, Any]
+
+
+# Rows
+
+
+def rows(random: Random) -> np.ndarray:
+    """Return a few rows of one magnitude, some of them alike."""
+    X = random.normal(size=(int(random.integers(1, 12)), WIDTH)).round(2)
+    return (X * random.choice(MAGNITUDES)).astype(np.float32)
+
+
+def weights(n: int, random: Random) -> np.ndarray | None:
+    """Return weights of all magnitudes, or none."""
+    return random.choice(WEIGHTS, n) if random.random() < 0.5 else None
+
+
+def saved(thing: Any) -> bytes:
+    """Return the file that an object is saved in, which also shows what it has learned."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "saved"
+        thing.save(path)
+        return path.read_bytes()
+
+
+# Changes of trees
+
+
+def some_ids(tree: Any, random: Random, n: int = 4) -> np.ndarray:
+    ids = np.sort(tree.ids)
+    return random.choice(ids, min(n, ids.size), replace=False)
+
+
+def insert_first(tree: Any, random: Random) -> None:
+    tree.insert(PROBES)
+
+
+def insert(tree: Any, random: Random) -> None:
+    tree.insert(rows(random))
+
+
+def remove(tree: Any, random: Random) -> None:
+    tree.remove(some_ids(tree, random))
+
+
+def replace(tree: Any, random: Random) -> None:
+    ids = some_ids(tree, random)
+    tree.replace(ids, random.normal(size=(ids.size, WIDTH)))
+
+
+def learn(tree: Any, random: Random) -> None:
+    X = rows(random)
+    hits = tree.query(X, 3)
+    tree.update(X, hits, random.random(hits.ids.shape))
+
+
+def teach(tree: Any, random: Random) -> None:
+    ids = some_ids(tree, random)
+    tree.teach(random.normal(size=(ids.size, WIDTH)), ids)
+
+
+def state_of_tree(tree: Any) -> State:
+    tree.check_invariants()
+    hits = tree.query(PROBES, 5, 10**6)
+    return {"ids": np.sort(tree.ids), "found": hits.ids, "scores": hits.scores, "file": saved(tree)}
+
+
+# Changes of estimators
+
+
+def begin(labels: Labels) -> Change:
+    """Return the change that learns the first rows."""
+    return lambda estimator, random: estimator.partial_fit(PROBES, labels(len(PROBES), random))
+
+
+def partial_fit(labels: Labels) -> Change:
+    """Return the change that learns a few rows."""
+
+    def change(estimator: Any, random: Random) -> None:
+        X = rows(random)
+        estimator.partial_fit(X, labels(X.shape[0], random), sample_weight=weights(X.shape[0], random))
+
+    return change
+
+
+def fit(labels: Labels) -> Change:
+    """Return the change that learns anew."""
+
+    def change(estimator: Any, random: Random) -> None:
+        X = np.vstack([PROBES, PROBES[:8] + 1])
+        estimator.fit(X, labels(20, random), sample_weight=weights(20, random))
+
+    return change
+
+
+def set_params_and_learn(labels: Labels) -> Change:
+    """Return the change that learns with another parameter, which may be one that cannot be used."""
+
+    def change(estimator: Any, random: Random) -> None:
+        before = estimator.get_params()
+        name = random.choice([name for name in sorted(before) if name not in ("n_jobs", "random_state", "verbose")])
+        value: Any = (0, -1, "nonsense", 1.5, float("nan"), 2**40, None, 3, before[name])[int(random.integers(9))]
+        try:
+            estimator.set_params(**{name: value})
+            estimator.partial_fit(PROBES[:3], labels(3, random))
+        except BaseException:
+            estimator.set_params(**before)
+            raise
+
+    return change
+
+
+def ask_and_learn(labels: Labels) -> Change:
+    """Return the change that asks for probabilities, which may be learned then, and learns a row."""
+
+    def change(estimator: Any, random: Random) -> None:
+        estimator.predict_proba(PROBES)
+        estimator.partial_fit(PROBES[:1], labels(1, random))
+
+    return change
+
+
+def remove_examples(estimator: Any, random: Random) -> None:
+    found = estimator.kneighbors(PROBES[:2], 2, return_distance=False)
+    estimator.remove(np.unique(found[found >= 0])[:3])
+
+
+def remove_a_class(classifier: Any, random: Random) -> None:
+    classes = getattr(classifier, "classes_", np.array(["none"]))
+    classifier.remove_classes([random.choice(classes)])
+
+
+def give_feedback(retriever: Any, random: Random) -> None:
+    found = retriever.kneighbors(PROBES, 3, return_distance=False)
+    retriever.feedback(PROBES, found, random.random(found.shape))
+
+
+def one_class(n: int, random: Random) -> np.ndarray:
+    return random.choice(["a", "b", "c", "d", "e"], n)
+
+
+def several_labels(n: int, random: Random) -> list[list[str]]:
+    return [[str(label) for label in random.choice(["a", "b", "c", "d"], 2, replace=False)] for _ in range(n)]
+
+
+def values(n: int, random: Random) -> np.ndarray:
+    return random.normal(size=(n, 2)).round(2)
+
+
+def state_of_estimator(estimator: Any) -> State:
+    state: State = {"params": repr(sorted(estimator.get_params().items()))}
+    if not hasattr(estimator, "n_features_in_"):
+        return state
+    estimator.check_invariants()
+    if hasattr(estimator, "classes_"):
+        state |= {"classes": np.asarray(estimator.classes_), "scores": estimator.decision_function(PROBES)}
+    else:
+        state |= {"n_memories": estimator.n_memories_}
+    try:
+        state["neighbors"] = estimator.kneighbors(PROBES, 3, return_distance=False)
+    except REFUSED as error:
+        state["neighbors"] = type(error).__name__
+    return state | {"file": saved(estimator)}
+
+
+# Changes of stores
+
+
+def some_keys(store: Any, random: Random, n: int = 4) -> list[Any]:
+    keys = sorted(store, key=str)
+    return [keys[i] for i in random.choice(len(keys), min(n, len(keys)), replace=False)]
+
+
+def add_first(store: Any, random: Random) -> None:
+    store.add([f"first {i}" for i in range(len(PROBES))], PROBES)
+
+
+def add(store: Any, random: Random) -> None:
+    X, first = rows(random), int(random.integers(10**9))
+    names = [f"{first}.{i}" if i % 2 else f"{first}.{i}\0" for i in range(X.shape[0])]
+    store.add(names, X, [{"n": first % 5, "i": i} for i in range(X.shape[0])])
+
+
+def upsert(store: Any, random: Random) -> None:
+    keys = [*some_keys(store, random), f"new {random.integers(10**9)}"]
+    store.upsert(keys, random.normal(size=(len(keys), WIDTH)).astype(np.float32), [{"n": 1}] * len(keys))
+
+
+def delete(store: Any, random: Random) -> None:
+    store.delete(some_keys(store, random))
+
+
+def reward(store: Any, random: Random) -> None:
+    keys = some_keys(store, random)
+    store.feedback(PROBES[: len(keys)], keys, random.random(len(keys)))
+
+
+def create_index(store: Any, random: Random) -> None:
+    store.create_index("n")
+
+
+def compact(thing: Any, random: Random) -> None:
+    thing.compact()
+
+
+def query(store: Any, random: Random) -> None:
+    """Query with a filter, after which something may be kept for the next query."""
+    store.query(PROBES, 3, where={"n": 1})
+
+
+def state_of_store(store: Any) -> State:
+    if hasattr(store, "check_invariants"):
+        store.check_invariants()
+    keys = sorted(store, key=str)
+    if not keys:
+        return {"keys": keys}
+    items = store.get(keys)
+    return {"keys": keys, "vectors": items.vectors, "payloads": items.payloads, "file": saved(store)}
+
+
+# Durable classes
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A durable class: how it is opened, what changes it, what it refuses, and what must be the same afterwards."""
+
+    new_twin: Callable[..., Any]
+    opened: Callable[..., Any]
+    changes: dict[str, Change]  # the first one comes first
+    upkeep: dict[str, Callable[[Any], Any]]
+    invalid: dict[str, Callable[[Any], Any]]
+    state: Callable[[Any], State]
+    variants: tuple[dict[str, Any], ...]
+
+
+def kind_of_estimator(cls: Any, labels: Labels, changes: dict[str, Change], *variants: dict[str, Any]) -> Kind:
+    """Return an estimator with the changes that all estimators have, and some of its own."""
+    y = labels(3, np.random.default_rng(0))
+    return Kind(
+        new_twin=cls,
+        opened=cls.open,
+        changes={
+            "first partial_fit": begin(labels),
+            "partial_fit": partial_fit(labels),
+            "another partial_fit": partial_fit(labels),
+            "fit": fit(labels),
+            "set_params": set_params_and_learn(labels),
+            **changes,
+        },
+        upkeep={"checkpoint": lambda estimator: estimator.checkpoint()},
+        invalid={
+            "width": lambda estimator: estimator.partial_fit(np.ones((3, WIDTH + 1)), y),
+            "NaN": lambda estimator: estimator.partial_fit(np.full((3, WIDTH), np.nan), y),
+            "weights": lambda estimator: estimator.partial_fit(PROBES[:3], y, sample_weight=[-1.0, np.inf, 1.0]),
+            "lengths": lambda estimator: estimator.partial_fit(PROBES[:2], y),
+        },
+        state=state_of_estimator,
+        variants=tuple({"n_trees": 2, "random_state": 7, **variant} for variant in variants),
+    )
+
+
+KINDS = {
+    "tree": Kind(
+        new_twin=ContextualMemoryTree,
+        opened=DurableTree,
+        changes={
+            "first insert": insert_first,
+            "insert": insert,
+            "another insert": insert,
+            "remove": remove,
+            "replace": replace,
+            "learn": learn,
+            "teach": teach,
+            "reroute": lambda tree, random: tree.reroute(10),
+            "compact": compact,
+        },
+        upkeep={"snapshot": lambda tree: tree.snapshot(), "sync": lambda tree: tree.sync()},
+        invalid={
+            "width": lambda tree: tree.insert(np.ones((2, WIDTH + 1))),
+            "NaN": lambda tree: tree.insert(np.full((2, WIDTH), np.nan)),
+            "ids": lambda tree: tree.remove([10**9]),
+            "rewards": lambda tree: tree.update(PROBES, tree.query(PROBES, 1), np.full(12, 2.0)),
+        },
+        state=state_of_tree,
+        variants=tuple(
+            {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 7, "n_threads": 1, **variant}
+            for variant in (
+                {},
+                {"max_memories": 30, "eviction": "oldest"},
+                {"max_memories": 30, "eviction": "random"},
+                {"n_links": 4},
+            )
+        ),
+    ),
+    "classifier": kind_of_estimator(
+        CMTClassifier,
+        one_class,
+        {"ask": ask_and_learn(one_class), "remove": remove_examples, "remove_classes": remove_a_class},
+        {},
+        {"max_examples": 30},
+        {"method": "neighbors"},
+    ),
+    "multilabel": kind_of_estimator(
+        CMTMultilabelClassifier, several_labels, {"ask": ask_and_learn(several_labels)}, {}, {"threshold": "f1"}
+    ),
+    "retriever": kind_of_estimator(
+        CMTRetriever,
+        values,
+        {"remove": remove_examples, "feedback": give_feedback},
+        {"search": "key"},
+        {"search": "value"},
+    ),
+    "store": Kind(
+        new_twin=MemoryStore,
+        opened=MemoryStore,
+        changes={
+            "first add": add_first,
+            "add": add,
+            "another add": add,
+            "upsert": upsert,
+            "delete": delete,
+            "feedback": reward,
+            "create_index": create_index,
+            "compact": compact,
+            "query": query,
+        },
+        upkeep={"sync": lambda store: store.sync()},
+        invalid={
+            "width": lambda store: store.add(["x", "y"], np.ones((2, WIDTH + 1))),
+            "NaN": lambda store: store.add(["x", "y"], np.full((2, WIDTH), np.nan)),
+            "twice": lambda store: store.add(["x", "x"], PROBES[:2]),
+            "keys": lambda store: store.delete(["nowhere"]),
+        },
+        state=state_of_store,
+        variants=tuple(
+            {"random_state": 7, "n_threads": 1, **variant}
+            for variant in (
+                {"metric": "cosine"},
+                {"metric": "inner_product"},
+                {"metric": "euclidean"},
+                {"metric": "euclidean", "max_items": 30, "eviction": "oldest"},
+                {"metric": "cosine", "n_links": 0},
+            )
+        ),
+    ),
+}
+
+
+# Faults
+
+
+class Countdown:
+    """Calls a function at one of the calls that a block makes, or at one of its writes, counted from 0.
+
+    A write is a call into the system or into SQLite, before it or when it has returned.
+    """
+
+    WRITES = frozenset(
+        {"execute", "executemany", "commit", "write", "fsync", "fdatasync", "replace", "rename", "truncate"}
+    )
+
+    def __init__(self, number: int, strike: Callable[[], None], *, writes: bool) -> None:
+        self.left, self.seen, self.struck = number, 0, False
+        self._strike, self._writes = strike, writes
+
+    def _note(self, frame: Any, event: str, function: Any) -> None:
+        if self._writes and not (event.startswith("c_") and getattr(function, "__name__", "") in self.WRITES):
+            return
+        self.seen += 1
+        if self.seen > self.left and not self.struck:
+            self.struck = True
+            sys.setprofile(None)
+            self._strike()
+
+    def __enter__(self) -> "Countdown":
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+def fail_to_write() -> None:
+    """Fail as a call into the system or into SQLite does on a broken disk."""
+    frame = sys._getframe(2)
+    raise (
+        sqlite3.OperationalError("disk I/O error")
+        if "sql" in frame.f_code.co_filename
+        else OSError(errno.EIO, "broken")
+    )
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def n_bytes(path: Path) -> int:
+    """Return the size of the largest file in a folder."""
+    return max((file.stat().st_size for file in path.rglob("*") if file.is_file()), default=0)
+
+
+@contextmanager
+def full_disk(path: Path, random: Random) -> Iterator[None]:
+    """Let no file become much larger than the largest one is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes(path) + int(random.integers(20_000)), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+# Trials
+
+
+def difference(one: State, other: State) -> str:
+    """Return which parts of two states differ, or an empty string."""
+    if one.keys() != other.keys():
+        return f"{sorted(one)} against {sorted(other)}"
+    return ", ".join(name for name in one if not is_same(one[name], other[name]))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two parts of states are equal, bit for bit."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return type(one) is type(other) and bool(one == other)
+
+
+class WrongError(Exception):
+    """A folder does not open, or holds other things than it must."""
+
+
+@dataclass
+class Trial:
+    """A folder with an object in it, and two twins in memory: one before the last change, and one after it.
+
+    A change draws its arguments from its number and from what it changes, so that it is the same for all three.
+    """
+
+    kind: Kind
+    options: dict[str, Any]
+    path: Path
+    seed: int
+    n_faults: Counter[str]
+    number: int = 0  # of changes that the later twin has made
+    history: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng([self.seed, 1])
+        self.before, self.after = self.kind.new_twin(**self.options), self.kind.new_twin(**self.options)
+        self.n_seen = {True: 30, False: 3000}  # writes and calls in a change
+        self.thing: Any = None
+        self.open()
+
+    def open(self) -> None:
+        """Open the folder, with snapshots and waits for the disk as often as drawn."""
+        self.how: dict[str, Any] = {
+            "snapshot_bytes": int(self.random.choice([0, 5000, 1 << 26])),
+            "snapshot_seconds": float(self.random.choice([0.0, 10.0])),
+            "sync_every": int(self.random.choice([1, 3, 100])),
+        }
+        if not self.number:
+            self.how |= self.options  # which the folder keeps from then on
+        try:
+            self.thing = self.kind.opened(self.path, **self.how)
+        except Exception as error:
+            raise WrongError("the folder does not open") from error
+
+    def close(self) -> None:
+        """Close the folder, which may fail."""
+        with suppress(*FAILURES):
+            if self.thing is not None:
+                self.thing.close()
+
+    def name_of(self, number: int) -> str:
+        """Return which change has a number."""
+        names = list(self.kind.changes)
+        return names[int(np.random.default_rng([self.seed, number]).integers(1, len(names))) if number else 0]
+
+    def change(self, thing: Any, number: int) -> str:
+        """Make the change of a number; return how it was refused, or an empty string."""
+        try:
+            self.kind.changes[self.name_of(number)](thing, np.random.default_rng([self.seed, number, 2]))
+        except JournalError:
+            raise
+        except REFUSED as error:
+            return type(error).__name__
+        return ""
+
+    def advance(self) -> str:
+        """Have the twins make a change more; return how it was refused."""
+        if self.number:
+            self.change(self.before, self.number - 1)
+        self.number += 1
+        return self.change(self.after, self.number - 1)
+
+    def differs(self, twin: Any) -> str:
+        """Return in what the object in the folder differs from a twin."""
+        return difference(self.kind.state(self.thing), self.kind.state(twin))
+
+    def step(self) -> None:
+        """Have a fault happen, with a change or without; afterwards the object is as its later twin."""
+        fault = FAULT_NAMES[int(self.random.integers(len(FAULT_NAMES)))]
+        self.history.append(f"{self.name_of(self.number)} with {fault}")
+        FAULTS[fault](self)
+        if different := self.differs(self.after):
+            raise WrongError(f"other {different}")
+
+    def make(self) -> None:
+        """Make the last change of the twins, with no fault."""
+        refused = self.advance()
+        self.require_answer(self.change(self.thing, self.number - 1), refused)
+
+    def require_answer(self, answer: str, twins: str) -> None:
+        """Fail if a change is refused, and not by the twin, or in another way."""
+        if answer != twins:
+            raise WrongError(f"refused with {answer or 'nothing'}, and by the twin with {twins or 'nothing'}")
+
+    def make_during(self, name: str, condition: Any, happened: Callable[[], bool]) -> None:
+        """Make a change while something is wrong, and go on as drawn if it has failed."""
+        refused, answer = self.advance(), None
+        try:
+            with condition:
+                try:
+                    answer = self.change(self.thing, self.number - 1)
+                except FAILURES:
+                    if self.random.random() < 0.3:
+                        self.close()
+                    raise
+        except FAILURES as error:
+            if not happened():
+                raise WrongError("a change fails without a fault") from error
+        self.n_faults[name] += happened()
+        if answer is not None:
+            self.require_answer(answer, refused)
+        elif self.random.random() < 0.5 or not self.goes_on():
+            self.close()
+            self.open()
+            self.catch_up()
+
+    def goes_on(self) -> bool:
+        """Make the change again without opening the folder again, unless the object asks for that."""
+        try:
+            if not self.differs(self.after):
+                return False
+            self.change(self.thing, self.number - 1)
+        except (*FAILURES, *REFUSED):  # such as a parameter that cannot be used, set by an interrupted change
+            return False
+        return True
+
+    def catch_up(self) -> None:
+        """Make the last change unless it is there; whatever else is there is wrong."""
+        if different := self.differs(self.after):
+            if other := self.differs(self.before):
+                raise WrongError(f"neither what was before the change ({other}) nor what is after it ({different})")
+            self.change(self.thing, self.number - 1)
+
+    def strike(self, name: str, strike: Callable[[], None], *, writes: bool) -> None:
+        """Make a change during which something strikes."""
+        countdown = Countdown(int(self.random.random() * 1.1 * self.n_seen[writes]), strike, writes=writes)
+        self.make_during(name, countdown, lambda: countdown.struck)
+        self.n_seen[writes] = max(3, countdown.seen)
+
+
+def upkeep(trial: Trial) -> None:
+    """Do what concerns the folder alone, and have a write fail."""
+    names = sorted(trial.kind.upkeep)
+    countdown = Countdown(int(trial.random.integers(20)), fail_to_write, writes=True)
+    try:
+        with countdown:
+            trial.kind.upkeep[names[int(trial.random.integers(len(names)))]](trial.thing)
+    except FAILURES:
+        trial.close()
+        trial.open()
+    trial.n_faults["failing upkeep"] += countdown.struck
+
+
+def reopen(trial: Trial) -> None:
+    """Have a write fail while the folder is closed, and another one while it is opened."""
+    closing = Countdown(int(trial.random.integers(20)), fail_to_write, writes=True)
+    with suppress(*FAILURES), closing:
+        trial.thing.close()
+    trial.close()
+    opening = Countdown(int(trial.random.integers(40)), interrupt, writes=True)
+    with suppress(*FAILURES), opening:
+        trial.thing = trial.kind.opened(trial.path, **trial.how)
+    trial.close()
+    trial.n_faults["failing close"] += closing.struck
+    trial.n_faults["failing open"] += opening.struck
+    trial.open()
+
+
+def give_invalid(trial: Trial) -> None:
+    """Give an argument that cannot be used, now that there are rows of a width."""
+    if not trial.number:
+        trial.make()
+    names = sorted(trial.kind.invalid)
+    name = names[int(trial.random.integers(len(names)))]
+    try:
+        trial.kind.invalid[name](trial.thing)
+    except REFUSED:
+        trial.n_faults["invalid argument"] += 1
+    else:
+        raise WrongError(f"invalid {name} accepted")
+
+
+def copy(trial: Trial) -> None:
+    """Copy the folder while it is open, and see that the copy holds the same."""
+    other, opened = trial.path.with_name("copy"), trial.thing
+    shutil.copytree(trial.path, other)
+    try:
+        with trial.kind.opened(other) as trial.thing:
+            different = trial.differs(trial.after)
+    except Exception as error:
+        raise WrongError("a copy of the open folder does not open") from error
+    finally:
+        trial.thing = opened
+        shutil.rmtree(other)
+    if different:
+        raise WrongError(f"a copy of the open folder has other {different}")
+    trial.n_faults["copy while open"] += 1
+
+
+def kill_a_process(trial: Trial) -> None:
+    """Have a process open the folder and make changes, and kill it at one of its writes."""
+    trial.thing.close()
+    first, n_writes = trial.number, int(trial.random.integers(300))
+    acknowledged = first
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            with Countdown(n_writes, kill, writes=True):
+                thing = trial.kind.opened(trial.path, **trial.how)
+                for number in range(first, first + 6):
+                    trial.change(thing, number)
+                    os.write(writing, b"+")
+            kill()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    _, status = os.waitpid(process, 0)
+    acknowledged += len(os.read(reading, 100))
+    os.close(reading)
+    trial.history.append(f"killed after {', '.join(map(trial.name_of, range(first, acknowledged))) or 'no change'}")
+    if not os.WIFSIGNALED(status):
+        raise WrongError("a process has failed without a fault")
+    trial.open()
+    trial.n_faults["kill"] += 1
+    while trial.number < acknowledged:
+        trial.advance()
+    if acknowledged < first + 6 and trial.differs(trial.after):
+        trial.advance()
+        if different := trial.differs(trial.after):
+            raise WrongError(f"neither the last acknowledged change nor the next one is the last: other {different}")
+
+
+FAULTS: dict[str, Callable[[Trial], None]] = {
+    "no fault": Trial.make,
+    "a kill": kill_a_process,
+    "a full disk": lambda trial: trial.make_during("full disk", full_disk(trial.path, trial.random), lambda: True),
+    "a failed write": lambda trial: trial.strike("failed write", fail_to_write, writes=True),
+    "an interrupt": lambda trial: trial.strike("interrupt", interrupt, writes=False),
+    "an interrupted write": lambda trial: trial.strike("interrupted write", interrupt, writes=True),
+    "an invalid argument": give_invalid,
+    "a copy": copy,
+    "closing and opening": reopen,
+    "upkeep": upkeep,
+}
+FAULT_NAMES = ["no fault", *FAULTS]
+
+
+def break_folders(name: str, n: int, seed: int, most: int = 10) -> tuple[Counter[str], list[str]]:
+    """Break folders of one class until there were ``n`` faults; return how many of each, and what is wrong."""
+    kind, n_faults, wrong = KINDS[name], Counter[str](), list[str]()
+    random = np.random.default_rng([seed, *name.encode()])
+    while n_faults.total() < n and len(wrong) < most:
+        one, options = int(random.integers(1 << 31)), kind.variants[int(random.integers(len(kind.variants)))]
+        with tempfile.TemporaryDirectory() as folder:
+            trial = Trial(kind, options, Path(folder) / name, one, n_faults)
+            try:
+                for _ in range(min(40, n)):
+                    trial.step()
+                trial.thing.close()
+            except Exception as error:
+                causes = f"{type(error).__name__}: {error}" + (f" ({error.__cause__!r})" if error.__cause__ else "")
+                wrong.append(f"{options}, {trial.how}, seed {one}, {trial.history[-4:]}: {causes}")
+                if not isinstance(error, WrongError):
+                    traceback.print_exc()
+            finally:
+                trial.close()
+    return n_faults, wrong
+
+
+def main() -> int:
+    """Run the command line; print a line for each class, and what is wrong."""
+    parser = argparse.ArgumentParser(description="Break durable objects, and compare what is left with twins.")
+    parser.add_argument("number", type=int, help="of faults, of all classes together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), help="these classes alone")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    n_wrong = 0
+    for name in given.only:
+        n_faults, wrong = break_folders(name, -(-given.number // len(given.only)), given.seed)
+        listed = ", ".join(f"{n} {fault}" for fault, n in sorted(n_faults.items()))
+        print(f"{name}: {n_faults.total()} faults ({listed}), {len(wrong)} wrong", flush=True)
+        for line in wrong:
+            print(f"    {line}", flush=True)
+        n_wrong += len(wrong)
+    return int(n_wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
