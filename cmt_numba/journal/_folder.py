@@ -70,6 +70,7 @@ class Folder:
         self.path = Path(path)
         self._read_only = read_only
         self._acknowledged: Acknowledged | None = None
+        self._is_closed = False
         self.base = 0
         self.identity: str | None = None
         if not self.path.is_dir() and not read_only:
@@ -295,6 +296,9 @@ class Folder:
 
     def close(self) -> None:
         """Close the files and release the lock. Entries that are not committed are discarded."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             self.database.close()
         finally:
