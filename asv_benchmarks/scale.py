@@ -159,7 +159,7 @@ def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> li
 
 def describe(tree: ContextualMemoryTree, queries: Matrix) -> tuple[float, float, int, Visit]:
     """Return the bytes of a key and those beyond it, the depth, and what a query reads."""
-    state = tree._state
+    state = tree._forest.state
     assert state is not None
     keys, parameters = state.keys, state.parameters
     key_bytes = (keys.values.nbytes + keys.indices.nbytes + keys.spans.nbytes) / tree.n_memories
@@ -552,7 +552,7 @@ def floor(options: argparse.Namespace) -> None:
                 tree.compact()
             for n_leaves in options.probes:
                 n_probes = n_trees * n_leaves
-                visit = count_lines(tree._state, rows, list_reads(tree._state, rows, n_probes))
+                visit = count_lines(tree._forest.state, rows, list_reads(tree._forest.state, rows, n_probes))
                 times = compare(tree, data.queries, n_probes, options.repeats)
                 to_codes = f"{times.query / times.codes:.2f}" if np.isfinite(times.codes) else ""
                 row = [f"{value:.0f}" for value in visit] + [f"{value:.2f}" for value in (times.query, times.floor)]

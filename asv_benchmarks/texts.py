@@ -375,7 +375,7 @@ def margins(tree: ContextualMemoryTree, keys: Any, ids: np.ndarray) -> np.ndarra
 
     That is what a search for the leaves goes by, the least of all trees. Keys are sparse, ids those of the tree.
     """
-    state, keys = tree._allocated(), normalize(keys)
+    state, keys = tree._forest.allocated(), normalize(keys)
     slots = np.searchsorted(state.keys.ids[: len(tree)], np.maximum(ids, 0))  # in order, as nothing was removed
     least = np.full(ids.shape, np.inf, np.float32)
     for nodes, leaves, table, leaf_of in zip(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-KINDS = ("tree", "classifier", "multilabel", "retriever", "bandit", "text", "sequences")
+KINDS = ("tree", "store", "classifier", "multilabel", "retriever", "bandit", "text", "sequences")
 """What there are kernels for."""
 
 _FORMS = ("dense", "sparse")
@@ -24,15 +24,16 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
     The first call of each method compiles what it needs and keeps it on disk, in the folder that the environment
     variable ``NUMBA_CACHE_DIR`` names, by default beside the package or, if this cannot be written, in the user's
     folder for caches. This makes all these calls with a few rows, dense and sparse ones. It is for the build of an
-    image whose processes run as the same user, on the same kind of processor.
+    image whose processes run as the same user, on the same kind of processor. Machine code from a platform wheel, which
+    serves many processors, gives way to what is compiled here.
 
     Parameters
     ----------
     kinds : iterable of str, default all
-        What to compile for: "tree" (:class:`ContextualMemoryTree`), "classifier" (:class:`CMTClassifier`),
-        "multilabel" (:class:`CMTMultilabelClassifier`), "retriever" (:class:`CMTRetriever`), "bandit"
-        (:mod:`cmt_numba.bandits`), "text" (:class:`SubwordVectors` and :class:`FastTextClassifier`), "sequences"
-        (:mod:`cmt_numba.sequences`).
+        What to compile for: "tree" (:class:`ContextualMemoryTree`), "store" (:class:`MemoryStore`), "classifier"
+        (:class:`CMTClassifier`), "multilabel" (:class:`CMTMultilabelClassifier`), "retriever"
+        (:class:`CMTRetriever`), "bandit" (:mod:`cmt_numba.bandits`), "text" (:class:`SubwordVectors` and
+        :class:`FastTextClassifier`), "sequences" (:mod:`cmt_numba.sequences`).
     n_jobs : int, optional
         Processes at a time; by default as many as there are processors.
     progress : bool, optional
@@ -89,7 +90,7 @@ def _run_part(part: str) -> None:
     path = os.pathsep.join(filter(None, (_PACKAGE_FOLDER, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-m", f"{__package__}._warmup", part],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "CMT_NUMBA_SHIPPED": "0"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -147,6 +148,18 @@ def _tree(X: Any) -> None:
     linked.insert(X)
     linked.query(X, breadth=4)
     linked.remove(linked.ids[:2])
+
+
+def _store(X: Any) -> None:
+    from .store import MemoryStore
+
+    store = MemoryStore(random_state=0)
+    keys = list(range(_FEW))
+    store.add(keys, X, [{"even": i % 2 == 0} for i in keys])
+    store.query(X, 3)
+    store.query(X[:1], 3, where={"even": True})
+    store.upsert(keys[:2], X[:2])
+    store.delete(keys[:2])
 
 
 def _classifier(X: Any) -> None:
@@ -234,6 +247,7 @@ def _sequences(X: Any) -> None:
 _CALLS: dict[str, Callable[[Any], None]] = {
     "insert": _insert,
     "tree": _tree,
+    "store": _store,
     "classifier": _classifier,
     "multilabel": _multilabel,
     "retriever": _retriever,

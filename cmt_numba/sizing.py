@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ._engine import insert_rows
 from ._forest.allocation import SPARE, slot_table_size
 from ._forest.invariants.trees import levels
 from ._forest.rows import Rows
@@ -188,8 +189,8 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
     """Return such a function for features that are as common, and as often together, as in a sample."""
     distinct = _distinct_like(sample)
     tree = ContextualMemoryTree(1, leaf_multiplier=leaf_multiplier, n_threads=1, random_state=0)
-    tree._insert_rows(sample)
-    state = tree._allocated()
+    insert_rows(tree._forest, sample)
+    state = tree._forest.allocated()
     likeness: list[float] = []
     for places in levels(state, 0):
         nodes = state.nodes[0, places[places >= 0]]

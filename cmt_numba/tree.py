@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
+import os
+from typing import Any, Self
 
 import numpy as np
 
-from ._concurrency.rwlock import changes
-from ._concurrency.workers import progress_bar, spans
-from ._engine.filters import Filter
-from ._engine.options import KEEP, ROUTER_LOSSES, SCORER_LOSSES
-from ._engine.options import OPTIONS as OPTIONS
-from ._engine.taught import TaughtForest
-from ._forest.hits import ShownHits, joined, rewarded_memories, rewarded_pairs, without_own
-from ._forest.rows import as_matrix
-from ._forest.state import NONE
+from ._change import ReadWriteLock, changes
+from ._engine import (
+    OPTIONS,
+    Filter,
+    Forest,
+    Supervision,
+    choose_evicted,
+    compact_memories,
+    contents_of,
+    insert_rows,
+    learn_in_passes,
+    note_returned,
+    query_forest,
+    rebuild_trees,
+    remove_ids,
+    replace_rows,
+    reroute_memories,
+    restore,
+    restore_pickled,
+    set_scorer,
+    teach_rows,
+    update_rows,
+    warn_if_in_vain,
+)
+from ._forest import Hits, Leaves, ShownHits
 from ._validation import (
     MOST_WANTED,
     check_among,
+    check_groups,
+    check_hits,
     check_ids,
     check_integer,
     check_memory_ids,
@@ -28,14 +46,19 @@ from ._validation import (
     check_seed,
     check_wanted,
 )
+from .persistence._container import Contents
+from .persistence._trees import read_object, refusing, take, write_object
 from .rewards import Reward
 
-_APART = "max_memories", "eviction", "n_links", "n_threads", "random_state"  # not handed to kernels
-_ROWS_IN_A_BLOCK, _LEAVES_OF_EACH = 256, 4  # of ``learn``: rows that see the same trees; leaves of each tree searched
-_WORTH_REBUILDING = 1 / 3  # of the memories that rewards must have joined before ``learn`` builds the trees anew
+__all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]
+
+KIND = "ContextualMemoryTree"
+"""The kind of object that files of trees hold."""
+
+_LEAVES_OF_EACH = 4  # of each tree that ``learn`` searches by default
 
 
-class ContextualMemoryTree(TaughtForest):
+class ContextualMemoryTree:
     """A Contextual Memory Tree, or a forest of them over one store of memories.
 
     Memories are keys (feature vectors) with an id; what an id stands for is the caller's. Keys are scaled to unit
@@ -142,18 +165,76 @@ class ContextualMemoryTree(TaughtForest):
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
         given = locals()
-        checked = {name: constraint.check(name, given[name]) for name, constraint in OPTIONS.items()}
-        apart = {name: checked.pop(name) for name in _APART}
-        checked["coded"] = checked.pop("keep") == "codes"
-        losses = {"router_loss": ROUTER_LOSSES.index(router_loss), "scorer_loss": SCORER_LOSSES.index(scorer_loss)}
-        super().__init__(checked | losses, seed=check_seed(apart.pop("random_state")), **apart)
-
-    def _set_up(self, options: dict[str, Any], n_threads: int | None) -> None:
-        ContextualMemoryTree.__init__(self, **options, n_threads=n_threads, random_state=0)
+        options = {name: constraint.check(name, given[name]) for name, constraint in OPTIONS.items()}
+        n_threads, seed = options.pop("n_threads"), check_seed(options.pop("random_state"))
+        self._forest = Forest(options, n_threads, seed.generate_state(n_trees + 1, np.uint64))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self._named_options().items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._forest.options.items())
         return f"{type(self).__name__}({shown}) with {self.n_memories} memories"
+
+    @property
+    def _lock(self) -> ReadWriteLock:
+        return self._forest.lock
+
+    # What it holds
+
+    @property
+    def n_memories(self) -> int:
+        """Number of memories stored."""
+        return self._forest.n_memories
+
+    @property
+    def n_features(self) -> int | None:
+        """Width of the keys, set by the first insert; None before."""
+        return self._forest.n_features
+
+    @property
+    def depth(self) -> int:
+        """Maximum number of internal nodes between a root and a leaf; 0 while every tree is a single leaf."""
+        return self._forest.depth()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated for keys, trees, routers, the scorer, links and the eviction policy."""
+        return self._forest.nbytes
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all memories, in no particular order: int64, shape (n_memories,)."""
+        return self._forest.ids()
+
+    def __len__(self) -> int:
+        return self.n_memories
+
+    def __contains__(self, memory_id: object) -> bool:
+        if not isinstance(memory_id, (int, np.integer)) or isinstance(memory_id, bool):
+            return False
+        forest = self._forest
+        if not 0 <= memory_id < forest.next_id:
+            return False
+        return bool(forest.lock.read(lambda: forest.slots_of(np.array([memory_id], np.int64)))[0] >= 0)
+
+    def leaves(self) -> Leaves:
+        """Return the tree, the depth and the size of every leaf; an empty tree is a single leaf.
+
+        Returns
+        -------
+        Leaves
+            ``tree``, ``depth`` and ``size``: int64, one entry for each leaf.
+        """
+        return self._forest.leaves()
+
+    @changes  # nothing, but other changes must wait
+    def check_invariants(self) -> None:
+        """Check all invariants of the trees, the key store, the links and the eviction policy.
+
+        Raises
+        ------
+        InvariantError
+            If one is violated. Unless memory was overwritten from outside, this is a bug.
+        """
+        self._forest.check()
 
     # What it does
 
@@ -185,7 +266,7 @@ class ContextualMemoryTree(TaughtForest):
             If memory runs out; the memories stored before are still there, except those forgotten to make room. Those
             of ``X`` are not.
         """
-        return self._insert_rows(self._check_rows(X), progress)
+        return insert_rows(self._forest, self._forest.check_rows(X), progress, choose=self._choose_to_forget)
 
     def query(
         self,
@@ -241,13 +322,14 @@ class ContextualMemoryTree(TaughtForest):
             If an argument cannot be used; if ``among`` or ``breadth`` is given with an ``epsilon`` above 0, since
             exploration ignores both; or ``breadth`` for a tree without links.
         """
-        rows = self._check_rows(X)
-        k = check_wanted("k", k, self.n_memories)
+        forest = self._forest
+        rows = forest.check_rows(X)
+        k = check_wanted("k", k, forest.n_memories)
         n_leaves = None if n_probes is None else check_integer("n_probes", n_probes, 1)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
         if breadth is not None:
             breadth = check_integer("breadth", breadth, 1, MOST_WANTED)
-            if self._n_links == 0:
+            if forest.options["n_links"] == 0:
                 raise ValueError("breadth needs links: create the tree with n_links=24, or leave breadth out")
             if epsilon > 0.0:
                 raise ValueError("breadth must be left out with an epsilon above 0: exploration follows no links")
@@ -255,8 +337,96 @@ class ContextualMemoryTree(TaughtForest):
             raise ValueError("epsilon must be 0 with among, since exploration ignores filters: pass epsilon=0.0")
         candidates = None
         if among is not None:
-            candidates = self._filters.of(among, None, lambda: Filter(*check_among(among)))
-        return self._query_rows(rows, k, n_leaves, epsilon, candidates, progress, breadth or 0)
+            candidates = forest.filters.of(among, None, lambda: Filter(*check_among(among)))
+        hits = query_forest(
+            forest,
+            rows,
+            k,
+            n_leaves,
+            epsilon=epsilon,
+            draw=self._draw_word,
+            among=candidates,
+            breadth=breadth or 0,
+            progress=progress,
+        )
+        self._note_returned(hits.ids)
+        return hits
+
+    @changes
+    def update(
+        self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
+    ) -> None:
+        """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
+
+        A row that explored an internal node teaches that node's router; any other teaches the scorer. With a reward for
+        only the first memory of each row, see ``scorer_loss``. Then every tree reroutes ``n_reroutes`` memories.
+        At the end dense keys may be moved, which is not in the paper.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            The queries.
+        hits : Hits
+            The return value of :meth:`query`. Memories and nodes that were removed since are skipped.
+        rewards : array-like, shape (n,) or (n, k)
+            Rewards in [0, 1] of each row's first memory, or of each memory. Those where ``hits.ids`` is -1 do not
+            count.
+        key_learning_rate : float in [0, 1], default 0.0
+            How far a dense key, which has length 1, moves at most at a time, for a row that explored no internal node
+            (sixteen rows are one time): keys of memories with a high reward towards the row, those of others away from
+            it (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis: Goldberger et
+            al., 2005). Keys keep unit length, and what was inserted is not kept beside them. Memories stay in their
+            leaves until they are rerouted. With 0 keys stay as they are; sparse keys always do.
+        progress : bool, default False
+            Show a progress bar.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        MemoryError
+            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+        """
+        forest = self._forest
+        rows = forest.check_rows(X)
+        hits = check_hits(hits, rows.n_rows, forest.state)
+        rewards = check_rewards(rewards, hits.ids)
+        rate = check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
+        warn_if_in_vain(forest, hits, rewards)
+        update_rows(forest, rows, hits, rewards, progress, rate)
+
+    @changes
+    def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
+        """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
+
+        At every node above a row's memory the router learns to send the row to the memory's side, in every tree. So
+        a memory is found by what belongs to it even where it is little like its key.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Rows like the queries to come.
+        ids : array-like of int, shape (n,)
+            Ids of the stored memories that the rows belong to.
+        n_passes : int, default 1
+            Number of passes over the rows, each in another random order; at most 10,000.
+        afresh : bool, default False
+            Reset the routers first, for rows that cover all memories. Memories stay in their leaves.
+        progress : bool, default False
+            Show a progress bar.
+
+        Raises
+        ------
+        KeyError
+            If an id is not stored; nothing has changed then.
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        MemoryError
+            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+        """
+        rows = self._forest.check_rows(X)
+        ids = check_memory_ids(ids, rows.n_rows)
+        teach_rows(self._forest, rows, ids, check_passes("n_passes", n_passes, 1), afresh, progress)
 
     def learn(
         self,
@@ -318,53 +488,22 @@ class ContextualMemoryTree(TaughtForest):
         MemoryError
             If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
         """
-        rows = self._check_rows(X)
-        k = check_integer("k", k, 1, MOST_WANTED - 1)  # with its own memory a row asks for one more
-        n_passes = check_passes("n_passes", n_passes, 1)
+        rows = self._forest.check_rows(X)
+        how = Supervision(
+            reward,
+            None if own_ids is None else check_memory_ids(own_ids, rows.n_rows),
+            check_integer("k", k, 1, MOST_WANTED - 1),  # with its own memory a row asks for one more
+            max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
+            epsilon,
+            check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
+            check_passes("n_passes", n_passes, 1),
+        )
         if not callable(reward):
             raise TypeError(f"reward must be a function of rows and ids, not {type(reward).__name__}")
-        rate = check_real("key_learning_rate", key_learning_rate, 0.0, 1.0)
-        own = np.full(rows.n_rows, NONE, np.int64) if own_ids is None else check_memory_ids(own_ids, rows.n_rows)
         if self.n_memories == 0:
             return 0.0
-        n_probes = max(8, _LEAVES_OF_EACH * self._options["n_trees"]) if n_probes is None else n_probes
-        matrix = as_matrix(rows)  # blocks take the public way, so that subclasses can note each query and update
-        orders = self._new_generator()
-        total, pairs = 0.0, np.empty((0, 2), np.int64)
-        with progress_bar(n_passes * rows.n_rows, "learn", progress) as report:
-            for _ in range(n_passes):
-                order, total, found_together = orders.permutation(rows.n_rows), 0.0, [pairs]
-                for first, stop in spans(rows.n_rows, _ROWS_IN_A_BLOCK):
-                    block = order[first:stop]
-                    asked = matrix[block]
-                    found = self.query(asked, k + (own_ids is not None), n_probes, epsilon)
-                    hits = without_own(found, own[block], k)
-                    rewards = check_rewards(reward(block, hits.ids), hits.ids)
-                    self.update(asked, hits, rewards, key_learning_rate=rate)
-                    taught, best = rewarded_memories(hits, own[block], rewards)
-                    with suppress(KeyError):  # a memory has been removed meanwhile
-                        if taught.size > 0:
-                            self.teach(asked[taught], best)
-                    found_together.append(rewarded_pairs(hits, own[block], rewards))
-                    total += float(np.sum(rewards[:, 0], where=hits.ids[:, 0] != NONE))
-                    report(stop - first)
-                ids, groups = joined(np.concatenate(found_together))
-                pairs = np.column_stack([ids, groups])
-                with suppress(KeyError):
-                    self._rebuild_if_worthwhile(ids, groups)
-        return total / rows.n_rows
-
-    def _rebuild_if_worthwhile(self, ids: np.ndarray, groups: np.ndarray) -> None:
-        """Build the trees anew if enough memories have been joined into groups.
-
-        A group of more than half of the memories, of which rewards say too little, does not count.
-        """
-        there = self._lock.read(lambda: self._slots(ids)) != NONE
-        ids, groups = ids[there], groups[there]
-        _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-        n, size = self.n_memories, sizes[group]
-        if np.count_nonzero((size > 1) & (2 * size <= n)) >= max(1.0, _WORTH_REBUILDING * n):
-            self.rebuild(ids, groups)
+        orders = np.random.Generator(np.random.PCG64(self._draw_word()))
+        return learn_in_passes(self, rows, how, orders, progress)
 
     @changes
     def remove(self, ids: Any) -> None:
@@ -382,7 +521,7 @@ class ContextualMemoryTree(TaughtForest):
         TypeError, ValueError
             If ``ids`` are not distinct integers.
         """
-        self._remove_ids(check_ids(ids))
+        remove_ids(self._forest, check_ids(ids))
 
     @changes
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
@@ -409,9 +548,10 @@ class ContextualMemoryTree(TaughtForest):
             ones. With the new ones some may still lie where the old ones belonged, until they are rerouted or replaced
             again.
         """
-        rows = self._check_rows(X)
+        rows = self._forest.check_rows(X)
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
-        self._replace_rows(ids, rows, progress)
+        replace_rows(self._forest, ids, rows, progress)
+        self._note_returned(ids[:, None])
 
     @changes
     def reroute(self, n: int, *, progress: bool = False) -> None:
@@ -424,7 +564,41 @@ class ContextualMemoryTree(TaughtForest):
         progress : bool, default False
             Show a progress bar.
         """
-        self._reroute(check_integer("n", n, 0), progress)
+        reroute_memories(self._forest, check_integer("n", n, 0), progress)
+
+    @changes
+    def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
+        """Build the trees anew, from the root down, so that memories which belong together lie together.
+
+        Balanced 2-means over the mean keys of the groups halves the memories of a node, its router is trained to tell
+        the halves apart, and each memory then goes where the router sends it, until leaves are small enough (as label
+        trees are built: Prabhu et al., 2018, Parabel; Yu et al., 2022, XR-Linear). A group is divided only when it is
+        alone in a node, or where a router errs. Later inserts, updates and reroutes go on from these trees.
+
+        Keys, ids, scorer and links stay as they are. Until all trees are complete queries find the old ones, and an
+        interrupt leaves those. This takes about as long as inserting all memories, and as much memory again as the
+        trees, and as keys in full if they are sparse or kept as codes.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (n,)
+            Ids of stored memories, each named once. Those that are not named are each a group of their own.
+        groups : array-like of int, shape (n,)
+            The number of the group that each belongs to, for example its class.
+        progress : bool, default False
+            Show a progress bar.
+
+        Raises
+        ------
+        KeyError
+            If an id is not stored; nothing has changed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers, or ``groups`` not an integer for each; nothing has changed then.
+        MemoryError
+            If memory runs out; nothing has changed then.
+        """
+        ids = check_ids(ids)
+        rebuild_trees(self._forest, ids, check_groups(groups, ids.size), progress)
 
     @changes
     def compact(self, *, copies: bool = True) -> None:
@@ -444,11 +618,107 @@ class ContextualMemoryTree(TaughtForest):
         MemoryError
             If memory runs out; nothing has changed then. Compaction takes as much memory again as the keys do.
         """
-        self._compact(bool(copies))
+        compact_memories(self._forest, bool(copies))
 
-    def _named_options(self) -> dict[str, Any]:
-        """Return the options as the constructor takes them."""
-        names = {"router_loss": ROUTER_LOSSES, "scorer_loss": SCORER_LOSSES}
-        options = self._options | {loss: of[self._options[loss]] for loss, of in names.items()}
-        options["keep"] = KEEP[options.pop("coded")]
-        return options | self._bound | {"n_links": self._n_links}
+    # Files, pickles and copies
+
+    @changes  # nothing, but other changes must wait
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trees, their memories and all that they have learned to a file.
+
+        An existing file is replaced when the new one is complete, so that a crash leaves one or the other. See
+        :mod:`cmt_numba.persistence` for the format.
+
+        Parameters
+        ----------
+        path : path-like
+            The file. A symbolic link is followed.
+
+        Raises
+        ------
+        InvariantError
+            If an invariant of the trees is violated, which is a bug. Nothing has been written then.
+        OSError
+            If the file cannot be written, or ``path`` is not a regular file: a folder, a device, a named pipe.
+        """
+        write_object(
+            path,
+            lambda: Contents(KIND, *self._contents()),
+            lambda read: type(self)._made_of(read.fields, read.arrays, thorough=True),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
+        """Return the tree that :meth:`save` has written. It goes on exactly as the saved one would.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        mmap : bool, default False
+            Map the file into memory instead of reading it. This takes no time, whatever the size of the file, and
+            processes that map the same file share its memory. What a process changes is copied first, so it does not
+            reach the file. Only the header is checked for damage. Map only files that you trust, and do not change
+            them in place.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is damaged, of a later version, or not a tree's. The message says which.
+        OSError
+            If the file cannot be read.
+        """
+        contents = read_object(path, (KIND,), mmap=mmap)
+        with refusing(path):
+            return cls._made_of(contents.fields, contents.arrays, thorough=not mmap)
+
+    @classmethod
+    def _made_of(
+        cls, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool, values: bool = True
+    ) -> Self:
+        """Return the tree with the contents of a file, see :func:`~cmt_numba._engine.restore`."""
+        tree = cls.__new__(cls)
+        tree._set_up(fields)
+        restore(tree._forest, fields, arrays, thorough=thorough, values=values)
+        return tree
+
+    def _set_up(self, fields: dict[str, Any]) -> None:
+        """Become an empty tree with the options in a file."""
+        n_threads = take(fields, "n_threads", int, type(None))
+        ContextualMemoryTree.__init__(self, **take(fields, "options", dict), n_threads=n_threads, random_state=0)
+
+    def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        return contents_of(self._forest)
+
+    @changes  # nothing, but other changes must wait
+    def __getstate__(self) -> dict[str, Any]:
+        fields, arrays = self._contents()
+        return {"fields": fields, "arrays": {name: array.copy() for name, array in arrays.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set_up(state["fields"])
+        restore_pickled(self._forest, state["fields"], state["arrays"])
+
+    @changes  # nothing, but other changes must wait
+    def _twin(self) -> ContextualMemoryTree:
+        """Return a tree that continues exactly as this one would, and shares nothing with it."""
+        twin = ContextualMemoryTree.__new__(ContextualMemoryTree)
+        twin._forest = self._forest.copy()
+        return twin
+
+    # What a durable tree journals besides the public methods
+
+    def _draw_word(self) -> int:
+        return self._forest.draw_word()
+
+    def _note_returned(self, ids: np.ndarray) -> None:
+        note_returned(self._forest, ids)
+
+    def _enter_returned(self, ids: np.ndarray) -> None:
+        note_returned(self._forest, ids)
+
+    def _choose_to_forget(self, n: int) -> np.ndarray:
+        return choose_evicted(self._forest, n)
+
+    def _set_scorer(self, weights: np.ndarray, squares: np.ndarray) -> None:
+        set_scorer(self._forest, weights, squares)

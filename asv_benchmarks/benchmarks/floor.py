@@ -323,7 +323,7 @@ def bare_loops(state: State, rows: Rows, reads: Reads) -> dict[str, Callable[[],
 
 def compare(tree: ContextualMemoryTree, queries: Any, n_probes: int | None = None, repeats: int = 7) -> Times:
     """Time queries against the bare loops, in turns; the tree must use one thread."""
-    state = tree._state
+    state = tree._forest.state
     assert state is not None
     rows = check_rows(queries, sparse=state.parameters.sparse, n_features=state.parameters.n_features)
     n_leaves = state.parameters.n_trees if n_probes is None else n_probes

@@ -139,7 +139,7 @@ TREE = (
     Constant("_forest.partition", "_ROUNDS", "rebuild: time against how near halves are in themselves", LEARNING),
     Constant("_forest.partition", "_LEAST_SHARE", "rebuild: when groups and not routers place memories", LEARNING),
     Constant(
-        "_engine.forest", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR
+        "_engine.insert", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR
     ),
     Constant(
         "_forest.filtering",

@@ -8,8 +8,7 @@ from weakref import ref
 
 import numpy as np
 
-from .._forest.filtering import Restriction, restriction_to
-from .._forest.state import NONE, State
+from .._forest import NONE, Restriction, State, restriction_to
 from .._validation import check_known
 
 T = TypeVar("T")
@@ -96,8 +95,8 @@ def _sorted(slots: np.ndarray) -> np.ndarray:
     return np.flatnonzero(marks)
 
 
-class Remembered(Generic[T]):
-    """What was made of the arrays that came last, for when they come again with the same contents."""
+class ArrayCache(Generic[T]):
+    """Objects made from the most recent arrays, for when an array comes again with the same contents."""
 
     def __init__(self) -> None:
         self._made: tuple[tuple[Any, np.ndarray, object, T], ...] = ()  # the array, a copy, the version; the last first

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from .._forest.eviction import EVICTIONS
-from .._forest.links import MOST_LINKS
-from .._forest.routers import RouterLoss
-from .._forest.scorer import ScorerLoss
-from .._forest.state import MOST_MEMORIES
+from .._forest import EVICTIONS, MOST_LINKS, MOST_MEMORIES, RouterLoss, ScorerLoss
 from .._validation import MOST_REROUTES, Checked, Constraint, Integer, OneOf, Optional, Real, check_seed
 
 ROUTER_LOSSES = tuple(loss.name.lower() for loss in RouterLoss)

@@ -55,10 +55,10 @@ from .hits import (
     with_runners_up,
     without_own,
 )
-from .insert_remove import finisher_of, insert_slots, remove_ids, remove_slots_from, reroute_trees, turn_of, undo_move
+from .insert_remove import Turn, begin_reroutes, finisher_of, insert_slots, remove_memories, undo_moves, withdraw_slots
 from .invariants import InvariantError, Leaves
 from .invariants.errors import require
-from .key_store import append_keys, drop_keys_from, enter_slot, erase_id, find_slots, stored_rows
+from .key_store import append_keys, enter_slot, erase_id, find_slots, store_keys, stored_rows
 from .leaf_scan import answer, new_best, offer
 from .linear_model import (
     adagrad_step,
@@ -80,7 +80,6 @@ from .links import MOST_LINKS, Linkage
 from .moved_keys import moved_keys
 from .partition import with_tree, without_trees
 from .propensities import add_explored
-from .quantization import encode_keys
 from .replacement import overwrite_keys, reinsert_slots
 from .rng import draw_word, mix, next_word, random_below, unit_of
 from .routers import RouterLoss
@@ -105,8 +104,6 @@ from .state import (
     CODE_MARKS,
     COUNT,
     DONE,
-    FORMER_PLACE,
-    FORMER_ROW,
     FREE_LEAF,
     FREE_NODE,
     FREE_TABLES,
@@ -140,8 +137,8 @@ from .state import (
     Parameters,
     Routers,
     Scorer,
-    Some,
     State,
+    TreeRange,
     count_bytes,
     key_store,
     leaf_limit,
@@ -151,5 +148,5 @@ from .state import (
     new_state,
 )
 from .structures import arrays_of, kind_of, numbers_of, put_together, writeable
-from .teaching import Lesson, forget_routes, teach_trees
+from .teaching import RouterLesson, forget_routes, teach_trees
 from .update import update_scorer, update_trees

@@ -80,16 +80,16 @@ def _draw_members(trees, keys, best, probe, t, leaf, stream):
 
 
 @kernel
-def explore_rows(searched, query, hits):
+def explore_rows(view, query, hits):
     """QUERY those of the rows ``first .. stop`` that explore, writing answers and records into the rows of ``hits``.
 
     A row's random draws come from ``seed`` and its number, so rows may be divided among calls in any way.
 
     Reads everything but ``hits``, which it writes.
     """
-    searched = by_reference(searched)
-    trees, routers, keys = searched.trees, searched.routers, searched.keys
-    codes, scorer = searched.codes, searched.scorer
+    forest = by_reference(view)
+    trees, routers, keys = forest.trees, forest.routers, forest.keys
+    codes, scorer = forest.codes, forest.scorer
     probe = new_probe(query.rows, query.first, query.stop)
     best = new_best(hits.ids.shape[1], trees.members.shape[2])
     stream = empty(1, np.uint64)

@@ -132,14 +132,14 @@ def _score_slots(trees, keys, scorer, best, probe, rows, row, slots):
 
 
 @kernel
-def score_slots(searched, query, slots, ids, scores):
+def score_slots(view, query, slots, ids, scores):
     """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the same rows of the others.
 
     Reads ``slots`` and the streams of ``trees`` (for ties), the keys and the scorer; writes ``ids`` and ``scores``,
     int64 and float32 (n, k).
     """
-    searched = by_reference(searched)
-    trees, keys, scorer = searched.trees, searched.keys, searched.scorer
+    forest = by_reference(view)
+    trees, keys, scorer = forest.trees, forest.keys, forest.scorer
     probe = new_probe(query.rows, query.first, query.stop)
     best = new_best(ids.shape[1], 0)
     for row in range(query.first, query.stop):

@@ -3,7 +3,7 @@
 A kernel may find an array full while a memory is on its way down. It then notes where the memory stands in the tree's
 counters (``MOVING_SLOT``, ``MOVING_PLACE``) and returns; once there is more room it is called again and the memory goes
 on from there, so nothing is done twice and growth leaves no trace in the tree. If there will be no more room,
-:func:`undo_move` puts things back.
+:func:`undo_moves` puts things back.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ import numpy as np
 from .._jit import (
     address_of,
     by_reference,
-    by_value,
     call_at,
     inner,
     inner_called,
@@ -48,13 +47,15 @@ from .state import (
     MOVING_PLACE,
     MOVING_SLOT,
     N_MEMORIES,
+    NEXT_ID,
     NODES_FULL,
     NONE,
     REROUTES_LEFT,
     RIGHT,
     ROOT,
     TABLES_FULL,
-    Some,
+    Parameters,
+    TreeRange,
     leaf_limit,
 )
 from .topology import (
@@ -101,15 +102,13 @@ def _teach(parameters, trees, routers, t, node, x, work):
 
 
 @inner_called
-def _split(parameters, trees, routers, keys, t, leaf, work):
+def _split(view, t, leaf, work):
     """Turn a full leaf into an internal node above two leaves (Algorithm 5, lines 3 to 7).
 
     Returns what is full if there is no room, with nothing changed.
     """
-    parameters = by_reference(parameters)
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
+    forest = by_reference(view)
+    trees, routers, keys = forest.trees, forest.routers, forest.keys
     if not has_node(trees, t):
         return NODES_FULL
     if not has_leaf(trees, t):
@@ -130,7 +129,7 @@ def _split(parameters, trees, routers, keys, t, leaf, work):
         for i in range(size):
             x = key_of(keys, np.int64(trees.members[t, leaf, i]))
             locate_or_insert(routers, t, node, x, work)
-            below[_teach(parameters, trees, routers, t, node, x, work)] += 1
+            below[_teach(forest.parameters, trees, routers, t, node, x, work)] += 1
     _share_out(trees, routers, keys, t, node)
     return DONE
 
@@ -187,20 +186,21 @@ def _member_margin(trees, routers, keys, t, node, leaf, i):
 
 
 @inner_merged
-def _insert_from(parameters, trees, routers, keys, t, slot, place, n, work):
+def _insert_from(view, forest, t, slot, place, n, work):
     """INSERT (Algorithm 4) from ``place`` on, in a tree of ``n`` memories with this one.
 
     Returns DONE, or what is full, with the place reached in the tree's counters.
     """
-    x = key_of(keys, slot)
-    limit = leaf_limit(parameters.leaf_multiplier, n)
+    trees, routers = forest.trees, forest.routers
+    x = key_of(forest.keys, slot)
+    limit = leaf_limit(forest.parameters.leaf_multiplier, n)
     status = DONE
     while True:
         if place >= 0:
             if locate_or_insert(routers, t, place, x, work) != DONE:
                 status = TABLES_FULL
                 break
-            side = _teach(parameters, trees, routers, t, place, x, work)
+            side = _teach(forest.parameters, trees, routers, t, place, x, work)
             below = trees.nodes[t, place]["below"]
             if limit == 1 and below[side] == 1 and below[RIGHT - side] == 0:
                 side = RIGHT - side  # splitting a leaf of one memory would only put it below another empty leaf
@@ -210,7 +210,7 @@ def _insert_from(parameters, trees, routers, keys, t, slot, place, n, work):
             add_member(trees, t, ~place, slot)
             break
         else:
-            status = _split(by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, ~place, work)
+            status = _split(view, t, ~place, work)
             if status != DONE:
                 break
             place = parent_of(trees, t, place)  # the new node
@@ -257,37 +257,34 @@ def _collapse_if_empty(trees, routers, t, leaf):
 
 
 @inner_merged
-def _finish_move(parameters, trees, routers, keys, t, work):
+def _finish_move(view, forest, t, work):
     """Send the moving memory on its way; return DONE when it has arrived, or what is full."""
-    counters = trees.counters
+    counters = forest.trees.counters
     slot, leaf = counters[t, MOVING_SLOT], counters[t, MOVED_FROM]
     n = counters[t, COUNT] + (leaf == NONE)
-    status = _insert_from(parameters, trees, routers, keys, t, slot, counters[t, MOVING_PLACE], n, work)
+    status = _insert_from(view, forest, t, slot, counters[t, MOVING_PLACE], n, work)
     if status == DONE:
         counters[t, MOVING_SLOT] = NONE
         if leaf == NONE:
             counters[t, COUNT] += 1
         else:
-            _collapse_if_empty(trees, routers, t, leaf)
+            _collapse_if_empty(forest.trees, forest.routers, t, leaf)
     return status
 
 
 @inner_shared
-def _finish_step(parameters, trees, routers, keys, t, work):
+def _finish_step(view, t, work):
     """Finish the move under way and the reroutes that are due; return DONE or what is full."""
-    parameters = by_reference(parameters)
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
-    counters = trees.counters
+    forest = by_reference(view)
+    counters = forest.trees.counters
     while True:
         if counters[t, MOVING_SLOT] != NONE:
-            status = _finish_move(parameters, trees, routers, keys, t, work)
+            status = _finish_move(view, forest, t, work)
             if status != DONE:
                 return status
         elif counters[t, REROUTES_LEFT] > 0 and counters[t, COUNT] > 0:
             counters[t, REROUTES_LEFT] -= 1
-            _begin_reroute(trees, keys, t)
+            _begin_reroute(forest.trees, forest.keys, t)
         else:
             counters[t, REROUTES_LEFT] = 0
             return DONE
@@ -297,42 +294,39 @@ _addresses: dict[Any, Any] = {}
 """Of :func:`_finish_step`, by what decides for which types of arguments it is compiled."""
 
 
-def finisher_of(state: Any) -> Any:
-    """Return the address of what finishes the steps of a forest, for kernels to hand to :func:`finish_step`."""
-    kinds = state.parameters.sparse, state.parameters.coded, *map(type, state.parameters)
+def finisher_of(parameters: Parameters, view: Any) -> Any:
+    """Return the address of the function that finishes the steps of a forest, for :func:`finish_step`."""
+    kinds = parameters.sparse, parameters.coded, *map(type, parameters)
     if kinds not in _addresses:
         work = Workspace(np.empty(0, np.int64), np.empty(0, np.float32))
-        parts = state.parameters, state.trees, state.models, state.key_store
-        _addresses[kinds] = address_of(_finish_step, *parts, 0, work)
+        _addresses[kinds] = address_of(_finish_step, view, 0, work)
     return _addresses[kinds]
 
 
 @inner
-def finish_step(finisher, parameters, trees, routers, keys, t, work):
+def finish_step(finisher, view, t, work):
     """Finish the move under way and the reroutes that are due; return DONE or what is full."""
-    return call_at(finisher, (by_value(parameters), by_value(trees), by_value(routers), by_value(keys), t, work))
+    return call_at(finisher, (view, t, work))
 
 
 @kernel
-def insert_slots(parameters, trees, routers, keys, some, stop, finisher):
-    """INSERT the memories up to slot ``stop`` into ``some`` trees, each followed by the reroutes due.
+def insert_slots(view, some, stop, n_reroutes, finisher):
+    """INSERT the memories up to slot ``stop`` into ``some`` trees, each followed by ``n_reroutes`` reroutes.
 
-    Reads the keys; writes ``trees`` and ``routers``, of these trees alone. Returns DONE, or what is
-    full; it can then be called again.
+    Reads the keys; writes the shape and the routers of these trees. Returns DONE, or what is full; it can then be
+    called again.
     """
-    parameters = by_reference(parameters)
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
+    forest = by_reference(view)
+    trees, keys = forest.trees, forest.keys
     counters, status = trees.counters, DONE
     work = new_workspace(longest_key(keys))
     for t in range(some.first, some.stop):
         while True:
-            status = finish_step(finisher, parameters, trees, routers, keys, t, work)
+            status = finish_step(finisher, view, t, work)
             if status != DONE or counters[t, COUNT] == stop:
                 break
             begin_move(trees, keys, t, counters[t, COUNT], NONE)
-            counters[t, REROUTES_LEFT] = parameters.n_reroutes
+            counters[t, REROUTES_LEFT] = n_reroutes
         if status != DONE:
             break
     release(work)
@@ -340,38 +334,34 @@ def insert_slots(parameters, trees, routers, keys, some, stop, finisher):
 
 
 class Turn(NamedTuple):
-    """What is to be done in some trees."""
+    """The rows that some trees are to learn from next."""
 
-    some: Some
-    at: np.ndarray  # int64 (trees,): the number of the row that each tree goes on from
-    stop: int  # the number of the row to stop at
-    finisher: Any  # what finishes steps
-
-
-def turn_of(state: Any, some: Some, at: np.ndarray, stop: int) -> Turn:
-    """Return the turn of some trees, each from row ``at[t]`` up to ``stop``."""
-    return Turn(some, at, stop, finisher_of(state))
+    some: TreeRange
+    at: np.ndarray  # int64 (trees,): the row that each tree continues with; kernels move it on
+    stop: int  # the row to stop at
+    finisher: Any  # see :func:`finisher_of`
 
 
-def reroute_trees(parameters: Any, trees: Any, routers: Any, keys: Any, turn: Turn) -> int:
-    """REROUTE the trees whose turn it is once for each number, and move ``turn.at`` on.
-
-    To insert up to the slot that the trees have got to is to do the reroutes that are due.
-    """
-    some, at, stop, finisher = turn
-    counters, its = trees.counters, slice(some.first, some.stop)
-    counters[its, REROUTES_LEFT] += stop - at[its]
-    at[its] = stop
-    return int(insert_slots(parameters, trees, routers, keys, some, counters[some.first, COUNT], finisher))
+def begin_reroutes(counters: np.ndarray, turn: Turn) -> None:
+    """Let trees owe a reroute for each row of their turn, which the next call of :func:`insert_slots` does."""
+    some = slice(turn.some.first, turn.some.stop)
+    counters[some, REROUTES_LEFT] += turn.stop - turn.at[some]
+    turn.at[some] = turn.stop
 
 
 @kernel
-def undo_move(trees, t):
-    """Give up the step under way: put a rerouted memory back where it was, forget one that was being inserted.
+def undo_moves(view):
+    """Undo the step under way in each tree: put a rerouted memory back, forget one that was being inserted.
 
-    Writes ``trees``, of tree ``t`` alone.
+    Writes the shape of the trees.
     """
-    trees = by_reference(trees)
+    trees = by_reference(view).trees
+    for t in range(trees.counters.shape[0]):
+        _undo_move(trees, t)
+
+
+@inner
+def _undo_move(trees, t):
     counters = trees.counters
     counters[t, REROUTES_LEFT] = 0
     slot, leaf = counters[t, MOVING_SLOT], counters[t, MOVED_FROM]
@@ -413,29 +403,30 @@ def _remove_slot(trees, routers, keys, t, slot, last):
 
 
 @kernel
-def remove_slots_from(trees, routers, keys, t, first):
-    """REMOVE the memories in slots ``first`` and above from tree ``t`` alone, keeping their keys.
+def withdraw_slots(view, first):
+    """REMOVE the memories in slots ``first`` and above, which came last, from all trees; free their ids.
 
-    Reads the keys; writes ``trees`` and ``routers``, of tree ``t`` alone.
+    Writes the trees and the keys.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
-    while trees.counters[t, COUNT] > first:
-        last = trees.counters[t, COUNT] - 1
-        _remove_slot(trees, routers, keys, t, last, last)
+    forest = by_reference(view)
+    trees, keys = forest.trees, forest.keys
+    for t in range(trees.counters.shape[0]):
+        while trees.counters[t, COUNT] > first:
+            last = trees.counters[t, COUNT] - 1
+            _remove_slot(trees, forest.routers, keys, t, last, last)
+    while keys.totals[N_MEMORIES] > first:
+        drop_key(keys, keys.totals[N_MEMORIES] - 1)
+        keys.totals[NEXT_ID] -= 1
 
 
 @kernel
-def remove_ids(trees, routers, keys, codes, recency, near, ids):
+def remove_memories(view, recency, near, ids):
     """REMOVE memories from every tree, from the key store and from the order in which they were returned.
 
     They have no links. Writes everything but ``ids``.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
-    codes = by_reference(codes)
+    forest = by_reference(view)
+    trees, routers, keys, codes = forest.trees, forest.routers, forest.keys, forest.codes
     for i in range(ids.size):
         slot = find_slot(keys, ids[i])
         last = keys.totals[N_MEMORIES] - 1

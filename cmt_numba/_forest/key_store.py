@@ -6,7 +6,7 @@ import numpy as np
 
 from .._jit import by_reference, inner, kernel, prefetch
 from .hash_table import belongs_before, enter_place, find_place, hash_number
-from .quantization import write_code
+from .quantization import encode_key, write_code
 from .rows import UNSCALED, Row, Rows, row_of
 from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE, State
 
@@ -33,7 +33,6 @@ def stored_rows(state: State, slots: Any) -> Rows:
 @inner
 def key_of(keys, slot):
     """Return the stored key of a memory."""
-    keys = keys
     if keys.sparse:
         return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1], UNSCALED)
     d, scale = keys.n_features, UNSCALED
@@ -51,7 +50,6 @@ def prefetch_span(keys, slot):
 @inner
 def prefetch_key(keys, slot):
     """Ask for a stored key."""
-    keys = keys
     z, step = key_of(keys, slot), _CODES_IN_A_LINE if keys.coded else _CELLS_IN_A_LINE
     for i in range(z.a, z.b, step):
         prefetch(z.values, i)
@@ -108,8 +106,25 @@ def append_keys(keys, rows):
 
     Writes the keys.
     """
-    keys = by_reference(keys)
-    keys = keys
+    _append_rows(by_reference(keys), rows)
+
+
+@kernel
+def store_keys(view, rows):
+    """Store unit-length rows in the next slots of a forest, with their codes; the caller has made room.
+
+    Writes the keys and the codes.
+    """
+    forest = by_reference(view)
+    keys, first = forest.keys, forest.keys.totals[N_MEMORIES]
+    _append_rows(keys, rows)
+    if not keys.sparse and not keys.coded:
+        for slot in range(first, keys.totals[N_MEMORIES]):
+            encode_key(keys, forest.codes, slot)
+
+
+@inner
+def _append_rows(keys, rows):
     for row in range(rows.offsets.size - 1):
         a, b = rows.offsets[row], rows.offsets[row + 1]
         slot = keys.totals[N_MEMORIES]
@@ -139,7 +154,7 @@ def append_keys(keys, rows):
 @inner
 def overwrite_key(keys, slot, rows, row):
     """Store a unit-length row as the key of a slot; the caller has made room."""
-    keys, x = keys, row_of(rows, row)
+    x = row_of(rows, row)
     n = x.b - x.a
     if keys.sparse:
         start = keys.totals[VALUES_END]
@@ -162,7 +177,6 @@ def overwrite_key(keys, slot, rows, row):
 @inner
 def drop_key(keys, slot):
     """Forget the key of ``slot`` and move the last memory's key there. Codes are moved by others."""
-    keys = keys
     last = keys.totals[N_MEMORIES] - 1
     erase_id(keys, keys.ids[slot])
     if keys.sparse:
@@ -178,18 +192,6 @@ def drop_key(keys, slot):
                 keys.values[slot * d + i] = keys.values[last * d + i]
         keys.ids[slot] = keys.ids[last]
     keys.totals[N_MEMORIES] = last
-
-
-@kernel
-def drop_keys_from(keys, first):
-    """Forget the keys in slots ``first`` and above, which were the last to come, and their ids.
-
-    Writes the keys.
-    """
-    keys = by_reference(keys)
-    while keys.totals[N_MEMORIES] > first:
-        drop_key(keys, keys.totals[N_MEMORIES] - 1)
-        keys.totals[NEXT_ID] -= 1
 
 
 @inner

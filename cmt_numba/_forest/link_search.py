@@ -211,29 +211,29 @@ def _are_enough(walk, chosen, least):
 
 
 @kernel
-def query_links(searched, near, rows, reach, chosen, left_out, ids, scores):
+def query_links(view, near, rows, reach, chosen, left_out, ids, scores):
     """QUERY dense rows along the links, writing their answers into ``ids`` and ``scores``, int64 and float32 (n, k).
 
     ``near`` has the slots that each memory is linked with, NONE behind them: int32 (places, links of a memory). In
     ``rows`` are rows of unit length, one behind the other. ``chosen`` says of each place whether its memory may be
     returned: without any entries all may. ``reach`` is how many leaves to begin with, how many candidates to keep at
     least, and how many of them there must be that may be returned: where there are fewer, rows stay as they are.
-    ``left_out`` has the slot of a memory that each row is searched for without, or NONE: the search does not go there.
+    ``left_out`` has the slot of a memory that each row is view for without, or NONE: the search does not go there.
     Without any entries none is.
 
     What it is handed is as flat as can be: to take tuples of arrays apart takes longer than some searches.
     Reads everything but ``ids`` and ``scores``.
     """
-    searched = by_reference(searched)
-    trees, routers, keys = searched.trees, searched.routers, searched.keys
-    codes, d = searched.codes, searched.codes.n_features
+    forest = by_reference(view)
+    trees, routers, keys = forest.trees, forest.routers, forest.keys
+    codes, d = forest.codes, forest.codes.n_features
     n_leaves, breadth, least = reach
     frontiers, walk = new_frontiers(trees, 1), new_walk(near, max(breadth, ids.shape[1]))
     probe, best = new_dense_probe(d), new_best(ids.shape[1], 1)
     asked = empty(d, np.int8)
     for row in range(ids.shape[0]):
         x = Row(rows, keys.indices, row * d, (row + 1) * d, UNSCALED)
-        aim_weighted_probe(probe, x, searched.scorer)
+        aim_weighted_probe(probe, x, forest.scorer)
         scale = scale_for(probe.values)
         distance = encode(probe.values, asked, scale)
         begin_walk(walk)

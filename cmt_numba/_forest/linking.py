@@ -193,14 +193,14 @@ def _unlink_slot(codes, near, walk, slot):
 
 
 @kernel
-def link_slots(searched, near, breadth, slots):
+def link_slots(view, near, breadth, slots):
     """Link memories with those near their keys, in place of the links that they have.
 
     New memories must be linked in the order of their slots.
     Reads the trees and the codes; writes the links.
     """
-    searched = by_reference(searched)
-    trees, codes = searched.trees, searched.codes
+    forest = by_reference(view)
+    trees, codes = forest.trees, forest.codes
     walk = new_walk(near, breadth)
     for i in range(slots.size):
         _unlink_slot(codes, near, walk, slots[i])
@@ -209,15 +209,15 @@ def link_slots(searched, near, breadth, slots):
 
 
 @kernel
-def unlink_slots(codes, near, slots):
+def unlink_slots(view, near, slots):
     """Take memories' links away, and link those that had them with each other.
 
     Writes the links.
     """
-    codes = by_reference(codes)
+    forest = by_reference(view)
     walk = new_walk(near, 0)
     for i in range(slots.size):
-        _unlink_slot(codes, near, walk, slots[i])
+        _unlink_slot(forest.codes, near, walk, slots[i])
     release(walk)
 
 

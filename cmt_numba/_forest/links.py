@@ -56,14 +56,14 @@ class Linkage:
             near[old:] = NONE
             self.near = near
 
-    def link(self, searched: Any, slots: np.ndarray) -> None:
+    def link(self, view: Any, slots: np.ndarray) -> None:
         """Link memories, new ones in the order of their slots or those that have other keys now."""
-        link_slots(searched, self.near, _BREADTH_PER_LINK * self.near.shape[1], slots)
+        link_slots(view, self.near, _BREADTH_PER_LINK * self.near.shape[1], slots)
 
-    def unlink(self, state: State, slots: np.ndarray) -> None:
+    def unlink(self, view: Any, slots: np.ndarray) -> None:
         """Take memories' links away before they are removed."""
         if self.are_there:
-            unlink_slots(state.code_store, self.near, slots)
+            unlink_slots(view, self.near, slots)
 
     def taken_back(self, first: int) -> None:
         """Drop all links of memories in slots ``first`` and above, which are to go again."""

@@ -29,12 +29,12 @@ from .state import (
     ROOT,
     SMALLEST_TABLE_BITS,
     TABLES_END,
-    Some,
     State,
+    TreeRange,
     leaf_limit,
     no_packed,
 )
-from .teaching import Lesson, teach_trees
+from .teaching import RouterLesson, teach_trees
 
 _PASSES = 5  # of a router over the memories of its node
 _ROUNDS = 10  # of 2-means, at most
@@ -224,15 +224,14 @@ def _with_routers(
         state.routers.weights[t].reshape(-1, 2 * rows.n_features)[nodes] = 0.0
     slots = np.concatenate([part.slots for part in parts])
     state.leaf_of[t, slots] = np.concatenate([leaf + side for leaf, side in zip(left, sides, strict=True)])
-    at = np.tile(np.array([0, NONE]), (state.parameters.n_trees, 1))
+    at, view = np.tile(np.array([0, NONE]), (state.parameters.n_trees, 1)), state.view()
     for _ in range(_PASSES):
-        lesson = Lesson(rows, generator.permutation(slots), np.arange(rows.n_rows))
+        lesson = RouterLesson(rows, generator.permutation(slots), np.arange(rows.n_rows))
         at[t] = 0, NONE
         for stop in [*range(_ROWS_AT_ONCE, slots.size, _ROWS_AT_ONCE), slots.size]:
-            while (
-                status := teach_trees(state.parameters, state.trees, state.models, Some(t, t + 1), lesson, at, stop)
-            ) != DONE:
+            while (status := teach_trees(view, TreeRange(t, t + 1), lesson, at, stop)) != DONE:
                 state = with_more(state, status, rows.n_rows)
+                view = state.view()
     return state
 
 

@@ -57,14 +57,14 @@ def _add_row(trees, routers, keys, codes, scorer, best, probe, query, row, ids, 
 
 
 @kernel
-def add_explored(searched, query, ids, shown):
+def add_explored(view, query, ids, shown):
     """Add to ``shown``, float64 (rows, k), the probability that exploring shows the memory in ``ids`` to its row.
 
     Reads everything but ``shown``, of which it writes the rows ``first .. stop``.
     """
-    searched = by_reference(searched)
-    trees, routers, keys = searched.trees, searched.routers, searched.keys
-    codes, scorer = searched.codes, searched.scorer
+    forest = by_reference(view)
+    trees, routers, keys = forest.trees, forest.routers, forest.keys
+    codes, scorer = forest.codes, forest.scorer
     probe = new_probe(query.rows, query.first, query.stop)
     best = new_best(ids.shape[1], trees.members.shape[2])
     for row in range(query.first, query.stop):

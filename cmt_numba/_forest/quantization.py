@@ -10,7 +10,7 @@ Where keys are kept as codes alone, what a code stands for is the key, scaled to
 
 import numpy as np
 
-from .._jit import by_reference, inner, inner_fastmath, kernel, prefetch
+from .._jit import inner, inner_fastmath, prefetch
 
 _LARGEST = np.float32(127.0)
 _LINE = 64  # bytes of a cache line
@@ -85,15 +85,6 @@ def write_code(keys, slot, values):
     squared = _squared_length_of(keys.values[a:b])
     keys.marks[slot]["scale"] = np.float32(1.0) / np.sqrt(squared) if squared > 0.0 else np.float32(1.0)
     keys.marks[slot]["error"] = _rounding(d)
-
-
-@kernel
-def encode_keys(keys, codes, first, stop):
-    """Write the codes of the keys in slots ``first .. stop``."""
-    keys = by_reference(keys)
-    codes = by_reference(codes)
-    for slot in range(first, stop):
-        encode_key(keys, codes, slot)
 
 
 @inner

@@ -17,13 +17,13 @@ from .topology import add_to_counts, take_member
 
 
 @kernel
-def overwrite_keys(searched, slots, rows):
+def overwrite_keys(view, slots, rows):
     """Store unit-length rows as the keys of some slots; the caller has made room.
 
     Writes the keys and the codes, and in the trees which leaves have copies of codes.
     """
-    searched = by_reference(searched)
-    trees, keys, codes = searched.trees, searched.keys, searched.codes
+    forest = by_reference(view)
+    trees, keys, codes = forest.trees, forest.keys, forest.codes
     for row in range(slots.size):
         slot = slots[row]
         overwrite_key(keys, slot, rows, row)
@@ -34,21 +34,20 @@ def overwrite_keys(searched, slots, rows):
 
 
 @kernel
-def reinsert_slots(parameters, searched, turn, slots):
+def reinsert_slots(view, turn, slots):
     """REMOVE and INSERT memories in the trees whose turn it is, by their numbers, and reroute after each.
 
     Moves ``turn.at`` on.
     Reads the keys; writes the trees and their routers, of these trees alone. Returns DONE, or what is
     full; it can then be called again.
     """
-    parameters = by_reference(parameters)
-    searched = by_reference(searched)
-    trees, routers, keys = searched.trees, searched.routers, searched.keys
+    forest = by_reference(view)
+    trees, routers, keys = forest.trees, forest.routers, forest.keys
     counters, at, status = trees.counters, turn.at, DONE
     work = new_workspace(longest_key(keys))
     for t in range(turn.some.first, turn.some.stop):
         while True:
-            status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
+            status = finish_step(turn.finisher, view, t, work)
             if status != DONE or at[t] == turn.stop:
                 break
             slot = slots[at[t]]
@@ -58,7 +57,7 @@ def reinsert_slots(parameters, searched, turn, slots):
             add_to_counts(trees, t, ~leaf, -1)
             forget_above(trees, routers, keys, t, ~leaf)
             begin_move(trees, keys, t, slot, leaf)
-            counters[t, REROUTES_LEFT] = parameters.n_reroutes
+            counters[t, REROUTES_LEFT] = forest.parameters.n_reroutes
         if status != DONE:
             break
     release(work)

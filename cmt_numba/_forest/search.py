@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, kernel, release, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, inner_called, kernel, release, zeros
 from .exploration import explores
 from .filtering import leave_out_others, take_only_way
 from .frontier import (
@@ -129,10 +129,10 @@ def _next_row(query, row):
 
 
 @inner_called
-def _answer_rows(searched, lanes, query, restriction, ids, scores):
-    searched = by_reference(searched)
-    trees, routers, keys = searched.trees, searched.routers, searched.keys
-    codes, scorer = searched.codes, searched.scorer
+def _answer_rows(view, lanes, query, restriction, ids, scores):
+    forest = by_reference(view)
+    trees, routers, keys = forest.trees, forest.routers, forest.keys
+    codes, scorer = forest.codes, forest.scorer
     row, n_busy = query.first, lanes.row.size
     while n_busy > 0:
         for lane in range(lanes.row.size):
@@ -150,7 +150,7 @@ def _answer_rows(searched, lanes, query, restriction, ids, scores):
 
 
 @kernel
-def query_rows(searched, query, restriction, ids, scores):
+def query_rows(view, query, restriction, ids, scores):
     """QUERY those of the rows ``first .. stop`` that do not explore, writing their answers into the others.
 
     These are the same rows of ``ids`` and ``scores``, int64 and float32 (n, k).
@@ -159,7 +159,7 @@ def query_rows(searched, query, restriction, ids, scores):
 
     Reads everything but ``ids`` and ``scores``.
     """
-    searched = by_reference(searched)
-    lanes = _new_lanes(searched.trees, query, ids.shape[1])
-    _answer_rows(by_value(searched), lanes, query, restriction, ids, scores)
+    forest = by_reference(view)
+    lanes = _new_lanes(forest.trees, query, ids.shape[1])
+    _answer_rows(view, lanes, query, restriction, ids, scores)
     release(lanes)

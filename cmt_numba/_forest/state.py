@@ -45,11 +45,12 @@ REROUTES_LEFT = 8  # the step under way, see ``insert_remove.py``
 MOVING_SLOT = 9
 MOVING_PLACE = 10
 MOVED_FROM = 11
-FORMER_ROW = 12  # not used any more: where a call that was broken off stood
-FORMER_PLACE = 13
 FREE_TABLES = 14  # and the columns after it: heads of the lists of freed router tables of 1, 2, 4, ... cells
 N_TABLE_SIZES = 32
 N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
+
+UNUSED_COUNTERS = {12: 0, 13: -1}
+"""Columns of the counters that former versions used, with what files hold there."""
 
 # Entries of ``Keys.totals``.
 N_MEMORIES = 0
@@ -226,9 +227,10 @@ class CodeStore(NamedTuple):
     packed_marks: np.ndarray
 
 
-class Searched(NamedTuple):
-    """All that searches read of a forest."""
+class ForestView(NamedTuple):
+    """What kernels receive of a forest: the parts of its state, each with what kernels know of its form."""
 
+    parameters: Parameters
     trees: Trees
     routers: LinearModels
     keys: KeyStore
@@ -236,7 +238,7 @@ class Searched(NamedTuple):
     scorer: Scorer
 
 
-class Some(NamedTuple):
+class TreeRange(NamedTuple):
     """The trees ``first`` up to ``stop`` of a forest."""
 
     first: int
@@ -271,20 +273,10 @@ class State(NamedTuple):
         """The routers."""
         return linear_models(self)
 
-    @property
-    def key_store(self) -> KeyStore:
-        """The keys."""
-        return key_store(self)
-
-    @property
-    def code_store(self) -> CodeStore:
-        """The codes of the keys."""
-        return CodeStore(self.parameters.n_features, *self.codes, *self.packed)
-
-    @property
-    def searched(self) -> Any:
-        """What searches read, as kernels take it."""
-        return held(Searched(self.trees, self.models, self.key_store, self.code_store, self.scorer))
+    def view(self) -> Any:
+        """Return the forest as kernels receive it: valid until the state is another."""
+        codes = CodeStore(self.parameters.n_features, *self.codes, *self.packed)
+        return held(ForestView(self.parameters, self.trees, self.models, key_store(self), codes, self.scorer))
 
 
 def key_store(state: Any) -> KeyStore:

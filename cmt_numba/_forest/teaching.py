@@ -17,7 +17,7 @@ from .state import DONE, NODES_END, NONE, RIGHT, TABLES_FULL
 from .topology import parent_of, side_of
 
 
-class Lesson(NamedTuple):
+class RouterLesson(NamedTuple):
     """Row ``order[i]`` belongs to the memory in slot ``slots[order[i]]``."""
 
     rows: Rows
@@ -50,23 +50,21 @@ def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
 
 
 @kernel
-def teach_trees(parameters, trees, routers, some, lesson, at, stop):
+def teach_trees(view, some, lesson, at, stop):
     """Teach ``some`` trees the rows of a lesson, each from number ``at[t, 0]`` up to ``stop``.
 
     ``at``, int64 of shape (trees, 2), says where each tree is to go on from, and is moved on: the number of a row, and
     the place above which its routers have still to learn, NONE for the leaf. Writes the routers of these trees. Returns
     DONE, or TABLES_FULL; it can then be called again.
     """
-    parameters = by_reference(parameters)
-    trees = by_reference(trees)
-    routers = by_reference(routers)
+    forest = by_reference(view)
     rows = lesson.rows
     work = new_workspace(longest_row(rows, 0, rows.offsets.size - 1))
     status = DONE
     for t in range(some.first, some.stop):
         while status == DONE and at[t, 0] < stop:
             row = lesson.order[at[t, 0]]
-            status = _teach_row(parameters, trees, routers, t, lesson, row, at, work)
+            status = _teach_row(forest.parameters, forest.trees, forest.routers, t, lesson, row, at, work)
             if status == DONE:
                 at[t, 0] += 1
     release(work)
@@ -74,12 +72,11 @@ def teach_trees(parameters, trees, routers, some, lesson, at, stop):
 
 
 @kernel
-def forget_routes(trees, routers, t):
+def forget_routes(view, t):
     """Let all routers of tree ``t`` forget what they have learned, so that they can be taught afresh.
 
-    Writes ``routers``, of tree ``t`` alone.
+    Writes the routers of tree ``t`` alone.
     """
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    for node in range(trees.counters[t, NODES_END]):
-        reset_weights(routers, t, node)
+    forest = by_reference(view)
+    for node in range(forest.trees.counters[t, NODES_END]):
+        reset_weights(forest.routers, t, node)

@@ -15,44 +15,42 @@ from .scorer import ScorerLoss, aim_probe, new_probe, train_scorer
 from .state import DONE, LEFT, NONE, REROUTES_LEFT, RIGHT, TABLES_FULL
 
 
-def update_scorer(parameters: Any, keys: Any, scorer: Any, feedback: Any) -> None:
+def update_scorer(view: Any, scorer_loss: int, feedback: Any) -> None:
     """Train the scorer on the rewards of each row's memories."""
-    learn = learn_rewards if parameters.scorer_loss == ScorerLoss.REGRESSION else learn_order
-    learn(parameters, keys, scorer, feedback)
+    learn = learn_rewards if scorer_loss == ScorerLoss.REGRESSION else learn_order
+    learn(view, feedback)
 
 
 @kernel
-def learn_rewards(parameters, keys, scorer, feedback):
+def learn_rewards(view, feedback):
     """Train the scorer towards each reward.
 
     Left out are memories that have gone, and rows that explored an internal node: their rewards are the router's.
 
     Writes the scorer.
     """
-    parameters = by_reference(parameters)
-    keys = by_reference(keys)
+    forest = by_reference(view)
     n_rows = feedback.rows.offsets.size - 1
     probe = new_probe(feedback.rows, 0, n_rows)
     for row in range(n_rows):
         if feedback.hits.exploration.node[row] == NONE:
-            _train_on_each(parameters, keys, scorer, probe, feedback, row)
+            _train_on_each(forest.parameters, forest.keys, forest.scorer, probe, feedback, row)
     release(probe)
 
 
 @kernel
-def learn_order(parameters, keys, scorer, feedback):
+def learn_order(view, feedback):
     """Train the scorer to put each row's memories in the order of their rewards.
 
     What is left out, and what is written, is as in :func:`learn_rewards`.
     """
-    parameters = by_reference(parameters)
-    keys = by_reference(keys)
+    forest = by_reference(view)
     n_rows = feedback.rows.offsets.size - 1
     probe = new_probe(feedback.rows, 0, n_rows)
-    comparison = new_comparison(keys, feedback.rewards.shape[1])
+    comparison = new_comparison(forest.keys, feedback.rewards.shape[1])
     for row in range(n_rows):
         if feedback.hits.exploration.node[row] == NONE:
-            train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison)
+            train_on_pair(forest.parameters, forest.keys, forest.scorer, probe, feedback, row, comparison)
     release((probe, comparison))
 
 
@@ -99,22 +97,20 @@ def _explored(trees, t, row, exploration):
 
 
 @kernel
-def update_trees(parameters, trees, routers, keys, turn, feedback):
+def update_trees(view, turn, feedback):
     """UPDATE the trees whose turn it is: routers where rows explored them, and reroutes after each row.
 
     Moves ``turn.at`` on. Records of nodes that have gone are passed over.
-    Reads the keys; writes ``trees`` and ``routers``, of these trees alone. Returns DONE, or what is full; it can then
-    be called again.
+    Reads the keys; writes the shape and the routers of these trees. Returns DONE, or what is full; it can then be
+    called again.
     """
-    parameters = by_reference(parameters)
-    trees = by_reference(trees)
-    routers = by_reference(routers)
-    keys = by_reference(keys)
+    forest = by_reference(view)
+    parameters, trees, routers, keys = forest.parameters, forest.trees, forest.routers, forest.keys
     counters, at, status = trees.counters, turn.at, DONE
     work = new_workspace(max(longest_key(keys), longest_row(feedback.rows, 0, feedback.rows.offsets.size - 1)))
     for t in range(turn.some.first, turn.some.stop):
         while True:
-            status = finish_step(turn.finisher, parameters, trees, routers, keys, t, work)
+            status = finish_step(turn.finisher, view, t, work)
             row = at[t]
             if status != DONE or row == turn.stop:
                 break

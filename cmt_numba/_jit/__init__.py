@@ -12,7 +12,6 @@ from .decorators import (
     inner_merged,
     inner_shared,
     kernel,
-    uninterrupted,
 )
 from .held import held
 from .prefetch import prefetch

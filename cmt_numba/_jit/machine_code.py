@@ -6,7 +6,8 @@ depend on, so a change to any of them invalidates it.
 
 A platform wheel contains a second cache, compiled for a baseline processor. A kernel is taken from the user's cache,
 which holds code for exactly this processor, or else from the wheel, if this processor has every feature that the code
-was compiled for; otherwise it is compiled. Numba checks its own version and that of Python.
+was compiled for; otherwise it is compiled. Numba checks its own version and that of Python. With the environment
+variable ``CMT_NUMBA_SHIPPED=0`` the wheel's code is ignored, as ``cmt_numba.warmup`` does.
 """
 
 import hashlib
@@ -23,6 +24,8 @@ PACKAGE = Path(__file__).parents[1]
 
 SHIPPED = PACKAGE / "_compiled"
 """Where a platform wheel keeps machine code."""
+
+_USES_SHIPPED = os.environ.get("CMT_NUMBA_SHIPPED", "1") != "0" and SHIPPED.is_dir()
 
 _FOUNDATIONS = ("_jit", "_forest", "_heads")
 """Rooms whose functions kernels of other rooms call. Each depends on those before it."""
@@ -41,8 +44,11 @@ def _digest(room: str) -> bytes:
 
 
 def stamp_of(path: str | os.PathLike[str]) -> str:
-    """Return a hash of everything that the kernels in a file of the package may depend on."""
-    room = Path(path).resolve().relative_to(PACKAGE.resolve()).parts[0].removesuffix(".py")
+    """Return a hash of everything that the kernels in a file may depend on."""
+    file = Path(path).resolve()
+    if not file.is_relative_to(PACKAGE.resolve()):  # kernels of a benchmark
+        return hashlib.sha256(b"".join([*map(_digest, _FOUNDATIONS), file.read_bytes()])).hexdigest()
+    room = file.relative_to(PACKAGE.resolve()).parts[0].removesuffix(".py")
     n_below = _FOUNDATIONS.index(room) if room in _FOUNDATIONS else len(_FOUNDATIONS)
     return hashlib.sha256(b"".join(map(_digest, (*_FOUNDATIONS[:n_below], room)))).hexdigest()
 
@@ -91,7 +97,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         found = None
         with suppress(Exception):  # a damaged pickle raises anything; the kernel is compiled then
             found = super()._load_overload(sig, target_context)
-        if found is None and SHIPPED.is_dir():
+        if found is None and _USES_SHIPPED:
             with suppress(Exception):
                 found = self._load_shipped(sig, target_context)
         return found

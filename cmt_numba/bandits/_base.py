@@ -9,10 +9,10 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
+from .._change import uninterrupted
 from .._concurrency.rwlock import Lockable
 from .._forest.invariants.errors import require
 from .._forest.state import NONE
-from .._jit import uninterrupted
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
 from ..persistence._container import Contents
 from ..persistence._generators import generator_fields, read_generator
@@ -338,7 +338,11 @@ class Policy(Lockable, Saved):
 
     def _new_model(self, n_features: int) -> LinearModels:
         """Return a model without rewards for contexts of this width."""
-        raise NotImplementedError
+        return LinearModels(n_features, self._n_shared(n_features), float(self._options["regularization"]))
+
+    def _n_shared(self, n_features: int) -> int:
+        """Return the number of shared features of pairs, for contexts of this width."""
+        return 0
 
     def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Return the shared features of pairs."""
@@ -422,7 +426,9 @@ class Policy(Lockable, Saved):
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
         fields, arrays = contents.fields, contents.arrays
-        policy = cls(**take(fields, "options", dict) | {"n_actions": None})
+        options = take(fields, "options", dict)
+        require(options.get("action_features") is None, "action_features must be an array of the file")
+        policy = cls(**options | {"n_actions": None})
         policy._options["n_actions"] = policy.n_actions = fields["options"].get("n_actions")  # type: ignore[attr-defined]
         OF_ALL["n_actions"].check("n_actions", policy._options["n_actions"])
         policy._generator = read_generator("the generator", fields.get("generator"))
@@ -436,13 +442,13 @@ class Policy(Lockable, Saved):
         require(0 <= policy._n_rewards < 2**62, "n_rewards must not be negative")
         policy._features = policy._features_of(arrays, ids.size)
         n_features = take(fields, "n_features", int, type(None))
+        require(n_features is None or policy._model is None, "there must be no contexts")
         if n_features is not None:
-            require(policy._is_contextual, "there must be no contexts")
             require(1 <= n_features <= MOST_FEATURES, f"n_features must be between 1 and {MOST_FEATURES}")
-            shape = (ids.size, n_features, n_features)
-            checked(arrays, "model.matrices", shape, np.dtype(np.float64))  # before room is made for it
-            policy._model = policy._new_model(n_features)
-        if policy._model is not None:
+            n_shared, regularization = policy._n_shared(n_features), float(policy._options["regularization"])
+            model = of_part("model", arrays)
+            policy._model = LinearModels.read(model, ids.size, n_features, n_shared, regularization)
+        elif isinstance(policy._model, Means):
             policy._model.restore(of_part("model", arrays), ids.size)
         return policy
 

@@ -41,6 +41,7 @@ _ROWS_AT_ONCE = 2048
 _ALLOWED_AT_ONCE = 1 << 20
 _LARGEST_BLOCK = 256  # of rows that learn from the same state
 _SHARE_OF_BLOCK = 20  # blocks are at most this part of the rewards before
+_LARGEST_CELL = 1e9  # in files; rewards lie in [0, 1] and contexts have length 1
 _KNOWN = 0.95  # score of an action by its rewarded contexts from which on another one tells nothing
 
 
@@ -202,23 +203,28 @@ class CandidateModel(Policy):
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
-        bandit = super()._made_of(contents)
         fields, arrays = contents.fields, contents.arrays
+        n_bits = take(fields, "options", dict).get("n_bits")
+        cls._constraints["n_bits"].check("n_bits", n_bits)
+        for name in _OF_CELLS:  # before room is made
+            checked(arrays, f"table.{name}", (1 << n_bits,), np.dtype(np.float32), _LARGEST_CELL)
+        bandit = super()._made_of(contents)
         width = take(fields, "width", int, type(None))
         require(width is None or 1 <= width <= MOST_FEATURES, "width must be that of contexts")
         bandit._width, bandit._sparse = width, take(fields, "sparse", bool)
         for memory, name in ((bandit._by_key, "by_key"), (bandit._by_context, "by_context")):
-            memory.restore(name, fields.get(name), arrays)
-            require(memory.tree.n_features in (None, width), f"keys of {name} must be as wide as contexts")
+            memory.restore(name, fields.get(name), arrays, bandit._ids)
+            form = memory.tree.n_features, fields[name].get("sparse")
+            require(form in ((None, None), (width, bandit._sparse)), f"keys of {name} must have the form of contexts")
         for name in ("next_id", "turn"):
             require(0 <= take(fields, name, int) < 2**62, f"{name} must not be negative")
         bandit._turn = fields["turn"]
         bandit._pending.restore(fields["next_id"], arrays, width or 0, bandit._sparse)
         cells = bandit._table.cells
         for i, name in enumerate(_OF_CELLS):
-            cells[:, i] = checked(arrays, f"table.{name}", cells.shape[:1], cells.dtype)
+            cells[:, i] = arrays[f"table.{name}"]
         require(bool(np.all(cells[:, 1] >= 0)), "squares must not be negative")
-        bandit._shared_model.restore(of_part("shared", arrays), 0)
+        bandit._shared_model = LinearModels.read(of_part("shared", arrays), 0, 0, N_DESCRIBED, 1.0)
         return bandit
 
 

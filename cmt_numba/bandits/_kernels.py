@@ -121,11 +121,11 @@ def score_pairs(linear, pairs, means, variances):
 
 
 @kernel
-def learn_pairs(linear, pairs, rewards, first, tolerance, trusted):
+def learn_pairs(linear, pairs, rewards, first, tolerance, anyway):
     """Learn the rewards of pairs, in their order from ``first`` on; return where it stopped.
 
     It stops before a pair for which an inverse is off by more than ``tolerance``, so that the caller can compute it
-    anew. With ``trusted`` the first pair is learned in any case.
+    anew. With ``anyway`` the first pair is learned all the same, but only the sums: it stops after that pair.
     """
     linear = by_reference(linear)
     pairs = by_reference(pairs)
@@ -137,27 +137,29 @@ def learn_pairs(linear, pairs, rewards, first, tolerance, trusted):
         _multiply(linear.inverses[slot], x, gain)
         _unexplained(linear.regressed[slot], x, z, u)
         _multiply(linear.shared_inverse, u, shared_gain)
-        checked = i > first or not trusted
-        if checked and (
-            _error(linear.matrices[slot], x, gain, product) > tolerance
-            or _error(linear.shared_matrix, u, shared_gain, shared_product) > tolerance
-        ):
+        exact = (
+            _error(linear.matrices[slot], x, gain, product) <= tolerance
+            and _error(linear.shared_matrix, u, shared_gain, shared_product) <= tolerance
+        )
+        if not exact and (i > first or not anyway):
             break
-        scale = 1.0 + _dot(gain, x)
-        shared_scale = scale + _dot(shared_gain, u)
+        scale = 1.0 + max(_dot(gain, x), 0.0)
+        shared_scale = scale + max(_dot(shared_gain, u), 0.0)
         residual = rewards[i] - _dot(linear.offsets[slot], x)
         shared_residual = residual - _dot(linear.shared, u)
         _add_outer(linear.matrices[slot], x, x, 1.0)
         _add_outer(linear.crossed[slot], x, z, 1.0)
-        _add_outer(linear.inverses[slot], gain, gain, -1.0 / scale)
-        _add_outer(linear.regressed[slot], gain, u, 1.0 / scale)
         _add(linear.targets[slot], x, rewards[i])
-        _add(linear.offsets[slot], gain, residual / scale)
         _add_outer(linear.shared_matrix, u, u, 1.0 / scale)
-        _add_outer(linear.shared_inverse, shared_gain, shared_gain, -1.0 / shared_scale)
         _add(linear.shared_target, u, residual / scale)
-        _add(linear.shared, shared_gain, shared_residual / shared_scale)
         linear.counts[slot] += 1
         n_learned += 1
+        if not exact:
+            break
+        _add_outer(linear.inverses[slot], gain, gain, -1.0 / scale)
+        _add_outer(linear.regressed[slot], gain, u, 1.0 / scale)
+        _add(linear.offsets[slot], gain, residual / scale)
+        _add_outer(linear.shared_inverse, shared_gain, shared_gain, -1.0 / shared_scale)
+        _add(linear.shared, shared_gain, shared_residual / shared_scale)
     release((gain, product, u, shared_gain, shared_product))
     return first + n_learned

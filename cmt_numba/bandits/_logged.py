@@ -212,11 +212,8 @@ class ArgmaxRegressor(Saved):
         rows = checked(arrays, "seen.contexts", (lengths.size, rows.shape[1]), np.dtype(np.float64))
         require(bool(np.all(lengths > 0)) and int(lengths.sum()) == seen.size, "contexts must have actions")
         policy._width = rows.shape[1]
-        d = policy._width + 1
         model = of_part("model", arrays)
-        checked(model, "matrices", (policy._known.size, d, d), np.dtype(np.float64))  # before room is made for it
-        policy._model = LinearModels(d, 0, policy.regularization)
-        policy._model.restore(model, policy._known.size)
+        policy._model = LinearModels.read(model, policy._known.size, policy._width + 1, 0, policy.regularization)
         parts = np.split(seen.copy(), np.cumsum(lengths)[:-1]) if lengths.size else []
         policy._seen = {row.tobytes(): actions for row, actions in zip(rows, parts, strict=True)}
         return policy
@@ -232,8 +229,8 @@ class ArgmaxRegressor(Saved):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if isinstance(state["_model"], dict):
-            self._model = LinearModels(self._width + 1, 0, self.regularization)
-            self._model.restore(state["_model"], self._known.size)
+            n = self._known.size
+            self._model = LinearModels.read(state["_model"], n, self._width + 1, 0, self.regularization)
 
     def expected(self, contexts: Any, actions: Any) -> np.ndarray:
         """Return the rewards expected of actions, whether they are supported or not.

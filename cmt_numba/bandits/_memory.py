@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._engine import insert_rows, teach_rows
 from .._forest.allocation import resized
 from .._forest.filtering import UNRESTRICTED
 from .._forest.hits import NO_ROOM, Query
@@ -55,14 +56,14 @@ class ActionMemory:
         n = self._n + rows.n_rows
         if n > self._of_ids.size:
             self._of_ids, self._of_actions = (resized(array, 2 * n, 0) for array in (self._of_ids, self._of_actions))
-        self._of_ids[self._n : n], self._of_actions[self._n : n] = self.tree._insert_rows(rows), actions
+        self._of_ids[self._n : n], self._of_actions[self._n : n] = insert_rows(self.tree._forest, rows), actions
         self._n, self._by_action = n, None
         if n > 2 * self.tree.n_memories:
             self._keep(np.isin(self._ids, self.tree.ids))
 
     def propose(self, rows: Rows, k: int, n_probes: int | None, room: np.ndarray = NO_ROOM) -> Proposed:
         """Return the ``k`` best memories of each row. See ``room_for_probe``."""
-        state = self.tree._fitting_state(rows)
+        state = self.tree._forest.fitting_state(rows)
         shape = (rows.n_rows, 0 if state is None else min(k, self.tree.n_memories))
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
         if state is not None and shape[1] > 0:
@@ -71,7 +72,7 @@ class ActionMemory:
             ids.fill(NONE)
             scores.fill(-np.inf)
             query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
-            query_rows(self.tree._searched(state), query, UNRESTRICTED, ids, scores)
+            query_rows(self.tree._forest.view(state), query, UNRESTRICTED, ids, scores)
         return Proposed(self._ids, self._actions, ids, scores)
 
     def scores_of(self, rows: Rows, actions: np.ndarray, k: int, n_probes: int | None) -> np.ndarray:
@@ -93,7 +94,7 @@ class ActionMemory:
         places = self._by_action[np.minimum(places, self._n - 1)]
         known = self._actions[places] == actions
         if np.any(known):
-            self.tree._teach_rows(rows.take(np.flatnonzero(known)), self._ids[places[known]])
+            teach_rows(self.tree._forest, rows.take(np.flatnonzero(known)), self._ids[places[known]])
 
     def forget(self, actions: np.ndarray) -> None:
         """Remove all keys of actions."""
@@ -111,11 +112,13 @@ class ActionMemory:
         fields, arrays = _TREE.put(name, self.tree)
         return fields, arrays | {f"{name} ids": self._ids, f"{name} actions": self._actions}
 
-    def restore(self, name: str, field: Any, arrays: Arrays) -> None:
-        """Take what a file holds. Raises InvariantError, TypeError or ValueError if it is not a memory."""
+    def restore(self, name: str, field: Any, arrays: Arrays, known: np.ndarray) -> None:
+        """Take what a file holds. Raises an error if it is no memory of the known actions."""
         self.tree = _TREE.get(name, field, arrays, thorough=True)
         ids, actions = (read_array(f"{name} {part}", arrays, np.int64) for part in ("ids", "actions"))
         require(ids.size == actions.size, f"{name} must have an action for each memory")
-        require(bool(np.all(np.diff(ids) > 0)), f"the ids of {name} must ascend")
+        ascending = bool(np.all(ids >= 0)) and bool(np.all(ids[1:] > ids[:-1]))
+        require(ascending, f"the ids of {name} must ascend from 0 on")
+        require(bool(np.all(np.isin(actions, known))), f"the actions of {name} must be known")
         require(bool(np.all(np.isin(self.tree.ids, ids))), f"{name} must have an action for each memory of the tree")
         self._set(ids, actions)

@@ -6,12 +6,12 @@ that are not known yet.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from .._forest.allocation import resized
-from .._forest.invariants.errors import require
+from .._forest.invariants.errors import InvariantError, require
 from ._kernels import Linear, Pairs, learn_pairs, score_pairs
 
 Arrays = dict[str, np.ndarray]
@@ -21,6 +21,11 @@ _TOLERANCE = 1e-9  # of an inverse, before it is computed anew
 
 _OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offsets", "counts")
 _OF_ALL = ("shared_matrix", "shared_inverse", "shared_target", "shared")
+
+# The largest absolute values in files. Contexts and rewards of at most 1e30 stay far below, and no product overflows.
+_LARGEST_INVERSE, _LARGEST_WEIGHT, _LARGEST_SUM = 1e30, 1e100, 1e200
+_ROUNDING = 1e-8  # of a sum of products, relative to its largest term
+MOST_REWARDS = 2**62
 
 
 class Estimates(NamedTuple):
@@ -72,7 +77,8 @@ class Means:
         self.reserve(n_slots)
         for name, own in (("counts", self.counts), ("sums", self.sums)):
             own[:n_slots] = checked(arrays, name, (n_slots,), own.dtype)
-        require(bool(np.all(self.counts >= 0)), "counts must not be negative")
+        require(bool(np.all((self.counts >= 0) & (self.counts < MOST_REWARDS))), "counts must not be negative")
+        require(bool(np.all((self.counts > 0) | (self.sums == 0.0))), "sums must be 0 without rewards")
 
 
 class LinearModels:
@@ -139,18 +145,19 @@ class LinearModels:
 
     def learn(self, pairs: Pairs, rewards: np.ndarray) -> None:
         """Learn the rewards of pairs, one after the other."""
-        first, trusted = 0, False
+        first = learn_pairs(self.linear, pairs, rewards, 0, _TOLERANCE, False)
         while first < rewards.size:
-            first = learn_pairs(self.linear, pairs, rewards, first, _TOLERANCE, trusted)
-            if first < rewards.size:
+            self._refresh(pairs.slots[first])
+            stop = learn_pairs(self.linear, pairs, rewards, first, _TOLERANCE, True)
+            if stop == first + 1:
                 self._refresh(pairs.slots[first])
-                trusted = True
+            first = stop
 
     def _refresh(self, slot: int) -> None:
         """Compute the inverses of an action and of all actions anew, and what is computed by them."""
         linear = self.linear
-        inverse = _inverse(linear.matrices[slot])
-        shared_inverse = _inverse(linear.shared_matrix)
+        inverse = _inverse(linear.matrices[slot], self.regularization)
+        shared_inverse = _inverse(linear.shared_matrix, self.regularization)
         linear.inverses[slot] = inverse
         linear.regressed[slot] = inverse @ linear.crossed[slot]
         linear.offsets[slot] = inverse @ linear.targets[slot]
@@ -162,14 +169,28 @@ class LinearModels:
         of_actions = {name: getattr(self.linear, name)[:n_slots] for name in _OF_ACTIONS}
         return of_actions | {name: getattr(self.linear, name) for name in _OF_ALL}
 
-    def restore(self, arrays: Arrays, n_slots: int) -> None:
-        """Take the arrays of a file. Raises InvariantError if they are not those of a model."""
-        self.reserve(n_slots)
-        for name in (*_OF_ACTIONS, *_OF_ALL):
-            own = getattr(self.linear, name)
-            part = own[:n_slots] if name in _OF_ACTIONS else own
-            part[...] = checked(arrays, name, part.shape, own.dtype)
-        require(bool(np.all(self.counts >= 0)), "counts must not be negative")
+    @classmethod
+    def read(cls, arrays: Arrays, n_slots: int, n_features: int, n_shared: int, regularization: float) -> Self:
+        """Return the models of a file. Raises InvariantError if they are none."""
+        d, k = n_features, n_shared
+        shapes = {"matrices": (d, d), "inverses": (d, d), "crossed": (d, k), "regressed": (d, k)}
+        shapes |= {"targets": (d,), "offsets": (d,), "counts": ()}
+        shapes = {name: (n_slots, *shape) for name, shape in shapes.items()}
+        shapes |= {"shared_matrix": (k, k), "shared_inverse": (k, k), "shared_target": (k,), "shared": (k,)}
+        limits = {"inverses": _LARGEST_INVERSE, "shared_inverse": _LARGEST_INVERSE, "counts": MOST_REWARDS}
+        limits |= dict.fromkeys(("regressed", "offsets", "shared"), _LARGEST_WEIGHT)
+        for name, shape in shapes.items():  # before room is made
+            dtype = np.dtype(np.int64 if name == "counts" else np.float64)
+            checked(arrays, name, shape, dtype, limits.get(name, _LARGEST_SUM))
+        require(bool(np.all(arrays["counts"] >= 0)), "counts must not be negative")
+        for name in ("matrices", "shared_matrix"):
+            _check_definite(name, arrays[name] if name == "matrices" else arrays[name][None])
+        models = cls(d, k, regularization)
+        models.reserve(n_slots)
+        for name in shapes:
+            own = getattr(models.linear, name)
+            own[: n_slots if name in _OF_ACTIONS else None] = arrays[name]
+        return models
 
 
 def _clear(linear: Linear, slots: slice, regularization: float) -> None:
@@ -181,20 +202,45 @@ def _clear(linear: Linear, slots: slice, regularization: float) -> None:
     linear.inverses[slots, diagonal, diagonal] = 1.0 / regularization
 
 
-def _inverse(matrix: np.ndarray) -> np.ndarray:
-    """Return the inverse of a symmetric matrix, symmetric itself."""
-    inverse = np.linalg.inv(matrix)
-    result: np.ndarray = (inverse + inverse.T) / 2.0
-    return result
+def _inverse(matrix: np.ndarray, least: float) -> np.ndarray:
+    """Return the inverse of a symmetric matrix that has no eigenvalue below ``least``, but for rounding."""
+    try:
+        root = np.linalg.inv(np.linalg.cholesky(matrix))
+        inverse: np.ndarray = root.T @ root
+        if np.diagonal(inverse).max(initial=0.0) <= (1.0 + _ROUNDING) / least:
+            return inverse
+    except np.linalg.LinAlgError:
+        pass
+    values, vectors = np.linalg.eigh(matrix)
+    inverse = (vectors / np.maximum(values, least)) @ vectors.T
+    return inverse
 
 
-def checked(arrays: Arrays, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return an array of a file. Raises InvariantError if it has another shape or dtype, or is not finite."""
+def _check_definite(name: str, matrices: np.ndarray) -> None:
+    """Raise InvariantError unless matrices are symmetric and positive definite, but for rounding."""
+    if matrices.size == 0:
+        return
+    diagonals = np.diagonal(matrices, axis1=1, axis2=2)
+    require(bool(np.all(diagonals > 0.0)), f"{name} must be positive on the diagonal")
+    rounding = _ROUNDING * diagonals.max(axis=1)[:, None, None]
+    turned = matrices.transpose(0, 2, 1)
+    require(bool(np.all(np.abs(matrices - turned) <= rounding)), f"{name} must be symmetric")
+    try:
+        np.linalg.cholesky(matrices + rounding * np.eye(matrices.shape[1]))
+    except np.linalg.LinAlgError:
+        raise InvariantError(f"{name} must be positive definite") from None
+
+
+def checked(
+    arrays: Arrays, name: str, shape: tuple[int, ...], dtype: Any, largest: float = _LARGEST_WEIGHT
+) -> np.ndarray:
+    """Return an array of a file. Raises InvariantError if it has another shape or dtype, or values too large or NaN."""
     array = arrays.get(name)
     require(array is not None, f"there is no array {name}")
     assert array is not None
     require(array.dtype == dtype and array.shape == shape, f"{name} must be of {dtype} and of shape {shape}")
-    require(bool(np.all(np.isfinite(array))), f"{name} must be finite")
+    sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # NaN compares false
+    require(bool(sound), f"{name} must be finite and at most {largest:g}")
     return array
 
 

@@ -14,6 +14,7 @@ from ._choosing import N_SCORES
 from ._models import Arrays, checked
 
 _EMPTY = np.empty(0, np.int32)
+_LARGEST_SCORE = 1e9  # in files: more than a scorer gives to a key of length 1
 
 
 class _Decision(NamedTuple):
@@ -92,20 +93,25 @@ class Pending:
         )
         values = read_array("pending.values", arrays, np.float32)
         indices = read_array("pending.indices", arrays, np.int32)
-        scores = checked(arrays, "pending.scores", (ids.size, N_SCORES), np.dtype(np.float64))
+        scores = checked(arrays, "pending.scores", (ids.size, N_SCORES), np.dtype(np.float64), _LARGEST_SCORE)
         require(ids.size <= self._most, "there must not be more decisions than max_pending")
         require(bool(np.all(np.diff(ids) > 0)) and bool(np.all((ids >= 0) & (ids < next_id))), "ids must ascend")
         require(lengths.size == ids.size == actions.size, "there must be a context for each decision")
         require(bool(np.all((lengths >= 0) & (lengths <= n_features))), "contexts must not be too long")
         require(int(lengths.sum()) == values.size, "contexts must have as many values as they are long")
         require(bool(np.all((actions >= 0) & (actions <= MOST_ACTIONS))), "actions must be in range")
-        require(bool(np.all(np.isfinite(values))), "contexts must be finite")
+        ends = np.cumsum(lengths)
         if sparse:
             require(indices.size == values.size, "contexts must have as many indices as values")
             require(bool(np.all((indices >= 0) & (indices < n_features))), "indices must be in range")
+            rises = np.diff(indices.astype(np.int64), prepend=-1) > 0
+            rises[(ends - lengths)[lengths > 0]] = True
+            require(bool(rises.all()), "the indices of a context must ascend")
         else:
+            require(n_features > 0 or ids.size == 0, "contexts must have features")
             require(bool(np.all(lengths == n_features)) and indices.size == 0, "contexts must be of full length")
-        ends = np.cumsum(lengths)
+        squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), ends - lengths) * (lengths > 0)
+        require(bool(np.all(squares < 1.01)), "contexts must have length 1, or 0")
         for i in range(ids.size):
             span = slice(int(ends[i] - lengths[i]), int(ends[i]))
             self._decisions[int(ids[i])] = _Decision(

@@ -9,11 +9,12 @@ import numpy as np
 from .._forest.state import NONE
 from .._validation import Checked, Constraint, Flag, Optional, Real
 from ._base import OF_ALL, Policy, changes
-from ._checks import numbers
-from ._models import Arrays, Estimates, LinearModels, checked
+from ._checks import LARGEST, numbers
+from ._models import Arrays, Estimates, checked
 from ._rules import greedy, inverse_gaps, mixed, thompson, uniform
 
 _LARGEST = 1e9
+_LARGEST_SHARED = 1e20  # beyond, rounding would be more than the ridge
 
 SCALE = Real(0.0, _LARGEST)
 
@@ -102,9 +103,6 @@ class _LinearPolicy(Policy):
     """A policy with a linear model of the rewards of each action."""
 
     _is_contextual = True
-
-    def _new_model(self, n_features: int) -> LinearModels:
-        return LinearModels(n_features, 0, float(self._options["regularization"]))
 
 
 class EpsilonGreedy(_LinearPolicy):
@@ -304,9 +302,20 @@ class HybridLinUCB(LinUCB):
         self._enter(new, features)
         self._n_action_features = features.shape[1]
 
-    def _new_model(self, n_features: int) -> LinearModels:
-        n_shared = n_features * (self._n_action_features or 1)
-        return LinearModels(n_features, n_shared, float(self._options["regularization"]))
+    def _n_shared(self, n_features: int) -> int:
+        return n_features * (self._n_action_features or 1)
+
+    def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
+        rows = super()._checked(contexts, n_rows)
+        largest = np.abs(rows).max() * (
+            1.0 if self._n_action_features is None else np.abs(self._features).max(initial=0.0)
+        )
+        if largest > _LARGEST_SHARED:
+            raise ValueError(
+                f"products of contexts and action features must be at most {_LARGEST_SHARED:g}, not {largest:g}: "
+                "scale contexts"
+            )
+        return rows
 
     def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:
         contexts: np.ndarray = rows[of_pairs]
@@ -329,7 +338,7 @@ class HybridLinUCB(LinUCB):
         features = arrays.get("features", np.empty(0))
         if features.ndim == 2 and features.shape[1] > 0:
             self._n_action_features = features.shape[1]
-            return checked(arrays, "features", (n, features.shape[1]), np.dtype(np.float64))
+            return checked(arrays, "features", (n, features.shape[1]), np.dtype(np.float64), LARGEST)
         return super()._features_of(arrays, n)
 
 

@@ -12,7 +12,7 @@ from .._forest.state import NONE
 from .._validation import Constraint, Real, check_real
 from ..persistence._container import Contents
 from ._base import OF_ALL, Policy, changes
-from ._checks import numbers
+from ._checks import LARGEST, numbers
 from ._models import Arrays, Estimates, Means, checked
 from ._policies import SCALE, UCB1
 from ._rules import greedy, mixed
@@ -151,7 +151,7 @@ class _Warm(Policy):
             require(name in arrays and arrays[name].ndim == 2, f"{name} must be a matrix")
         weights, kept = arrays["warm.weights"], arrays["warm.kept"]
         policy._weights = checked(arrays, "warm.weights", weights.shape, np.dtype(np.float64))
-        policy._kept = checked(arrays, "warm.kept", kept.shape, np.dtype(np.float64))
+        policy._kept = checked(arrays, "warm.kept", kept.shape, np.dtype(np.float64), LARGEST)
         width = policy._features.shape[1] + 1 if policy._features.size else 0
         require(weights.size == 0 or weights.shape[1] == width, "weights must be as wide as features")
         require(
@@ -162,7 +162,7 @@ class _Warm(Policy):
     def _features_of(self, arrays: Arrays, n: int) -> np.ndarray:
         features = arrays.get("features", np.empty(0))
         if features.ndim == 2 and features.shape[1] > 0:
-            return checked(arrays, "features", (n, features.shape[1]), np.dtype(np.float64))
+            return checked(arrays, "features", (n, features.shape[1]), np.dtype(np.float64), LARGEST)
         return super()._features_of(arrays, n)
 
 

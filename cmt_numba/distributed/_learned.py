@@ -40,7 +40,7 @@ class Learned(NamedTuple):
 def learned(store: MemoryStore) -> Learned | None:
     """Return what a store has learned; None if it has no memories."""
     with store._keeper.writing:
-        state = store._keeper.kept.tree._state
+        state = store._keeper.kept.tree._forest.state
         if state is None:
             return None
         facts = store._records().facts()

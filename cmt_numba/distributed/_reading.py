@@ -123,7 +123,7 @@ class Reading:
     def facts(self) -> Facts:
         """Return what the store holds."""
         store = self._stored()[0]
-        state, kind = store._keeper.kept.tree._state, store._records().kind()
+        state, kind = store._keeper.kept.tree._forest.state, store._records().kind()
         is_sparse, key_type = (
             None if state is None else state.parameters.sparse,
             None if kind is None else kind.__name__,

@@ -155,7 +155,7 @@ class Shard(Reading):
     def options(self) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
         """Return options by which a shard like this one is made, and the fields of payloads that have an index."""
         store = self._open().store
-        tree = store._keeper.kept.tree._named_options()
+        tree = store._keeper.kept.tree._forest.options
         names = {"max_memories": "max_items", "scorer_learning_rate": "learning_rate"}
         kept = ("max_memories", "eviction", "n_trees", "n_links", "scorer_learning_rate")
         options = {names.get(name, name): tree[name] for name in kept if tree.get(name) is not None}

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .._concurrency.rwlock import ReadWriteLock
-from .._engine.driver import Driver
+from ..tree import ContextualMemoryTree
 from ._values import DistinctVectors
 
 _CHANGED_IN_PLACE = (
@@ -78,7 +78,7 @@ def queries_drawn(forest: Any) -> int:
 
 def streams_of(forest: Any) -> np.ndarray:
     """Return the random streams of a forest, the last of which is that for queries."""
-    streams: np.ndarray = forest._streams if forest._state is None else forest._state.streams
+    streams: np.ndarray = forest._forest.streams if forest._forest.state is None else forest._forest.state.streams
     return streams
 
 
@@ -89,6 +89,6 @@ def _is_short(estimator: Any, name: str, n_rows: int) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, Driver):
+    if isinstance(value, ContextualMemoryTree):
         return value._twin()
     return value.copied() if isinstance(value, DistinctVectors) else copy.deepcopy(value)

@@ -31,16 +31,18 @@ def _check_label_forest(estimator: Any, thorough: bool) -> None:
     n_labels, d = forest.n_memories, estimator.n_features_in_
     require(head.parameters.n_features == d >= 1, "the head must be of the width of the examples")
     _check_names(estimator)
-    if forest._state is not None:
+    if forest._forest.state is not None:
         require(forest.n_features == d, "the forest must be of the width of the examples")
-        require(forest._state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
-        require(forest._state.keys.totals[NEXT_ID] == n_labels, "labels cannot have gone")
+        require(
+            forest._forest.state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest"
+        )
+        require(forest._forest.state.keys.totals[NEXT_ID] == n_labels, "labels cannot have gone")
     (check_head if thorough else check_head_frame)(head, n_labels)
     require(estimator._n_of_label.size <= n_labels, "there are examples of labels that do not exist")
     if thorough:
         require(all_within(estimator._n_of_label, 1, MOST_ROWS), "a label has no examples")
-        if forest._state is not None:
-            ids = forest._state.keys.ids[:n_labels]
+        if forest._forest.state is not None:
+            ids = forest._forest.state.keys.ids[:n_labels]
             require(np.array_equal(ids, np.arange(n_labels)), "a label has another number than its memory")
 
 
@@ -119,8 +121,8 @@ def _check_retriever(estimator: Any, thorough: bool) -> None:
         _check_memories(memories, forest.ids, shared=estimator.search_ == "value")
     if estimator.search_ == "value":
         _check_search_by_value(estimator, thorough)
-    elif forest._state is not None:
-        parameters = forest._state.parameters
+    elif forest._forest.state is not None:
+        parameters = forest._forest.state.parameters
         require(parameters.n_features == d, "the forest must be of the width of the keys")
         require(parameters.sparse == estimator._sparse, "the forest must be sparse like the keys")
     if thorough:
@@ -161,7 +163,7 @@ def _check_search_by_value(estimator: Any, thorough: bool) -> None:
     require(values.are_vectors, "values must be vectors to be searched")
     width = n_components if components.basis is None else components.basis.shape[0]
     require(values.width == width, "the basis must be of the width of the values")
-    state = estimator.forest_._state
+    state = estimator.forest_._forest.state
     if state is not None:
         alike = state.parameters.n_features == n_components + 1 and not state.parameters.sparse
         require(alike, "the forest must be of the width of the components")

@@ -342,7 +342,7 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             best = self._best_listed(in_lists, rows, min(self.forest_.n_memories, k + _LABELS_SCANNED))
             self._in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
             return hits.ids, hits.scores
-        questions, head, state = all_of(routed(rows), rows), self.head_.scorers, self.forest_._allocated()
+        questions, head, state = all_of(routed(rows), rows), self.head_.scorers, self.forest_._forest.allocated()
         effort = self._effort()._replace(leaves_last=False)
 
         def answer(first: int, stop: int) -> None:

@@ -451,7 +451,7 @@ class CMTClassifier(Forgetting):
         slots: np.ndarray | None,
     ) -> None:
         """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
-        state, effort, n_rows = self.forest_._allocated(), self._effort(training=True), labels.size
+        state, effort, n_rows = self.forest_._forest.allocated(), self._effort(training=True), labels.size
         n_examples = int(self._n_of_label.sum()) if slots is None else self._n_stored()
         if n_examples > 2 * self._n_measured:
             self.head_.gaps[:] *= 0.5  # which become smaller as classes get further examples: make room for new ones
@@ -462,7 +462,7 @@ class CMTClassifier(Forgetting):
             resume(self._duals, slots, duals)
         shortlists = new_shortlists(labels)
         lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
-        search = Search(state.trees, state.models, effort, self.forest_._threads_for(n_rows))
+        search = Search(state.trees, state.models, effort, self.forest_._forest.threads_for(n_rows))
         if lacks_gaps(self.head_):
             measure_gaps(search, self.head_, lesson, duals, float(of_labels.mean()))
         if self._is_untrained():

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .._engine import remove_ids, renumber
 from .._forest.rows import Rows, rescaled
 from .._forest.state import N_MEMORIES, NONE
 from .._heads.examples import Examples, all_examples, slots_of_examples, with_only_examples
@@ -32,8 +33,8 @@ _EVICTED_AT_ONCE = 1 / 16  # of the maximum number of examples: to forget takes 
 def forest_without(forest: ContextualMemoryTree, labels: np.ndarray) -> tuple[ContextualMemoryTree, np.ndarray]:
     """Return a copy of a forest without some labels, and the labels left by their new numbers."""
     fewer = copy.deepcopy(forest)
-    fewer._remove_ids(labels)
-    return fewer, fewer._renumber()
+    remove_ids(fewer._forest, labels)
+    return fewer, renumber(fewer._forest)
 
 
 def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:

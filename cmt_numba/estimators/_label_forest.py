@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .._concurrency.workers import share_rows, with_progress
+from .._engine import insert_rows, roll_back, teach_rows
 from .._forest.allocation import most_cells_in_use, with_tables
 from .._forest.key_store import stored_rows
 from .._forest.rows import Rows, keep_heaviest, rescaled
@@ -167,13 +168,13 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         n_labels = self.forest_.n_memories
         grown = self._new_forest(_SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self._seed)
         if n_labels > 0:
-            grown._insert_rows(stored_rows(self.forest_._allocated(), np.arange(n_labels)), self.verbose)
+            insert_rows(grown._forest, stored_rows(self.forest_._forest.allocated(), np.arange(n_labels)), self.verbose)
         return grown
 
     def _searched(self) -> State:
         """Return the trees that are searched for candidates, grown if there are none and leaves are wanted."""
         forest = trees_laid_out(self) if self._without_trees and self.n_probes is not None else self.forest_
-        return forest._allocated()
+        return forest._forest.allocated()
 
     # Learning
 
@@ -198,7 +199,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         else:
             head = with_labels(without_digest(self.head_), means, lengths)
         n_reroutes = 0 if self._without_trees else n_reroutes
-        return head, self.forest_._insert_rows(rescaled(routed(means)), self.verbose, n_reroutes)
+        return head, insert_rows(self.forest_._forest, rescaled(routed(means)), self.verbose, n_reroutes)
 
     def _learns_in_lists(self) -> bool:
         """Return whether the scorers of the labels to come are to lie in lists: as long as there is no label."""
@@ -206,14 +207,14 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     def _recover_labels(self, n_labels: int) -> None:
         """Let there be no labels but the first ones, after a change that was broken off."""
-        self.forest_._roll_back(n_labels)
+        roll_back(self.forest_._forest, n_labels)
         if self.head_.parameters.sparse:
             # New labels may have been given tables that were free: lists of these are begun anew.
             self.head_ = with_tables(self.head_, most_cells_in_use(self.head_))
 
     def _teach_routers(self, routed_rows: Rows, labels: np.ndarray, *, afresh: bool) -> None:
         if self.n_router_passes > 0:
-            self.forest_._teach_rows(routed_rows, labels, self.n_router_passes, afresh, self.verbose)
+            teach_rows(self.forest_._forest, routed_rows, labels, self.n_router_passes, afresh, self.verbose)
 
     def _train_in_passes(
         self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray], Head]
@@ -270,7 +271,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     def _effort(self, *, training: bool = False) -> Effort:
         """Return how far to search for candidates; for training farther than for answers."""
-        parameters, n_labels = self.forest_._allocated().parameters, self.forest_.n_memories
+        parameters, n_labels = self.forest_._forest.allocated().parameters, self.forest_.n_memories
         width = _WIDER_IN_TRAINING if training else 1
         if self.n_probes is not None:
             n_leaves = width * self.n_probes
@@ -327,7 +328,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         return check_rows(self._in_form(X), sparse=self.head_.parameters.sparse)
 
     def _in_threads(self, rows: Rows, work: Any) -> None:
-        share_rows(work, rows.n_rows, self.forest_._threads_for(rows.n_rows))
+        share_rows(work, rows.n_rows, self.forest_._forest.threads_for(rows.n_rows))
 
     def _best_label(self, X: Any) -> np.ndarray:
         """Return the best label of each row of a matrix in form, NONE where none was reached."""

@@ -73,7 +73,7 @@ def train_memberships(
     duties = new_duties(
         classifier.aggressiveness, of_each, np.where(np.arange(n_labels) < n_known, in_hand, of_all), n_known
     )
-    n_threads = classifier.forest_._threads_for(n_rows)
+    n_threads = classifier.forest_._forest.threads_for(n_rows)
 
     def train(rows: Rows, of_each: np.ndarray, blocks: Iterable[Block], n_sweeps: int, share: float) -> None:
         training = Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .._engine.filters import Filter
+from .._engine import Filter
 from .._forest.state import NONE
 from ._growing import Room, appended
 from ._values import ValueStore

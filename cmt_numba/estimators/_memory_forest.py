@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .._concurrency.workers import share_rows, with_progress
+from .._engine import insert_rows, query_forest, remove_ids, roll_back, teach_rows, update_rows
 from .._forest.hits import WORTH_KEEPING, Hits, no_hits
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
@@ -90,27 +91,29 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
             self._memories = self._memories.with_more(values, entries)
             self._learn_values(rows, vectors, entries, weights, afresh=afresh)
         else:
-            self._memories = self._memories.with_more(values, self.forest_._insert_rows(rescaled(rows), self.verbose))
+            self._memories = self._memories.with_more(
+                values, insert_rows(self.forest_._forest, rescaled(rows), self.verbose)
+            )
 
     def _forest_rows(self, vectors: np.ndarray) -> Rows:
         """Return values, or expectations of them, as rows for the forest."""
-        return check_rows(vectors, n_threads=self.forest_._most_threads())
+        return check_rows(vectors, n_threads=self.forest_._forest.most_threads())
 
     def _insert_distinct(self, digests: list[bytes], keys: Rows) -> np.ndarray:
         """Insert those keys into the forest that are not there, by their digests, and return what each is there.
 
         They are there when the tables name them.
         """
-        first = self.forest_._next_id()
+        first = self.forest_._forest.next_id
         entries = self._distinct.number(digests, first)
         new, of_rows = np.unique(entries, return_index=True)
         of_rows = of_rows[new >= first]
         if of_rows.size > 0:
-            self.forest_._insert_rows(keys.take(of_rows), self.verbose)
+            insert_rows(self.forest_._forest, keys.take(of_rows), self.verbose)
         return entries
 
     def _recover(self) -> None:
-        self.forest_._roll_back()
+        roll_back(self.forest_._forest)
         self._forget_keys(np.setdiff1d(self.forest_.ids, self._memories.keys))
         self._distinct = self._distinct.only(self._memories.keys)
 
@@ -118,7 +121,7 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
         """Take out of the forest what the tables do not name any more."""
         self._distinct.forget(keys)
         if keys.size > 0:
-            self.forest_._remove_ids(keys)
+            remove_ids(self.forest_._forest, keys)
 
     def _set_memories(self, memories: Memories) -> None:
         """Have other tables, and forget what is in the forest and in the old ones, but not in these."""
@@ -138,7 +141,7 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
             learn_expectations(self.expectation_, rows, order, targets, duals, softnesses)
         if self.n_router_passes > 0:
             expected = self._forest_rows(self._expected(rows))
-            self.forest_._teach_rows(expected, entries, self.n_router_passes, afresh, self.verbose)
+            teach_rows(self.forest_._forest, expected, entries, self.n_router_passes, afresh, self.verbose)
 
     def _learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
         pairs, rank = np.nonzero(ids != NONE)
@@ -152,7 +155,7 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
         best = rewards[pairs, rank] >= WORTH_KEEPING
         if np.any(best):
             expected = self._forest_rows(self._expected(rows)[pairs[best]])
-            self.forest_._teach_rows(expected, entries[best])
+            teach_rows(self.forest_._forest, expected, entries[best])
 
     def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray) -> None:
         """Learn from rewards, some rows after the other: each shows what the keys that came of others are worth."""
@@ -168,7 +171,7 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
         right = np.where(worth.max(axis=1) >= WORTH_KEEPING, ids[np.arange(best.size), best], NONE)
         self._weigh_keys(rows, ids, right)
         hits = no_hits(*ids.shape)._replace(ids=self._memories.entries_of(ids))
-        self.forest_._update_rows(rows, hits, rewards)
+        update_rows(self.forest_._forest, rows, hits, rewards)
         kept = np.flatnonzero(right != NONE)
         if kept.size > 0:
             owners, keys = right[kept], rows.take(kept)
@@ -193,14 +196,14 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
         memories = self._memories
         several = memories.keys.size > memories.ids.size  # keys of some memory
         wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest_.n_memories)) if several else k
-        hits: Hits = self.forest_._query_rows(rows, wanted, self.n_probes)
+        hits: Hits = query_forest(self.forest_._forest, rows, wanted, self.n_probes)
         owners = memories.owners_of(hits.ids)
         further = (owners != NONE) & (memories.entries_of(owners) != hits.ids)
         short = np.flatnonzero(np.sum((owners != NONE) & ~further, axis=1) < min(k, memories.ids.size))
         if not several or short.size == 0:
             return hits, owners, further
         # Among very many further keys there may be no other that would be worth more.
-        own = self.forest_._query_rows(rows.take(short), k, self.n_probes, among=memories.own_entries)
+        own = query_forest(self.forest_._forest, rows.take(short), k, self.n_probes, among=memories.own_entries)
         more = no_hits(rows.n_rows, k)
         more.ids[short], more.scores[short] = own.ids, own.scores
         hits = hits._replace(ids=np.hstack([hits.ids, more.ids]), scores=np.hstack([hits.scores, more.scores]))
@@ -212,7 +215,7 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
         if self.search_ == "value":
             expected = self._expected(rows)
             n_leaves = self.n_probes or _VALUE_LEAVES * (self.n_trees or _VALUE_TREES)
-            hits: Hits = self.forest_._query_rows(self._forest_rows(expected), k, n_leaves)
+            hits: Hits = query_forest(self.forest_._forest, self._forest_rows(expected), k, n_leaves)
             lengths = np.linalg.norm(expected, axis=1)[:, None].astype(np.float32)
             scores = np.where(hits.ids == NONE, hits.scores, np.clip(hits.scores * lengths, 0.0, 1.0))
             return hits._replace(ids=memories.owners_of(hits.ids), scores=scores)
@@ -231,7 +234,7 @@ class MemoryForest(KeptInFolder, SavableEstimator, BaseEstimator):
         def expect(first: int, stop: int) -> None:
             expect_rows(self.expectation_, rows, first, stop, expected)
 
-        share_rows(expect, rows.n_rows, self.forest_._threads_for(rows.n_rows))
+        share_rows(expect, rows.n_rows, self.forest_._forest.threads_for(rows.n_rows))
         return np.pad(expected, ((0, 0), (0, 1)))
 
 

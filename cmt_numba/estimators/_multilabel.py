@@ -10,6 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from .._concurrency.workers import map_threads, spans
+from .._engine import insert_rows, query_forest, roll_back
 from .._forest.rows import Rows, rescaled
 from .._forest.state import NONE
 from .._heads.candidates import Effort, Listing, all_of, list_labels
@@ -246,7 +247,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             self.__dict__.update(forest_=self._grown_forest(), _without_trees=False)
         labels = self._make_known(labelled, of_rows, names)
         if self.examples_ is not None:
-            self.examples_._insert_rows(rescaled(rows), self.verbose)
+            insert_rows(self.examples_._forest, rescaled(rows), self.verbose)
         if self.forest_.n_memories == 0:
             return  # no example has a label yet
         self._choose_common()
@@ -309,7 +310,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     def _recover(self) -> None:
         if self.examples_ is not None:
-            self.examples_._roll_back()
+            roll_back(self.examples_._forest)
         self._recover_labels(self._column_of_label.size)
 
     def _choose_common(self) -> None:
@@ -396,7 +397,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
                 first = done
             return found
 
-        n_threads = self.forest_._threads_for(rows.n_rows)
+        n_threads = self.forest_._forest.threads_for(rows.n_rows)
         parts = map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
         row, labels, scores = (np.concatenate(part) for part in zip(*[f for part in parts for f in part], strict=True))
         return row, self._column_of_label[labels], scores
@@ -481,7 +482,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         rows, k = self._checked(X), check_wanted("n_neighbors", n_neighbors, 0)
         if self.examples_ is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
-        hits = self.examples_._query_rows(rescaled(rows), k, _EXAMPLE_LEAVES)
+        hits = query_forest(self.examples_._forest, rescaled(rows), k, _EXAMPLE_LEAVES)
         return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
 
     @reads

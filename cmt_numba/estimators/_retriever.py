@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._engine import replace_rows
 from .._forest.hits import ShownHits, certain, partly_drawn
 from .._forest.rows import Rows, as_matrix, rescaled
 from .._forest.state import NONE
@@ -195,8 +196,8 @@ class CMTRetriever(MemoryForest):
         self._store(rows, values, weights, afresh=True)
         if self.search_ == "key" and values.ndim == 2 and self.n_reward_passes > 0:
             ids = np.arange(rows.n_rows)
-            reward, n_leaves = ValueCosine(values, values), self.forest_._options["n_trees"]
-            bounds = {"n_probes": n_leaves, "n_passes": self.n_reward_passes, "progress": self.verbose}
+            reward, n_leaves = ValueCosine(values, values), self.forest_._forest.n_trees
+            bounds: dict[str, Any] = {"n_probes": n_leaves, "n_passes": self.n_reward_passes, "progress": self.verbose}
             self.forest_.learn(as_matrix(rows), reward, own_ids=ids, **bounds)
 
     @changes_at_once
@@ -328,7 +329,7 @@ class CMTRetriever(MemoryForest):
             raise ValueError('keys are not stored with search="value": pass search="key" and fit again to replace keys')
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
         self._memories.rows_of(ids)
-        self.forest_._replace_rows(self._memories.entries_of(ids), rescaled(rows))
+        replace_rows(self.forest_._forest, self._memories.entries_of(ids), rescaled(rows))
         return self
 
     @changes_at_once
@@ -401,7 +402,7 @@ class CMTRetriever(MemoryForest):
             hits = self._best(rows, k)
             return ShownHits.of(hits, partial(certain, hits.ids))
         pool = self._best(rows, check_wanted("n_explored", n_explored, max(self.n_memories_, n_explored)))
-        return partly_drawn(pool, k, epsilon, self.forest_._new_generator())
+        return partly_drawn(pool, k, epsilon, self.forest_._forest.new_generator())
 
     @reads
     def predict(self, X: Any) -> Any:

@@ -220,7 +220,11 @@ class EntryDatabase:
             log = read_log(_read(log_path, -1)) if check_regular(log_path) else None
         with self._translated_errors():
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            connection.deserialize(with_log(contents, log))
+            try:
+                connection.deserialize(with_log(contents, log))
+            except BaseException:
+                connection.close()
+                raise
             return connection
 
     def _prepare(self) -> bool:

@@ -24,12 +24,9 @@ from .._forest import (
     NODES_END,
     ROOT,
     Hits,
-    Leaves,
-    ShownHits,
 )
 from .._validation import check_ids, check_known
 from ..persistence import VALUES, Contents, FileFormatError
-from ..rewards import Reward
 from ..tree import ContextualMemoryTree
 from ._database import EntryDatabase, ExtraTables
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments
@@ -78,9 +75,10 @@ _COMPARED = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counte
 
 def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[str, int]:
     """Return a fingerprint of a tree that is cheap to compute, perhaps without the numbers drawn for queries."""
-    state, stop = tree._state, None if with_draws else -1  # the last stream is that for queries
+    forest, stop = tree._forest, None if with_draws else -1  # the last stream is that for queries
+    state = forest.state
     if state is None:
-        return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(tree._streams[:stop].astype("<u8").tobytes())}
+        return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(forest.streams[:stop].astype("<u8").tobytes())}
     numbers = np.concatenate(
         [state.streams[:stop].astype("<u8"), state.counters[:, _COMPARED].astype("<u8").reshape(-1)]
     )
@@ -92,43 +90,68 @@ def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[
     }
 
 
-class _TreeForm:
-    """How a tree is kept in a folder: its operations, and what queries change.
+class RecordedTree(ContextualMemoryTree):
+    """A tree that records which memories it evicts, or evicts those that a journal lists."""
 
-    Attributes
+    _evicted: tuple[np.ndarray, ...] = ()
+    _evicts: np.ndarray | None = None
+    _notes_returned = True
+
+    def start_recording(self, evicts: np.ndarray | None = None, *, notes_returned: bool = True) -> None:
+        """Begin a change, which perhaps must evict these memories, or must not note which memories were returned."""
+        self._evicted, self._evicts, self._notes_returned = (), evicts, notes_returned
+
+    @property
+    def evicted(self) -> np.ndarray:
+        """The ids of the memories that the last change has evicted."""
+        return np.concatenate([np.empty(0, np.int64), *self._evicted])
+
+    def _choose_to_forget(self, n: int) -> np.ndarray:
+        chosen = super()._choose_to_forget(n)
+        if self._evicts is not None:
+            if self._evicts.size < n:
+                raise ValueError("it does not list the evicted memories")
+            chosen, self._evicts = check_ids(self._evicts[:n]), self._evicts[n:]
+            check_known(chosen, self._forest.slots_of(chosen))
+        self._evicted = *self._evicted, chosen
+        return chosen
+
+    def _note_returned(self, ids: np.ndarray) -> None:
+        if self._notes_returned:
+            super()._note_returned(ids)
+
+
+class _TreeForm:
+    """How a tree is kept in a folder.
+
+    Parameters
     ----------
-    tree : ContextualMemoryTree
-        The tree in use. What it draws and notes for queries is journaled.
-    evicted : ndarray of int64
-        The ids of the memories that the last change has evicted.
+    owner : DurableTree
+        The tree of the user, which has the forest of the tree in use.
+    options : dict of str to object
+        The options that were given.
+    with_defaults : callable
+        Returns the options of a new tree.
     """
 
     kind = "ContextualMemoryTree"
     unread = VALUES
 
     def __init__(
-        self, options: dict[str, Any], with_defaults: Callable[[dict[str, Any]], dict[str, Any]] = dict
+        self,
+        owner: DurableTree,
+        options: dict[str, Any],
+        with_defaults: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     ) -> None:
-        self._options = options
+        self._owner, self._options, self._given = owner, options, ContextualMemoryTree(**options)
         self.journal: Journal | None = None  # None until the folder is open
-        self.evicted = np.empty(0, np.int64)
-        self._evicted: list[np.ndarray] | None = []  # of the change under way; None of a change without a list
-        self._to_evict: np.ndarray | None = None  # what a replayed change must evict
-        self._returned: deque[np.ndarray] = deque()  # ids returned by queries, to be journaled
-        self._notes_returned = True  # whether the change under way changes the order in which memories were returned
+        self.returned: deque[np.ndarray] = deque()  # ids returned by queries, to be journaled
         self._as_reopened = self._is_ambiguous = False  # see recover
-        self._given = ContextualMemoryTree(**options)
-        self._hook(ContextualMemoryTree(**with_defaults(options)))
+        self._put(RecordedTree(**with_defaults(options)))
 
-    def _hook(self, tree: ContextualMemoryTree) -> None:
-        """Have what a tree draws, evicts and notes pass through here."""
-        self.tree = tree
-        hooks: dict[str, Callable[..., Any]] = {
-            "_draw_word": self._draw,
-            "_note_returned": self._note,
-            "_choose_to_forget": self._choose,
-        }
-        vars(tree).update({name: partial(hook, tree) for name, hook in hooks.items()})
+    def _put(self, tree: RecordedTree) -> None:
+        tree.start_recording()
+        self.tree, self._owner._forest = tree, tree._forest
 
     @property
     def lock(self) -> ReadWriteLock:
@@ -136,55 +159,27 @@ class _TreeForm:
 
     # Changes
 
-    def make(self, name: str, arguments: Arguments, shown: Arguments) -> tuple[Any, Entry]:
-        """Call a method of the tree; return its result and the entry. ``shown`` are arguments that change nothing."""
-        assert self.journal is not None
-        operation, arguments = OPERATIONS[name, CURRENT], plain_arguments(arguments)
-        self._evicted, self._notes_returned = [], True
-        answer = operation.call(self.tree, arguments | shown)
-        evicted = np.concatenate(self._evicted) if self._evicted else None
-        self.evicted = self.evicted[:0] if evicted is None else evicted
-        return answer, Entry(name, operation.stored(arguments), fingerprint(self.tree), evicted, self.journal.identity)
-
     def change(self, name: str, arguments: Arguments, *, counts: bool = True, **shown: Any) -> Any:
-        """Call a method of the tree as a journaled change."""
+        """Call a method of the tree as a journaled change. ``shown`` are arguments that change nothing."""
         assert self.journal is not None
-        return self.journal.change(partial(self.make, name, arguments, shown), counts=counts)
+        return self.journal.change(partial(self._make, name, arguments, shown), counts=counts)
 
-    def _draw(self, tree: ContextualMemoryTree) -> int:
-        if tree is not self.tree or self.journal is None or self.journal.is_making_a_change():
-            return ContextualMemoryTree._draw_word(tree)
-        word: int = self.change("draw", {}, counts=False)  # losing a draw does no harm
-        return word
-
-    def _choose(self, tree: ContextualMemoryTree, n: int) -> np.ndarray:
-        chosen = ContextualMemoryTree._choose_to_forget(tree, n)
-        if self._to_evict is not None:
-            if self._to_evict.size < n:
-                raise ValueError("it does not list the evicted memories")
-            chosen, self._to_evict = check_ids(self._to_evict[:n]), self._to_evict[n:]
-            check_known(chosen, tree._slots(chosen))
-        if self._evicted is not None:
-            self._evicted.append(chosen)
-        return chosen
-
-    def _note(self, tree: ContextualMemoryTree, ids: np.ndarray) -> None:
-        journal = self.journal
-        if tree is not self.tree or journal is None or journal.is_making_a_change():
-            if self._notes_returned:
-                ContextualMemoryTree._note_returned(tree, ids)
-        elif tree._eviction.minds_queries and journal.is_writable:
-            self._returned.append(ids)
-            with suppress(JournalError):  # queries work although the journal cannot be written
-                journal.try_alone(self.enter_notes)  # otherwise the thread that holds the lock writes them
+    def _make(self, name: str, arguments: Arguments, shown: Arguments) -> tuple[Any, Entry]:
+        assert self.journal is not None
+        operation, arguments, tree = OPERATIONS[name, CURRENT], plain_arguments(arguments), self.tree
+        tree.start_recording()
+        answer = operation.call(tree, arguments | shown)
+        evicted = tree.evicted if tree._evicted else None
+        return answer, Entry(name, operation.stored(arguments), fingerprint(tree), evicted, self.journal.identity)
 
     def enter_notes(self) -> None:
-        while self._returned:
-            self.change(_RETURN, {"ids": self._returned.popleft()}, counts=False)
+        while self.returned:
+            self.change(_RETURN, {"ids": self.returned.popleft()}, counts=False)
 
     def mark(self) -> Any:
-        streams = self.tree._streams if self.tree._state is None else self.tree._state.streams
-        return self.tree, self.lock.n_steps, int(streams[-1])
+        forest = self.tree._forest
+        streams = forest.streams if forest.state is None else forest.state.streams
+        return forest, forest.lock.n_steps, int(streams[-1])
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:
         return bool(mark != self.mark())
@@ -194,8 +189,8 @@ class _TreeForm:
     def contents(self) -> Contents:
         return Contents(self.kind, *self.tree._contents())
 
-    def made_of(self, contents: Contents, *, values: bool) -> ContextualMemoryTree:
-        return ContextualMemoryTree._made_of(contents.fields, contents.arrays, thorough=True, values=values)
+    def made_of(self, contents: Contents, *, values: bool) -> RecordedTree:
+        return RecordedTree._made_of(contents.fields, contents.arrays, thorough=True, values=values)
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         return fingerprint(made or self.tree)
@@ -207,16 +202,16 @@ class _TreeForm:
                 raise ValueError(f"it leads to {name}={found[name]}, not {after.get(name)!r:.50}")
         return found["trees"] == after.get("trees")
 
-    def use(self, made: Any) -> None:
-        given, kept = self._given._named_options(), made._named_options()
+    def use(self, made: RecordedTree) -> None:
+        given, forest = self._given._forest, made._forest
         for name in self._options:
-            if name in kept and given[name] != kept[name]:
-                wanted = f"{name} must be {kept[name]!r}, as for the tree in the folder, or omitted"
-                raise ValueError(f"{wanted}, not {given[name]!r}")
+            if name in forest.options and given.options[name] != forest.options[name]:
+                wanted = f"{name} must be {forest.options[name]!r}, as for the tree in the folder, or omitted"
+                raise ValueError(f"{wanted}, not {given.options[name]!r}")
         if "n_threads" in self._options:
-            made._n_threads = self._given._n_threads
-        made._has_warned = self.journal is not None and self.tree._has_warned
-        self._hook(made)
+            forest.n_threads = given.n_threads
+        forest.has_warned = self.journal is not None and self.tree._forest.has_warned
+        self._put(made)
 
     # Replaying
 
@@ -244,36 +239,30 @@ class _TreeForm:
             raise error
         return made, exact
 
-    def replay(self, made: Any, entry: Entry, exact: bool) -> None:
+    def replay(self, made: RecordedTree, entry: Entry, exact: bool) -> None:
         operation = find_operation(OPERATIONS, entry.name, entry.version)
         arguments = operation.called(entry.arguments)
-        self._is_ambiguous |= not operation.notes_returned and made._eviction.minds_queries
-        self._notes_returned = operation.notes_returned or self._as_reopened
-        self._evicted = None
-        if entry.version > 1:
-            self._to_evict = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
-        vars(made)["_choose_to_forget"] = partial(self._choose, made)
-        vars(made)["_note_returned"] = partial(self._note, made)
-        made._has_warned = True  # of what was done long ago
+        self._is_ambiguous |= not operation.notes_returned and made._forest.eviction.minds_queries
+        evicts = None if entry.version == 1 else np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
+        made.start_recording(evicts, notes_returned=operation.notes_returned or self._as_reopened)
+        made._forest.has_warned = True  # of what was done long ago
         try:
             operation.call(made, arguments)
-            if self._to_evict is not None and self._to_evict.size > 0:
+            if made._evicts is not None and made._evicts.size > 0:
                 raise ValueError("it lists more evicted memories than were evicted")
         except (LookupError, TypeError, ValueError):
             # If the trees differ from those before, a node that a query explored may not exist. Such errors are
             # ignored; a missing memory is detected by the number of memories.
             if exact:
                 raise
-        finally:
-            self._to_evict = None
 
 
-class DurableTree:
+class DurableTree(ContextualMemoryTree):
     """A tree that is stored in a folder and whose changes survive a crash.
 
     Each change (``insert``, ``update``, ``remove``, ...), and each block of ``learn``, is written to a journal on disk
     before the call returns. When the folder is opened again, the tree is bit-identical to the one after the last
-    change. Otherwise it behaves like a :class:`~cmt_numba.ContextualMemoryTree`, whose methods it has.
+    change. Otherwise it behaves like any other tree.
 
     Opening a folder maps the keys instead of reading them, so it takes little time. Damaged keys are therefore found by
     :meth:`check_invariants`, and before the next snapshot; all else that is damaged is refused at once.
@@ -343,7 +332,7 @@ class DurableTree:
         **options: Any,
     ) -> None:
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
-        self._open(path, _TreeForm(options), durability, bool(read_only))
+        self._open(path, _TreeForm(self, options), durability, bool(read_only))
 
     def _open(
         self,
@@ -369,19 +358,8 @@ class DurableTree:
     ) -> Self:
         """Return a tree whose database has further tables; a new one has the options with defaults."""
         tree = cls.__new__(cls)
-        tree._open(path, _TreeForm(options, with_defaults), durability, read_only, tables)
+        tree._open(path, _TreeForm(tree, options, with_defaults), durability, read_only, tables)
         return tree
-
-    @property
-    def _tree(self) -> ContextualMemoryTree:
-        return self._form.tree
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_form":
-            raise AttributeError(name)
-        return getattr(self._form.tree, name)
-
-    _rebuild_if_worthwhile = ContextualMemoryTree._rebuild_if_worthwhile
 
     # The folder
 
@@ -450,51 +428,11 @@ class DurableTree:
     @property
     def _last_evicted(self) -> np.ndarray:
         """The ids of the memories that the last change has evicted."""
-        return self._form.evicted
+        return self._form.tree.evicted
 
     def _transaction(self, work: Callable[[], T]) -> T:
         """Make all changes of ``work``, and what it writes to further tables, or nothing of it."""
         return self._journal.transaction(work)
-
-    # What the tree holds
-
-    @property
-    def n_memories(self) -> int:
-        """Number of memories stored."""
-        return self._tree.n_memories
-
-    @property
-    def n_features(self) -> int | None:
-        """Width of the keys, set by the first insert; None before."""
-        return self._tree.n_features
-
-    @property
-    def depth(self) -> int:
-        """Maximum number of internal nodes between a root and a leaf; 0 while every tree is a single leaf."""
-        return self._tree.depth
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes allocated for keys, trees, routers, the scorer, links and the eviction policy."""
-        return self._tree.nbytes
-
-    @property
-    def ids(self) -> np.ndarray:
-        """The ids of all memories, in no particular order: int64, shape (n_memories,)."""
-        return self._tree.ids
-
-    def __len__(self) -> int:
-        return len(self._tree)
-
-    def __contains__(self, memory_id: object) -> bool:
-        return memory_id in self._tree
-
-    def __repr__(self) -> str:
-        return repr(self._tree).replace(type(self._tree).__name__, type(self).__name__, 1)
-
-    def leaves(self) -> Leaves:
-        """Return the tree, the depth and the size of every leaf; see :meth:`ContextualMemoryTree.leaves`."""
-        return self._tree.leaves()
 
     def check_invariants(self) -> None:
         """Check all that :meth:`ContextualMemoryTree.check_invariants` does, and that the last snapshot is not damaged.
@@ -510,24 +448,10 @@ class DurableTree:
         OSError
             If the snapshot cannot be read.
         """
-        self._tree._lock.change(self._journal.verify)
-        self._tree.check_invariants()
+        self._lock.change(self._journal.verify)
+        super().check_invariants()
 
-    # Queries and changes: see the methods of ContextualMemoryTree
-
-    def query(
-        self,
-        X: Any,
-        k: int = 1,
-        n_probes: int | None = None,
-        epsilon: float = 0.0,
-        *,
-        breadth: int | None = None,
-        among: Any = None,
-        progress: bool = False,
-    ) -> ShownHits:
-        """Return the best memories for each row; see :meth:`ContextualMemoryTree.query`."""
-        return self._tree.query(X, k, n_probes, epsilon, breadth=breadth, among=among, progress=progress)
+    # Changes
 
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
         """Insert memories and return their ids; see :meth:`ContextualMemoryTree.insert`."""
@@ -545,33 +469,6 @@ class DurableTree:
         """Teach the routers which memory each row belongs to; see :meth:`ContextualMemoryTree.teach`."""
         arguments = {"X": X, "ids": ids, "n_passes": n_passes, "afresh": afresh}
         self._form.change("teach", arguments, progress=progress)
-
-    def learn(
-        self,
-        X: Any,
-        reward: Reward,
-        *,
-        own_ids: Any = None,
-        k: int = 10,
-        n_probes: int | None = None,
-        epsilon: float = 0.1,
-        key_learning_rate: float = 0.3,
-        n_passes: int = 1,
-        progress: bool = False,
-    ) -> float:
-        """Query, reward and update repeatedly, each block a change; see :meth:`ContextualMemoryTree.learn`."""
-        return ContextualMemoryTree.learn(
-            self,  # type: ignore[arg-type]
-            X,
-            reward,
-            own_ids=own_ids,
-            k=k,
-            n_probes=n_probes,
-            epsilon=epsilon,
-            key_learning_rate=key_learning_rate,
-            n_passes=n_passes,
-            progress=progress,
-        )
 
     def remove(self, ids: Any) -> None:
         """Remove memories; see :meth:`ContextualMemoryTree.remove`."""
@@ -596,11 +493,19 @@ class DurableTree:
     def _set_scorer(self, weights: np.ndarray, squares: np.ndarray) -> None:
         self._form.change("scorer", {"weights": weights, "squares": squares})
 
-    # Copies are in memory
+    # What queries change
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tree to a file that :meth:`ContextualMemoryTree.load` reads."""
-        self._tree.save(path)
+    def _draw_word(self) -> int:
+        word: int = self._form.change("draw", {}, counts=False)  # losing a draw does no harm
+        return word
+
+    def _note_returned(self, ids: np.ndarray) -> None:
+        if self._forest.eviction.minds_queries and self._journal.is_writable:
+            self._form.returned.append(ids)
+            with suppress(JournalError):  # queries work although the journal cannot be written
+                self._journal.try_alone(self._form.enter_notes)  # or the thread that is making a change does it
+
+    # Copies are in memory
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
@@ -614,4 +519,4 @@ class DurableTree:
         raise TypeError("a file is loaded by ContextualMemoryTree.load; a folder is opened by DurableTree(path)")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ContextualMemoryTree.__new__, (ContextualMemoryTree,), self._tree.__getstate__()
+        return ContextualMemoryTree.__new__, (ContextualMemoryTree,), self.__getstate__()

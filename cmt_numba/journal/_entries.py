@@ -68,8 +68,8 @@ class Operation(NamedTuple):
         return {parameter: given[name] for name, parameter in self.parameters.items()}
 
     def call(self, on: Any, arguments: Arguments) -> Any:
-        """Call the method of the class of an object, whatever the object itself has in its place."""
-        return getattr(type(on), self.method)(on, **arguments)
+        """Call the method of an object."""
+        return getattr(on, self.method)(**arguments)
 
 
 def find_operation(table: Mapping[Any, Operation], name: str, version: int, *of: str) -> Operation:

@@ -495,7 +495,7 @@ class Journal:
         if not exact:
             message = (
                 f"{self.path}: replaying the changes since the last snapshot gave another model than before, for "
-                "example because of another processor or another version of a library; no data is missing"
+                "example because of another processor or another version of a library; all memories are present"
             )
             _warn(message)
 
@@ -556,7 +556,7 @@ def _refused_entry(path: Path, sequence: int) -> Iterator[None]:
 
 def _warn(message: str) -> None:
     """Warn at the line that called the package."""
-    package, level, frame = __name__.split(".")[0], 1, sys._getframe(1)
+    package, level, frame = __name__.split(".")[0], 2, sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
         level, frame = level + 1, frame.f_back  # type: ignore[assignment]
     warnings.warn(message, RuntimeWarning, stacklevel=level)

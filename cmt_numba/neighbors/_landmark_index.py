@@ -25,7 +25,7 @@ from ..persistence._generators import generator_fields, read_generator
 from ..persistence._saved import Saved
 from ..persistence._trees import take
 from ._lists import Lists, Part, appended, assigned, held, search, trained, without
-from ._measures import METRICS, Measure
+from ._measures import METRICS, Measure, fits
 
 _LISTS = 2.0  # times the root of the number of rows
 _GROWTH = 4  # of their number, after which landmarks are trained anew
@@ -341,8 +341,10 @@ def _lists_from(
         raise ValueError("landmarks, sizes and origin must fit together")
     if rows.shape != (ids.size, n_features) or sizes.min() < 0 or sizes.max() > ids.size or sizes.sum() != ids.size:
         raise ValueError("rows, ids and sizes must fit together")
-    if not all(np.isfinite(array).all() for array in (origin, landmarks, rows)):
-        raise ValueError("origin, landmarks and rows must be finite")
+    if not all(map(fits, (origin, landmarks, rows))):
+        raise ValueError("origin, landmarks and rows must be finite and not too large")
+    if measure.metric == "cosine" and (np.abs(np.einsum("ij,ij->i", rows, rows) - 1.0) > 1e-3).any():
+        raise ValueError("rows must have length 1")
     stops = np.cumsum(sizes)
     rises = np.diff(ids, prepend=-1) > 0
     rises[(stops - sizes)[sizes > 0]] = True

@@ -16,6 +16,11 @@ _LARGEST = 1e15  # of which float32 can hold the sum of a million squares
 _SHORTEST = np.float32(1e-30)
 
 
+def fits(rows: np.ndarray) -> bool:
+    """Return whether the squares of rows are finite in float32."""
+    return rows.size == 0 or bool(rows.max() <= _LARGEST and rows.min() >= -_LARGEST)  # NaN compares false
+
+
 class Measure:
     """A metric of rows.
 
@@ -39,7 +44,7 @@ class Measure:
         if not np.isfinite(rows).all():
             raise ValueError("X must be finite")
         if self.metric != "cosine":
-            if max(rows.max(), -rows.min()) > _LARGEST:
+            if not fits(rows):
                 raise ValueError(f"X must be between -{_LARGEST:g} and {_LARGEST:g}: scale it")
             return rows
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
@@ -73,11 +78,14 @@ class Measure:
 
     def values(self, scores: np.ndarray, bandwidth: float) -> np.ndarray:
         """Return what users see for refined scores: distances, or similarities; those of no row for minus infinity."""
-        if self.metric == "euclidean":
-            return np.sqrt(-scores)
-        if self.metric == "gaussian":
-            return np.exp(scores / np.float32(2.0 * bandwidth**2))
-        return np.exp(scores / np.float32(bandwidth)) if self.metric == "laplacian" else scores
+        if not self.has_bandwidth:
+            return np.sqrt(-scores) if self.metric == "euclidean" else scores
+        with np.errstate(over="ignore"):  # where a distance is infinitely many bandwidths
+            if self.metric == "laplacian":
+                similarities = np.exp(scores / np.float64(bandwidth))
+            else:
+                similarities = np.exp(-0.5 * (np.sqrt(-scores) / np.float64(bandwidth)) ** 2)
+        return similarities.astype(np.float32)
 
     def bandwidth_of(self, rows: np.ndarray, random: np.random.Generator) -> float:
         """Return the median distance of rows, at most some of them: Euclidean, or city block for the Laplacian kernel.

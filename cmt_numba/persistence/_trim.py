@@ -13,8 +13,6 @@ import numpy as np
 from .._forest.allocation import most_cells_in_use, with_room_for_cells, with_tables
 from .._forest.state import (
     CELLS_WANTED,
-    FORMER_PLACE,
-    FORMER_ROW,
     LEAVES_END,
     LONGEST,
     MOVED_FROM,
@@ -23,6 +21,7 @@ from .._forest.state import (
     NODES_END,
     NONE,
     TABLES_END,
+    UNUSED_COUNTERS,
     VALUES_END,
     VALUES_LIVE,
     Codes,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:  # trees do not need these
     from .._heads.label_scorers import Head
     from .._heads.ridge import Expectation
 
-AT_REST = {CELLS_WANTED: 0, FORMER_ROW: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE, FORMER_PLACE: NONE}
+AT_REST = {CELLS_WANTED: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE} | UNUSED_COUNTERS
 """The counters that are used only during a step, and their values in files."""
 
 

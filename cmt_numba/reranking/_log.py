@@ -11,6 +11,9 @@ from .._forest.invariants.errors import require
 from .._validation import unmasked
 from ..persistence._columns import read_array, read_sparse_matrix, sparse_matrix
 
+LARGEST_WEIGHT = 1e30
+"""Of a query: sums of weights must be finite."""
+
 
 class Log(NamedTuple):
     """Pairs whose rewards are known, those of a query behind each other."""
@@ -63,6 +66,9 @@ class Log(NamedTuple):
             X: Any = read_array("X", arrays, np.float32, n_axes=2)
         else:
             X = scipy.sparse.csr_matrix(read_sparse_matrix(shape, "X", arrays, thorough=True))
+            require(X.dtype == np.float32, "features must be float32")
+            X.has_canonical_format = False
+            X.sum_duplicates()  # which also sorts: models rely on it
         rewards, sizes = read_array("rewards", arrays, np.float32), read_array("sizes", arrays, np.int64)
         weights = read_array("weights", arrays, np.float64) if "weights" in arrays else None
         require(X.shape == (rewards.size, n_features), "there must be features for each reward")
@@ -70,7 +76,7 @@ class Log(NamedTuple):
         require(bool(np.all((rewards >= 0.0) & (rewards <= 1.0))), "rewards must lie in [0, 1]")
         require(sizes.size > 0 and bool(np.all(sizes > 0)) and int(sizes.sum()) == rewards.size, "sizes must add up")
         if weights is not None:
-            sound = weights.shape == sizes.shape and bool(np.all(np.isfinite(weights) & (weights >= 0.0)))
+            sound = weights.shape == sizes.shape and bool(np.all((weights >= 0.0) & (weights <= LARGEST_WEIGHT)))
             require(sound, "there must be a weight for each query")
         return cls(X, rewards, sizes, weights)
 
@@ -113,6 +119,6 @@ def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
     given = np.asarray(unmasked("weights", weights))
     if given.shape != (n_queries,) or given.dtype.kind not in "fiu":
         raise ValueError(f"weights must be one number for each of {n_queries} queries, not of shape {given.shape}")
-    if not np.all(np.isfinite(given) & (given >= 0)) or not np.any(given > 0):
-        raise ValueError("weights must be finite and not negative, and not all 0")
+    if not np.all((given >= 0) & (given <= LARGEST_WEIGHT)) or not np.any(given > 0):
+        raise ValueError(f"weights must be between 0 and {LARGEST_WEIGHT:g}, and not all 0")
     return given.astype(np.float64)

@@ -279,6 +279,20 @@ def _block_of(pairs: Pairs, feature: Any, tools: Tools, i: int) -> tuple[Any, li
     return block, columns or [f"{what}{column}" for column in range(block.shape[1])], compared
 
 
+def names_of(features: Sequence[str], vectorizer: BM25Vectorizer | None, *, compare: bool) -> list[str]:
+    """Return the names of the columns of features, none of which is a function."""
+    names: list[str] = []
+    for feature in features:
+        known = FEATURES[feature]
+        names += known.columns
+        if feature == "terms":
+            assert vectorizer is not None
+            names += [f"terms{column}" for column in range(len(vectorizer.get_feature_names_out()))]
+        elif compare and known.compared:
+            names += [f"{column}, lead" for column in known.columns]
+    return names
+
+
 def _leads(block: np.ndarray, of_query: np.ndarray) -> np.ndarray:
     """Return by how much each value exceeds the largest one of the other pairs of its query; 0 if there is none."""
     n_groups = int(of_query.max(initial=-1)) + 1

@@ -22,7 +22,7 @@ from ..text import BM25Vectorizer
 from ..text._vectorizer_files import of_prefix, with_prefix
 from ._log import Log, check_known_rewards, check_weights
 from ._models import check_model, default_model, fitted_model, improvement, model_arrays, read_model
-from ._pairs import FEATURES, NEEDS_VECTORIZER, Pairs, Tools, features_of, ids_and_scores, new_tools, pairs_of
+from ._pairs import FEATURES, NEEDS_VECTORIZER, Pairs, Tools, features_of, ids_and_scores, names_of, new_tools, pairs_of
 
 _LEAST_QUERIES = 3  # that cross-validation needs
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
@@ -395,7 +395,7 @@ class Reranker(BaseEstimator):
         waiting = iter(functions)
         given = [next(waiting) if feature is None else feature for feature in features]
         compare = bool(contents.fields["compare"])
-        gain = contents.fields["improvement"]
+        gain = contents.fields.get("improvement")
         options = {"compare": compare, "vectorizer": vectorizer, "distance": distance, "random_state": random_state}
         made = cls(model, features=given, validate=gain is not None, **options)
         made._check_parameters()
@@ -426,4 +426,7 @@ def _parts_of(contents: Contents) -> tuple[list[Any], list[str], Log, BM25Vector
         inner = of_prefix("vectorizer", fields.get("vectorizer"), contents.arrays)
         require(inner.kind == BM25Vectorizer.__name__, "the vectorizer must be a BM25Vectorizer")
         vectorizer = BM25Vectorizer._made_of(inner)
+    if None not in features:
+        expected = names_of(features, vectorizer, compare=fields["compare"])
+        require(names == expected, "columns must be those of the features")
     return features, names, log, vectorizer

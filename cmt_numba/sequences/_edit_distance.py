@@ -441,7 +441,9 @@ class EditDistance(Saved, BaseEstimator):
             raise ValueError("costs must be symmetric as the parameter says")
         made.__dict__.update(_alphabet=alphabet, _costs=costs)
         for name in ("errors", "pruned"):
-            shares = contents.fields.get(name)
-            if shares is not None:
-                setattr(made, f"{name}_", [float(share) for share in take(contents.fields, name, list)])
+            if contents.fields.get(name) is not None:
+                shares = take(contents.fields, name, list)
+                if not all(type(share) is float and 0.0 <= share <= 1.0 for share in shares):
+                    raise ValueError(f"{name} must be shares, from 0 to 1")
+                setattr(made, f"{name}_", shares)
         return made

@@ -76,6 +76,14 @@ def read_costs(arrays: Arrays, n: int, both: bool) -> Costs:
     return Costs.of(pairs, swaps, factors, both, openings, ends)
 
 
+def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:
+    """Return the ids of a file, which rise."""
+    ids = read_array("ids", arrays, np.int64)
+    if (ids < 0).any() or (ids >= next_id).any() or (ids[1:] <= ids[:-1]).any():
+        raise ValueError(f"ids must rise, from 0 at least, and be below next_id, which is {next_id}")
+    return ids
+
+
 def read_sequences(arrays: Arrays, n_symbols: int) -> Sequences:
     """Return the sequences of a file, of an alphabet of ``n_symbols`` symbols."""
     symbols, offsets = read_array("symbols", arrays, np.int32), read_array("offsets", arrays, np.int64)

@@ -330,6 +330,8 @@ class SequenceMemory(Saved):
         }
         made = cls(EditDistance._made_of(parts["distance"]), **take(fields, "options", dict))
         made._retriever = estimator_of(CMTRetriever, parts["retriever"], thorough=True)
+        if getattr(made._retriever, "n_features_in_", 1 << made.n_bits) != 1 << made.n_bits:
+            raise ValueError(f"the trees must have keys of 2**n_bits features, where n_bits is {made.n_bits}")
         if "place_of" not in arrays:
             return made
         alphabet, costs = made.distance._prepared()
@@ -342,7 +344,8 @@ class SequenceMemory(Saved):
         used = np.concatenate([place_of[ids], places])
         if used.size and (used.min() < 0 or used.max() >= sequences.n or np.unique(used).size < used.size):
             raise ValueError("each form must have a place of its own")
-        if not hasattr(made._retriever, "_memories"):
+        memories = getattr(made._retriever, "_memories", None)
+        if memories is None or place_of.size > memories.next_id or not np.isin(ids, memories.ids).all():
             raise ValueError("the trees must hold the sequences")
         for owner, place in zip(owners.tolist(), places.tolist(), strict=True):
             made._further.setdefault(owner, []).append(place)

@@ -15,7 +15,7 @@ from ..persistence._trees import take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
-from ._files import read_costs, read_sequences
+from ._files import read_costs, read_ids, read_sequences
 from ._modifier import power_for
 from ._point_store import PointStore, number_of_points, space_of_rows
 from ._spaces import Kind, Space
@@ -379,9 +379,7 @@ class VPTree(Saved):
         made._next_id = check_integer("next_id", take(fields, "next_id", int), 0, 2**62)
         if "ids" not in arrays:
             return made
-        ids = read_array("ids", arrays, np.int64)
-        if (np.diff(ids, prepend=-1) <= 0).any() or ids.max(initial=-1) >= made._next_id:
-            raise ValueError("ids must rise and be below next_id")
+        ids = read_ids(arrays, made._next_id)
         if isinstance(metric, EditDistance):
             made._alphabet = metric._prepared()[0]
             n_symbols = len(made._alphabet.symbols)

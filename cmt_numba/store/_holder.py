@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import scipy.sparse
 
-from .._engine.filters import Filter, Remembered
+from .._engine import ArrayCache, Filter
 from .._forest.invariants.errors import InvariantError, require
 from .._forest.state import NONE
 from .._validation import check_matrix, check_real
@@ -36,7 +36,7 @@ class Holder:
         self._keeper = keeper
         self._efforts = Efforts()
         self._filters: tuple[int, dict[Any, Filter]] = (-1, {})  # the version of the store, and its filters
-        self._remembered: Remembered[Filter] = Remembered()  # filters of arrays of keys
+        self._remembered: ArrayCache[Filter] = ArrayCache()  # filters of arrays of keys
 
     def _records(self) -> Records:
         self._keeper.check_open()
@@ -64,7 +64,7 @@ class Holder:
         """Return vectors or queries as float32, in the form of those stored; they may hold anything."""
         self._keeper.check_open()
         X = check_matrix(X, n_features=self.n_features)
-        state = self._keeper.kept.tree._state
+        state = self._keeper.kept.tree._forest.state
         if state is None or state.parameters.sparse != isinstance(X, np.ndarray):
             return X
         return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
@@ -90,7 +90,7 @@ class Holder:
     @property
     def max_items(self) -> int | None:
         """The maximum number of memories."""
-        most: int | None = self._keeper.kept.tree._bound["max_memories"]
+        most: int | None = self._keeper.kept.tree._forest.options["max_memories"]
         return most
 
     @property

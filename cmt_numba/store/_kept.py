@@ -13,11 +13,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from .._validation import OneOf
-from ..journal import Durability, DurableTree, JournalError
+from ..journal import Durability, DurableTree, JournalError, RecordedTree
 from ..persistence import FileFormatError
 from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, take, write_object
-from ..tree import ContextualMemoryTree
 from ._metrics import METRICS, CosineSpace, KeySpace, space_of
 from ._query_map import QueryMap
 from ._records import MemoryDatabase, Records, packed
@@ -244,7 +243,7 @@ def made_of(contents: Contents, *, thorough: bool) -> Kept:
     if records is None or records.dtype != np.uint8 or records.ndim != 1:
         raise ValueError("there are no records")
     take(contents.fields, "options", dict)
-    tree = ContextualMemoryTree._made_of(contents.fields, arrays, thorough=thorough)
+    tree = RecordedTree._made_of(contents.fields, arrays, thorough=thorough)
     database = MemoryDatabase(records.tobytes())
     kept = Kept(tree, Records(database), database)
     kept.check(thorough=thorough)

@@ -52,8 +52,8 @@ def taught_by(
     tree: ContextualMemoryTree, query_map: QueryMap | None, X: np.ndarray, ids: np.ndarray, rewards: np.ndarray
 ) -> QueryMap:
     """Return what is known of queries after the rewards of memories that were shown for some, -1 for none."""
-    taught, state = query_map or QueryMap.untaught(X.shape[1]), tree._allocated()
-    asked, slots = as_matrix(tree._check_rows(X)), tree._slots(ids.reshape(-1)).reshape(ids.shape)
+    taught, state = query_map or QueryMap.untaught(X.shape[1]), tree._forest.allocated()
+    asked, slots = as_matrix(tree._forest.check_rows(X)), tree._forest.slots_of(ids.reshape(-1)).reshape(ids.shape)
     rewards = np.where(slots == NONE, np.nan, rewards)
     for first, stop in blocks(X.shape[0], ids.shape[1] * X.shape[1]):
         some = slots[first:stop]

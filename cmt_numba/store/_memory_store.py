@@ -215,7 +215,7 @@ class MemoryStore(Searchable):
                 kept.records.update(ids[some], [texts[i] for i in some], lost.of(some))
                 replace_keys(kept, ids[some], vectors[some], partial(commit, more))
             if new.size > 0:
-                first = kept.tree._next_id()
+                first = kept.tree._forest.next_id
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
                 kept.records.insert(np.arange(first, first + new.size), own, text, lost.of(new))
                 kept.records.delete(kept.insert(vectors[new]))
@@ -294,7 +294,7 @@ class MemoryStore(Searchable):
 
     def compact(self) -> None:
         """Store memories in the order in which searches read them, for faster queries after many changes."""
-        self._keeper.change(lambda kept, commit: kept.tree.compact(copies=kept.tree._n_links == 0))
+        self._keeper.change(lambda kept, commit: kept.tree.compact(copies=kept.tree._forest.options["n_links"] == 0))
 
     # Learning
 

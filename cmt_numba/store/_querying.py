@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._engine.filters import Filter
+from .._engine import Filter
 from .._forest.rows import Rows
 from .._forest.state import NONE
 from .._validation import check_integer, check_real, check_wanted
@@ -88,10 +88,10 @@ class Searchable(Holder):
         if search.space.metric == "cosine":
             _check_directions(rows)
         for _ in range(_MOST_TRIES):
-            next_id = tree._next_id()
+            next_id = tree._forest.next_id
             n = tree.n_memories if among is None else among.ids.size
             found = self._find_of(search, Q, rows, k if k <= n else n, n, among, target, n_probes)
-            if k <= n or among is not None or tree._next_id() == next_id:
+            if k <= n or among is not None or tree._forest.next_id == next_id:
                 break  # otherwise memories that were added may have taken the few places of those that there were
         return found
 

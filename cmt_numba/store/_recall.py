@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._engine.filters import Filter
+from .._engine import Filter
 from .._forest.filtering import WORTH_A_CANDIDATE, WORTH_A_LEAF
 from ._search import Search
 
@@ -113,7 +113,7 @@ def measure(search: Search, k: int, share: float, target: float) -> Effort:
     rows = search.rows_of(vectors)
     n_candidates = ids.size if among is None else among.ids.size
     true = _neighbours(search.nearest(vectors, rows, min(k + 1, n_candidates), among).ids, asked, k)
-    linked = tree._links.are_there
+    linked = tree._forest.links.are_there
     worth = WORTH_A_CANDIDATE if linked else WORTH_A_LEAF
 
     def try_with(n: int) -> Effort:
@@ -125,7 +125,7 @@ def measure(search: Search, k: int, share: float, target: float) -> Effort:
             recall = without + _SHARE_STORED * (1.0 - 1.0 / k) * (recall - without)  # the nearest one is always linked
         return Effort(k, share, target, n_probes, recall, ids.size, breadth)
 
-    n, before = math.ceil(k / share) if linked else tree._options["n_trees"], 0
+    n, before = math.ceil(k / share) if linked else tree._forest.n_trees, 0
     while n * worth < n_candidates:
         effort = try_with(n)
         if effort.recall >= target:

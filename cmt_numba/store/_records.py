@@ -129,6 +129,10 @@ class MemoryDatabase:
         """Free its memory."""
         self._connection.close()
 
+    def __del__(self) -> None:
+        # A store in memory need not be closed, and Python warns of connections that nobody has closed.
+        self._connection.close()
+
 
 class Record(NamedTuple):
     """What belongs to a memory beside its key in the tree."""

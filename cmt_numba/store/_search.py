@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._engine.filters import Filter
-from .._engine.scanning import scan_dense
+from .._engine import Filter, Reach, scan_dense, search_among
+from .._engine import search as search_trees
 from .._forest.filtering import WORTH_A_LEAF
 from .._forest.hits import unexplored
 from .._forest.key_store import stored_rows
@@ -52,11 +52,11 @@ def search(
 
     Along links, the search for each row does not go to the memory whose id is in ``left_out``.
     """
-    hits = unexplored(rows.n_rows, k)
+    hits, reach = unexplored(rows.n_rows, k), Reach(n_leaves, breadth, left_out)
     if among is None:
-        tree._answer(rows, n_leaves, 0.0, _NO_SEED, False, hits, breadth, left_out)
+        search_trees(tree._forest, rows, reach, hits)
     else:
-        tree._lock.read(partial(tree._answer_among, rows, n_leaves, among, False, hits, breadth, left_out))
+        tree._lock.read(partial(search_among, tree._forest, rows, reach, among, hits))
     return Found(hits.ids, hits.scores)
 
 
@@ -89,7 +89,7 @@ class Search:
 
     def rows_of(self, Q: Any) -> Rows:
         """Return queries of the tree."""
-        return self.tree._unit_rows(self.space.queries(Q))
+        return self.tree._forest.unit_rows(self.space.queries(Q))
 
     def near(
         self,
@@ -153,13 +153,13 @@ class Search:
 
     def _units(self, ids: np.ndarray) -> tuple[np.ndarray, Any]:
         """Return which ids are stored, and their keys, while the tree is read."""
-        slots = self.tree._slots(ids)
+        slots = self.tree._forest.slots_of(ids)
         there = slots != NONE
-        return there, stored_units(self.tree._allocated(), slots[there])
+        return there, stored_units(self.tree._forest.allocated(), slots[there])
 
     def is_coded(self) -> bool:
         """Return whether nothing is kept of vectors but codes. Then these are what is searched for."""
-        state = self.tree._state
+        state = self.tree._forest.state
         return state is not None and bool(state.parameters.coded)
 
     def _margin(self, rows: Rows) -> float:
@@ -170,7 +170,7 @@ class Search:
 
     def _weights(self) -> np.ndarray:
         """Return the weights of features that were learned from rewards; none if nothing was."""
-        state = self.tree._state
+        state = self.tree._forest.state
         return np.empty(0, np.float32) if state is None else state.scorer.theta
 
     def _ranked(self, Q: Any, rows: Rows, found: Found, k: int) -> Found:
@@ -200,8 +200,8 @@ class Search:
         asked, factors = as_matrix(rows), self.space.factors(Q)
 
         def read(first: int, stop: int) -> None:
-            state = self.tree._fitting_state(rows)
-            slots = self.tree._slots(ids[first:stop].reshape(-1)).reshape(-1, ids.shape[1])
+            state = self.tree._forest.fitting_state(rows)
+            slots = self.tree._forest.slots_of(ids[first:stop].reshape(-1)).reshape(-1, ids.shape[1])
             row, column = np.nonzero(slots != NONE)
             if state is None or row.size == 0:
                 return
@@ -269,15 +269,15 @@ def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -
     if rows.sparse:  # so many leaves that all candidates are scored instead
         n = tree.n_memories if among is None else among.ids.size
         return search(tree, rows, k, n // WORTH_A_LEAF + 1, Filter(tree.ids) if among is None else among)
-    return Found(*scan_dense(tree, rows, k, among)[:2])
+    return Found(*scan_dense(tree._forest, rows, k, among)[:2])
 
 
 def keys_of(tree: ContextualMemoryTree, space: KeySpace, X: Any) -> tuple[Any, LostDigits]:
     """Return the keys of vectors that are to be stored, and what these lose."""
     keys, norms = space.keys(X)
-    if tree._options["coded"] and isinstance(X, np.ndarray):
+    if tree._forest.options["keep"] == "codes" and isinstance(X, np.ndarray):
         return keys, LostDigits(norms, None)
-    units = as_matrix(tree._unit_rows(keys))
+    units = as_matrix(tree._forest.unit_rows(keys))
     return keys, LostDigits(norms, lost_digits(X, space.vectors(units, norms)))
 
 

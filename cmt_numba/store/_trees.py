@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .._change import uninterrupted
-from ..journal import Durability, DurableTree
+from ..journal import Durability, DurableTree, RecordedTree
 from ..persistence._trees import refusing
-from ..tree import ContextualMemoryTree
 from ._metrics import KeySpace, space_of
 from ._records import TABLES, MemoryDatabase, Records
 from ._search import are_stored
@@ -27,7 +26,7 @@ _TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin:
 class Kept(NamedTuple):
     """A tree and its records."""
 
-    tree: ContextualMemoryTree | DurableTree
+    tree: RecordedTree | DurableTree
     records: Records
     database: MemoryDatabase | None  # of a store in memory
 
@@ -66,18 +65,9 @@ class Kept(NamedTuple):
         if isinstance(tree, DurableTree):
             tree.insert(X)
             return tree._last_evicted
-        evicted = [np.empty(0, np.int64)]
-
-        def choose(n: int) -> np.ndarray:
-            evicted.append(ContextualMemoryTree._choose_to_forget(tree, n))
-            return evicted[-1]
-
-        vars(tree)["_choose_to_forget"] = choose
-        try:
-            tree.insert(X)
-        finally:
-            del vars(tree)["_choose_to_forget"]
-        return np.concatenate(evicted)
+        tree.start_recording()
+        tree.insert(X)
+        return tree.evicted
 
     def reconcile(self) -> None:
         """Remove memories without a record and records without a memory, which a failure has left."""
@@ -130,7 +120,7 @@ def new_in_memory(options: dict[str, Any]) -> Kept:
     database = MemoryDatabase()
     records = Records(database)
     records.keep_keys()
-    return Kept(ContextualMemoryTree(**with_defaults(options)), records, database)
+    return Kept(RecordedTree(**with_defaults(options)), records, database)
 
 
 def in_folder(path: Any, options: dict[str, Any], **how: Any) -> Kept:
@@ -163,8 +153,8 @@ def replace_keys(kept: Kept, ids: np.ndarray, keys: Any, commit: Callable[[], No
     try:
         tree.replace(ids, keys)
     except BaseException:
-        rows, state = tree._check_rows(keys), tree._allocated()
-        if tree._lock.read(lambda: are_stored(state, tree._slots(ids), rows)):
+        rows, state = tree._forest.check_rows(keys), tree._forest.allocated()
+        if tree._lock.read(lambda: are_stored(state, tree._forest.slots_of(ids), rows)):
             commit()
         raise
     commit()

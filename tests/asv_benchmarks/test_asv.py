@@ -121,7 +121,7 @@ def test_bare_loop_scores_what_a_query_scores(
     floor, data = benchmarks["floor"], benchmarks["keys"].make_data(form, FEW, 50)
     tree = ContextualMemoryTree(n_trees, n_threads=1, random_state=0)
     tree.insert(data.keys)
-    state, rows = tree._state, check_rows(data.queries)
+    state, rows = tree._forest.state, check_rows(data.queries)
     assert state is not None
     reads = floor.list_reads(state, rows, n_probes)
     np.testing.assert_array_equal(reads.n_leaves, n_probes)
@@ -135,7 +135,7 @@ def test_search_of_everything_reads_everything_once(benchmarks: dict[str, Module
     floor, data = benchmarks["floor"], benchmarks["keys"].make_data(form, FEW, 5)
     tree = ContextualMemoryTree(2, n_threads=1, random_state=0)
     tree.insert(data.keys)
-    state, rows = tree._state, check_rows(data.queries)
+    state, rows = tree._forest.state, check_rows(data.queries)
     assert state is not None
     reads = floor.list_reads(state, rows, EVERY_LEAF)
     n_leaves = tree.leaves().size.size
@@ -150,7 +150,7 @@ def test_routers_are_read_from_the_root_down(benchmarks: dict[str, ModuleType], 
     floor, data = benchmarks["floor"], benchmarks["keys"].make_data(form, FEW, 20)
     tree = ContextualMemoryTree(sure_margin=0.0, n_threads=1, random_state=0)  # searches leave no path half-way
     tree.insert(data.keys)
-    state, rows = tree._state, check_rows(data.queries)
+    state, rows = tree._forest.state, check_rows(data.queries)
     assert state is not None
     reads = floor.list_reads(state, rows, 1)
     margins = np.split(_margins(floor, state, rows, reads), reads.node_ends[:-1])

@@ -358,7 +358,7 @@ def test_policies_of_earlier_versions_load():
     for folder in folders:
         for name, wanted in json.loads((folder / "answers.json").read_text()).items():
             policy = load_policy(folder / f"{name}.cmt")
-            np.testing.assert_allclose(probabilities_of(policy), wanted, atol=1e-6)
+            np.testing.assert_allclose(probabilities_of(policy), wanted, atol=1e-5)  # Thompson sampling was less exact
             if isinstance(policy, CMTBandit):
                 assert policy.n_pending == 20
                 policy.reward(np.arange(1, 40, 2), np.ones(20))

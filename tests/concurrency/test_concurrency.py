@@ -18,8 +18,10 @@ from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
 
 import cmt_numba._change.lock
-import cmt_numba._engine.driver
 import cmt_numba._engine.forest
+import cmt_numba._engine.insert
+import cmt_numba._engine.learn
+import cmt_numba._engine.reorganise
 import cmt_numba._forest.allocation
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._change.lock import ReadWriteLock
@@ -296,7 +298,7 @@ def test_stress(options: dict[str, Any]):
 def changed(keys: Any, pace: Pace) -> bytes:
     """Return all there is to a tree after changes of every kind."""
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
-    tree._pace = pace
+    tree._forest.pace = pace
     ids = tree.insert(keys)
     hits = tree.query(keys[:200], k=3, epsilon=0.5)
     tree.update(keys[:200], hits, np.random.default_rng(0).random((200, 3)))
@@ -332,7 +334,7 @@ def test_large_arrays_grow_between_steps(monkeypatch: pytest.MonkeyPatch, sparse
         n_growths += 1
         return with_more(*arguments)
 
-    monkeypatch.setattr(cmt_numba._engine.driver, "with_more", grow)
+    monkeypatch.setattr(cmt_numba._engine.forest, "with_more", grow)
     for worth in (WORTH_GROWING_BEFORE, 0):
         monkeypatch.setattr(cmt_numba._forest.allocation, "WORTH_GROWING_BEFORE", worth)
         tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
@@ -477,16 +479,17 @@ def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error
     def fail(*_: Any, **__: Any) -> int:
         raise error
 
-    for name, change in (
-        ("insert_slots", lambda: tree.insert(keys)),
-        ("update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
-        ("teach_trees", lambda: tree.teach(keys, np.arange(500))),
-        ("remove_ids", lambda: tree.remove(np.arange(500))),
-        ("reroute_trees", lambda: tree.reroute(5)),
-        ("compacted", lambda: tree.compact()),
+    engine = cmt_numba._engine
+    for module, name, change in (
+        (engine.insert, "insert_slots", lambda: tree.insert(keys)),
+        (engine.learn, "update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
+        (engine.learn, "teach_trees", lambda: tree.teach(keys, np.arange(500))),
+        (engine.reorganise, "remove_memories", lambda: tree.remove(np.arange(500))),
+        (engine.reorganise, "insert_slots", lambda: tree.reroute(5)),
+        (engine.reorganise, "compacted", lambda: tree.compact()),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(cmt_numba._engine.forest, name, fail)
+            patch.setattr(module, name, fail)
             with pytest.raises(error):
                 change()
     other = started(lambda: tree.remove(tree.insert(keys)))

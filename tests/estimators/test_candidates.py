@@ -51,7 +51,7 @@ def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
     """Return what a fitted classifier hands on: trees, routers, a head, questions and an effort."""
     X = rows_of(scipy.sparse.csr_array, rng)
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
-    state, rows = classifier.forest_._allocated(), check_rows(X)
+    state, rows = classifier.forest_._forest.allocated(), check_rows(X)
     return state.trees, state.models, classifier.head_.scorers, all_of(rows, rows), Effort(4, 12, 3, 12)
 
 

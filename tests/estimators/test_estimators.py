@@ -301,7 +301,7 @@ def test_running_out_of_memory_part_way(form: Any, failing: str, monkeypatch: py
 
     with monkeypatch.context() as patch:
         if failing == "insert":
-            patch.setattr(cmt_numba.ContextualMemoryTree, "_insert_rows", fail)
+            patch.setattr("cmt_numba.estimators._label_forest.insert_rows", fail)
         else:
             room = "_label_forest" if failing == "with_labels" else "_classifier"
             patch.setattr(f"cmt_numba.estimators.{room}.{failing}", fail)

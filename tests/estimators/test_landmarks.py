@@ -175,7 +175,7 @@ def test_very_many_classes_of_one_example_are_not_trained():
     X = rng.normal(size=(MOST_TRAINED_ALONE_DENSE + 1, 4)).astype(np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     classifier = CMTClassifier(random_state=0).fit(X, np.arange(len(X)))
-    assert classifier.forest_._allocated().parameters.n_trees == 1
+    assert classifier.forest_._forest.allocated().parameters.n_trees == 1
     scorers = all_scorers(classifier.head_)
     assert scorers is not None
     np.testing.assert_allclose(scorers.weights.T, X[classifier._class_of_label], atol=1e-5)

@@ -307,7 +307,7 @@ def test_a_failed_insertion_changes_nothing(monkeypatch: pytest.MonkeyPatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(retriever.forest_), "_insert_rows", fail)
+        patch.setattr("cmt_numba.estimators._memory_forest.insert_rows", fail)
         with pytest.raises(MemoryError):
             retriever.partial_fit(keys[30:], values[30:])
     np.testing.assert_array_equal(retriever.query(keys, 3).ids, before.ids)

@@ -42,8 +42,8 @@ ALL_LABELS = Effort(n_leaves=1, n_labels=10**6, n_listed=10**6, n_met=10**6)
 
 
 def state_of(tree: ContextualMemoryTree) -> State:
-    assert tree._state is not None
-    return tree._state
+    assert tree._forest.state is not None
+    return tree._forest.state
 
 
 def weights_of(state: Any, t: int, node: int) -> np.ndarray:
@@ -129,7 +129,7 @@ def test_teaching_goes_on_where_tables_were_full():
         if room:
             table = np.zeros((2, state.routers.table.shape[1] + room), state.routers.table.dtype)
             table[:, : state.routers.table.shape[1]] = state.routers.table
-            tree._state = state._replace(routers=state.routers._replace(table=table))
+            tree._forest.state = state._replace(routers=state.routers._replace(table=table))
         tree.teach(rows, ids, n_passes=2)
         tree.check_invariants()
         return tree
@@ -150,7 +150,7 @@ def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba._engine.driver.with_more", fail)
+        patch.setattr("cmt_numba._engine.forest.with_more", fail)
         with pytest.raises(MemoryError):
             tree.teach(rows, np.arange(200) % 60)
     ids = tree.ids

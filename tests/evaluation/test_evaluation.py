@@ -358,7 +358,7 @@ def stored(request: Any) -> tuple[ContextualMemoryTree, Any, np.ndarray]:
 
 def leaves_by_hand(tree: ContextualMemoryTree) -> list[tuple[int, int, int]]:
     """Return the tree, depth and size of all leaves by descending to each."""
-    state, result = tree._state, []
+    state, result = tree._forest.state, []
     assert state is not None
 
     def descend(t: int, place: int, depth: int) -> None:
@@ -388,7 +388,7 @@ def test_leaves_and_profile(stored: Any):
     for t in range(2):
         depths = [depth for number, depth, _ in by_hand if number == t]
         balances.append(np.log2(len(depths)) / np.mean(depths))
-        assert sum(size for number, _, size in by_hand if number == t) == tree._state.counters[t, COUNT]
+        assert sum(size for number, _, size in by_hand if number == t) == tree._forest.state.counters[t, COUNT]
     assert shape.balance == pytest.approx(np.mean(balances))
     assert 0.0 < shape.balance <= 1.0
     assert json.loads(json.dumps(shape.as_dict()))["leaf_sizes"] == shape.leaf_sizes.tolist()

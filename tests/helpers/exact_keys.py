@@ -22,7 +22,7 @@ def unit(rows: Any) -> np.ndarray:
 
 def stored(tree: ContextualMemoryTree) -> np.ndarray:
     """Return the keys of a tree in the order of their slots, as they are stored."""
-    state = tree._allocated()
+    state = tree._forest.allocated()
     if not state.parameters.sparse:
         return state.keys.values[: len(tree) * tree.n_features].reshape(len(tree), -1)
     rows = np.zeros((len(tree), tree.n_features))

@@ -161,10 +161,10 @@ def _check_tree(tree: ContextualMemoryTree) -> None:
     tree.check_invariants()
     if tree.n_features is None or tree.n_features > 10_000:
         return
-    sparse = tree._allocated().parameters.sparse
+    sparse = tree._forest.allocated().parameters.sparse
     rows = sparse_rows(20, tree.n_features, 9) if sparse else dense_rows(20, tree.n_features, 9)
     hits = tree.query(rows, 3, 5, epsilon=0.3)
-    if tree._options["n_reroutes"] > 100:
+    if tree._forest.options["n_reroutes"] > 100:
         return
     tree.update(rows, hits, np.full((20, 3), 0.5))
     tree.remove(tree.ids[:5]) if len(tree) >= 5 else None

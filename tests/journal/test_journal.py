@@ -109,13 +109,10 @@ def test_it_answers_as_any_tree_does(folder: Path, opened: Opened, tmp_path: Pat
 
 def test_all_that_changes_a_tree_is_journaled():
     changing = {"insert", "update", "teach", "remove", "replace", "reroute", "rebuild", "compact", "learn", "query"}
-    public = {name for name in dir(ContextualMemoryTree) if not name.startswith("_")}
-    assert public <= set(vars(DurableTree))
-    assert {name for name in vars(DurableTree) if not name.startswith("_")} - READING == changing
-    for name in public - {"load"}:
-        method = getattr(ContextualMemoryTree, name)
-        if callable(method):
-            assert inspect.signature(getattr(DurableTree, name)) == inspect.signature(method)
+    in_steps = {"learn", "query"}  # which call others, or the hooks for what queries change
+    assert {name for name in dir(DurableTree) if not name.startswith("_")} - READING == changing
+    for name in changing - in_steps:
+        assert inspect.signature(vars(DurableTree)[name]) == inspect.signature(getattr(ContextualMemoryTree, name))
 
 
 @pytest.mark.parametrize("eviction", ["least_recently_returned", "oldest", "random"])
@@ -143,7 +140,7 @@ def test_bounded_trees_forget_what_they_would_have(eviction: str, snapshot_bytes
 def test_an_empty_tree_is_there_again(folder: Path, opened: Opened):
     opened(n_trees=3, random_state=2).close()
     tree = opened()
-    assert (len(tree), tree.sequence, tree._options["n_trees"]) == (0, 0, 3)
+    assert (len(tree), tree.sequence, tree._forest.n_trees) == (0, 0, 3)
     assert np.all(tree.query(np.eye(3), epsilon=0.5).ids == -1)
     assert tree.sequence == 0
     plain = ContextualMemoryTree(n_trees=3, random_state=2)
@@ -389,7 +386,7 @@ def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
     with pytest.raises(ValueError, match=r"n_trees must be 3, as for the tree in .*, or omitted, not 2"):
         opened(n_trees=2)
     tree = opened(n_trees=3, alpha=0.8, n_threads=2, random_state=3)
-    assert tree._n_threads == 2
+    assert tree._forest.n_threads == 2
     for options in ({"sync_every": 0}, {"snapshot_bytes": -1}, {"snapshot_seconds": -1.0}, {"n_trees": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             opened(folder.with_name("other"), **options)
@@ -411,14 +408,12 @@ def test_a_full_disk(folder: Path, opened: Opened):
     tree._journal.folder.database._run(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(JournalError, match=r"could not be written to the journal: .*disk is full"):
         tree.insert(dense_rows(1000, 8))
-    assert len(tree.query(rows).ids) == 50
-    assert tree.synced_sequence == 1
-    with pytest.raises(JournalError, match="close it and open it again"):
-        tree.remove(0)
+    assert len(tree.query(rows).ids) == len(tree) == 50
+    assert tree.synced_sequence == tree.sequence == 1
+    tree.remove(0)
     tree.close()
     again = opened()
-    assert (len(again), again.sequence) == (50, 1)
-    again.remove(0)
+    assert (len(again), again.sequence) == (49, 2)
 
 
 def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyPatch):
@@ -428,14 +423,15 @@ def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyP
     def interrupt(*_: Any) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cmt_numba._engine.forest.insert_slots", interrupt)
+    monkeypatch.setattr("cmt_numba._engine.insert.insert_slots", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tree.insert(dense_rows(5, 8))
     monkeypatch.undo()
-    with pytest.raises(JournalError, match="insert was interrupted"):
-        tree.insert(dense_rows(5, 8))
+    assert len(tree) == 50
+    assert tree.insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]
+    assert tree.sequence == 2
     tree.close()
-    assert opened().insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]
+    assert opened().insert(dense_rows(5, 8)).tolist() == [55, 56, 57, 58, 59]
 
 
 def insert_ten_times(tree: ContextualMemoryTree) -> None:

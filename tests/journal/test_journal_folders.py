@@ -22,6 +22,7 @@ from make_fixtures import FIXTURES, held, held_in_folder, open_folder
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
+from cmt_numba._engine import Forest
 from cmt_numba._forest.eviction import Random
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.journal._database import VERSION, read_log, with_log
@@ -81,16 +82,16 @@ def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path,
     rows, noted = np.eye(6), threading.Event()
     with DurableTree(folder, max_memories=3, random_state=0) as tree:
         tree.insert(rows[:3])
-        reroute = ContextualMemoryTree._in_steps
+        reroute = Forest.in_steps
 
         def wait(*arguments: Any) -> None:
             assert noted.wait(60)
             reroute(*arguments)
 
-        monkeypatch.setattr(ContextualMemoryTree, "_in_steps", wait)
+        monkeypatch.setattr(Forest, "in_steps", wait)
         change = threading.Thread(target=tree.reroute, args=(1,))
         change.start()
-        while not tree._under_way:
+        while not tree._journal._is_under_way:
             pass
         assert tree.query(rows[:1]).ids.tolist() == [[0]]  # which does not wait
         noted.set()
@@ -326,13 +327,20 @@ def test_queries_answer_although_the_disk_is_full(folder: Path):
         def fail(*_: Any) -> None:
             raise OSError(errno.ENOSPC, "no room")
 
-        tree._journal.folder.append = fail  # type: ignore[method-assign]
+        append, tree._journal.folder.database.append = tree._journal.folder.database.append, fail
         for _ in range(2):
             assert tree.query(np.eye(3)).ids.tolist() == [[0], [1], [2]]
         with pytest.raises(JournalError, match="could not be written to the journal"):
             tree.insert(np.eye(3))
-    with DurableTree(folder) as tree:
         assert sorted(tree.ids) == [0, 1, 2]
+        tree._journal.folder.database.append = append
+        tree.query(np.eye(3)[:2])
+        tree.insert(np.eye(3)[:1])
+        assert sorted(tree.ids) == [0, 1, 3]
+        tree.remove(3)
+        tree.insert(np.eye(3)[2:])
+    with DurableTree(folder) as tree:
+        assert sorted(tree.ids) == [0, 1, 4]
 
 
 def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch):

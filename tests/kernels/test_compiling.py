@@ -282,12 +282,12 @@ def test_addresses_are_for_the_types_asked_for():
 
 
 @kernel
-def count_and_add(searched: Any, amount: Any) -> Any:
-    searched = by_reference(searched)
-    keys = searched.keys
+def count_and_add(view: Any, amount: Any) -> Any:
+    forest = by_reference(view)
+    keys = forest.keys
     keys.totals[4] += amount
     if keys.sparse:
-        return keys.indices[0] + searched.scorer.theta.size
+        return keys.indices[0] + forest.scorer.theta.size
     return keys.totals[0]
 
 
@@ -296,7 +296,7 @@ def test_kernels_take_what_is_held_in_place_of_a_tuple(sparse: bool):
     """The arrays are those of the tuple, they live as long, and branches on what is known are left out."""
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(scipy.sparse.csr_array([[0.0, 1.0]] * 3) if sparse else np.ones((3, 2)))
-    kept, totals = tree._state.searched, tree._state.keys.totals
+    kept, totals = tree._forest.state.view(), tree._forest.state.keys.totals
     as_tuple = getattr(kept, "target", kept)
     del tree
     gc.collect()

@@ -144,6 +144,8 @@ def test_machine_code_in_the_package_is_used(package: Path):
     shutil.copytree(files, shipped)
     empty = str(package.parent / "empty")
     assert draw(package, NUMBA_CACHE_DIR=empty) == {**first, "loaded": 1}
+    assert draw(package, NUMBA_CACHE_DIR=empty, CMT_NUMBA_SHIPPED="0") == first
+    empty = str(package.parent / "empty as well")
     # Not on a processor without what it needs, and not after a change of the sources.
     assert draw(package, NUMBA_CACHE_DIR=empty, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == first
     shutil.copy(package / "_jit" / "pruning.py", package / "_jit" / "another.py")

@@ -56,7 +56,7 @@ def go_on(thing: Any) -> list[Any]:
 
 
 def _tree_goes_on(tree: ContextualMemoryTree) -> list[Any]:
-    sparse = tree._state is not None and tree._allocated().parameters.sparse
+    sparse = tree._forest.state is not None and tree._forest.allocated().parameters.sparse
     rows = sparse_rows(80, 40, 5) if sparse else dense_rows(80, 5, 5)
     said: list[Any] = [tree.query(rows, 3).ids, tree.insert(rows)]
     tree.remove(said[-1][::3])
@@ -216,7 +216,7 @@ def test_what_could_not_be_loaded_is_not_saved(things: dict[str, Any], tmp_path:
         pickle.loads(pickle.dumps(things[name])) for name in ("dense", "classifier", "retriever by value")
     )
     before = saved(tree, path)
-    tree._state.keys.ids[0] = 10**6
+    tree._forest.state.keys.ids[0] = 10**6
     classifier.classes_ = classifier.classes_[::-1]
     retriever._memories.owners[0] = 10**6
     for thing in (tree, classifier, retriever):

@@ -53,7 +53,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
     random = np.random.default_rng([number, 5])
     rows = random.normal(size=(random.integers(1, 20), _FEATURES)) * (random.random(_FEATURES) < 0.5)
     X, ids = FORMS[form](rows.astype(np.float32)), np.sort(tree.ids)
-    draw, noted = random.random(), int(tree._eviction.minds_queries)
+    draw, noted = random.random(), int(tree._forest.eviction.minds_queries)
     if len(tree) < 20 or draw < 0.3 + 0.2 * (len(tree) < _MEMORIES):
         tree.insert(X)
     elif draw < 0.6:

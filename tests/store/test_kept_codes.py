@@ -27,19 +27,19 @@ def grown(X: Any, **options: Any) -> ContextualMemoryTree:
 
 
 def units(tree: ContextualMemoryTree) -> np.ndarray:
-    state = tree._allocated()
-    return np.asarray(stored_units(state, tree._slots(np.sort(tree.ids))))
+    state = tree._forest.allocated()
+    return np.asarray(stored_units(state, tree._forest.slots_of(np.sort(tree.ids))))
 
 
 def test_codes_stand_for_keys_of_length_1_near_those_inserted():
     X = np.concatenate([rows(N - 1), np.zeros((1, D), np.float32)])
     tree = grown(X)
-    kept, unit = units(tree), as_matrix(tree._check_rows(X))
+    kept, unit = units(tree), as_matrix(tree._forest.check_rows(X))
     np.testing.assert_allclose(np.linalg.norm(kept[:-1], axis=1), 1.0, atol=1e-6)
     steps = np.abs(unit).max(axis=1, keepdims=True) / 127
     assert (np.abs(kept - unit) <= 0.5 * steps + 0.01 * np.abs(unit)).all()
     assert not kept[-1].any()
-    assert tree._allocated().keys.values.size == 0
+    assert tree._forest.allocated().keys.values.size == 0
     Q = rows(5, 1)
     scores = Q / np.linalg.norm(Q, axis=1, keepdims=True) @ kept.T
     for how in ({"n_probes": EVERY_LEAF}, {"breadth": N}, {"n_probes": EVERY_LEAF, "among": np.arange(N)}):
@@ -68,7 +68,7 @@ def test_a_tree_of_codes_changes_learns_and_is_saved_like_others(tmp_path: Path)
         np.testing.assert_array_equal(again.query(rows(9), 4).scores, tree.query(rows(9), 4).scores)
         again.insert(rows(3, 4))
         again.check_invariants()
-    tree._allocated().codes.marks["scale"][5] *= 2
+    tree._forest.allocated().codes.marks["scale"][5] *= 2
     with pytest.raises(InvariantError, match="length 1"):
         tree.check_invariants()
 
@@ -78,7 +78,7 @@ def test_sparse_keys_are_kept_in_full():
     tree = grown(X)
     np.testing.assert_array_equal(tree.query(X, 1, EVERY_LEAF).ids[:, 0], np.arange(N))
     tree.check_invariants()
-    assert tree._allocated().keys.values.size >= X.nnz
+    assert tree._forest.allocated().keys.values.size >= X.nnz
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -108,9 +108,9 @@ def test_stores_of_codes_return_what_codes_stand_for(metric: str, tmp_path: Path
 def test_what_a_failed_replacement_has_left_is_known(keep: str):
     tree = ContextualMemoryTree(keep=keep, random_state=0)
     ids = tree.insert(rows(N))
-    state, slots = tree._allocated(), tree._slots(ids)
-    assert are_stored(state, slots, tree._check_rows(rows(N)))
-    assert not are_stored(state, slots, tree._check_rows(rows(N, 1)))
+    state, slots = tree._forest.allocated(), tree._forest.slots_of(ids)
+    assert are_stored(state, slots, tree._forest.check_rows(rows(N)))
+    assert not are_stored(state, slots, tree._forest.check_rows(rows(N, 1)))
 
 
 def test_other_words_are_refused():

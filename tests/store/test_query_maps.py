@@ -73,7 +73,7 @@ def test_where_nothing_can_be_learned_nothing_changes():
 
 def test_places_without_a_memory_teach_nothing():
     store = store_of(rows(5, 0))
-    store._keeper.kept.tree._allocated().keys.values[5 * D :] = np.nan  # room for further keys, never written
+    store._keeper.kept.tree._forest.allocated().keys.values[5 * D :] = np.nan  # room for further keys, never written
     store.feedback(rows(40, 1), [[0, None]] * 40, np.ones((40, 2)))
     store.feedback(rows(40, 2), [1] * 40, np.ones(40))
     learned = store._keeper.space.query_map

@@ -573,7 +573,7 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
         n_written.append(arguments[1].size)
         overwrite_keys(*arguments)
 
-    monkeypatch.setattr("cmt_numba._engine.forest.overwrite_keys", overwrite)
+    monkeypatch.setattr("cmt_numba._engine.reorganise.overwrite_keys", overwrite)
     monkeypatch.setattr("cmt_numba.store._memory_store._CELLS_REPLACED_AT_ONCE", 80)
     payloads = list(range(40))
     store.upsert(range(5, 45), X[20:], payloads)
@@ -586,7 +586,7 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
 @pytest.mark.parametrize(("options", "n_trees"), [({}, 2), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
 def test_how_many_trees_a_new_store_has(options: dict[str, Any], n_trees: int):
     store = MemoryStore(random_state=0, **options)
-    assert store._keeper.kept.tree._named_options()["n_trees"] == n_trees
+    assert store._keeper.kept.tree._forest.n_trees == n_trees
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])

@@ -88,7 +88,7 @@ def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(
             MemoryStore(folder, random_state=0)
     with MemoryStore(folder, random_state=0) as store:
         expected = MemoryStore(random_state=0)
-        assert store._keeper.kept.tree._named_options() == expected._keeper.kept.tree._named_options()
+        assert store._keeper.kept.tree._forest.options == expected._keeper.kept.tree._forest.options
 
 
 @needs_jit
@@ -211,7 +211,7 @@ def test_a_store_that_cannot_be_opened_again_can_be_queried_and_recovers(
 def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, error: Any):
     before = contents(store)
     with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba._engine.forest.insert_slots", lambda *_: (_ for _ in ()).throw(error))
+        patch.setattr("cmt_numba._engine.insert.insert_slots", lambda *_: (_ for _ in ()).throw(error))
         with pytest.raises(error):
             store.upsert(["k1", "x"], vectors(2, 2))
     assert equal(contents(store), before)

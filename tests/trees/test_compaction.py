@@ -43,7 +43,7 @@ def test_compaction_changes_no_answer(keys: Any, n_trees: int, copies: bool):
 def test_the_memories_of_a_leaf_lie_together(keys: Any):
     tree = grown(keys, n_trees=2)
     tree.compact()
-    state = tree._state
+    state = tree._forest.state
     for leaf in range(state.counters[0, LEAVES_END]):
         slots = state.members[0, leaf, : state.leaves["size"][0, leaf]]
         np.testing.assert_array_equal(np.diff(slots), 1)
@@ -82,11 +82,11 @@ def test_a_compact_tree_lives_on(keys: Any):
 def test_a_leaf_that_changes_leaves_its_copies(dense_keys: np.ndarray):
     tree = grown(dense_keys, n_trees=2, n_reroutes=0)
     tree.compact()
-    assert np.all(tree._state.leaves["packed"][0] == NONE)
-    n_packed = np.count_nonzero(tree._state.leaves["packed"][1] != NONE)
+    assert np.all(tree._forest.state.leaves["packed"][0] == NONE)
+    n_packed = np.count_nonzero(tree._forest.state.leaves["packed"][1] != NONE)
     assert n_packed > 10
     tree.remove(tree.ids[0])
-    assert np.count_nonzero(tree._state.leaves["packed"][1] != NONE) == n_packed - 1
+    assert np.count_nonzero(tree._forest.state.leaves["packed"][1] != NONE) == n_packed - 1
 
 
 def test_nothing_to_compact():
@@ -148,7 +148,7 @@ def test_a_wide_range_of_values(rng: np.random.Generator):
 )
 def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, message: str):
     tree = grown(dense_keys)
-    change(getattr(tree._state.codes, part))
+    change(getattr(tree._forest.state.codes, part))
     with pytest.raises(InvariantError, match=message):
         tree.check_invariants()
 
@@ -165,7 +165,7 @@ def test_wrong_copies_are_found(dense_keys: np.ndarray, change: Any, message: st
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(dense_keys)
     tree.compact()
-    change(tree._state)
+    change(tree._forest.state)
     with pytest.raises(InvariantError, match=message):
         tree.check_invariants()
 

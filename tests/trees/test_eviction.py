@@ -9,8 +9,8 @@ import pytest
 from conftest import EVERY_LEAF, needs_jit
 from test_tree import Failure, assert_holds
 
-import cmt_numba._engine.driver
 import cmt_numba._engine.forest
+import cmt_numba._engine.insert
 import cmt_numba._forest.eviction
 from cmt_numba import ContextualMemoryTree, InvariantError
 from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
@@ -30,13 +30,13 @@ def bounded(most: int, eviction: str, **options: Any) -> ContextualMemoryTree:
 @pytest.mark.parametrize("lengths", [[1] * 60, [25, 10, 25], [60], [50, 10]], ids=["one by one", "some", "all", "full"])
 def test_never_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch, keys: Any, eviction: str, lengths: list[int]):
     tree, sizes = bounded(50, eviction), []
-    real = cmt_numba._engine.forest.insert_slots
+    real = cmt_numba._engine.insert.insert_slots
 
     def counted(*arguments: Any) -> int:
-        sizes.append(arguments[5])
+        sizes.append(arguments[2])
         return int(real(*arguments))
 
-    monkeypatch.setattr(cmt_numba._engine.forest, "insert_slots", counted)
+    monkeypatch.setattr(cmt_numba._engine.insert, "insert_slots", counted)
     first = 0
     for length in lengths:
         ids = tree.insert(keys[first : first + length])
@@ -121,7 +121,7 @@ def test_the_same_on_any_number_of_threads(keys: Any, eviction: str):
         tree.insert(keys[:70])
         tree.insert(keys[:1])
     np.testing.assert_array_equal(*(tree.ids for tree in trees))
-    np.testing.assert_array_equal(*(tree._state.leaf_of[:, :120] for tree in trees))
+    np.testing.assert_array_equal(*(tree._forest.state.leaf_of[:, :120] for tree in trees))
     np.testing.assert_array_equal(*(tree.query(keys, 3, epsilon=0.2).ids for tree in trees))
 
 
@@ -164,7 +164,7 @@ def test_room_for_the_order_is_counted(dense_keys: np.ndarray):
         sizes[eviction] = tree.nbytes
     assert sizes["oldest"] == sizes["random"]
     assert sizes["least_recently_returned"] == sizes["oldest"] + 200 * 8 + 24
-    assert ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)._eviction.nbytes == 0
+    assert ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)._forest.eviction.nbytes == 0
 
 
 @needs_jit
@@ -194,7 +194,7 @@ def test_a_failure_forgets_none_but_those_that_had_to_go(
     tree.insert(keys[300:600])
     failure = Failure(n, error)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.driver, "with_more", failure)
+        patch.setattr(cmt_numba._engine.forest, "with_more", failure)
         with pytest.raises(error):
             tree.insert(keys[1000:3000])
     assert failure.raised
@@ -211,7 +211,7 @@ def test_memories_without_a_place_in_the_order_come_last(dense_keys: np.ndarray)
     tree = bounded(50, "least_recently_returned")
     tree.insert(dense_keys[:50])
     tree.query(dense_keys[:10], n_probes=EVERY_LEAF)
-    tree._eviction.taken_back(48)
+    tree._forest.eviction.taken_back(48)
     tree.remove([30, 49])  # one that is listed, and one that is not
     tree.check_invariants()
     tree.insert(dense_keys[50:60])
@@ -222,7 +222,7 @@ def test_memories_without_a_place_in_the_order_come_last(dense_keys: np.ndarray)
 def test_what_is_wrong_with_an_order_is_found(dense_keys: np.ndarray):
     tree = bounded(50, "least_recently_returned")
     tree.insert(dense_keys[:20])
-    policy = tree._eviction
+    policy = tree._forest.eviction
     assert isinstance(policy, LeastRecentlyReturned)
     sound = policy.recency
     for name, index, value, reason in (
@@ -242,7 +242,7 @@ def test_what_is_wrong_with_an_order_is_found(dense_keys: np.ndarray):
         tree.check_invariants()
     policy.recency = sound
     tree.check_invariants()
-    tree._bound["max_memories"] = 19
+    tree._forest.options["max_memories"] = 19
     with pytest.raises(InvariantError, match="20 memories, more than 19"):
         tree.check_invariants()
 

@@ -192,7 +192,7 @@ def test_more_router_storage_than_can_be_addressed():
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(rows[:100])
     with pytest.raises(MemoryError, match="a tree's routers cannot have more than"):
-        with_tables(tree._allocated(), MOST_CELLS + 1)
+        with_tables(tree._forest.allocated(), MOST_CELLS + 1)
     tree.check_invariants()
     assert tree.insert(rows[100:]).tolist() == list(range(100, 400))
     tree.check_invariants()
@@ -202,12 +202,12 @@ def test_generations_wrap_around():
     """A record of a node freed 2**31 times is told from others as before."""
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(np.random.default_rng(0).normal(size=(60, 3)))
-    tree._allocated().nodes["generation"] = 2**31 - 1
+    tree._forest.allocated().nodes["generation"] = 2**31 - 1
     queries = np.random.default_rng(1).normal(size=(40, 3))
     hits = tree.query(queries, epsilon=1.0)
     tree.remove(tree.ids[:50])
     tree.insert(np.random.default_rng(2).normal(size=(50, 3)))
-    assert tree._allocated().nodes["generation"].min() == -(2**31)
+    assert tree._forest.allocated().nodes["generation"].min() == -(2**31)
     tree.check_invariants()
     tree.update(queries, hits, np.ones(40))
     tree.check_invariants()

@@ -14,7 +14,7 @@ import pytest
 from conftest import EVERY_LEAF, ROOT, needs_jit
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba._engine import driver
+from cmt_numba._engine import forest
 from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba.rewards import LabelEquality
 
@@ -115,17 +115,17 @@ def test_interrupt_at_any_line(tmp_path: Path, kind: str, change: str):
 
 @needs_jit
 def test_second_interrupt_waits_until_the_first_is_undone(monkeypatch: pytest.MonkeyPatch):
-    tree, undo = grown({"n_trees": 2}), driver.undo_move
+    tree, undo = grown({"n_trees": 2}), forest.undo_moves
 
     def grow(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    def undo_interrupted(trees: Any, t: int) -> None:
+    def undo_interrupted(view: Any) -> None:
         signal.raise_signal(signal.SIGINT)
-        undo(trees, t)
+        undo(view)
 
-    monkeypatch.setattr(driver, "with_more", grow)
-    monkeypatch.setattr(driver, "undo_move", undo_interrupted)
+    monkeypatch.setattr(forest, "with_more", grow)
+    monkeypatch.setattr(forest, "undo_moves", undo_interrupted)
     with pytest.raises(KeyboardInterrupt):
         tree.insert(np.random.default_rng(6).normal(size=(500, 4)))
     monkeypatch.undo()
@@ -135,7 +135,7 @@ def test_second_interrupt_waits_until_the_first_is_undone(monkeypatch: pytest.Mo
 
 def check_usable(tree: ContextualMemoryTree, change: str, path: Path | None) -> None:
     tree.check_invariants()
-    may_go = {"insert": 8 if tree._bound["max_memories"] else 0, "remove": 3}.get(change, 0)
+    may_go = {"insert": 8 if tree._forest.options["max_memories"] else 0, "remove": 3}.get(change, 0)
     assert len(tree) >= N - may_go
     if path is not None:
         tree.save(path)

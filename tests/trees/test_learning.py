@@ -122,7 +122,7 @@ def test_learning_is_querying_rewarding_and_updating(rng: np.random.Generator):
     one, other = (ContextualMemoryTree(2, random_state=0) for _ in range(2))
     ids, _ = (tree.insert(X) for tree in (one, other))
     mean = one.learn(X, LabelEquality(labels, labels), own_ids=ids, k=5, epsilon=0.3)
-    order = other._new_generator().permutation(60)
+    order = other._forest.new_generator().permutation(60)
     hits = without_own(other.query(X[order], 6, n_probes=8, epsilon=0.3), order, 5)
     rewards = labels[hits.ids] == labels[order][:, None]
     other.update(X[order], hits, rewards, key_learning_rate=0.3)
@@ -249,7 +249,7 @@ def in_groups(form: Any, n_trees: int = 1, **options: Any) -> tuple[ContextualMe
 
 def together(tree: ContextualMemoryTree, ids: np.ndarray, groups: np.ndarray, t: int = 0) -> float:
     """Return the share of the groups all of whose memories are in one leaf of tree ``t``."""
-    leaf = tree._allocated().leaf_of[t, tree._slots(ids)]
+    leaf = tree._forest.allocated().leaf_of[t, tree._forest.slots_of(ids)]
     return float(np.mean([np.unique(leaf[groups == group]).size == 1 for group in np.unique(groups)]))
 
 
@@ -257,20 +257,23 @@ def together(tree: ContextualMemoryTree, ids: np.ndarray, groups: np.ndarray, t:
 @FORMS
 def test_trees_that_are_built_anew_keep_groups_together(form: Any):
     tree, ids, groups = in_groups(form, 2)
-    keys = [tree._allocated().keys.values.copy(), tree.ids]
+    keys = [tree._forest.allocated().keys.values.copy(), tree.ids]
     asked = form(np.random.default_rng(9).normal(size=(20, 80)))
     explored = tree.query(asked, epsilon=1.0)
     assert together(tree, ids, groups) < 0.2
     tree.rebuild(ids, groups)
     tree.check_invariants()
-    np.testing.assert_array_equal(np.concatenate([tree._allocated().keys.values, tree.ids]), np.concatenate(keys))
+    after = np.concatenate([tree._forest.allocated().keys.values, tree.ids])
+    np.testing.assert_array_equal(after, np.concatenate(keys))
     assert min(together(tree, ids, groups, t) for t in range(2)) >= 0.7
-    assert len({tree._allocated().leaf_of[t, :80].tobytes() for t in range(2)}) == 2  # trees differ
+    assert len({tree._forest.allocated().leaf_of[t, :80].tobytes() for t in range(2)}) == 2  # trees differ
     again, _, _ = in_groups(form, 2)
     again.query(asked, epsilon=1.0)  # which draws from the stream of random numbers
     again.rebuild(ids[::-1], groups[::-1])
     for t in range(2):
-        np.testing.assert_array_equal(again._allocated().leaf_of[t, :80], tree._allocated().leaf_of[t, :80])
+        np.testing.assert_array_equal(
+            again._forest.allocated().leaf_of[t, :80], tree._forest.allocated().leaf_of[t, :80]
+        )
     tree.update(asked, explored, np.ones(20))  # of nodes that have gone: passed over
     tree.remove(ids[:30])
     tree.insert(asked)
@@ -282,7 +285,7 @@ def test_the_own_key_leads_to_a_memory_in_trees_built_anew():
     """Runs as plain Python, too."""
     tree, ids, groups = in_groups(np.asarray)
     tree.rebuild(ids, groups)
-    X = tree._allocated().keys.values.reshape(-1, 80)[tree._slots(ids)]
+    X = tree._forest.allocated().keys.values.reshape(-1, 80)[tree._forest.slots_of(ids)]
     assert np.mean(tree.query(X).ids[:, 0] == ids) > 0.95
 
 
@@ -298,10 +301,10 @@ def test_the_own_key_leads_to_a_memory_in_trees_built_anew():
 )
 def test_wrong_groups_are_refused(ids: Any, groups: Any, error: type[Exception], message: str):
     tree, _, _ = in_groups(np.asarray)
-    before = tree._state
+    before = tree._forest.state
     with pytest.raises(error, match=message):
         tree.rebuild(ids, groups)
-    assert tree._state is before
+    assert tree._forest.state is before
     with pytest.raises(KeyError, match="there is no"):
         ContextualMemoryTree().rebuild([0], [0])
 
@@ -319,7 +322,7 @@ def test_keys_that_no_router_can_part_are_divided_all_the_same(form: Any):
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_a_failure_leaves_the_trees_that_were_there(error: type[BaseException], monkeypatch: pytest.MonkeyPatch):
     tree, ids, groups = in_groups(np.asarray, 2)
-    before, leaf_of = tree._state, tree._allocated().leaf_of.copy()
+    before, leaf_of = tree._forest.state, tree._forest.allocated().leaf_of.copy()
     teach, calls = partition.teach_trees, iter(range(100))
 
     def fail(*arguments: Any) -> int:
@@ -330,8 +333,8 @@ def test_a_failure_leaves_the_trees_that_were_there(error: type[BaseException], 
     monkeypatch.setattr(partition, "teach_trees", fail)
     with pytest.raises(error):
         tree.rebuild(ids, groups)
-    assert tree._state is before
-    np.testing.assert_array_equal(tree._allocated().leaf_of, leaf_of)
+    assert tree._forest.state is before
+    np.testing.assert_array_equal(tree._forest.allocated().leaf_of, leaf_of)
     tree.check_invariants()
 
 

@@ -29,7 +29,7 @@ def rows(n: int, seed: int = 0) -> np.ndarray:
 
 def linked(n: int = 60, pace: Pace = Pace(), **options: Any) -> ContextualMemoryTree:  # noqa: B008 - immutable
     tree = ContextualMemoryTree(**({"n_links": 6, "n_trees": 2, "random_state": 0} | options))
-    tree._pace = pace
+    tree._forest.pace = pace
     tree.insert(rows(n))
     return tree
 
@@ -37,7 +37,9 @@ def linked(n: int = 60, pace: Pace = Pace(), **options: Any) -> ContextualMemory
 def near(tree: ContextualMemoryTree) -> dict[int, set[int]]:
     """Return the ids that each memory is linked with."""
     ids = tree.ids
-    return {int(ids[i]): {int(ids[j]) for j in row if j >= 0} for i, row in enumerate(tree._links.near[: ids.size])}
+    return {
+        int(ids[i]): {int(ids[j]) for j in row if j >= 0} for i, row in enumerate(tree._forest.links.near[: ids.size])
+    }
 
 
 def n_without(tree: ContextualMemoryTree) -> int:
@@ -150,7 +152,7 @@ def test_the_trees_are_those_without_links():
     kept = plain._contents()
     assert "n_links" not in kept[0]["options"]
     np.testing.assert_array_equal(list(kept[1]), [name for name in tree._contents()[1] if name != "links.near"])
-    assert tree.nbytes - plain.nbytes == tree._links.nbytes > 0
+    assert tree.nbytes - plain.nbytes == tree._forest.links.nbytes > 0
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
@@ -182,7 +184,7 @@ def test_damaged_links_are_found():
     def damaged(damage: Callable[[np.ndarray], None]) -> ContextualMemoryTree:
         tree = copy.copy(whole)
         tree.remove([3])
-        damage(tree._links.near)
+        damage(tree._forest.links.near)
         return tree
 
     def at(slot: int, i: int, other: int) -> Callable[[np.ndarray], None]:
@@ -230,7 +232,7 @@ def test_files_with_other_links_than_there_must_be_are_refused():
 def test_sparse_keys_are_not_linked():
     tree = ContextualMemoryTree(n_links=6, random_state=0)
     tree.insert(scipy.sparse.csr_array(rows(30)))
-    assert tree._links.nbytes == 0
+    assert tree._forest.links.nbytes == 0
     np.testing.assert_array_equal(tree.query(rows(4), 2, breadth=9).ids, tree.query(rows(4), 2).ids)
     tree.remove([1, 2])
     tree.compact()

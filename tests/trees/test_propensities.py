@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 from cmt_numba import CMTRetriever, ContextualMemoryTree, Hits, ShownHits
+from cmt_numba._engine.query import _propensities
 from cmt_numba.journal import DurableTree
 
 N, WIDTH, EPSILON = 120, 6, 0.4
@@ -51,8 +52,8 @@ def test_propensities_of_all_memories_sum_to_one(sparse: bool) -> None:
     tree, asked = grown(sparse, 3), keys(2, 6, sparse)
     for epsilon in (0.3, 1.0):
         for row in (asked[[0]], asked[[1]]):
-            rows = tree._check_rows(scipy.sparse.vstack([row] * N) if sparse else np.repeat(row, N, axis=0))
-            each = tree._find_propensities(rows, np.arange(N)[:, None], 3, epsilon, tree._lock.n_steps)
+            rows = tree._forest.check_rows(scipy.sparse.vstack([row] * N) if sparse else np.repeat(row, N, axis=0))
+            each = _propensities(tree._forest, rows, np.arange(N)[:, None], 3, epsilon, tree._lock.n_steps)
             assert np.sum(each) == pytest.approx(1.0, abs=1e-9)
 
 

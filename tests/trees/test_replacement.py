@@ -8,8 +8,8 @@ import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
 from test_tree import FAILURES, Failure, assert_holds, drop_spare_room
 
-import cmt_numba._engine.driver
 import cmt_numba._engine.forest
+import cmt_numba._engine.reorganise
 from cmt_numba import CMTRetriever, ContextualMemoryTree
 
 
@@ -134,7 +134,7 @@ def test_a_failure_part_way_loses_no_memory(
     ids = tree.insert(keys[:1000])
     failure = Failure(n, error)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.driver, "with_more", failure)
+        patch.setattr(cmt_numba._engine.forest, "with_more", failure)
         with pytest.raises(error):
             replace_over_and_over(tree, ids, keys[1000:])
     assert failure.raised
@@ -152,7 +152,7 @@ def test_no_room_for_the_new_keys(monkeypatch: pytest.MonkeyPatch, sparse_keys: 
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.forest, "with_room_for_keys", fail)
+        patch.setattr(cmt_numba._engine.reorganise, "with_room_for_keys", fail)
         with pytest.raises(MemoryError):
             tree.replace(ids, sparse_keys[100:200])
     assert_holds(tree, ids, sparse_keys[:100])
@@ -163,7 +163,7 @@ def test_the_same_on_any_number_of_threads(keys: Any, n_threads: int):
     trees = [ContextualMemoryTree(3, n_threads=n, random_state=0) for n in (1, n_threads)]
     for tree in trees:
         tree.replace(tree.insert(keys[:150]), keys[150:])
-    np.testing.assert_array_equal(*(tree._state.leaf_of for tree in trees))
+    np.testing.assert_array_equal(*(tree._forest.state.leaf_of for tree in trees))
     np.testing.assert_array_equal(*(tree.query(keys, 3, epsilon=0.2).ids for tree in trees))
 
 
@@ -243,7 +243,7 @@ def test_a_failure_leaves_the_old_values(monkeypatch: pytest.MonkeyPatch, dense_
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(retriever.forest_, "_insert_rows", fail)
+        patch.setattr("cmt_numba.estimators._memory_forest.insert_rows", fail)
         with pytest.raises(MemoryError):
             retriever.set_values([4, 5], dense_keys[40:42])
     np.testing.assert_array_equal(retriever.values(np.arange(20)), dense_keys[20:40])

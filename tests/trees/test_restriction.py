@@ -105,7 +105,7 @@ def test_an_array_that_comes_again_is_prepared_once_until_something_changes():
 
     def prepared(among):
         tree.query(X[:1], among=among)
-        return tree._filters.of(among, None, lambda: pytest.fail("it is not remembered"))
+        return tree._forest.filters.of(among, None, lambda: pytest.fail("it is not remembered"))
 
     by_ids, by_mask = prepared(ids), prepared(mask)
     assert prepared(ids) is by_ids
@@ -119,7 +119,7 @@ def test_an_array_that_comes_again_is_prepared_once_until_something_changes():
         tree.query(X[:1], among=ids)
     for _ in range(20):
         tree.query(X[:1], among=np.array([1, 3]))
-    assert len(tree._filters._made) <= 8
+    assert len(tree._forest.filters._made) <= 8
 
 
 def test_all_memories_asked_for_change_nothing(grown):
@@ -131,7 +131,7 @@ def test_answers_do_not_depend_on_the_number_of_threads(grown):
     tree, X = grown
     other = ContextualMemoryTree.__new__(ContextualMemoryTree)
     other.__setstate__(tree.__getstate__())
-    other._n_threads = 4
+    other._forest.n_threads = 4
     mask = np.arange(N) % 3 == 0
     np.testing.assert_array_equal(tree.query(X, 5, among=mask).ids, other.query(X, 5, among=mask).ids)
 

@@ -49,7 +49,7 @@ def test_the_best_other_memory_counts_as_without_reward(kind: Any) -> None:
     tree.update(asked, hits, rewards)
     other.update(asked, hits, np.column_stack([rewards, np.zeros(25)]))
     other.teach(asked[rewards == 1], hits.ids[rewards == 1, 0])
-    assert np.any(tree._allocated().scorer.theta)
+    assert np.any(tree._forest.allocated().scorer.theta)
     assert same(tree, other)
     tree.check_invariants()
 
@@ -61,7 +61,7 @@ def test_from_full_rewards_it_learns_as_ranking_does() -> None:
     for tree in trees:
         tree.insert(keys)
         tree.update(asked, tree.query(asked, k=3, epsilon=0.3), np.arange(75).reshape(25, 3) % 2)
-    assert np.any(trees[0]._allocated().scorer.theta)
+    assert np.any(trees[0]._forest.allocated().scorer.theta)
     assert same(*trees)
 
 
@@ -85,10 +85,10 @@ def test_rewards_of_0_and_of_what_has_gone_teach_nothing() -> None:
     asked = rows_of(np.arange(6), rng)
     hits = tree.query(asked)
     tree.update(asked, hits, np.zeros(6))
-    assert not np.any(tree._allocated().scorer.theta)
+    assert not np.any(tree._forest.allocated().scorer.theta)
     tree.remove(np.unique(hits.ids))
     tree.update(asked, hits, np.ones(6))
-    assert not np.any(tree._allocated().scorer.theta)
+    assert not np.any(tree._forest.allocated().scorer.theta)
     tree.remove(tree.ids)
     tree.update(asked, hits, np.ones(6))
     tree.check_invariants()
@@ -118,6 +118,6 @@ def test_opening_a_folder_does_not_warn_of_what_was_done(tmp_path: Path) -> None
     with DurableTree(tmp_path / "contrast", random_state=1) as tree:
         tree.insert(asked)
         tree.update(asked, tree.query(asked), np.ones(10))
-        theta = tree._allocated().scorer.theta
+        theta = tree._forest.allocated().scorer.theta
     with DurableTree(tmp_path / "contrast") as tree:
-        np.testing.assert_array_equal(tree._allocated().scorer.theta, theta)
+        np.testing.assert_array_equal(tree._forest.allocated().scorer.theta, theta)

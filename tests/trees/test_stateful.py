@@ -117,8 +117,8 @@ class ForestMachine(RuleBasedStateMachine):
     def expected_scores(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the scores of memories for each row, by the learned weights on top of the cosine."""
         weights = np.ones(self.n_features)
-        if self.tree._state.scorer.theta.size:
-            weights = weights + self.tree._state.scorer.theta
+        if self.tree._forest.state.scorer.theta.size:
+            weights = weights + self.tree._forest.state.scorer.theta
         return (unit_rows(rows) * weights) @ np.array([self.keys[memory_id] for memory_id in ids.tolist()]).T
 
     def check_hits(self, rows: np.ndarray, hits: Hits) -> None:

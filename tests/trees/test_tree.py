@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
 
-import cmt_numba._engine.driver
 import cmt_numba._engine.forest
+import cmt_numba._engine.insert
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.allocation import resized
 from cmt_numba._forest.state import LEAVES_END, NONE, TABLES_END
@@ -88,10 +88,10 @@ def test_remove_all(dense_keys: np.ndarray, sparse: bool):
 def test_reroute_none(dense_keys: np.ndarray):
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(dense_keys[:50])
-    places, streams = tree._state.leaf_of.copy(), tree._state.streams.copy()
+    places, streams = tree._forest.state.leaf_of.copy(), tree._forest.state.streams.copy()
     tree.reroute(0)
-    np.testing.assert_array_equal(tree._state.leaf_of, places)
-    np.testing.assert_array_equal(tree._state.streams, streams)
+    np.testing.assert_array_equal(tree._forest.state.leaf_of, places)
+    np.testing.assert_array_equal(tree._forest.state.streams, streams)
     tree.check_invariants()
 
 
@@ -154,7 +154,7 @@ class Failure:
     """Stands in for ``with_more``: works until call ``n`` and raises there."""
 
     def __init__(self, n: int, error: type[BaseException]) -> None:
-        self.real = cmt_numba._engine.driver.with_more
+        self.real = cmt_numba._engine.forest.with_more
         self.left, self.error, self.raised = n, error, False
 
     def __call__(self, *arguments: Any) -> Any:
@@ -192,7 +192,7 @@ def test_failing_insert(
     ids = tree.insert(keys[:100])
     failure = Failure(n, error)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.driver, "with_more", failure)
+        patch.setattr(cmt_numba._engine.forest, "with_more", failure)
         with pytest.raises(error):
             tree.insert(keys[100:])
     assert failure.raised
@@ -211,7 +211,7 @@ def test_failing_first_insert(monkeypatch: pytest.MonkeyPatch, n: int, error: ty
     keys = np.random.default_rng(0).normal(size=(1000, 6))
     tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.driver, "with_more", Failure(n, error))
+        patch.setattr(cmt_numba._engine.forest, "with_more", Failure(n, error))
         with pytest.raises(error):
             tree.insert(keys)
     tree.check_invariants()
@@ -222,9 +222,9 @@ def test_failing_first_insert(monkeypatch: pytest.MonkeyPatch, n: int, error: ty
 
 def drop_spare_room(tree: ContextualMemoryTree) -> None:
     """Cut a tree's arrays off where it stopped to use them, so that the next split or new feature needs more room."""
-    state = tree._state
+    state = tree._forest.state
     cells, leaves = (int(state.counters[:, end].max()) for end in (TABLES_END, LEAVES_END))
-    tree._state = state._replace(
+    tree._forest.state = state._replace(
         routers=state.routers._replace(table=resized(state.routers.table, cells, 1)),
         leaves=resized(state.leaves, leaves, 1),
         members=resized(state.members, leaves, 1),
@@ -245,13 +245,13 @@ def test_failing_reroutes(
     queries = keys[1000:]
     hits = tree.query(queries, epsilon=1.0)
     # A lower limit, as after many removals: leaves are too full now and split when a memory comes their way.
-    tree._state = tree._state._replace(
-        parameters=tree._state.parameters._replace(n_reroutes=20, leaf_multiplier=0.3),
+    tree._forest.state = tree._forest.state._replace(
+        parameters=tree._forest.state.parameters._replace(n_reroutes=20, leaf_multiplier=0.3),
     )
     drop_spare_room(tree)
     failure = Failure(n, error)
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.driver, "with_more", failure)
+        patch.setattr(cmt_numba._engine.forest, "with_more", failure)
         with pytest.raises(error):
             tree.update(queries, hits, np.ones(500)) if operation == "update" else tree.reroute(10_000)
     assert failure.raised
@@ -268,15 +268,15 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
     keys = np.random.default_rng(0).normal(size=(3000, 6))
     tree = ContextualMemoryTree(n_trees=3, n_threads=2, random_state=0)
     ids = tree.insert(keys[:200])
-    real = cmt_numba._engine.forest.insert_slots
+    real = cmt_numba._engine.insert.insert_slots
 
     def interrupted(*arguments: Any) -> int:
-        if arguments[4].first == 1:
+        if arguments[1].first == 1:
             raise KeyboardInterrupt
         return int(real(*arguments))
 
     with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.forest, "insert_slots", interrupted)
+        patch.setattr(cmt_numba._engine.insert, "insert_slots", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tree.insert(keys[200:])
     assert_holds(tree, ids, keys[:200])
@@ -287,7 +287,7 @@ def test_ids_in_order_leave_gaps():
     tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
     for n in (300, 3000, 30_000):
         tree.insert(np.ones((n - len(tree), 1)))
-        gaps = np.flatnonzero(tree._state.keys.slot_table == NONE)
+        gaps = np.flatnonzero(tree._forest.state.keys.slot_table == NONE)
         assert gaps.size > 0
         assert np.diff(gaps).max() < 50
 
@@ -298,7 +298,7 @@ def test_queries_keep_no_arrays_that_have_grown():
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(X[:20])
     assert tree.query(X[:1]).ids.shape == (1, 1)
-    former = weakref.ref(tree._state.keys.values)
+    former = weakref.ref(tree._forest.state.keys.values)
     tree.insert(X[20:])
     assert former() is None
     before = tree.query(X[:20], 3, n_probes=EVERY_LEAF)
@@ -310,6 +310,6 @@ def test_what_searches_read_is_described_anew_only_when_arrays_grow(dense_keys: 
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(dense_keys)
     tree.insert(dense_keys[:1])  # which may need more room
-    state = tree._state
+    state = tree._forest.state
     tree.insert(dense_keys[1:2])
-    assert tree._state is state
+    assert tree._forest.state is state

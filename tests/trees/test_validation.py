@@ -17,7 +17,7 @@ WIDTH = 8
 
 def arrays_of(tree: ContextualMemoryTree) -> list[np.ndarray]:
     """Return all arrays of a tree's state."""
-    state = tree._state or ()
+    state = tree._forest.state or ()
     return [array for part in state for array in (part if isinstance(part, tuple) else (part,)) if np.ndim(array)]
 
 
@@ -137,7 +137,7 @@ def test_too_many_features():
 
 
 def test_too_many_memories(tree: ContextualMemoryTree):
-    totals = tree._allocated().keys.totals
+    totals = tree._forest.allocated().keys.totals
     with nothing_changes(tree):
         held, totals[N_MEMORIES] = totals[N_MEMORIES], MOST_MEMORIES - 2
         with pytest.raises(ValueError, match="X must have at most 2 rows, not 3"):
@@ -331,7 +331,7 @@ def test_accepted_rewards(queries: np.ndarray, rewards: Any):
     tree = grown_tree(sparse=False, scorer_loss="regression")
     tree.update(queries, tree.query(queries, k=2), rewards)
     tree.check_invariants()
-    assert np.any(tree._state.scorer.theta != 0)
+    assert np.any(tree._forest.state.scorer.theta != 0)
 
 
 def test_bad_hits(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits):

@@ -1,0 +1,130 @@
+"""Inserting memories (INSERT, Algorithm 4), all or none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .._change import Workers, progress_bar, spans, undone_by
+from .._forest import (
+    COUNT,
+    MOST_MEMORIES,
+    Rows,
+    TreeRange,
+    finisher_of,
+    insert_slots,
+    store_keys,
+    trimmed,
+    with_room_for_keys,
+    withdraw_slots,
+)
+from .forest import Forest, changes
+from .reorganise import link_slots, remove_ids
+
+_INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
+_REMOVALS_IN_A_STEP = 1000
+
+
+@changes
+def insert_rows(
+    forest: Forest,
+    rows: Rows,
+    progress: bool = False,
+    n_reroutes: int | None = None,
+    choose: Callable[[int], np.ndarray] | None = None,
+) -> np.ndarray:
+    """Insert memories and return their ids. Where ``max_memories`` requires it, others are removed first.
+
+    Parameters
+    ----------
+    forest : Forest
+        The forest.
+    rows : Rows
+        The keys.
+    progress : bool, default False
+        Show a progress bar.
+    n_reroutes : int, optional
+        Replaces the forest's own.
+    choose : callable, optional
+        Returns the ids of ``n`` memories to remove; by default the eviction policy chooses.
+    """
+    was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
+    n = forest.n_memories
+    if most is None and n + rows.n_rows > MOST_MEMORIES:
+        raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, not {rows.n_rows}: the forest is full")
+    with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
+        if was_empty:
+            forest.put(forest.new_state(rows))
+        if most is None or n + rows.n_rows <= most:
+            _append_rows(forest, rows, progress, n_reroutes)
+        else:
+            with progress_bar(rows.n_rows, "insert", progress) as report:
+                for start, stop in spans(rows.n_rows, max(1, most // _INSERTS_TO_FILL)):
+                    excess = forest.n_memories + stop - start - most
+                    if excess > 0:
+                        remove_ids(forest, (choose or partial(choose_evicted, forest))(excess))
+                    _append_rows(forest, rows.between(start, stop), False, n_reroutes)
+                    report(stop - start)
+    return np.arange(first_id, first_id + rows.n_rows)
+
+
+def choose_evicted(forest: Forest, n: int) -> np.ndarray:
+    """Return the ids of ``n`` memories, chosen by the eviction policy."""
+    with forest.lock.instant:
+        return forest.eviction.choose(forest.allocated(), n)
+
+
+def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | None) -> None:
+    """Store keys in the next slots, send them down every tree, and link them."""
+    first = forest.n_memories
+    forest.put(with_room_for_keys(forest.allocated(), rows.n_rows, rows.values.size))
+    forest.links.make_room(forest.allocated())
+    parameters = forest.allocated().parameters
+    n_reroutes = parameters.n_reroutes if n_reroutes is None else n_reroutes
+    finisher = finisher_of(parameters, forest.view())
+
+    def insert(run: Workers, start: int, stop: int) -> None:
+        def send_down(view: Any, trees: TreeRange) -> int:
+            return int(insert_slots(view, trees, first + stop, n_reroutes, finisher))
+
+        store_keys(forest.view(), rows.between(start, stop))
+        forest.on_each_tree(send_down, run, first + rows.n_rows)
+        forest.eviction.inserted(forest.allocated(), first + start)
+
+    forest.in_steps(rows.n_rows, "insert", progress, insert, rows.n_rows)
+    if forest.links.are_there:
+        link_slots(forest, np.arange(first, first + rows.n_rows), progress)
+    if rows.n_rows > first:  # seldom enough for the copying not to count
+        forest.put(trimmed(forest.allocated()))
+
+
+def _take_back_ids(forest: Forest, first_id: int) -> None:
+    """Remove the memories with ids from ``first_id`` on, and give their ids again unless others were evicted."""
+    n, ids = forest.n_memories, forest.ids()
+    new = np.flatnonzero(ids >= first_id)
+    are_last = new.size == forest.next_id - first_id and np.array_equal(new, np.arange(n - new.size, n))
+    roll_back(forest, n - new.size if are_last else None)
+    if not are_last:
+        remove_ids(forest, forest.ids()[forest.ids() >= first_id])
+
+
+@changes
+def roll_back(forest: Forest, first: int | None = None) -> None:
+    """Remove the memories in slots from ``first`` on, which were inserted last, and all that are not in every tree.
+
+    Their ids are given again. What routers have learned from them stays.
+    """
+    if forest.state is None:
+        return
+    forest.lock.step(forest.undo_moves)
+    placed = int(forest.allocated().counters[:, COUNT].min())
+    first = placed if first is None else min(first, placed)
+    if first == forest.n_memories:
+        return
+    forest.lock.step(partial(forest.eviction.taken_back, first))
+    forest.lock.step(partial(forest.links.taken_back, first))
+    for slot in reversed(range(first, forest.n_memories, _REMOVALS_IN_A_STEP)):
+        forest.lock.step(partial(withdraw_slots, forest.view(), slot))

@@ -1,0 +1,153 @@
+"""Learning from rewards (UPDATE, Algorithm 3) and from the right memories of rows."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .._change import Workers, spans
+from .._forest import (
+    NONE,
+    WORTH_FINDING,
+    Feedback,
+    Hits,
+    RouterLesson,
+    Rows,
+    Scorer,
+    ScorerLoss,
+    TreeRange,
+    Turn,
+    finisher_of,
+    forget_routes,
+    moved_keys,
+    no_hits,
+    overwrite_keys,
+    teach_trees,
+    update_scorer,
+    update_trees,
+    with_runners_up,
+)
+from .forest import Forest, changes
+from .query import Reach, search
+from .reorganise import link_slots
+
+_ROWS_AT_ONCE = 16  # that move keys; those after them see where the keys are now
+
+
+@changes
+def update_rows(
+    forest: Forest,
+    rows: Rows,
+    hits: Hits,
+    rewards: np.ndarray,
+    progress: bool = False,
+    key_learning_rate: float = 0.0,
+) -> None:
+    """Learn from rewards, float32 (n, k), for the first ``k`` hits of each row."""
+    if forest.n_memories == 0:
+        return
+    if rewards.shape[1] > 1 or forest.options["scorer_loss"] != ScorerLoss.CONTRAST.name.lower():
+        _learn_rewards(forest, rows, hits, rewards, progress)
+        _move_keys(forest, rows, hits, rewards, key_learning_rate)
+        return
+    others = no_hits(rows.n_rows, 2)
+    search(forest, rows, Reach(forest.n_trees), others)
+    pairs = with_runners_up(hits, others)
+    compared = np.pad(rewards, ((0, 0), (0, 1)))
+    _learn_rewards(forest, rows, pairs, compared, progress)
+    _move_keys(forest, rows, pairs, compared, key_learning_rate)
+    shown = pairs.ids[:, 0]
+    right = np.flatnonzero((rewards[:, 0] >= WORTH_FINDING) & (forest.slots_of(shown) != NONE))
+    if right.size > 0:
+        teach_rows(forest, rows.take(right), shown[right])
+
+
+def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
+    """Warn, once, if an update with these rewards teaches nothing."""
+    loss = forest.options["scorer_loss"]
+    learns = loss in ("contrast", "regression") or rewards.shape[1] > 1
+    if learns or forest.has_warned or forest.n_memories == 0 or np.any(hits.exploration.node != NONE):
+        return
+    forest.has_warned = True
+    message = (
+        f"this update teaches nothing: scorer_loss={loss!r} compares the rewards of several memories of a row. Create "
+        'the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, or query with an '
+        "epsilon above 0"
+    )
+    warnings.warn(message, UserWarning, stacklevel=5)
+
+
+@changes
+def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None:
+    """Replace the weights that the scorer has learned, and the sums of squares of their gradients.
+
+    Raises
+    ------
+    ValueError
+        If these are not finite numbers, one for each feature, or there are no memories; nothing has changed then.
+    """
+    state = forest.state
+    if state is None:
+        raise ValueError("a scorer needs memories, which say how many features there are")
+    scorer = Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
+    for array in scorer:
+        if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
+            raise ValueError(f"a scorer of {state.parameters.n_features} features needs as many finite numbers")
+    forest.lock.step(partial(forest.put, state._replace(scorer=scorer)))
+
+
+def _learn_rewards(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool) -> None:
+    """Train the scorer and the routers that rows explored."""
+    state = forest.allocated()
+    if state.scorer.theta.size == 0:
+        forest.put(state._replace(scorer=Scorer(*np.zeros((2, rows.n_features), np.float32))))
+    parameters = state.parameters
+    at, feedback = np.zeros(forest.n_trees, np.int64), Feedback(rows, hits, rewards)
+    finisher = finisher_of(parameters, forest.view())
+
+    def learn(run: Workers, start: int, stop: int) -> None:
+        def train_routers(view: Any, trees: TreeRange) -> int:
+            return int(update_trees(view, Turn(trees, at, stop, finisher), feedback))
+
+        of_rows = Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
+        update_scorer(forest.view(), parameters.scorer_loss, of_rows)
+        forest.on_each_tree(train_routers, run)
+
+    forest.in_steps(rows.n_rows, "update", progress, learn)
+
+
+def _move_keys(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, rate: float) -> None:
+    """Move dense keys by rewards. Memories stay in their leaves."""
+    if rows.sparse or rate == 0.0:
+        return
+    ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != NONE
+    slots = np.where(explored[:, None], NONE, forest.slots_of(ids.reshape(-1)).reshape(ids.shape))
+    for first, stop in spans(rows.n_rows, _ROWS_AT_ONCE):
+        state = forest.allocated()
+        moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
+        forest.lock.step(partial(overwrite_keys, forest.view(), moved, keys))
+    if forest.links.are_there:
+        link_slots(forest, np.setdiff1d(slots, NONE))
+
+
+@changes
+def teach_rows(
+    forest: Forest, rows: Rows, ids: np.ndarray, n_passes: int = 1, afresh: bool = False, progress: bool = False
+) -> None:
+    """Teach routers which memory each row belongs to. Raises KeyError if one is not stored."""
+    slots = forest.known_slots(ids)
+    if afresh:
+        for t in range(forest.n_trees):
+            forest.lock.step(partial(forget_routes, forest.view(), t))
+    orders = forest.new_generator()
+    for _ in range(n_passes):
+        lesson = RouterLesson(rows, orders.permutation(rows.n_rows), slots)
+        at = np.tile(np.array([0, NONE]), (forest.n_trees, 1))
+
+        def teach(run: Workers, _start: int, stop: int) -> None:
+            forest.on_each_tree(lambda view, trees: int(teach_trees(view, trees, lesson, at, stop)), run)  # noqa: B023
+
+        forest.in_steps(rows.n_rows, "teach", progress, teach)

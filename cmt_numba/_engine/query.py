@@ -1,0 +1,278 @@
+"""Queries (QUERY, Algorithm 2): searches of the trees, along links, or of all candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._change import TimedSteps, map_threads, progress_bar, spans
+from .._forest import (
+    ALL,
+    N_MEMORIES,
+    NO_SLOTS,
+    NONE,
+    UNRESTRICTED,
+    Hits,
+    Query,
+    Rows,
+    ShownHits,
+    add_explored,
+    are_among,
+    are_few,
+    as_matrix,
+    certain,
+    explore_rows,
+    least_left,
+    no_hits,
+    query_links,
+    query_rows,
+    score_slots,
+    stored_rows,
+    unexplored,
+)
+from .filters import Filter
+from .forest import Forest
+
+_ROWS_AT_ONCE = 64  # so few that dividing them among steps or threads costs more than it saves
+_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # of a matrix product; changes wait while a block of rows is answered
+
+
+class Reach(NamedTuple):
+    """How far searches go.
+
+    Attributes
+    ----------
+    n_leaves : int
+        Leaves to search in all trees together.
+    breadth : int, default 0
+        Candidates to keep while links are followed; with 0, or where there are no links, none are followed.
+    left_out : ndarray of int64, shape (n_rows,), optional
+        The id of a memory that the search for each row does not visit along links.
+    """
+
+    n_leaves: int
+    breadth: int = 0
+    left_out: np.ndarray | None = None
+
+
+def query_forest(
+    forest: Forest,
+    rows: Rows,
+    k: int = 1,
+    n_leaves: int | None = None,
+    *,
+    epsilon: float = 0.0,
+    draw: Callable[[], int] | None = None,
+    among: Filter | None = None,
+    breadth: int = 0,
+    progress: bool = False,
+) -> ShownHits:
+    """Return the best ``k`` memories for each row, of all memories or of those in ``among``.
+
+    What rows explore with probability ``epsilon`` depends on the word that ``draw`` returns, by default of the stream
+    for queries. The eviction policy is not notified, see :func:`note_returned`.
+    """
+    reach = Reach(forest.n_trees if n_leaves is None else n_leaves, breadth)
+    hits = no_hits(rows.n_rows, k)
+    propensities: Callable[[], np.ndarray] = partial(certain, hits.ids)
+    if among is not None:
+        forest.lock.read(partial(_search_fully_among, forest, rows, reach, among, hits, progress))
+    elif forest.n_memories > 0:
+        word = np.uint64((draw or forest.draw_word)() if epsilon > 0.0 else 0)
+        if epsilon > 0.0:
+            propensities = partial(_propensities, forest, rows, hits.ids, reach.n_leaves, epsilon, forest.lock.n_steps)
+        search(forest, rows, reach, hits, epsilon=epsilon, word=word, progress=progress)
+    return ShownHits.of(hits, propensities)
+
+
+def note_returned(forest: Forest, ids: np.ndarray) -> None:
+    """Tell the eviction policy which memories were returned, (n, k), the best first: all that a query may change."""
+
+    def note() -> None:
+        if forest.state is not None:
+            with forest.lock.instant:
+                forest.eviction.returned(forest.state, ids)
+
+    if forest.eviction.minds_queries:
+        forest.lock.read(note)
+
+
+def search(
+    forest: Forest,
+    rows: Rows,
+    reach: Reach,
+    hits: Hits,
+    *,
+    epsilon: float = 0.0,
+    word: Any = np.uint64(0),  # noqa: B008
+    progress: bool = False,
+) -> None:
+    """Write the best memories for rows into ``hits``. Changes may come between steps of a large batch."""
+
+    def answer(first: int, stop: int) -> None:
+        state = forest.fitting_state(rows)
+        if state is None:
+            return
+        view = forest.view(state)
+        if reach.breadth > 0 and forest.links.are_there:
+            _follow_links(forest, view, rows, first, stop, reach, 0, ALL, hits)
+            return
+        query = Query(rows, first, stop, reach.n_leaves, epsilon, word)
+        query_rows(view, query, UNRESTRICTED, hits.ids, hits.scores)
+        if epsilon > 0.0:
+            explore_rows(view, query, hits)
+
+    n_rows = rows.n_rows
+    if n_rows <= _ROWS_AT_ONCE and not progress:
+        forest.lock.read(partial(answer, 0, n_rows))
+        return
+    n_threads = forest.threads_for(n_rows)
+    forest.lock.let_in()  # a change that queries would wait for its own threads
+    with progress_bar(n_rows, "query", progress) as report:
+
+        def answer_in_steps(span: tuple[int, int]) -> None:
+            steps = TimedSteps(*span, forest.pace)
+            for first, stop in steps:
+                forest.lock.read(partial(steps.take, answer, first, stop))
+                report(stop - first)
+
+        map_threads(answer_in_steps, spans(n_rows, -(-n_rows // n_threads)), n_threads)
+
+
+def search_among(
+    forest: Forest, rows: Rows, reach: Reach, among: Filter, hits: Hits, *, progress: bool = False
+) -> None:
+    """Write the best of some memories for rows into ``hits``, while nothing changes: called as the forest is read.
+
+    Where links lead to fewer candidates than chance would, rows are not answered.
+    """
+    state = forest.fitting_state(rows)
+    chosen = among.slots(forest.slots_of, forest.lock.n_steps)
+    if state is None or chosen.size == 0:
+        return
+    view, n_threads = forest.view(state), forest.threads_for(rows.n_rows)
+    breadth = reach.breadth if forest.links.are_there else 0
+    few = are_few(chosen, reach.n_leaves, breadth)
+    linked = breadth > 0 and not few
+    restriction = UNRESTRICTED if few or linked else among.restriction(state)
+    mask, least = ALL, 0
+    if linked:
+        mask, breadth = among.mask(state), max(breadth, hits.ids.shape[1])
+        least = max(hits.ids.shape[1], least_left(breadth, chosen.size / forest.n_memories))
+        least = min(least, chosen.size)
+    with progress_bar(rows.n_rows, "query", progress) as report:
+
+        def answer(span: tuple[int, int]) -> None:
+            query = Query(rows, *span, reach.n_leaves, 0.0, np.uint64(0))
+            if few:
+                score_slots(view, query, chosen, hits.ids, hits.scores)
+            elif linked:
+                _follow_links(forest, view, rows, *span, reach._replace(breadth=breadth), least, mask, hits)
+            else:
+                query_rows(view, query, restriction, hits.ids, hits.scores)
+            report(span[1] - span[0])
+
+        map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+
+
+def _search_fully_among(forest: Forest, rows: Rows, reach: Reach, among: Filter, hits: Hits, progress: bool) -> None:
+    """Search as :func:`search_among` does, and compare rows with all candidates where links lead to few."""
+    search_among(forest, rows, reach, among, hits, progress=progress)
+    wanted = min(hits.ids.shape[1], among.slots(forest.slots_of, forest.lock.n_steps).size)
+    if reach.breadth > 0 and forest.links.are_there and wanted > 0:
+        short = np.flatnonzero(hits.ids[:, wanted - 1] == NONE)
+        if short.size > 0:
+            others = scan_dense(forest, rows.take(short), hits.ids.shape[1], among)
+            hits.ids[short], hits.scores[short] = others.ids, others.scores
+
+
+def _follow_links(
+    forest: Forest,
+    view: Any,
+    rows: Rows,
+    first: int,
+    stop: int,
+    reach: Reach,
+    least: int,
+    chosen: np.ndarray,
+    hits: Hits,
+) -> None:
+    """Write the answers to the rows ``first .. stop`` along the links; none to rows with fewer than ``least``."""
+    avoided = NO_SLOTS if reach.left_out is None else forest.slots_of(reach.left_out[first:stop])
+    values, ids, scores = rows.values, hits.ids, hits.scores
+    if stop - first < ids.shape[0]:
+        values = values[first * rows.n_features : stop * rows.n_features]
+        ids, scores = ids[first:stop], scores[first:stop]
+    query_links(view, forest.links.near, values, (reach.n_leaves, reach.breadth, least), chosen, avoided, ids, scores)
+
+
+def _propensities(
+    forest: Forest, rows: Rows, ids: np.ndarray, n_leaves: int, epsilon: float, n_steps: int
+) -> np.ndarray:
+    """Return the probability that a query shows each memory in ``ids``, if there have been no further steps."""
+    shown = np.zeros(ids.shape)
+
+    def find(first: int, stop: int) -> None:
+        state = forest.fitting_state(rows)
+        if state is None or forest.lock.n_steps != n_steps:
+            raise RuntimeError("the trees have changed since the query: read propensities before they change")
+        view = forest.view(state)
+        query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
+        query_rows(view, query, UNRESTRICTED, best.ids, best.scores)
+        shown[first:stop] = (1.0 - epsilon) * are_among(ids[first:stop], best.ids[first:stop])
+        add_explored(view, query._replace(epsilon=epsilon), ids, shown)
+
+    steps = TimedSteps(0, rows.n_rows, forest.pace)
+    for first, stop in steps:
+        forest.lock.read(partial(steps.take, find, first, stop))
+    return shown
+
+
+# All candidates, by matrix products
+
+
+def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None) -> Hits:
+    """Return the best ``k`` of all memories of a forest, or of those in ``among``, for dense rows.
+
+    Changes of the forest may come between blocks of rows.
+    """
+    hits = unexplored(rows.n_rows, k)
+    for first, stop in spans(rows.n_rows, _ROWS_IN_A_BLOCK):
+        forest.lock.read(partial(_scan_block, forest, rows.between(first, stop), among, hits.between(first, stop)))
+    return hits
+
+
+def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits) -> None:
+    """Write the best of all candidates for some rows."""
+    state = forest.fitting_state(rows)
+    if state is None:
+        return
+    n = int(state.keys.totals[N_MEMORIES])
+    slots = None if among is None else among.slots(forest.slots_of, forest.lock.n_steps)
+    n = n if slots is None else slots.size
+    asked = rows.values[rows.offsets[0] : rows.offsets[-1]].reshape(rows.n_rows, -1)
+    theta, k = state.scorer.theta, hits.ids.shape[1]
+    if theta.size > 0:
+        asked = asked * (np.float32(1.0) + theta)
+    best_slots = np.full((rows.n_rows, k), NONE, np.int64)
+    best_scores = np.full((rows.n_rows, k), -np.inf, np.float32)
+    for start in range(0, n, _MEMORIES_IN_A_BLOCK):
+        stop = min(start + _MEMORIES_IN_A_BLOCK, n)
+        here = np.arange(start, stop) if slots is None else slots[start:stop]
+        scores = asked @ as_matrix(stored_rows(state, slice(start, stop) if slots is None else here)).T
+        better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # few, but in the first block
+        scores, here = scores[:, better], here[better]
+        if here.size > k:  # the best of the block
+            columns = np.argpartition(scores, here.size - k, axis=1)[:, here.size - k :]
+            scores, some = np.take_along_axis(scores, columns, axis=1), here[columns]
+        else:
+            some = np.broadcast_to(here, scores.shape)
+        scores, some = np.concatenate([best_scores, scores], axis=1), np.concatenate([best_slots, some], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        best_scores, best_slots = np.take_along_axis(scores, order, axis=1), np.take_along_axis(some, order, axis=1)
+    there = best_slots != NONE
+    hits.ids[:] = np.where(there, state.keys.ids[np.where(there, best_slots, 0)], NONE)
+    hits.scores[:] = best_scores

@@ -1,0 +1,147 @@
+"""Removing, replacing, rerouting and rebuilding: changes of where memories lie."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .._change import TimedSteps, Workers, progress_bar
+from .._forest import (
+    COUNT,
+    Rows,
+    TreeRange,
+    Turn,
+    begin_reroutes,
+    compacted,
+    finisher_of,
+    insert_slots,
+    overwrite_keys,
+    reinsert_slots,
+    remove_memories,
+    stored_rows,
+    with_ids,
+    with_room_for_keys,
+    with_tree,
+    without_trees,
+)
+from .forest import Forest, changes
+
+
+@changes
+def remove_ids(forest: Forest, ids: np.ndarray) -> None:
+    """Remove memories, each named once (REMOVE, Algorithm 6). Raises KeyError if one is not stored."""
+    forest.known_slots(ids)
+
+    def remove(start: int, stop: int) -> None:
+        forest.links.unlink(forest.view(), forest.slots_of(ids[start:stop]))
+        remove_memories(forest.view(), forest.eviction.recency, forest.links.near, ids[start:stop])
+
+    steps = TimedSteps(0, ids.size, forest.pace)
+    for start, stop in steps:
+        forest.lock.step(partial(steps.take, remove, start, stop))
+
+
+@changes
+def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:
+    """Give memories, each named once, the keys in ``rows``. Raises KeyError if one is not stored.
+
+    Few memories get their keys and their new leaves in one step. With many, all keys are written first.
+    """
+    slots = forest.known_slots(ids)
+    if rows.sparse:
+        forest.put(with_room_for_keys(forest.allocated(), 0, rows.values.size))
+    parameters, at = forest.allocated().parameters, np.zeros(forest.n_trees, np.int64)
+    finisher, in_one_step = finisher_of(parameters, forest.view()), forest.is_one_step(rows.n_rows, progress)
+
+    def overwrite() -> None:
+        overwrite_keys(forest.view(), slots, rows)
+
+    def reinsert(run: Workers, start: int, stop: int) -> None:
+        def send_down(view: Any, trees: TreeRange) -> int:
+            return int(reinsert_slots(view, Turn(trees, at, stop, finisher), slots))
+
+        if in_one_step:
+            overwrite()
+        forest.on_each_tree(send_down, run)
+        if in_one_step and forest.links.are_there:
+            forest.links.link(forest.view(), slots)
+
+    if not in_one_step:
+        forest.lock.step(overwrite)
+    forest.in_steps(rows.n_rows, "replace", progress, reinsert)
+    if not in_one_step and forest.links.are_there:
+        link_slots(forest, slots, progress)
+
+
+def link_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> None:
+    """Link memories that are new, in the order of their slots, or have other keys now."""
+
+    def link(_run: Workers, start: int, stop: int) -> None:
+        forest.links.link(forest.view(), slots[start:stop])
+
+    forest.in_steps(slots.size, "link", progress, link)
+
+
+@changes
+def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
+    """Reroute ``n`` memories of each tree (REROUTE, Algorithm 7)."""
+    if forest.n_memories == 0:
+        return
+    finisher, at = finisher_of(forest.allocated().parameters, forest.view()), np.zeros(forest.n_trees, np.int64)
+
+    def reroute(run: Workers, _start: int, stop: int) -> None:
+        def move_memories(view: Any, trees: TreeRange) -> int:
+            counters = forest.allocated().counters
+            begin_reroutes(counters, Turn(trees, at, stop, finisher))
+            # To insert up to the slots that the trees have reached is to do the reroutes that are due.
+            return int(insert_slots(view, trees, counters[trees.first, COUNT], 0, finisher))
+
+        forest.on_each_tree(move_memories, run)
+
+    forest.in_steps(n, "reroute", progress, reroute)
+
+
+@changes
+def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress: bool = False) -> None:
+    """Build the trees anew and keep groups of memories together. Raises KeyError if an id is not stored.
+
+    Memories that are not named are groups of their own. The new trees are swapped in when all are complete.
+    """
+    slots, before = forest.known_slots(ids), forest.allocated()
+    group = np.arange(forest.n_memories)
+    group[slots] = forest.n_memories + np.unique(groups, return_inverse=True)[1]
+    rows = stored_rows(before, slice(forest.n_memories))
+    state, generator = without_trees(before), forest.new_generator()
+    with progress_bar(forest.n_trees, "tree", progress) as report:
+        for t in range(forest.n_trees):
+            state = with_tree(state, t, rows, group, generator)
+            report(1)
+    forest.lock.step(partial(forest.put, state))
+
+
+@changes
+def compact_memories(forest: Forest, copies: bool) -> None:
+    """Store the memories in the order in which searches read them."""
+    if forest.n_memories == 0:
+        return
+    before = forest.allocated()
+    state = compacted(before, copies=copies)
+
+    def swap_in() -> None:
+        # All in one assignment, whatever comes in between: policy and links know memories by their slots.
+        moved = forest.eviction.moved(before, state), forest.links.moved(before, state)
+        forest.put(state, *moved)
+
+    forest.lock.step(swap_in)
+
+
+@changes
+def renumber(forest: Forest) -> np.ndarray:
+    """Let the id of each memory be its slot, as if no other had been there; return the ids before."""
+    state = forest.allocated()
+    former = forest.ids()
+    keys = with_ids(state.keys, np.arange(forest.n_memories))
+    forest.lock.step(partial(forest.put, state._replace(keys=keys)))
+    return former

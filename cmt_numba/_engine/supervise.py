@@ -1,0 +1,86 @@
+"""The supervised protocol (section 4 of the paper): query, reward and update in passes over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._change import progress_bar, spans
+from .._forest import NONE, Rows, as_matrix, joined, rewarded_memories, rewarded_pairs, without_own
+from .._validation import check_rewards
+
+_ROWS_IN_A_BLOCK = 256  # that see the same trees
+_WORTH_REBUILDING = 1 / 3  # of the memories that rewards must have joined before the trees are built anew
+
+
+class Supervision(NamedTuple):
+    """How to learn.
+
+    Attributes
+    ----------
+    reward : callable
+        Returns the rewards of the ids found for some rows, see :class:`~cmt_numba.rewards.Reward`.
+    own_ids : ndarray of int64, shape (n_rows,), or None
+        The ids of the rows' own memories, -1 for none; they are left out of the answers.
+    k, n_probes, epsilon
+        Of each query.
+    key_learning_rate : float
+        Of each update.
+    n_passes : int
+        The number of passes over the rows.
+    """
+
+    reward: Callable[[np.ndarray, np.ndarray], Any]
+    own_ids: np.ndarray | None
+    k: int
+    n_probes: int
+    epsilon: float
+    key_learning_rate: float
+    n_passes: int
+
+
+def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.Generator, progress: bool) -> float:
+    """Go through the rows in random orders, block by block; return the mean reward of the last pass.
+
+    Queries and updates are calls of the tree's public methods, so that each is a change of its own.
+    """
+    own_ids = np.full(rows.n_rows, NONE, np.int64) if how.own_ids is None else how.own_ids
+    matrix, n_wanted = as_matrix(rows), how.k + (how.own_ids is not None)
+    total, pairs = 0.0, np.empty((0, 2), np.int64)
+    with progress_bar(how.n_passes * rows.n_rows, "learn", progress) as report:
+        for _ in range(how.n_passes):
+            order, total, found_together = orders.permutation(rows.n_rows), 0.0, [pairs]
+            for first, stop in spans(rows.n_rows, _ROWS_IN_A_BLOCK):
+                block = order[first:stop]
+                queries, own = matrix[block], own_ids[block]
+                hits = without_own(tree.query(queries, n_wanted, how.n_probes, how.epsilon), own, how.k)
+                rewards = check_rewards(how.reward(block, hits.ids), hits.ids)
+                tree.update(queries, hits, rewards, key_learning_rate=how.key_learning_rate)
+                taught, best = rewarded_memories(hits, own, rewards)
+                with suppress(KeyError):  # a memory has been removed meanwhile
+                    if taught.size > 0:
+                        tree.teach(queries[taught], best)
+                found_together.append(rewarded_pairs(hits, own, rewards))
+                total += float(np.sum(rewards[:, 0], where=hits.ids[:, 0] != NONE))
+                report(stop - first)
+            ids, groups = joined(np.concatenate(found_together))
+            pairs = np.column_stack([ids, groups])
+            with suppress(KeyError):
+                _rebuild_if_worthwhile(tree, ids, groups)
+    return total / rows.n_rows
+
+
+def _rebuild_if_worthwhile(tree: Any, ids: np.ndarray, groups: np.ndarray) -> None:
+    """Build the trees anew if enough memories have been joined into groups.
+
+    A group of more than half of the memories, of which rewards say too little, does not count.
+    """
+    stored = np.isin(ids, tree.ids)
+    ids, groups = ids[stored], groups[stored]
+    _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    n, size = tree.n_memories, sizes[group]
+    if np.count_nonzero((size > 1) & (2 * size <= n)) >= max(1.0, _WORTH_REBUILDING * n):
+        tree.rebuild(ids, groups)

@@ -1,0 +1,112 @@
+"""Files with one wrong array or field and valid checksums, as nobody writes them by accident."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mutations import parsed, sealed
+
+from cmt_numba.persistence import FileFormatError
+
+NUMBERS = (0, 1, -1, 3, 2**31, 2**62, -(2**63), 10**400, 0.5, -0.5, 1e-320, 1e308)
+OTHERS = (None, True, "", "key", [], {}, [0], {"a": 1}, [[]], ["", ""], [1e300, -5])
+
+
+def forged_arrays(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield wrong versions of an array: with other values, shapes and dtypes."""
+    is_real = array.dtype.kind == "f"
+    if array.dtype.kind in "fiu":
+        limits = np.finfo(array.dtype) if is_real else np.iinfo(array.dtype)
+        values = [0, 1, limits.min, limits.max, *((np.nan, np.inf, -1.0, 1e30) if is_real else (limits.max // 2, 7))]
+        for value in values:
+            yield np.full_like(array, value)
+            for place in (0, -1):
+                one = array.copy()
+                one.reshape(-1)[place : None if place else 1] = value
+                yield one
+        yield -array
+        yield array.astype(np.int16 if is_real else np.float32)
+    yield array[:-1]
+    yield array[:0]
+    yield np.concatenate([array, array])
+    yield array[::-1]
+    yield array.reshape(-1, 1)
+    if array.ndim > 1:
+        yield array[..., :-1]
+        yield array[..., ::-1]
+
+
+def forged_values(value: Any) -> Iterator[Any]:
+    """Yield a JSON value with each of its parts replaced or left out."""
+    yield from NUMBERS
+    yield from OTHERS
+    if isinstance(value, list):
+        for i in sorted({0, len(value) - 1} & set(range(len(value)))):
+            yield from ([*value[:i], part, *value[i + 1 :]] for part in forged_values(value[i]))
+        yield value[:-1]
+        yield value + value[:1]
+    if isinstance(value, dict):
+        for key in value:
+            yield from (value | {key: part} for part in forged_values(value[key]))
+            yield {other: part for other, part in value.items() if other != key}
+
+
+def forgeries(file: bytes, apart: tuple[str, ...] = ()) -> Iterator[tuple[str, bytes]]:
+    """Yield descriptions of what is wrong, and files that are like a sound one but for that.
+
+    Arrays and fields whose names begin like one of ``apart`` are left as they are.
+    """
+    described, arrays = parsed(file)
+    for i, entry in enumerate(described["arrays"]):
+        if entry["name"].startswith(apart):
+            continue
+        try:
+            array = np.frombuffer(arrays[i], entry["dtype"]).reshape(entry["shape"])
+        except TypeError:  # an array of records, of a tree
+            array = np.frombuffer(arrays[i], np.uint8).reshape(*entry["shape"], -1)
+        for forged in _forged_documents(array) if array.dtype == np.uint8 and array.ndim == 1 else forged_arrays(array):
+            header = described | {"arrays": [dict(one) for one in described["arrays"]]}
+            if array.ndim == len(entry["shape"]):
+                header["arrays"][i] |= {"shape": forged.shape, "dtype": forged.dtype.name}
+            elif forged.shape[1:] == array.shape[1:]:
+                header["arrays"][i]["shape"] = forged.shape[: len(entry["shape"])]
+            contents = [*arrays[:i], np.ascontiguousarray(forged).tobytes(), *arrays[i + 1 :]]
+            yield f"{entry['name']}: {forged!r:.300} {forged.dtype} {forged.shape}", sealed(header, contents)
+    own = {name: value for name, value in described["fields"].items() if not name.startswith(apart)}
+    others = {name: value for name, value in described["fields"].items() if name.startswith(apart)}
+    for fields in forged_values(own):
+        fields = fields | others if isinstance(fields, dict) else fields
+        header = described | {"arrays": [dict(one) for one in described["arrays"]], "fields": fields}
+        yield f"fields: {fields!r}", sealed(header, arrays)
+
+
+def _forged_documents(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield wrong versions of an array that may hold a JSON document."""
+    try:
+        document = json.loads(array.tobytes())
+    except ValueError:
+        yield from forged_arrays(array)
+        return
+    for value in forged_values(document):
+        yield np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+def check_forgeries(
+    file: bytes, load: Callable[[Path], Any], use: Callable[[Any], None], path: Path, apart: tuple[str, ...] = ()
+) -> None:
+    """Load all forgeries of a file. Each must be refused, or loaded as an object that can be used."""
+    n_refused = 0
+    for description, forged in forgeries(file, apart):
+        path.write_bytes(forged)
+        try:
+            try:
+                loaded = load(path)
+            except FileFormatError:
+                n_refused += 1
+                continue
+            use(loaded)
+        except Exception as error:
+            raise AssertionError(description) from error
+    assert n_refused > 0
