@@ -186,6 +186,10 @@ class Keeper:
         """Raise JournalError if the store is closed."""
         if self.is_closed:
             raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
+        tree = self.kept.tree
+        if isinstance(tree, DurableTree) and tree._journal.is_behind:
+            tree._journal.catch_up()
+            self._read_space_again()
 
     def close(self) -> None:
         """Write all changes to disk, and close the files."""
