@@ -45,7 +45,7 @@ def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
     _, seconds = timed(lambda: stored.add(range(n), data.stored))
     timed(stored.compact)
     print(f"\n{name}: {n} x {data.stored.shape[1]}")
-    print(f"store: built in {seconds:.1f} s, {stored._keeper.kept.tree.nbytes / n:.0f} bytes a vector")
+    print(f"store: built in {seconds:.1f} s, {stored._contents.tree.nbytes / n:.0f} bytes a vector")
     graph, lists = None, None
     if find_spec("hnswlib"):
         graph, seconds = graph_of(data.stored)
@@ -103,7 +103,7 @@ def compare_codes(n: int, n_features: int) -> None:
         warm.add(range(300), data.stored[:300])  # has kernels compiled
         warm.compact()
         _, seconds = timed(lambda: (store.add(range(n), data.stored), store.compact()))  # noqa: B023
-        size = store._keeper.kept.tree.nbytes / n
+        size = store._contents.tree.nbytes / n
         for target in (0.95, 0.995, 1.0):
             search = lambda: store.query(data.asked, K, target_recall=target).keys  # noqa: B023, E731
             note(f'store, keep="{keep}", {target}', size, seconds, search)
@@ -378,7 +378,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
     """Return how long it takes to look up the key of a memory in the database, and to read one with all others."""
-    records, ids = store._records(), np.random.default_rng(0).permutation(n)[: 100 * K].reshape(-1, 1, K)
+    records, ids = store._contents.records, np.random.default_rng(0).permutation(n)[: 100 * K].reshape(-1, 1, K)
     begun = perf_counter()
     for some in ids:
         records._look_up(some)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.invariants.errors import require
+from .._forest import require
 from .._validation import unmasked
-from ..persistence._columns import read_array, read_sparse_matrix, sparse_matrix
+from ..persistence import read_array, read_sparse_matrix, sparse_matrix
 
 LARGEST_WEIGHT = 1e30
 """Of a query: sums of weights must be finite."""

@@ -9,7 +9,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.utils.validation import has_fit_parameter
 
-from .._forest.invariants.errors import require
+from .._forest import require
 from ._log import Log
 
 _FOLDS = 3

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.hits import Hits
-from .._forest.state import NONE
+from .._forest import NONE, Hits
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer
 

@@ -11,15 +11,11 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from .._forest.hits import Hits, no_hits
-from .._forest.invariants.errors import require
-from .._forest.state import NONE
+from .._forest import NONE, Hits, no_hits, require
 from .._validation import Flag, check_wanted
-from ..persistence._container import Contents
-from ..persistence._trees import read_object, refusing, take, write_object
+from ..persistence import Contents, read_object, refusing, take, write_object
 from ..sequences import EditDistance
-from ..text import BM25Vectorizer
-from ..text._vectorizer_files import of_prefix, with_prefix
+from ..text import BM25Vectorizer, of_prefix, with_prefix
 from ._log import Log, check_known_rewards, check_weights
 from ._models import check_model, default_model, fitted_model, improvement, model_arrays, read_model
 from ._pairs import FEATURES, NEEDS_VECTORIZER, Pairs, Tools, features_of, ids_and_scores, names_of, new_tools, pairs_of

@@ -10,9 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_parameters, check_wanted, unmasked
-from ..persistence._container import Contents
-from ..persistence._saved import Saved
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, take
 from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, closed
 from ._encoding import Alphabet, Sequences, Symbols, check_sequences

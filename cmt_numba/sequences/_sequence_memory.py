@@ -6,14 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._forest.hits import WORTH_KEEPING
+from .._forest import WORTH_KEEPING
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
 from ..estimators import CMTRetriever
 from ..estimators._files import estimator_contents, estimator_of
-from ..persistence._columns import read_array
-from ..persistence._container import Contents
-from ..persistence._saved import Saved, as_part, of_part
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, as_part, of_part, read_array, take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences

@@ -7,11 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .._validation import check_ids, check_integer, check_known, check_matrix, check_real, check_seed, check_wanted
-from ..persistence._columns import read_array
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._saved import Saved, as_part, of_part
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_array, read_generator, take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences

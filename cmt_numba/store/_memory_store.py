@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
 
-from .._concurrency.workers import spans
-from .._forest.hits import no_hits, rewarded_memories
-from .._forest.state import NONE
-from .._validation import check_passes, check_rewards
+from .._change import spans
+from .._engine import Filter
+from .._forest import NONE, InvariantError, no_hits, require, rewarded_memories
+from .._validation import (
+    check_integer,
+    check_matrix,
+    check_passes,
+    check_real,
+    check_rewards,
+    check_wanted,
+)
 from ._checks import (
     DuplicateKeyError,
+    Key,
     are_none,
     check_answers,
     check_keys,
@@ -24,19 +32,24 @@ from ._checks import (
     check_payloads,
     check_stored,
 )
-from ._kept import Keeper, changes
+from ._contents import Commit, StoreContents
+from ._filters import FilterCache
 from ._learning import learn_in_blocks, taught_by
 from ._metrics import METRICS, check_lengths
 from ._query_map import WIDEST
-from ._querying import Searchable
-from ._search import keys_of
-from ._trees import Kept, replace_keys
+from ._recall import Efforts
+from ._records import WITH
+from ._results import Items, Payloads, Results, read_payload
+from ._search import Effort, NearestMemories, StoreSearch
+from ._trees import insert_and_evict
 
 _CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
+_VECTORS_CHECKED_AT_ONCE = 10_000
 _N_COMPETITORS = 9  # of a memory that was rewarded alone
+_MOST_TRIES = 5  # of a query, where memories are added or deleted meanwhile
 
 
-class MemoryStore(Searchable):
+class MemoryStore:
     """A store of vectors with keys of your own and payloads: search, filters, changes at any time, and learning.
 
     A store lives in memory or in a folder. In a folder each change is on disk before the call returns; keys, payloads
@@ -137,10 +150,16 @@ class MemoryStore(Searchable):
         }
         options = {name: value for name, value in given.items() if value is not None}
         how = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes, "snapshot_seconds": snapshot_seconds}
-        self._set_target(target_recall)
         if read_only and path is None:
             raise ValueError("read_only is for a store in a folder: give its path")
-        self._keep(Keeper(path, metric, options, how | {"read_only": bool(read_only)}))
+        check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        self._begin(StoreContents(path, metric, options, how | {"read_only": bool(read_only)}), target_recall)
+
+    def _begin(self, contents: StoreContents, target_recall: float) -> None:
+        self._target_recall = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        self._contents = contents
+        self._efforts = Efforts()
+        self._filters = FilterCache()
 
     # Changes
 
@@ -169,7 +188,7 @@ class MemoryStore(Searchable):
 
         Nothing has changed after any of these.
         """
-        self._write(keys, X, payloads, replace=False)
+        self._contents.ahead(partial(self._write, keys, X, payloads, replace=False))
 
     def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
         """Add memories, and replace the vectors and payloads of those whose keys are in the store.
@@ -186,72 +205,60 @@ class MemoryStore(Searchable):
         MemoryError
             If memory runs out. In memory some memories may have been replaced then, each with its payload.
         """
-        self._write(keys, X, payloads, replace=True)
+        self._contents.ahead(partial(self._write, keys, X, payloads, replace=True))
 
-    @changes
     def _write(self, keys: Any, X: Any, payloads: Any, *, replace: bool) -> None:
-        checked = check_keys(keys)
-        self._keeper.check_open()
+        checked, contents = check_keys(keys), self._contents
         X = self._check_form(X)
-        check_lengths(X, self.metric)
+        check_lengths(X, contents.metric)
         check_one_for_each_row(checked, X.shape[0])
         texts = check_payloads(payloads, len(checked))
-        records = self._records()
+        records = contents.records
         ids = records.find(checked)
         old, new = (ids >= 0).nonzero()[0], (ids < 0).nonzero()[0]
         if old.size == 0:
             check_kind(checked, records.kind())
-        if old.size > 0 and not replace:
+        elif not replace:
             message = f"keys must not be in the store: {checked[old[0]]!r:.100} is; use upsert to replace it"
             raise DuplicateKeyError(message)
         self._make_room(X)
 
-        def write(kept: Kept, commit: Callable[..., None]) -> None:
-            space = self._keeper.space
-            vectors, lost = keys_of(kept.tree, space, X)
-            n_cells = vectors.size if isinstance(vectors, np.ndarray) else vectors.nnz
+        def write(commit: Commit) -> None:
+            tree, records = contents.tree, contents.records
+            rows, lost = contents.search.keys_of(X)
+            n_cells = rows.size if isinstance(rows, np.ndarray) else rows.nnz
             for start, stop in spans(old.size, max(1, _CELLS_REPLACED_AT_ONCE * len(checked) // max(1, n_cells))):
                 some, more = old[start:stop], stop < old.size or new.size > 0
-                kept.records.update(ids[some], [texts[i] for i in some], lost.of(some))
-                replace_keys(kept, ids[some], vectors[some], partial(commit, more))
+                records.update(ids[some], [texts[i] for i in some], lost.of(some))
+                contents.replace_keys(ids[some], rows[some], partial(commit, more))
             if new.size > 0:
-                first = kept.tree._forest.next_id
+                first = tree._forest.next_id
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
-                kept.records.insert(np.arange(first, first + new.size), own, text, lost.of(new))
-                kept.records.delete(kept.insert(vectors[new]))
+                records.insert(np.arange(first, first + new.size), own, text, lost.of(new))
+                records.delete(insert_and_evict(tree, rows[new]))
                 commit()
 
-        self._keeper.change(write)
+        contents.change(write)
 
     def _make_room(self, X: Any) -> None:
         """Give all memories other keys if there is no room for new vectors among the present ones."""
-        keeper = self._keeper
-        space = keeper.space
+        contents = self._contents
+        space = contents.space
         if space.n_more == 0:
             return
         admitting = space.admits(X, len(self)) if space.bound > 0.0 else None
         if admitting is space:
             return
+        if admitting is not None:
+            contents.set_space(admitting)
+            return
+        ids, every = np.sort(contents.tree.ids), X
+        if ids.size > 0:
+            stack = scipy.sparse.vstack if scipy.sparse.issparse(X) else np.concatenate
+            every = stack([contents.search.read(ids)[0].rows, X])
+        contents.rekey(METRICS[space.metric].fitted(every))
+        self._efforts.forget()
 
-        def rekey(kept: Kept, commit: Callable[..., None]) -> None:
-            if admitting is not None:
-                keeper.set_space(admitting)
-                return
-            ids, every = np.sort(kept.tree.ids), X
-            if ids.size > 0:
-                vectors = keeper.search.read(ids)[0].rows
-                stack = scipy.sparse.vstack if scipy.sparse.issparse(X) else np.concatenate
-                every = stack([vectors, X])
-            keeper.set_space(METRICS[space.metric].fitted(every))
-            self._efforts.forget()
-            if ids.size > 0:
-                keys, lost = keys_of(kept.tree, keeper.space, vectors)
-                kept.records.update_vectors(ids, lost)
-                replace_keys(kept, ids, keys, commit)
-
-        self._keeper.rekey(rekey)
-
-    @changes
     def delete(self, keys: Any) -> None:
         """Delete memories.
 
@@ -269,16 +276,18 @@ class MemoryStore(Searchable):
         cmt_numba.journal.JournalError
             If the change could not be written; nothing has been deleted then.
         """
-        checked = check_keys(keys)
-        ids = self._records().find(checked)
-        check_stored(checked, ids)
+        checked, contents = check_keys(keys), self._contents
 
-        def delete(kept: Kept, commit: Callable[..., None]) -> None:
-            kept.tree.remove(ids)
-            kept.records.delete(ids)
+        def delete(commit: Commit) -> None:
+            contents.tree.remove(ids)
+            contents.records.delete(ids)
             commit()
 
-        self._keeper.change(delete)
+        with contents.writing:
+            contents.check_open()
+            ids = contents.records.find(checked)
+            check_stored(checked, ids)
+            contents.change(delete)
 
     def create_index(self, field: Any) -> None:
         """Create an index on a field of payloads, so that filters on it need not look at all of them.
@@ -288,17 +297,154 @@ class MemoryStore(Searchable):
         field : str or tuple of str
             The field, as in filters.
         """
-        with self._keeper.writing:
-            self._keeper.change(lambda kept, commit: kept.records.create_index(field))
-            self._keeper.sync()
+        contents = self._contents
+        with contents.writing:
+            contents.change(lambda commit: contents.records.create_index(field))
+            contents.sync()
 
     def compact(self) -> None:
         """Store memories in the order in which searches read them, for faster queries after many changes."""
-        self._keeper.change(lambda kept, commit: kept.tree.compact(copies=kept.tree._forest.options["n_links"] == 0))
+        contents = self._contents
+        contents.change(lambda commit: contents.tree.compact(copies=contents.tree._forest.options["n_links"] == 0))
+
+    # Queries
+
+    def query(
+        self,
+        X: Any,
+        k: int = 10,
+        where: Any = None,
+        target_recall: float | None = None,
+        *,
+        n_probes: int | None = None,
+    ) -> Results:
+        """Return the nearest memories for each row.
+
+        Parameters
+        ----------
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
+            Queries.
+        k : int, default 10
+            Memories to return for each row.
+        where : dict, callable or list of keys, optional
+            Filter: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function that is given each
+            payload and returns whether its memory is a candidate, or the keys of the candidates.
+        target_recall : float in (0, 1], optional
+            The share of the nearest memories to find on average; that of the store by default.
+        n_probes : int, optional
+            Leaves of the trees to search, instead of what the recall needs. No links are followed then.
+
+        Returns
+        -------
+        Results
+            Keys, scores and payloads.
+
+        Raises
+        ------
+        KeyError
+            If ``where`` lists a key that is not stored.
+        TypeError, ValueError
+            If an argument is not valid.
+        """
+        X = self._check_form(X)
+        k = check_wanted("k", k, len(self))
+        target = self._target_recall
+        if target_recall is not None:
+            target = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        probes = None if n_probes is None else check_integer("n_probes", n_probes, 1)
+        contents = self._contents
+        among = self._filters.find(where, contents)
+        for _ in range(_MOST_TRIES):
+            version = contents.version
+            found = contents.read_consistently(lambda search: self._find(search, X, k, among, target, probes))
+            results, is_complete = self._results(found, k, version)
+            if is_complete:
+                break
+        contents.tree._note_returned(found.ids)
+        return results
+
+    def _find(
+        self, search: StoreSearch, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
+    ) -> NearestMemories:
+        """Return the best memories, in as many columns as there are memories, or ``k``."""
+        tree, Q = search.tree, search.space.mapped(X)
+        rows = search.rows_of(Q)
+        for _ in range(_MOST_TRIES):
+            next_id = tree._forest.next_id
+            n = tree.n_memories if among is None else among.ids.size
+            effort = self._efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
+            found = search.find(Q, rows, min(k, n), n, among, effort)
+            if k <= n or among is not None or tree._forest.next_id == next_id:
+                break  # otherwise memories that were added may have taken the few places of those that there were
+        return found
+
+    def _results(self, found: NearestMemories, k: int, version: int) -> tuple[Results, bool]:
+        """Return what was found with keys and payloads, in ``k`` columns, and whether all of it is still stored.
+
+        ``version`` is that of the store before the search.
+        """
+        contents, (ids, scores) = self._contents, found
+        contents.check_open()
+        records = contents.records
+        named, is_complete = records.named(ids), True
+        keys, kinds = named.keys, named.kinds
+        if ids.shape[1] < k or not named.are_all_there():
+            there = named.are_there
+            is_complete = bool(np.array_equal(there, ids != NONE))
+            keys, ids, scores, kinds = _aligned(there, k, keys, ids, scores, kinds)
+        if not named.may_have_payloads():
+            return Results(keys, scores, None), is_complete
+        payloads = Payloads(records.payloads, ids)
+        contents.unread.add(payloads)
+        if version % 2 == 1 or version != contents.version:
+            texts = payloads.read()
+            torn = (kinds == WITH) & are_none(texts)
+            if torn.any():  # these were deleted after their keys had been looked up
+                keys, scores, texts = _aligned((ids != NONE) & ~torn, k, keys, scores, texts)
+                return Results(keys, scores, texts), False
+        return Results(keys, scores, payloads), is_complete
+
+    def get(self, keys: Any) -> Items:
+        """Return the vectors and payloads of memories.
+
+        Parameters
+        ----------
+        keys : str, int or list of them, length n
+            Their keys; one key counts as a list of one.
+
+        Returns
+        -------
+        Items
+            Keys, vectors (n, n_features) and payloads.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored.
+        TypeError, ValueError
+            If these are no keys.
+        """
+        checked, contents = check_keys(keys, distinct=False), self._contents
+        items, are_exact = contents.read_consistently(partial(self._read, checked))
+        if not are_exact:  # they were changed meanwhile
+            with contents.writing:
+                items, are_exact = contents.read_consistently(partial(self._read, checked))
+                require(are_exact, "vectors are not those that were added")
+        return items
+
+    def _read(self, keys: list[Key], search: StoreSearch) -> tuple[Items, bool]:
+        """Return memories, and whether all vectors are exactly as they were given."""
+        ids = search.records.find(keys)
+        check_stored(keys, ids)
+        distinct = ids if ids.size == 1 else np.unique(ids)
+        vectors, found, exact = search.read(distinct)
+        if len(found) < distinct.size:
+            check_stored(keys, np.where(np.isin(ids, vectors.ids), ids, NONE))
+        at = vectors.ids.searchsorted(ids)
+        return Items(keys, vectors.rows[at], [read_payload(found[i].payload) for i in at.tolist()]), exact
 
     # Learning
 
-    @changes
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         """Learn from rewards of what was returned, or of what was right.
 
@@ -327,41 +473,40 @@ class MemoryStore(Searchable):
 
         Nothing has been learned after any of these.
         """
-        X = self._check_vectors(X)
+        self._contents.ahead(partial(self._feedback, X, keys, rewards))
+
+    def _feedback(self, X: Any, keys: Any, rewards: Any) -> None:
+        X, contents = self._check_vectors(X), self._contents
         given = check_answers(keys, X.shape[0])
         there = ~are_none(given)
         ids = np.full(given.shape, NONE, np.int64)
         if there.any():
             checked = check_keys(given[there].tolist(), distinct=False)
-            found = self._records().find(checked)
+            found = contents.records.find(checked)
             check_stored(checked, found)
             ids[there] = found
-        self._learn(X, ids, check_rewards(rewards, ids))
+        rewards = np.broadcast_to(check_rewards(rewards, ids), ids.shape)
+        rewards = np.where(ids == NONE, np.float32(0.0), rewards)
+        if (ids != NONE).any():
+            contents.change(lambda commit: self._learn(X, ids, rewards))
 
     def _learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of memories, -1 for none."""
-        rewards = np.where(ids == NONE, np.float32(0.0), np.broadcast_to(rewards, ids.shape))
-        if not (ids != NONE).any():
-            return
-
-        def learn(kept: Kept, commit: Callable[..., None]) -> None:
-            search, all_ids, all_rewards = self._keeper.search, ids, rewards
-            if ids.shape[1] == 1:
-                others = self._find(search, X, _N_COMPETITORS, None, self._target_recall, None).ids
-                others = np.where((others == ids) | (ids == NONE) | (rewards == 0.0), NONE, others)
-                all_ids = np.concatenate([ids, others], axis=1)
-                all_rewards = np.concatenate([rewards, np.zeros(others.shape, np.float32)], axis=1)
-            space = search.space
-            asked = space.queries(space.mapped(X))
-            hits = no_hits(*all_ids.shape)._replace(ids=all_ids)
-            kept.tree.update(asked, hits, all_rewards)
-            rows, best = rewarded_memories(hits, np.full(X.shape[0], NONE), all_rewards)
-            if rows.size > 0:
-                kept.tree.teach(asked[rows], best)
-            if space.metric == "cosine" and isinstance(X, np.ndarray) and X.shape[1] <= WIDEST:
-                self._keeper.set_query_map(taught_by(kept.tree, space.query_map, X, all_ids, all_rewards))
-
-        self._keeper.change(learn)
+        """Learn from the rewards of memories, -1 for none, within a change."""
+        contents = self._contents
+        search, tree, space = contents.search, contents.tree, contents.space
+        if ids.shape[1] == 1:
+            others = self._find(search, X, _N_COMPETITORS, None, self._target_recall, None).ids
+            others = np.where((others == ids) | (ids == NONE) | (rewards == 0.0), NONE, others)
+            ids = np.concatenate([ids, others], axis=1)
+            rewards = np.concatenate([rewards, np.zeros(others.shape, np.float32)], axis=1)
+        asked = space.queries(space.mapped(X))
+        hits = no_hits(*ids.shape)._replace(ids=ids)
+        tree.update(asked, hits, rewards)
+        rows, best = rewarded_memories(hits, np.full(X.shape[0], NONE), rewards)
+        if rows.size > 0:
+            tree.teach(asked[rows], best)
+        if space.metric == "cosine" and isinstance(X, np.ndarray) and X.shape[1] <= WIDEST:
+            contents.set_query_map(taught_by(tree, space.query_map, X, ids, rewards))
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
         """Learn from queries whose right answers are known, in blocks and in a random order.
@@ -388,5 +533,183 @@ class MemoryStore(Searchable):
         X = self._check_vectors(X)
         checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
         check_one_for_each_row(checked, X.shape[0])
-        check_stored(checked, self._records().find(checked))
+        check_stored(checked, self._contents.records.find(checked))
         return learn_in_blocks(self, X, checked, n_passes)
+
+    # Contents
+
+    @property
+    def metric(self) -> str:
+        """The metric."""
+        return self._contents.metric
+
+    @property
+    def path(self) -> str | None:
+        """The folder; None for a store in memory."""
+        path = self._contents.path
+        return None if path is None else os.fspath(path)
+
+    @property
+    def n_features(self) -> int | None:
+        """The width of the vectors, set by the first; None before."""
+        search = self._contents.search
+        width = search.tree.n_features
+        return None if width is None else width - search.space.n_more
+
+    @property
+    def max_items(self) -> int | None:
+        """The maximum number of memories."""
+        most: int | None = self._contents.tree._forest.options["max_memories"]
+        return most
+
+    @property
+    def recall(self) -> tuple[Effort, ...]:
+        """The recall that was measured, and the leaves that are searched for it, for each kind of query so far."""
+        return self._efforts.known()
+
+    def __len__(self) -> int:
+        return self._contents.tree.n_memories
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, str | int | np.integer) or isinstance(key, bool):
+            return False
+        try:
+            checked = check_keys(key)
+        except ValueError:
+            return False
+        self._contents.check_open()
+        return bool(self._contents.records.find(checked)[0] >= 0)
+
+    def __iter__(self) -> Iterator[Key]:
+        last = -1
+        self._contents.check_open()
+        while found := self._contents.records.after(last):
+            yield from (key for _, key, _ in found)
+            last = found[-1][0]
+
+    def __repr__(self) -> str:
+        place = "in memory" if self.path is None else f"in {self.path}"
+        return f"MemoryStore({place}, metric={self.metric!r}) with {len(self)} memories"
+
+    def check_invariants(self) -> None:
+        """Check that vectors, keys and payloads belong together, and that nothing of them is damaged on disk.
+
+        This reads everything. Opening a folder reads of the vectors only what searches depend on.
+
+        Raises
+        ------
+        cmt_numba.InvariantError
+            If keys, payloads and vectors do not belong together, or an invariant of the trees is violated.
+        cmt_numba.persistence.FileFormatError
+            If a file is damaged.
+        OSError
+            If a file cannot be read.
+        """
+        contents = self._contents
+        with contents.writing:
+            contents.check_open()
+            contents.tree.check_invariants()
+            require(contents.records.are_indexed(), "the index of the keys is not theirs")
+            try:
+                contents.check(thorough=True)
+            except ValueError as error:
+                raise InvariantError(str(error)) from error
+            ids = np.sort(contents.tree.ids)
+            for first in range(0, ids.size, _VECTORS_CHECKED_AT_ONCE):
+                exact = contents.search.read(ids[first : first + _VECTORS_CHECKED_AT_ONCE])[2]
+                require(exact, "vectors are not those that were added")
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the store to one file, which :meth:`load` reads. An existing file is replaced at once or not at all.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        self._contents.save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool = False, *, target_recall: float = 0.95) -> Self:
+        """Return the store in a file, in memory.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        mmap : bool, default False
+            Map the vectors and trees into memory instead of reading them. Map only files that you trust.
+        target_recall : float in (0, 1], default 0.95
+            As for the constructor.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is damaged, of a later version, or not a store's.
+        OSError
+            If the file cannot be read.
+        """
+        store = cls.__new__(cls)
+        check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        store._begin(StoreContents.of_file(path, mmap=mmap), target_recall)
+        return store
+
+    def sync(self) -> None:
+        """Write all changes to disk and wait for it. Without ``sync_every`` above 1 this has been done already."""
+        with self._contents.writing:
+            self._contents.check_open()
+            self._contents.sync()
+
+    def close(self) -> None:
+        """Write all changes to disk and close the store, which cannot be used any more."""
+        self._contents.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"contents": self._contents.copy(), "target_recall": self._target_recall}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._begin(StoreContents.read(state["contents"], thorough=False), state["target_recall"])
+
+    # Arguments
+
+    def _check_vectors(self, X: Any) -> Any:
+        """Return vectors as float32, in the form of those stored."""
+        X = self._check_form(X)
+        check_lengths(X, self.metric)
+        return X
+
+    def _check_form(self, X: Any) -> Any:
+        """Return vectors or queries as float32, in the form of those stored; they may hold anything."""
+        self._contents.check_open()
+        X = check_matrix(X, n_features=self.n_features)
+        state = self._contents.tree._forest.state
+        if state is None or state.parameters.sparse != isinstance(X, np.ndarray):
+            return X
+        return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
+
+
+def _aligned(there: np.ndarray, k: int, keys: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+    """Return what is there in each row, moved together, and in ``k`` columns: keys, ids, scores, kinds or texts."""
+    n, width = there.shape
+    order = np.argsort(~there, axis=1, kind="stable")
+    there = np.take_along_axis(there, order, axis=1)
+    nothing = {"O": None, "i": NONE, "f": -np.inf}
+    parts = []
+    for part in (keys.astype(object), *others):
+        aligned = np.full((n, k), nothing[part.dtype.kind], part.dtype)
+        aligned[:, :width][there] = np.take_along_axis(part, order, axis=1)[there]
+        parts.append(aligned)
+    return parts

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from .._engine import Filter
-from .._forest.filtering import WORTH_A_CANDIDATE, WORTH_A_LEAF
-from ._search import Search
+from .._forest import WORTH_A_CANDIDATE, WORTH_A_LEAF
+from ._search import Effort, StoreSearch
 
 N_EXACT = 4096
 """Candidates, up to which all are compared."""
@@ -17,40 +16,7 @@ N_EXACT = 4096
 _FEWEST_ASKED, _MOST_ASKED = 128, 1024  # of the stored vectors
 _MAY_BE_MISSED = 25  # neighbours, at least; as far as that many vectors may be asked
 _SHARE_STORED = 1 / 3  # of the recall: that of the search that goes to the vector itself; less for few neighbours
-_FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
-_MANY_ROWS = 16
 _N_HALVED = 2  # how often what is between an effort that is enough and half of it is halved
-
-
-class Effort(NamedTuple):
-    """What a search takes to have some recall.
-
-    Attributes
-    ----------
-    k : int
-        The number of nearest vectors of which it finds some share.
-    share : float
-        The share of the memories that were candidates, as a power of two; 1 without a filter.
-    target_recall : float
-        What was asked for.
-    n_probes : int or None
-        The number of leaves to search. None: all memories are compared.
-    recall : float
-        The share of the nearest vectors that were found: of stored vectors, without these themselves. Along links it
-        is a mean of two searches, of which one does not go to the vector that is asked for and counts most.
-    n_memories : int
-        The number of memories when it was measured.
-    breadth : int
-        The number of candidates to keep while links are followed; 0 if none are.
-    """
-
-    k: int
-    share: float
-    target_recall: float
-    n_probes: int | None
-    recall: float
-    n_memories: int
-    breadth: int = 0
 
 
 class Efforts:
@@ -67,7 +33,7 @@ class Efforts:
         """Forget all efforts."""
         self._measured.clear()
 
-    def of(self, search: Search, k: int, target: float, among: Filter | None) -> Effort:
+    def of(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
         """Return the effort for ``k`` neighbours of the candidates, which is measured if it is not known."""
         n = n_candidates = search.tree.n_memories
         share = 1.0
@@ -85,15 +51,7 @@ class Efforts:
         return effort
 
 
-def compares_all(effort: Effort, n_candidates: int, n_rows: int, *, sparse: bool) -> bool:
-    """Return whether comparing rows with all candidates takes less than searching for them."""
-    if effort.n_probes is None:
-        return True
-    faster = _FASTER if n_rows >= _MANY_ROWS and not sparse else 1
-    return n_candidates <= faster * (WORTH_A_LEAF * effort.n_probes + WORTH_A_CANDIDATE * effort.breadth)
-
-
-def measure(search: Search, k: int, share: float, target: float) -> Effort:
+def measure(search: StoreSearch, k: int, share: float, target: float) -> Effort:
     """Return the least effort that has the recall, of a first one, its doubles, and three numbers between any two.
 
     Links lead from a stored vector to its own neighbours at once, which are found more easily than those of a new one.

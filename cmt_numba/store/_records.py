@@ -1,4 +1,4 @@
-"""Keys and payloads of a store, as tables of an SQLite database."""
+"""Keys and payloads of a store: tables of an SQLite database, and the keys in arrays, which every query looks up."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..journal import ExtraTables, SchemaRow
 from ._checks import Key
 from ._digits import LostDigits
-from ._key_table import GONE, WITH, WITHOUT, KeyTable, Named, as_array
 from ._where import Condition, extract, field_path
 
 _RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
@@ -33,6 +32,7 @@ _FIXED = {
 _VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
 _AT_ONCE = 10_000  # rows that iterating fetches
 _FEW = 64  # ids, up to which a list in the statement is quicker than one in JSON
+_ROOM = 1.5  # ratio of the room of arrays that grow to what they hold
 _AS_LONG = 16  # records are read in the time in which one is looked up
 
 
@@ -58,23 +58,13 @@ TABLES = ExtraTables((_RECORDS, _VECTORS, _FACTS), _are_ours)
 """The tables, beside the entries of a journal or in a database in memory."""
 
 
-class Database(Protocol):
-    """What holds the tables."""
-
-    def execute(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
-        """Execute a statement, and return all rows of its result."""
-
-    def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
-        """Execute a statement once for each row of values."""
-
-
 class MemoryDatabase:
     """A database in memory.
 
     Parameters
     ----------
     contents : bytes, optional
-        What :func:`packed` has returned; empty tables by default.
+        What :meth:`Records.packed` has returned; empty tables by default.
 
     Raises
     ------
@@ -134,6 +124,135 @@ class MemoryDatabase:
         self._connection.close()
 
 
+GONE, WITHOUT, WITH = 0, 1, 2
+"""Kinds of records: deleted, without a payload, with one."""
+
+
+class NamedMemories(NamedTuple):
+    """What was looked up for some ids: arrays of the same shape, with the record found for each."""
+
+    ids: np.ndarray  # int64
+    keys: np.ndarray  # int64 or object: arbitrary where there is no record
+    ids_found: np.ndarray  # int64: others where there is no record
+    kinds: np.ndarray  # int8: GONE, WITHOUT or WITH
+
+    @property
+    def are_there(self) -> np.ndarray:
+        """Whether each id has a record: bool."""
+        there: np.ndarray = (self.ids_found == self.ids) & (self.kinds != GONE)
+        return there
+
+    # Of a single query the next two are asked, and comparing bytes takes a fraction of comparing arrays.
+
+    def are_all_there(self) -> bool:
+        """Return whether all ids have records."""
+        return self.ids_found.tobytes() == self.ids.tobytes() and GONE not in self.kinds.tobytes()
+
+    def may_have_payloads(self) -> bool:
+        """Return False if no record has a payload."""
+        return WITH in self.kinds.tobytes()
+
+
+class _Columns(NamedTuple):
+    """Records in the order of their ids."""
+
+    ids: np.ndarray  # int64
+    keys: np.ndarray  # int64, or object for strings
+    kinds: np.ndarray  # int8: GONE, WITHOUT or WITH
+
+
+class KeyTable:
+    """Keys by ids, and which memories have payloads.
+
+    Any thread may read while one changes the table: columns are put in place at once, and what readers may hold is only
+    marked or appended to. A memory takes 17 bytes, and its string if its key is one.
+
+    Parameters
+    ----------
+    ids : ndarray of int64, shape (n,)
+        Ids in rising order.
+    keys : sequence of str or of int, length n
+        Their keys, all of one type.
+    has_payload : ndarray of bool, shape (n,)
+        Which have payloads.
+    """
+
+    def __init__(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
+        self._columns = _Columns(ids, as_array(keys), np.where(has_payload, WITH, WITHOUT).astype(np.int8))
+        self._rooms = self._columns  # the arrays of which the columns are the beginning
+        self._n_gone = 0
+
+    @property
+    def kind(self) -> type | None:
+        """The type of the keys; None if there are none."""
+        if self._columns.ids.size == self._n_gone:
+            return None
+        return str if self._columns.keys.dtype == object else int
+
+    def find(self, ids: np.ndarray) -> NamedMemories:
+        """Return the keys of memories, in an array of any shape; where there is no record they are arbitrary."""
+        all_ids, keys, kinds = self._columns
+        n = all_ids.size
+        if n == 0:
+            nothing = np.full(ids.shape, None, object)
+            return NamedMemories(ids, nothing, ids, np.full(ids.shape, GONE, np.int8))
+        first, at = all_ids.item(0), ids
+        if all_ids.item(n - 1) - first >= n:  # otherwise none is left out, and a search would take longer than all else
+            at = all_ids.searchsorted(ids)
+        elif first > 0:
+            at = ids - first
+        ids_found = all_ids.take(at, mode="clip")
+        return NamedMemories(ids, keys.take(at, mode="clip"), ids_found, kinds.take(at, mode="clip"))
+
+    def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
+        """Add records with ids above all others."""
+        old, more = self._columns, KeyTable(ids, keys, has_payload)._columns
+        if old.ids.size == self._n_gone:  # others may have keys of another type
+            self._columns, self._rooms, self._n_gone = more, more, 0
+            return
+        before, n = old.ids.size, old.ids.size + more.ids.size
+        if n > self._rooms.ids.size:
+            self._rooms = _Columns(*(_with_room(column, int(n * _ROOM)) for column in old))
+        for room, new in zip(self._rooms, more, strict=True):
+            room[before:n] = new
+        self._columns = _Columns(*(room[:n] for room in self._rooms))
+
+    def mark(self, ids: np.ndarray, has_payload: np.ndarray) -> None:
+        """Note which of some memories have payloads from now on."""
+        all_ids, _, kinds = self._columns
+        kinds[all_ids.searchsorted(ids)] = np.where(has_payload, WITH, WITHOUT)
+
+    def delete(self, ids: np.ndarray) -> None:
+        """Delete records."""
+        all_ids, keys, kinds = self._columns
+        n = all_ids.size
+        if n == 0 or ids.size == 0:
+            return
+        at = np.minimum(all_ids.searchsorted(ids), n - 1)
+        at = at[(all_ids[at] == ids) & (kinds[at] != GONE)]
+        kinds[at] = GONE
+        self._n_gone += at.size
+        if 2 * self._n_gone > n:
+            left = np.flatnonzero(kinds != GONE)
+            self._columns = self._rooms = _Columns(all_ids[left], keys[left], kinds[left])
+            self._n_gone = 0
+
+
+def as_array(keys: Sequence[Key | None]) -> np.ndarray:
+    """Return keys of one type as an array: int64, or object for strings."""
+    if len(keys) > 0 and isinstance(keys[0], int):
+        return np.array(keys, np.int64)
+    array = np.empty(len(keys), object)
+    array[:] = keys
+    return array
+
+
+def _with_room(column: np.ndarray, size: int) -> np.ndarray:
+    larger = np.zeros(size, column.dtype)
+    larger[: column.size] = column
+    return larger
+
+
 class Record(NamedTuple):
     """What belongs to a memory beside its key in the tree."""
 
@@ -158,11 +277,11 @@ class Records:
 
     Parameters
     ----------
-    database : Database
+    database : EntryDatabase or MemoryDatabase
         The database with the tables.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Any) -> None:
         self._database = database
         self._table: KeyTable | None = None  # read when it is worth it
         self._to_look_up: int | None = None  # how many ids to look up in the database before
@@ -171,7 +290,7 @@ class Records:
 
     # Reading
 
-    def named(self, ids: np.ndarray) -> Named:
+    def named(self, ids: np.ndarray) -> NamedMemories:
         """Return the keys of memories, and which have payloads; where there is no record the keys are arbitrary.
 
         Once as many have been looked up as there are records, up to a factor, all keys are read.
@@ -185,7 +304,7 @@ class Records:
         self._to_look_up -= ids.size
         return self.keep_keys().find(ids) if self._to_look_up < 0 else self._look_up(ids)
 
-    def _look_up(self, ids: np.ndarray) -> Named:
+    def _look_up(self, ids: np.ndarray) -> NamedMemories:
         some, places = np.unique(ids, return_inverse=True)
         statement = (
             f"SELECT r.id, r.key, iif(r.payload IS NULL, {WITHOUT}, {WITH}) "
@@ -196,7 +315,7 @@ class Records:
         nothing = next(iter(found.values()), (None, 0))[0], GONE
         all_rows = [found.get(memory_id, nothing) for memory_id in some.tolist()]
         keys, kinds = as_array([row[0] for row in all_rows]), np.array([row[1] for row in all_rows], np.int8)
-        return Named(ids, keys[places], ids, kinds[places])
+        return NamedMemories(ids, keys[places], ids, kinds[places])
 
     @contextmanager
     def _changing(self) -> Iterator[KeyTable | None]:
@@ -390,32 +509,25 @@ class Records:
         if path[1:-1].replace("''", "'") not in self.fields():
             self._database.execute(_create_index(path))
 
+    def packed(self) -> bytes:
+        """Return the records and facts as the bytes of a database."""
+        copy, own = MemoryDatabase(), self._database
+        copy.execute("BEGIN")
+        copy.execute_many("INSERT INTO facts VALUES (?, ?)", own.execute("SELECT name, value FROM facts"))
+        for path in self.fields():
+            copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
+        last: Any = -1
+        while rows := own.execute(f"SELECT * FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,)):
+            copy.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
+            if self.has_digits:
+                digits = own.execute("SELECT * FROM vectors WHERE id > ? AND id <= ?", (last, rows[-1][0]))
+                copy.execute_many("INSERT INTO vectors VALUES (?, ?)", digits)
+            last = rows[-1][0]
+        copy.execute("COMMIT")
+        contents = copy.serialized()
+        copy.close()
+        return contents
+
 
 def _are_given(payloads: Sequence[str | None]) -> np.ndarray:
     return np.array([payload is not None for payload in payloads], np.bool_)
-
-
-def packed(records: Records) -> bytes:
-    """Return the records and facts of a store as the bytes of a database."""
-    copy = MemoryDatabase()
-    own = records._database
-    copy.execute("BEGIN")
-    copy.execute_many("INSERT INTO facts VALUES (?, ?)", own.execute("SELECT name, value FROM facts"))
-    for path in records.fields():
-        copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
-    last = -1
-    while True:
-        rows = own.execute(f"SELECT * FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}", (last,))
-        if not rows:
-            break
-        copy.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
-        if records.has_digits:
-            span = last, rows[-1][0]
-            copy.execute_many(
-                "INSERT INTO vectors VALUES (?, ?)", own.execute("SELECT * FROM vectors WHERE id > ? AND id <= ?", span)
-            )
-        last = int(rows[-1][0])  # type: ignore[call-overload]
-    copy.execute("COMMIT")
-    contents = copy.serialized()
-    copy.close()
-    return contents

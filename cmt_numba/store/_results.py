@@ -171,7 +171,7 @@ class Payloads:
         return self._texts
 
 
-class Unread:
+class UnreadPayloads:
     """Payloads of results that have not been read, and must be before they change."""
 
     def __init__(self) -> None:

@@ -12,17 +12,14 @@ import scipy.sparse
 
 from .._engine import Filter, Reach, scan_dense, search_among
 from .._engine import search as search_trees
-from .._forest.filtering import WORTH_A_LEAF
-from .._forest.hits import unexplored
-from .._forest.key_store import stored_rows
-from .._forest.rows import Rows, as_matrix
-from .._forest.state import NONE, State
+from .._forest import NONE, WORTH_A_CANDIDATE, WORTH_A_LEAF, Rows, State, as_matrix, stored_rows, unexplored
 from ..tree import ContextualMemoryTree
 from ._digits import LostDigits, lost_digits, restore
-from ._metrics import CosineSpace, KeySpace, blocks
+from ._metrics import CosineSpace, KeySpace, blocks, check_directions
 from ._records import Record, Records
 
-_NO_SEED = np.uint64(0)  # nothing is drawn
+_FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
+_MANY_ROWS = 16
 _MORE = 8  # candidates than wanted, so that those that keys rank otherwise than vectors are among them
 _WIDER = 16  # how many times as many are tried if these may not be enough
 _PER_FEATURE = 2.0**-23  # error of a float32 product of unit vectors, for the square root of the number of features
@@ -32,7 +29,45 @@ _NO_ROWS = np.empty(0, np.int64)
 _MOST_TRIES = 3  # to read vectors that change meanwhile
 
 
-class Found(NamedTuple):
+class Effort(NamedTuple):
+    """What a search takes to have some recall.
+
+    Attributes
+    ----------
+    k : int
+        The number of nearest vectors of which it finds some share.
+    share : float
+        The share of the memories that were candidates, as a power of two; 1 without a filter.
+    target_recall : float
+        What was asked for.
+    n_probes : int or None
+        The number of leaves to search. None: all memories are compared.
+    recall : float
+        The share of the nearest vectors that were found: of stored vectors, without these themselves. Along links it
+        is a mean of two searches, of which one does not go to the vector that is asked for and counts most.
+    n_memories : int
+        The number of memories when it was measured.
+    breadth : int
+        The number of candidates to keep while links are followed; 0 if none are.
+    """
+
+    k: int
+    share: float
+    target_recall: float
+    n_probes: int | None
+    recall: float
+    n_memories: int
+    breadth: int = 0
+
+    def compares_all(self, n_candidates: int, n_rows: int, *, sparse: bool) -> bool:
+        """Return whether comparing rows with all candidates takes less than searching for them."""
+        if self.n_probes is None:
+            return True
+        faster = _FASTER if n_rows >= _MANY_ROWS and not sparse else 1
+        return n_candidates <= faster * (WORTH_A_LEAF * self.n_probes + WORTH_A_CANDIDATE * self.breadth)
+
+
+class NearestMemories(NamedTuple):
     """Memories found for rows, the best first."""
 
     ids: np.ndarray  # int64 (n, k), -1 where there is none
@@ -47,7 +82,7 @@ def search(
     among: Filter | None,
     breadth: int = 0,
     left_out: np.ndarray | None = None,
-) -> Found:
+) -> NearestMemories:
     """Return the best memories in so many leaves or, with a breadth, of those that links lead to from there.
 
     Along links, the search for each row does not go to the memory whose id is in ``left_out``.
@@ -57,10 +92,10 @@ def search(
         search_trees(tree._forest, rows, reach, hits)
     else:
         tree._lock.read(partial(search_among, tree._forest, rows, reach, among, hits))
-    return Found(hits.ids, hits.scores)
+    return NearestMemories(hits.ids, hits.scores)
 
 
-class Vectors(NamedTuple):
+class GivenVectors(NamedTuple):
     """Vectors as they were given, in the order of their ids."""
 
     ids: np.ndarray  # int64 (n,), rising
@@ -68,7 +103,7 @@ class Vectors(NamedTuple):
     units: Any  # their keys of unit length
 
 
-class Search:
+class StoreSearch:
     """Searches of the memories of a store by its metric.
 
     Queries ``Q`` are those that the space has mapped, and ``rows`` the queries of the tree for them.
@@ -85,11 +120,30 @@ class Search:
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
-        self._all: tuple[int, Vectors] | None = None  # the number of steps of the tree, and all vectors after these
+        self._all: tuple[int, GivenVectors] | None = None  # the steps of the tree so far, and all vectors
 
     def rows_of(self, Q: Any) -> Rows:
-        """Return queries of the tree."""
-        return self.tree._forest.unit_rows(self.space.queries(Q))
+        """Return queries of the tree. Raise ValueError if the metric is the cosine and a query has no direction."""
+        rows = self.tree._forest.unit_rows(self.space.queries(Q))
+        if isinstance(self.space, CosineSpace):
+            _check_directions(rows)
+        return rows
+
+    def find(self, Q: Any, rows: Rows, k: int, n: int, among: Filter | None, effort: Effort | int) -> NearestMemories:
+        """Return the best ``k`` of ``n`` candidates, by a search of some effort or of so many leaves."""
+        if k == 0:
+            return NearestMemories(np.empty((rows.n_rows, 0), np.int64), np.empty((rows.n_rows, 0), np.float32))
+        if isinstance(effort, int):
+            n_leaves, breadth = effort, 0
+        elif effort.compares_all(n, rows.n_rows, sparse=rows.sparse):
+            return self.nearest(Q, rows, k, among)
+        else:
+            n_leaves, breadth = effort.n_probes or 1, effort.breadth
+        found = self.near(Q, rows, k, n_leaves, among, breadth)
+        short = _short_rows(found.ids, k)
+        if short.size > 0:
+            found.ids[short], found.scores[short] = self.nearest(Q[short], rows.take(short), k, among)
+        return found
 
     def near(
         self,
@@ -100,14 +154,14 @@ class Search:
         among: Filter | None,
         breadth: int = 0,
         left_out: np.ndarray | None = None,
-    ) -> Found:
+    ) -> NearestMemories:
         """Return the best ``k`` of the memories that a search of the tree finds: see :func:`search`."""
         wanted = k
         if not isinstance(self.space, CosineSpace):
             wanted = max(k, min(self.tree.n_memories if among is None else among.ids.size, k + _MORE))
         return self._ranked(Q, rows, search(self.tree, rows, wanted, n_leaves, among, breadth, left_out), k)
 
-    def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> Found:
+    def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates.
 
         Candidates are compared by their keys first. Where others than those found may be better, as far as the keys can
@@ -117,21 +171,23 @@ class Search:
         ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
         left = np.arange(rows.n_rows)
         for more in (_MORE, _WIDER * (k + _MORE)):
+            if more > _MORE and self._cached() is not None:
+                break  # comparing all takes less
             some = rows if left.size == rows.n_rows else rows.take(left)
             wanted = max(k, min(n, k + more))
             found = scan(self.tree, some, wanted, among)
             ids[left], scores[left] = ranked = self._ranked(Q[left], some, found, k)
             if wanted >= n or self.is_coded():
-                return Found(ids, scores)
+                return NearestMemories(ids, scores)
             last = found.scores[:, -1]
             limits = self.space.limits(Q[left], last[:, None], self._margin(some))[:, 0]
             left = left[~(limits < ranked.scores[:, -1]) & (last > -np.inf)]
             if left.size == 0:
-                return Found(ids, scores)
+                return NearestMemories(ids, scores)
         ids[left], scores[left] = self._compared(Q[left], rows.take(left), k, among)
-        return Found(ids, scores)
+        return NearestMemories(ids, scores)
 
-    def read(self, ids: np.ndarray) -> tuple[Vectors, list[Record], bool]:
+    def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
         """Return the vectors of those ids that are stored, their records, and whether all are exactly as given.
 
         Vectors that change meanwhile may not be. Ids must rise.
@@ -149,7 +205,29 @@ class Search:
             exact = restore(rows, [record.digits for record in found])
             if exact:
                 break
-        return Vectors(ids, rows, units), found, exact
+        return GivenVectors(ids, rows, units), found, exact
+
+    def keys_of(self, X: Any) -> tuple[Any, LostDigits]:
+        """Return the keys of vectors that are to be stored, and what these lose."""
+        keys, norms = self.space.keys(X)
+        if self.tree._forest.options["keep"] == "codes" and isinstance(X, np.ndarray):
+            return keys, LostDigits(norms, None)
+        units = as_matrix(self.tree._forest.unit_rows(keys))
+        return keys, LostDigits(norms, lost_digits(X, self.space.vectors(units, norms)))
+
+    def has_keys(self, ids: np.ndarray, keys: Any) -> bool:
+        """Return whether memories have these keys, of any length."""
+        units = as_matrix(self.tree._forest.check_rows(keys))
+        there, stored = self.tree._lock.read(partial(self._units, ids))
+        if not there.all():
+            return False
+        if scipy.sparse.issparse(units):
+            return bool((units != stored).nnz == 0)
+        if not self.is_coded():
+            return bool(np.array_equal(units, stored))
+        largest = np.abs(units).max(axis=1, keepdims=True) / np.float32(127.0)
+        codes = np.rint(units * (np.float32(1.0) / np.where(largest > 0.0, largest, np.float32(1.0))))
+        return bool(np.array_equal(codes, np.rint(stored / np.where(largest > 0.0, largest, np.float32(1.0)))))
 
     def _units(self, ids: np.ndarray) -> tuple[np.ndarray, Any]:
         """Return which ids are stored, and their keys, while the tree is read."""
@@ -173,17 +251,17 @@ class Search:
         state = self.tree._forest.state
         return np.empty(0, np.float32) if state is None else state.scorer.theta
 
-    def _ranked(self, Q: Any, rows: Rows, found: Found, k: int) -> Found:
+    def _ranked(self, Q: Any, rows: Rows, found: NearestMemories, k: int) -> NearestMemories:
         """Return the best ``k`` of what was found, by the scores of the metric."""
         if not isinstance(self.space, CosineSpace):
             return self._by_keys(Q, rows, found.ids, k)
-        ids, scores = found if found.ids.shape[1] == k else Found(found.ids[:, :k], found.scores[:, :k])
+        ids, scores = found if found.ids.shape[1] == k else NearestMemories(found.ids[:, :k], found.scores[:, :k])
         close = _NO_ROWS if self.is_coded() else _close_rows(found.scores, k, 2.0 * self._margin(rows))
         if close.size > 0:
             ids[close], scores[close] = self._by_keys(Q[close], rows.take(close), found.ids[close], k)
-        return Found(ids, scores)
+        return NearestMemories(ids, scores)
 
-    def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> Found:
+    def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> NearestMemories:
         """Return the best ``k`` of some memories by their keys, where these are exact enough."""
         scores, errors = self._scores(Q, rows, ids)
         order = np.argsort(-scores, axis=1, kind="stable")
@@ -192,7 +270,7 @@ class Search:
         doubtful = _NO_ROWS if self.is_coded() else _doubtful_rows(scores, errors, k)
         if doubtful.size > 0:
             ids[doubtful], scores[doubtful] = self._exactly(Q[doubtful], rows.take(doubtful), ids[doubtful])
-        return Found(ids[:, :k], scores[:, :k])
+        return NearestMemories(ids[:, :k], scores[:, :k])
 
     def _scores(self, Q: Any, rows: Rows, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the scores of memories as their keys have it, -inf for those that are not stored, and their errors."""
@@ -215,9 +293,9 @@ class Search:
             self.tree._lock.read(partial(read, first, stop))
         return scores, errors
 
-    def _exactly(self, Q: Any, rows: Rows, ids: np.ndarray) -> Found:
+    def _exactly(self, Q: Any, rows: Rows, ids: np.ndarray) -> NearestMemories:
         """Return memories in the order of the scores of their vectors."""
-        vectors = self.read(np.unique(ids[ids != NONE]))[0]
+        vectors = self._cached() or self.read(np.unique(ids[ids != NONE]))[0]
         scores, asked, factors = np.full(ids.shape, -np.inf), as_matrix(rows), self.space.factors(Q)
         for first, stop in blocks(rows.n_rows, ids.shape[1] * rows.n_features):
             at = vectors.ids.searchsorted(ids[first:stop])
@@ -227,15 +305,15 @@ class Search:
             scores[row, column] = self.space.scores(Q[row], vectors.rows[at], learned)
         order = np.lexsort((ids, -scores), axis=1)
         ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
-        return Found(np.where(np.isneginf(scores), NONE, ids), scores)
+        return NearestMemories(np.where(np.isneginf(scores), NONE, ids), scores)
 
-    def _compared(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> Found:
+    def _compared(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates after comparing their vectors."""
         vectors = self._every() if among is None else self.read(np.unique(among.ids))[0]
         n, theta = vectors.ids.size, self._weights()
         ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
         if n == 0:
-            return Found(ids, scores)
+            return NearestMemories(ids, scores)
         k = min(k, n)
         asked, factors = as_matrix(rows), self.space.factors(Q)
         size = max(1, _PAIRS_AT_ONCE // n)
@@ -254,48 +332,34 @@ class Search:
                 exact = self.space.scores(Q[same], vectors.rows[candidates], learned[row, candidates])
                 best = np.lexsort((vectors.ids[candidates], -exact))[:k]
                 ids[first + row, :k], scores[first + row, :k] = vectors.ids[candidates[best]], exact[best]
-        return Found(ids, scores)
+        return NearestMemories(ids, scores)
 
-    def _every(self) -> Vectors:
+    def _every(self) -> GivenVectors:
         """Return all vectors, which are kept until the tree changes."""
-        n_steps = self.tree._lock.n_steps
-        if self._all is None or self._all[0] != n_steps:
-            self._all = n_steps, self.read(np.sort(self.tree.ids))[0]
-        return self._all[1]
+        vectors = self._cached()
+        if vectors is None:
+            n_steps = self.tree._lock.n_steps
+            vectors = self.read(np.sort(self.tree.ids))[0]
+            self._all = n_steps, vectors
+        return vectors
+
+    def _cached(self) -> GivenVectors | None:
+        """Return all vectors if they have been read since the tree changed."""
+        cached = self._all
+        return cached[1] if cached is not None and cached[0] == self.tree._lock.n_steps else None
 
 
-def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -> Found:
+def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
     """Return the best of all candidates."""
     if rows.sparse:  # so many leaves that all candidates are scored instead
         n = tree.n_memories if among is None else among.ids.size
         return search(tree, rows, k, n // WORTH_A_LEAF + 1, Filter(tree.ids) if among is None else among)
-    return Found(*scan_dense(tree._forest, rows, k, among)[:2])
-
-
-def keys_of(tree: ContextualMemoryTree, space: KeySpace, X: Any) -> tuple[Any, LostDigits]:
-    """Return the keys of vectors that are to be stored, and what these lose."""
-    keys, norms = space.keys(X)
-    if tree._forest.options["keep"] == "codes" and isinstance(X, np.ndarray):
-        return keys, LostDigits(norms, None)
-    units = as_matrix(tree._forest.unit_rows(keys))
-    return keys, LostDigits(norms, lost_digits(X, space.vectors(units, norms)))
+    return NearestMemories(*scan_dense(tree._forest, rows, k, among)[:2])
 
 
 def stored_units(state: State, slots: Any) -> Any:
     """Return the keys of unit length in some slots, while the tree is read; of dense keys also those of a slice."""
     return as_matrix(stored_rows(state, slots))
-
-
-def are_stored(state: State, slots: np.ndarray, rows: Rows) -> bool:
-    """Return whether the keys in some slots are what rows of unit length are stored as, while the tree is read."""
-    units = as_matrix(rows)
-    if rows.sparse:
-        return int((units != stored_units(state, slots)).nnz) == 0
-    if not state.parameters.coded:
-        return bool(np.array_equal(units, stored_units(state, slots)))
-    largest = np.abs(units).max(axis=1, keepdims=True) / np.float32(127.0)
-    codes = np.rint(units * (np.float32(1.0) / np.where(largest > 0.0, largest, np.float32(1.0))))
-    return bool(np.array_equal(codes, state.codes.values.reshape(-1, rows.n_features)[slots]))
 
 
 def _close_rows(scores: np.ndarray, k: int, margin: float) -> np.ndarray:
@@ -322,3 +386,20 @@ def _learned(theta: np.ndarray, asked: Any, units: Any) -> np.ndarray:
     if scipy.sparse.issparse(units):
         return np.asarray(asked.multiply(units).dot(theta.astype(np.float64))).reshape(-1)
     return np.asarray(np.einsum("ij,ij,j->i", asked, units, theta, dtype=np.float64))
+
+
+def _short_rows(ids: np.ndarray, k: int) -> np.ndarray:
+    """Return the rows in which fewer than ``k`` memories were found."""
+    if len(ids) == 1 and ids.item(k - 1) != NONE:  # in a tenth of the time
+        return _NO_ROWS
+    return np.flatnonzero(ids[:, k - 1] == NONE)
+
+
+def _check_directions(rows: Rows) -> None:
+    """Raise ValueError if a row is zero."""
+    if rows.sparse:
+        check_directions(np.diff(rows.offsets) > 0)
+    elif rows.n_rows == 1 and rows.values.item(0) != 0.0:
+        return
+    elif np.count_nonzero(rows.values[:: rows.n_features]) < rows.n_rows:  # seldom
+        check_directions(np.asarray(rows.values.reshape(rows.n_rows, -1).any(axis=1)))

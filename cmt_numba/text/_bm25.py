@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
+from itertools import repeat
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
 from sklearn.base import TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.utils import murmurhash3_32
 from sklearn.utils.validation import check_is_fitted
 
+from .._forest import require
 from .._validation import Constraint, Integer, OneOf, Optional, Real, check_parameters, check_rewards, unmasked
-from ..persistence._container import Contents
-from ._counting import MOST, HashedColumns, NewColumns, check_texts, count_terms
-from ._learned import SavableText
+from ..persistence import Contents, read_array, take
+from ._base import (
+    MOST,
+    SavableText,
+    are_moderate,
+    check_analyzer,
+    check_texts,
+    plain_parameters,
+    read_parameters,
+    read_terms,
+    terms_document,
+)
 from ._term_weights import comparisons_of, learn_weights
-from ._vectorizer_files import bm25_contents, bm25_of
 
 _MOST_COLUMNS = 2**28
 
@@ -476,17 +487,56 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return scipy.sparse.csr_array((weights.astype(np.float32), indices, indptr), (n_rows, width))
 
     def _contents(self) -> Contents:
-        return bm25_contents(self)
+        check_is_fitted(self, "document_frequency_")
+        numbers = {name: getattr(self, name) for name in ("n_documents_", "n_terms_", "length_")}
+        arrays = {"document_frequency": np.asarray(self.document_frequency_, np.int64)}
+        if self.vocabulary_ is not None:
+            arrays["terms"] = terms_document(self.vocabulary_)
+        if self.term_weights_ is not None:
+            arrays["term_weights"] = np.asarray(self.term_weights_, np.float64)
+        parameters = plain_parameters(self.get_params(deep=False), ())
+        return Contents(type(self).__name__, {"parameters": parameters, "learned": numbers}, arrays)
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
-        made: Self = bm25_of(cls, contents)
+        made, learned, arrays = (
+            cls(**read_parameters(contents)),
+            take(contents.fields, "learned", dict),
+            contents.arrays,
+        )
+        check_analyzer(made._check_parameters())
+        frequency = read_array("document_frequency", arrays, np.int64)
+        n_documents, n_terms = take(learned, "n_documents_", int), take(learned, "n_terms_", int)
+        require(0 < n_documents < 2**48 and 0 < n_terms < 2**48, "there must be documents and terms")
+        require(
+            frequency.size > 0 and bool(np.all((frequency >= 0) & (frequency <= n_documents))), "frequencies are wrong"
+        )
+        length = take(learned, "length_", float, type(None))
+        require((length is not None) == (made.norm == "append"), "there must be a length if it is appended")
+        require(length is None or 0.0 < length <= MOST, "the length must be positive")
+        vocabulary = None
+        if made.n_features is None:
+            terms = read_terms(arrays)
+            vocabulary = {term: place for place, term in enumerate(terms)}
+            require(len(terms) == frequency.size, "there must be a frequency for each term")
+        else:
+            require(frequency.size == made.n_features, "there must be a frequency for each column")
+        weights = read_array("term_weights", arrays, np.float64) if "term_weights" in arrays else None
+        if weights is not None:
+            sound = weights.shape == frequency.shape and are_moderate(weights) and bool(np.all(weights >= 0.0))
+            require(sound, "there must be a weight for each term")
+        made.__dict__.update(
+            vocabulary_=vocabulary,
+            document_frequency_=np.array(frequency),
+            n_documents_=n_documents,
+            n_terms_=n_terms,
+            length_=length,
+            term_weights_=weights,
+        )
         return made
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
         tags.transformer_tags.preserves_dtype = []
         return tags
 
@@ -494,3 +544,47 @@ class BM25Vectorizer(TransformerMixin, SavableText):
 def _squared_lengths(counts: Any, weights: np.ndarray) -> np.ndarray:
     cells = scipy.sparse.csr_array((weights * weights, counts.indices, counts.indptr), counts.shape)
     return np.asarray(cells.sum(axis=1))
+
+
+class HashedColumns(dict[str, int]):
+    """The columns of terms that have been looked up: each term's hash, computed once."""
+
+    def __init__(self, n_columns: int) -> None:
+        super().__init__()
+        self._n_columns = n_columns
+
+    def __missing__(self, term: str) -> int:
+        column = self[term] = murmurhash3_32(term, positive=True) % self._n_columns
+        return int(column)
+
+
+class NewColumns(dict[str, int]):
+    """The columns of terms in the order in which they were first looked up."""
+
+    def __missing__(self, term: str) -> int:
+        column = self[term] = len(self)
+        return column
+
+
+def count_terms(texts: list[Any], analyze: Callable[[Any], Iterable[str]], columns: dict[str, int]) -> Any:
+    """Return how often each text has each term: CSR of float32 with sorted indices, as wide as is needed.
+
+    Terms without a column are left out, unless ``columns`` gives them one.
+    """
+    complete = hasattr(columns, "__missing__")
+    indices: list[int] = []
+    ends = np.zeros(len(texts) + 1, np.int64)
+    for i, text in enumerate(texts):
+        terms = analyze(text)
+        indices.extend(map(columns.__getitem__, terms) if complete else map(columns.get, terms, repeat(-1)))
+        ends[i + 1] = len(indices)
+    there = np.array(indices, np.int64)
+    if not complete:
+        ends = np.concatenate([[0], np.cumsum(there >= 0)])[ends]
+        there = there[there >= 0]
+    width = max(1, int(there.max(initial=0)) + 1)
+    dtype = np.int32 if max(width, there.size) < 2**31 else np.int64
+    cells = (np.ones(there.size, np.float32), there.astype(dtype), ends.astype(dtype))
+    counts = scipy.sparse.csr_array(cells, (len(texts), width))
+    counts.sum_duplicates()
+    return counts

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from .._forest.invariants.errors import require
-from ..persistence._columns import document, read_array, read_document
-from ..persistence._trees import take
-from ._counting import are_moderate
-from ._features import TextFeatures
-from ._huffman import huffman_tree, levels
+from .._forest import require
+from ..persistence import document, read_array, read_document, take
+from ..tree import ContextualMemoryTree
+from ._base import are_moderate
 from ._labelled import Classes
-from ._skipgram import Vectors
-from ._vocabulary import Vocabulary, alias_table
-from ._vocabulary_files import read_vocabulary, vocabulary_arrays
+from ._skipgram import FeatureVectors
+from ._vocabulary import TextFeatures, Vocabulary, alias_table, read_vocabulary, vocabulary_arrays
 
 LOSSES = ("softmax", "hierarchical", "negative", "forest")
 """In the order of their numbers in kernels."""
@@ -26,7 +24,7 @@ class ClassModel(NamedTuple):
     """What a classifier of texts has learned."""
 
     features: TextFeatures
-    vectors: Vectors
+    vectors: FeatureVectors
     classes: Classes
     counts: np.ndarray  # int64 (n_classes,), how often each class has come
     idf: np.ndarray | None  # float32 (n_features,); None if texts are means
@@ -38,7 +36,7 @@ class ClassModel(NamedTuple):
     ) -> ClassModel:
         """Return a model whose outputs are 0 still."""
         n_outputs = counts.size - (loss == "hierarchical")
-        vectors = Vectors(inputs, np.zeros((n_outputs, inputs.shape[1]), np.float32))
+        vectors = FeatureVectors(inputs, np.zeros((n_outputs, inputs.shape[1]), np.float32))
         return cls(features, vectors, _classes_of(counts), counts, idf, loss)
 
     def weighted(self, counts: Any) -> Any:
@@ -120,7 +118,7 @@ class ClassModel(NamedTuple):
         require(loss in LOSSES, "the loss must be one that is known")
         n_outputs = counts.size - (loss == "hierarchical")
         require(outputs.shape == (n_outputs, inputs.shape[1]), "there must be a vector for each output")
-        return cls(features, Vectors(inputs, outputs), _classes_of(counts), counts, idf, loss)
+        return cls(features, FeatureVectors(inputs, outputs), _classes_of(counts), counts, idf, loss)
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
@@ -137,3 +135,108 @@ def _log_sigmoid(scores: np.ndarray) -> np.ndarray:
 def _classes_of(counts: np.ndarray) -> Classes:
     """Return what kernels read of classes that have come as often."""
     return Classes(*huffman_tree(counts), *alias_table(np.sqrt(counts)))
+
+
+def huffman_tree(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tree in which a class drawn by its count has the least mean depth (Huffman, 1952).
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (n_classes,)
+        At least one.
+
+    Returns
+    -------
+    parents : ndarray of int32, shape (2 * n_classes - 1,)
+        The parent of each class and then of each inner node; -1 for the last, which is the root.
+    children : ndarray of int32, shape (n_classes - 1, 2)
+        Of each inner node.
+    """
+    n = counts.size
+    leaves = np.argsort(counts, kind="stable").tolist()
+    weights = [*counts.tolist(), *[0] * (n - 1)]
+    parents = np.full(2 * n - 1, -1, np.int32)
+    children = np.zeros((n - 1, 2), np.int32)
+    leaf, inner = 0, n  # inner nodes are made in the order of their weights
+    for node in range(n, 2 * n - 1):
+        pair = []
+        for _ in range(2):
+            if leaf < n and (inner == node or weights[leaves[leaf]] <= weights[inner]):
+                pair.append(leaves[leaf])
+                leaf += 1
+            else:
+                pair.append(inner)
+                inner += 1
+        weights[node] = weights[pair[0]] + weights[pair[1]]
+        children[node - n] = pair
+        parents[pair] = node
+    return parents, children
+
+
+def levels(children: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the inner nodes of each level of a tree, from the root, as rows of ``children``."""
+    n_classes = len(children) + 1
+    level = np.array([len(children) - 1] if len(children) else [], np.int64)
+    while level.size:
+        yield level
+        below = children[level].reshape(-1)
+        level = below[below >= n_classes].astype(np.int64) - n_classes
+
+
+_N_TREES, _N_LEAVES = 2, 8  # and leaves searched in them together
+
+
+class ClassForest:
+    """The classes of the training texts, found by the vectors of texts.
+
+    Keys are the means of the hidden vectors of each class, less the mean of all classes, which they have in common and
+    which tells none apart. Hidden vectors move while they are learned, so the forest is grown anew from time to time.
+
+    Parameters
+    ----------
+    weighted : scipy.sparse array, shape (n_texts, n_features)
+        The weights of the features of each text.
+    labels : ndarray of int64, shape (n_texts,)
+        The class of each text.
+    generator : numpy.random.Generator
+        What seeds and classes are drawn from.
+    n_threads : int
+        Threads of the forest.
+    """
+
+    def __init__(self, weighted: Any, labels: np.ndarray, generator: np.random.Generator, n_threads: int) -> None:
+        self._weighted = weighted
+        counts = np.bincount(labels)
+        shares = (1.0 / counts[labels]).astype(np.float32)
+        self._means = scipy.sparse.csr_array((shares, (labels, np.arange(labels.size)))) @ weighted
+        self._generator = generator
+        self._n_threads = n_threads
+
+    def grow(self, inputs: np.ndarray) -> None:
+        """Grow the forest anew from the vectors of features: float32, (n_features, d)."""
+        keys = self._means @ inputs
+        self._centre = keys.mean(axis=0)
+        seed = int(self._generator.integers(2**32))
+        self._forest = ContextualMemoryTree(_N_TREES, n_threads=self._n_threads, random_state=seed)
+        self._forest.insert(keys - self._centre)
+
+    def candidates(self, texts: np.ndarray, inputs: np.ndarray, n: int) -> np.ndarray:
+        """Return classes near each text, and after those as many that are drawn at random.
+
+        Parameters
+        ----------
+        texts : ndarray of int64, shape (n_texts,)
+            Rows of the weights.
+        inputs : ndarray of float32, shape (n_features, d)
+            The vectors of features.
+        n : int
+            Number of near classes. All classes are equally probable to be drawn; those that are near are left out.
+
+        Returns
+        -------
+        ndarray of int64, shape (n_texts, 2 * n)
+            Classes, with -1 for none.
+        """
+        near = self._forest.query(self._weighted[texts] @ inputs - self._centre, n, _N_LEAVES).ids
+        drawn = self._generator.integers(0, self._forest.n_memories, near.shape)
+        return np.hstack([near, np.where((drawn[:, :, None] == near[:, None, :]).any(axis=2), -1, drawn)])

@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.base import ClassifierMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from .._concurrency.workers import map_threads, progress_bar
-from .._forest.invariants.errors import require
+from .._change import map_threads, progress_bar
+from .._forest import require
 from .._validation import (
     Checked,
     Constraint,
@@ -27,17 +27,12 @@ from .._validation import (
     label_array,
 )
 from ..estimators._labels import check_targets, check_unmixed
-from ..persistence._columns import column, read_column
-from ..persistence._container import Contents
-from ..persistence._trees import take
-from ._class_forest import ClassForest
-from ._class_model import LOSSES, ClassModel, log_softmax
-from ._counting import are_moderate
-from ._features import TextFeatures
-from ._labelled import Labelled, Lesson, best_leaves, learn_labelled
-from ._learned import TextEstimator
+from ..persistence import Contents, column, read_column, take
+from ._base import TextEstimator, are_moderate
+from ._class_model import LOSSES, ClassForest, ClassModel, log_softmax
+from ._labelled import FastTextSettings, Labelled, best_leaves, learn_labelled
 from ._subword_vectors import SubwordVectors
-from ._vocabulary import Corpus, Vocabulary
+from ._vocabulary import Corpus, TextFeatures, Vocabulary
 from ._word_model import steps
 
 _STEPS, _EPOCHS = 50_000, (5, 50)  # by default
@@ -260,14 +255,16 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
                 ends = np.concatenate([[0], np.cumsum(sizes[order])])
                 for spans in steps(ends, n_threads):
                     rate = self.learning_rate - fall * done
-                    lesson = Lesson(loss, n_drawn, rate, fall * len(spans))
+                    settings = FastTextSettings(loss, n_drawn, rate, fall * len(spans))
                     parts = [order[first:stop] for first, stop in spans]
                     among = [_NO_CANDIDATES] * len(parts)
                     if forest is not None:
                         among = [forest.candidates(texts, inputs, self.n_candidates) for texts in parts]
 
-                    def learn_part(i: int, lesson: Lesson = lesson, parts: Any = parts, among: Any = among) -> None:
-                        learn_labelled(model.vectors, labelled, parts[i], model.classes, among[i], lesson, streams, i)
+                    def learn_part(
+                        i: int, settings: FastTextSettings = settings, parts: Any = parts, among: Any = among
+                    ) -> None:
+                        learn_labelled(model.vectors, labelled, parts[i], model.classes, among[i], settings, streams, i)
 
                     map_threads(learn_part, range(len(parts)), n_threads)
                     done += spans[-1][1] - spans[0][0]

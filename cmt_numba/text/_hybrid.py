@@ -16,14 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from .._validation import Checked, Constraint, OneOf, Real, label_array
 from ..estimators._held_out import held_out
 from ..estimators._labels import check_targets
-from ..persistence._container import Contents
-from ..persistence._trees import take
+from ..persistence import Contents, take
+from ._base import SavableText, check_texts, contents_of, of_prefix, vectorizer_of, with_prefix
 from ._bm25 import BM25Vectorizer
-from ._counting import check_texts
 from ._fasttext import FastTextClassifier
-from ._learned import SavableText
 from ._subword_vectors import SubwordVectors
-from ._vectorizer_files import contents_of, of_prefix, vectorizer_of, with_prefix
 
 _PARTS = {kind.__name__: kind for kind in (BM25Vectorizer, FastTextClassifier, SubwordVectors)}
 
@@ -236,12 +233,6 @@ class HybridVectorizer(TransformerMixin, SavableText):
         """Return an object of the same parameters; parts that have been fitted are shared."""
         parts = [part if part is None or _is_fitted(part) else clone(part) for part in (self.sparse, self.dense)]
         return type(self)(*parts, weight=self.weight)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
-        return tags
 
 
 def _is_fitted(part: Any) -> bool:

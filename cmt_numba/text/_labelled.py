@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.frontier import begin_search, new_frontier, push, take_cheapest
+from .._forest import begin_search, new_frontier, push, take_cheapest
 from .._jit import empty, inner, inner_called, kernel, release
 from ._skipgram import add_row, add_to_row, dot, draw, learn_output, sigmoid
 
@@ -43,7 +43,7 @@ class Classes(NamedTuple):
     aliases: np.ndarray  # int32 (n_classes,), the other class of each cell
 
 
-class Lesson(NamedTuple):
+class FastTextSettings(NamedTuple):
     """How to learn."""
 
     loss: int
@@ -119,10 +119,10 @@ def _hierarchical(outputs, classes, label, rate, hidden, gradient):
 
 
 @inner_called
-def _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, i):
+def _negative(outputs, classes, label, settings, rate, hidden, gradient, streams, i):
     """Learn one class against others that are drawn at random."""
     _binary(outputs, label, np.float32(1.0), rate, hidden, gradient)
-    for _ in range(lesson.n_negatives):
+    for _ in range(settings.n_negatives):
         drawn = draw(classes.shares, classes.aliases, streams, i)
         if drawn != label:
             _binary(outputs, drawn, np.float32(0.0), rate, hidden, gradient)
@@ -146,7 +146,7 @@ def _collect(inputs, labelled, text, hidden):
 
 
 @kernel
-def learn_labelled(vectors, labelled, order, classes, candidates, lesson, streams, i):
+def learn_labelled(vectors, labelled, order, classes, candidates, settings, streams, i):
     """Learn from texts with classes, in this order.
 
     Reads ``labelled``, ``order`` (int64), ``classes`` and ``candidates`` (int64, for the loss over those: a row for
@@ -162,17 +162,17 @@ def learn_labelled(vectors, labelled, order, classes, candidates, lesson, stream
             continue
         _collect(inputs, labelled, text, hidden)
         gradient[:] = np.float32(0.0)
-        rate = np.float32(lesson.rate - lesson.fall * place)
+        rate = np.float32(settings.rate - settings.fall * place)
         rate = min(rate, _STEADY / (np.float32(1e-9) + _squared_length(hidden)))
         label = labelled.labels[text]
-        if lesson.loss == SOFTMAX:
+        if settings.loss == SOFTMAX:
             _softmax(outputs, label, rate, hidden, gradient, scores)
-        elif lesson.loss == FOREST:
-            _among(outputs, label, candidates[place], lesson.n_negatives, rate, hidden, gradient, scores)
-        elif lesson.loss == HIERARCHICAL:
+        elif settings.loss == FOREST:
+            _among(outputs, label, candidates[place], settings.n_negatives, rate, hidden, gradient, scores)
+        elif settings.loss == HIERARCHICAL:
             _hierarchical(outputs, classes, label, rate, hidden, gradient)
         else:
-            _negative(outputs, classes, label, lesson, rate, hidden, gradient, streams, i)
+            _negative(outputs, classes, label, settings, rate, hidden, gradient, streams, i)
         first, stop = labelled.starts[text], labelled.starts[text + 1]
         step = np.sqrt(_squared_length(gradient)) * _squared_length(labelled.weights[first:stop])
         share = min(np.float32(1.0), _LONGEST_STEP / (np.float32(1e-9) + step))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.rng import next_word, random_below, unit_of
+from .._forest import next_word, random_below, unit_of
 from .._jit import empty, inner, inner_called, inner_fastmath, kernel, release
 
 _HALF = np.uint64(32)
@@ -21,7 +21,7 @@ _LOWER = np.uint64(2**32 - 1)
 _UNIT = np.float32(2.0**-32)
 
 
-class Vectors(NamedTuple):
+class FeatureVectors(NamedTuple):
     """What is learned, ``d`` components."""
 
     inputs: np.ndarray  # float32 (n_parts, d), of parts
@@ -38,7 +38,7 @@ class Words(NamedTuple):
     aliases: np.ndarray  # int32 (n_words,), the other word of each cell
 
 
-class Task(NamedTuple):
+class SkipgramSettings(NamedTuple):
     """How to learn."""
 
     window: int  # most words on each side
@@ -110,11 +110,11 @@ def draw(shares, aliases, streams, i):
 
 
 @inner_called
-def _predict(outputs, words, target, task, streams, i, hidden, gradient):
+def _predict(outputs, words, target, settings, streams, i, hidden, gradient):
     """Learn to tell a word from others that are drawn at random."""
-    rate = np.float32(task.rate)
+    rate = np.float32(settings.rate)
     row, wanted = target, np.float32(1.0)
-    for _ in range(task.n_negatives + 1):
+    for _ in range(settings.n_negatives + 1):
         if row != target or wanted > 0.0:
             error = rate * (wanted - sigmoid(dot(outputs, row, hidden)))
             learn_output(outputs, row, hidden, gradient, error)
@@ -122,7 +122,7 @@ def _predict(outputs, words, target, task, streams, i, hidden, gradient):
 
 
 @kernel
-def learn_texts(vectors, words, tokens, starts, task, streams, i):
+def learn_texts(vectors, words, tokens, starts, settings, streams, i):
     """Learn from texts, one after the other.
 
     Reads ``words``, ``tokens`` (int32, ids of words) and ``starts`` (int64, where each text begins, and the end).
@@ -143,17 +143,17 @@ def learn_texts(vectors, words, tokens, starts, task, streams, i):
                 kept[n] = word
                 n += 1
         for middle in range(n):
-            reach = 1 + random_below(streams, i, task.window)
+            reach = 1 + random_below(streams, i, settings.window)
             first, stop = max(0, middle - reach), min(n, middle + reach + 1)
             if stop - first < 2:
                 continue
             hidden[:] = np.float32(0.0)
             gradient[:] = np.float32(0.0)
-            if task.is_cbow:
+            if settings.is_cbow:
                 for near in range(first, stop):
                     if near != middle:
                         _collect(inputs, words, kept[near], 1.0 / (stop - first - 1), hidden)
-                _predict(outputs, words, kept[middle], task, streams, i, hidden, gradient)
+                _predict(outputs, words, kept[middle], settings, streams, i, hidden, gradient)
                 for near in range(first, stop):
                     if near != middle:
                         _distribute(inputs, words, kept[near], gradient)
@@ -164,7 +164,7 @@ def learn_texts(vectors, words, tokens, starts, task, streams, i):
                 for near in range(first, stop):
                     if near != middle:
                         gradient[:] = np.float32(0.0)
-                        _predict(outputs, words, kept[near], task, streams, i, hidden, gradient)
+                        _predict(outputs, words, kept[near], settings, streams, i, hidden, gradient)
                         for j in range(hidden.size):
                             hidden[j] += gradient[j]
                 for j in range(hidden.size):

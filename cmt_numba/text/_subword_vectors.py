@@ -22,11 +22,10 @@ from .._validation import (
     check_jobs,
     check_seed,
 )
-from ..persistence._container import Contents
-from ._counting import check_texts
-from ._learned import TextEstimator
+from ..persistence import Contents
+from ._base import TextEstimator, check_texts
 from ._vocabulary import Corpus
-from ._word_model import Options, WordModel, unit
+from ._word_model import WordModel, unit
 
 _NO_DIVISION_BY_ZERO = 0.001
 
@@ -189,7 +188,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             then.
         """
         self._check_parameters()
-        return self._learn(WordModel(self._options()), texts, falling=True)
+        return self._learn(WordModel(self), texts, falling=True)
 
     def partial_fit(self, texts: Iterable[str], y: Any = None) -> Self:
         """Learn from more texts. Words that have come ``min_count`` times, in all calls together, get vectors.
@@ -211,24 +210,20 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             If a parameter is invalid or a text is not a string; nothing has changed then.
         """
         self._check_parameters()
-        model = WordModel(self._options()) if not hasattr(self, "_model") else self._model.copy()
+        model = WordModel(self) if not hasattr(self, "_model") else self._model.copy()
         return self._learn(model, texts, falling=False)
 
     def _learn(self, model: WordModel, texts: Iterable[str], *, falling: bool) -> Self:
         """Let a model learn, then take it as that of this object, so that an error or an interrupt changes nothing."""
         corpus = Corpus()
         corpus.add(self._words_of(text) for text in check_texts("texts", texts, or_none=True))
-        model.meet(corpus, self._options())
+        model.meet(corpus, self)
         if falling and len(model.vocabulary) == 0:
             raise ValueError(f"no word comes {self.min_count} times: pass more texts or a smaller min_count")
-        model.learn(corpus, self._options(), falling=falling)
+        model.learn(corpus, self, falling=falling)
         self._model = model
         self.n_features_out_ = self.n_components
         return self
-
-    def _options(self) -> Options:
-        given = self.get_params(deep=False)
-        return Options(**{name: given[name] for name in Options._fields})
 
     # Words
 
@@ -363,7 +358,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
         made = cls._with_parameters_of(contents)
-        made._model = WordModel.of(made._options(), contents.arrays)
+        made._model = WordModel.of(made, contents.arrays)
         made.n_features_out_ = made.n_components
         return made
 

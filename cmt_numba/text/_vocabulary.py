@@ -1,12 +1,18 @@
-"""Words, how often they come, and the parts that their vectors are made of."""
+"""Words, the parts that their vectors are made of, and the features of texts that have vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.utils import murmurhash3_32
 
+from .._forest import require
+from ..persistence import read_array
+from ._base import MOST
 from ._skipgram import Words
 
 _SMOOTHED = 0.5  # exponent of the frequencies that negatives are drawn by
@@ -140,3 +146,130 @@ class Corpus:
         there = tokens >= 0
         starts = np.concatenate([[0], np.cumsum(there)])[ends]
         return tokens[there], starts
+
+
+def vocabulary_arrays(known: Vocabulary) -> dict[str, np.ndarray]:
+    """Return the arrays of a vocabulary; its words are for the caller to store."""
+    return {
+        "counts": known.counts,
+        "starts": known.starts,
+        "parts": known.parts,
+        "word_rows": np.array(known.word_rows, np.int64),
+        "buckets": np.array(list(known.row_of_bucket), np.int64),
+        "bucket_rows": np.array(list(known.row_of_bucket.values()), np.int64),
+    }
+
+
+def read_vocabulary(words: list[Any], arrays: dict[str, np.ndarray], like: Vocabulary, n_parts: int) -> Vocabulary:
+    """Return the vocabulary of a file, with the n-grams of another one.
+
+    Raises
+    ------
+    InvariantError, ValueError
+        If the arrays do not fit together.
+    """
+    known, n = Vocabulary(like.lengths, like.n_buckets), len(words)
+    known.n_parts = n_parts
+    require(all(type(word) is str for word in words) and len(set(words)) == n, "words must be distinct strings")
+    known.words, known.id_of = words, {word: i for i, word in enumerate(words)}
+    known.counts = read_array("counts", arrays, np.int64)
+    sound = known.counts.shape == (n,) and bool(np.all((known.counts >= 0) & (known.counts < MOST)))
+    require(sound, "there must be a count for each word")
+    known.starts, known.parts = read_array("starts", arrays, np.int64), read_array("parts", arrays, np.int32)
+    sound = known.starts.shape == (n + 1,) and known.starts[0] == 0 and known.starts[-1] == known.parts.size
+    require(sound and bool(np.all(np.diff(known.starts) > 0)), "each word must have parts")
+    known.word_rows = _rows("word_rows", arrays, n, n_parts)
+    buckets = read_array("buckets", arrays, np.int64)
+    rows = _rows("bucket_rows", arrays, buckets.size, n_parts)
+    known.row_of_bucket = dict(zip(buckets.tolist(), rows, strict=True))
+    require(len(known.row_of_bucket) == buckets.size, "buckets must be distinct")
+    inside = bool(np.all((known.parts >= 0) & (known.parts < n_parts)))
+    require(inside, "parts of words must be among those that have vectors")
+    return known
+
+
+def _rows(name: str, arrays: dict[str, np.ndarray], n: int, n_parts: int) -> list[int]:
+    rows = read_array(name, arrays, np.int64)
+    require(rows.shape == (n,) and bool(np.all((rows >= 0) & (rows < n_parts))), f"{name} must be rows of vectors")
+    listed: list[int] = rows.tolist()
+    return listed
+
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+
+
+class TextFeatures:
+    """The features that have come in training, and their rows.
+
+    Parameters
+    ----------
+    vocabulary : Vocabulary
+        The words, and parts of words.
+    length : int
+        Greatest number of words of an n-gram; 1 for none.
+    n_buckets : int
+        Number of values of the hash of n-grams of words.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, length: int, n_buckets: int) -> None:
+        self.vocabulary, self.length, self.n_buckets = vocabulary, length, n_buckets
+        self.grams = np.zeros(0, np.int64)  # values of the hash that have a row, in ascending order
+
+    @property
+    def n_rows(self) -> int:
+        """How many features there are: parts of words, and then n-grams of words."""
+        return self.vocabulary.n_parts + self.grams.size
+
+    def learn(self, corpus: Corpus, min_count: int) -> None:
+        """Give rows to the features of texts: words that come ``min_count`` times, and n-grams of words."""
+        known, counts = self.vocabulary, corpus.counts()
+        often = [(-count, word) for word, count in zip(corpus.id_of, counts.tolist(), strict=True)]
+        known.add([word for n, word in sorted(often) if -n >= min_count and word not in known.id_of], 0)
+        if self.length > 1:
+            self.grams = np.unique(self._grams(corpus)[0])
+
+    def counts(self, corpus: Corpus) -> Any:
+        """Return how often each text has each feature, without those that have no row: CSR of float32."""
+        tokens, starts = corpus.encoded(corpus.id_of)
+        of_words = [self.vocabulary.rows_of(word).tolist() for word in corpus.id_of]
+        sizes = np.array([len(rows) for rows in of_words], np.int64)
+        flat = np.fromiter(chain.from_iterable(of_words), np.int32, int(sizes.sum()))
+        parts = _ones(flat, np.concatenate([[0], np.cumsum(sizes)]), (sizes.size, self.n_rows))
+        words = _ones(tokens, starts, (starts.size - 1, sizes.size))
+        words.sum_duplicates()
+        grams, texts = self._grams(corpus)
+        at = np.searchsorted(self.grams, grams)
+        there = at < self.grams.size
+        there[there] = self.grams[at[there]] == grams[there]
+        pairs = (texts[there], self.vocabulary.n_parts + at[there])
+        counts = words @ parts
+        if there.any():
+            counts += scipy.sparse.csr_array((np.ones(pairs[0].size, np.float32), pairs), counts.shape)
+        return counts
+
+    def idf(self, counts: Any) -> np.ndarray:
+        """Return the inverse document frequency of each feature, from how often texts have it."""
+        n_texts = np.bincount(counts.indices, minlength=self.n_rows)
+        idf: np.ndarray = np.log((1.0 + counts.shape[0]) / (1.0 + n_texts)) + 1.0
+        return idf.astype(np.float32)
+
+    def _grams(self, corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
+        """Return the hash of each n-gram of words, and its text."""
+        tokens, starts = corpus.encoded(corpus.id_of)
+        texts = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+        hashes = np.array([murmurhash3_32(word, positive=True) for word in corpus.id_of], np.uint64)
+        of_token = hashes[tokens] if tokens.size else np.zeros(0, np.uint64)
+        grams, owners, hashed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], of_token
+        for n in range(2, min(self.length, tokens.size) + 1):
+            mixed = hashed[:-1] * _MULTIPLIER
+            hashed = (mixed ^ (mixed >> _SHIFT)) + of_token[n - 1 :]
+            inside = texts[: hashed.size] == texts[n - 1 :]
+            final = hashed[inside] * _MULTIPLIER
+            grams.append(((final ^ (final >> _SHIFT)) % np.uint64(self.n_buckets)).astype(np.int64))
+            owners.append(texts[n - 1 :][inside])
+        return np.concatenate(grams), np.concatenate(owners)
+
+
+def _ones(indices: np.ndarray, starts: np.ndarray, shape: tuple[int, int]) -> Any:
+    return scipy.sparse.csr_array((np.ones(indices.size, np.float32), indices, starts), shape)

@@ -6,57 +6,36 @@ import copy
 import os
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from .._concurrency.workers import map_threads, progress_bar
-from .._forest.invariants.errors import require
+from .._change import map_threads, progress_bar
+from .._forest import require
 from .._validation import check_jobs, check_seed
-from ..persistence._columns import document, read_array, read_document
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._trees import take
-from ._counting import MOST, are_moderate
-from ._skipgram import Task, Vectors, learn_texts
-from ._vocabulary import Corpus, Vocabulary
-from ._vocabulary_files import read_vocabulary, vocabulary_arrays
+from ..persistence import document, generator_fields, read_array, read_document, read_generator, take
+from ._base import MOST, are_moderate
+from ._skipgram import FeatureVectors, SkipgramSettings, learn_texts
+from ._vocabulary import Corpus, Vocabulary, read_vocabulary, vocabulary_arrays
 
 _WORDS_IN_A_STEP = 20_000  # of a thread, between which the learning rate falls
 _RARE = 1e-3  # frequency at which smooth inverse frequency halves the weight of a word (Arora et al., 2017)
 _MOST_TEXTS = 20_000  # that the common direction is found from
 
 
-class Options(NamedTuple):
-    """The options of :class:`~cmt_numba.text.SubwordVectors` that the model depends on."""
-
-    n_components: int
-    method: str
-    min_n: int
-    max_n: int
-    n_buckets: int
-    n_whole_words: int
-    window: int
-    n_negatives: int
-    min_count: int
-    subsample: float
-    learning_rate: float
-    n_epochs: int
-    n_expected_words: int | None
-    n_jobs: int | None
-    progress: bool
-    random_state: int | np.random.SeedSequence | None
-
-
 class WordModel:
-    """Vectors of words and n-grams, and how often words have come."""
+    """Vectors of words and n-grams, and how often words have come.
 
-    def __init__(self, options: Options) -> None:
+    Options are the parameters of :class:`~cmt_numba.text.SubwordVectors`.
+    """
+
+    def __init__(self, options: Any) -> None:
         lengths = (options.min_n, options.max_n)
         self.vocabulary = Vocabulary(lengths, options.n_buckets)
         self.n_components = options.n_components
         nothing = np.zeros((0, options.n_components), np.float32)
-        self.vectors = Vectors(nothing, nothing)
+        self.vectors = FeatureVectors(nothing, nothing)
         self.waiting: dict[str, int] = {}  # counts of words without a vector
         self.n_learned = 0  # words, over all passes
         self.common: np.ndarray | None = None  # the direction that "sif" removes
@@ -67,11 +46,11 @@ class WordModel:
         """Return a copy that can change without this one."""
         copied = copy.copy(self)
         copied.vocabulary = copy.deepcopy(self.vocabulary)
-        copied.vectors = Vectors(self.vectors.inputs.copy(), self.vectors.outputs.copy())
+        copied.vectors = FeatureVectors(self.vectors.inputs.copy(), self.vectors.outputs.copy())
         copied.waiting, copied.generator = dict(self.waiting), copy.deepcopy(self.generator)
         return copied
 
-    def meet(self, corpus: Corpus, options: Options) -> None:
+    def meet(self, corpus: Corpus, options: Any) -> None:
         """Count the words of texts, and give vectors to those that come often enough."""
         if self.n_components != options.n_components:
             raise ValueError(f"n_components must be {self.n_components} as before, or call fit")
@@ -94,13 +73,13 @@ class WordModel:
         d = self.n_components
         n_parts = known.n_parts - self.vectors.inputs.shape[0]
         fresh = (self.generator.random((n_parts, d), np.float32) * 2.0 - 1.0) / np.float32(d)
-        self.vectors = Vectors(
+        self.vectors = FeatureVectors(
             np.concatenate([self.vectors.inputs, fresh]),
             np.concatenate([self.vectors.outputs, np.zeros((len(known) - first, d), np.float32)]),
         )
         self._own = None
 
-    def learn(self, corpus: Corpus, options: Options, *, falling: bool) -> None:
+    def learn(self, corpus: Corpus, options: Any, *, falling: bool) -> None:
         """Learn from texts whose words have been met."""
         tokens, starts = corpus.encoded(self.vocabulary.id_of)
         if tokens.size == 0:
@@ -116,11 +95,13 @@ class WordModel:
                 for spans in steps(starts, n_threads):
                     left = 1.0 if expected is None else max(1e-4, 1.0 - done_before / expected)
                     rate = options.learning_rate * left
-                    task = Task(options.window, options.n_negatives, options.method == "cbow", rate)
+                    settings = SkipgramSettings(options.window, options.n_negatives, options.method == "cbow", rate)
 
-                    def learn_span(numbered: tuple[int, tuple[int, int]], task: Task = task) -> None:
+                    def learn_span(
+                        numbered: tuple[int, tuple[int, int]], settings: SkipgramSettings = settings
+                    ) -> None:
                         i, (first, stop) = numbered
-                        learn_texts(self.vectors, words, tokens, starts[first : stop + 1], task, streams, i)
+                        learn_texts(self.vectors, words, tokens, starts[first : stop + 1], settings, streams, i)
 
                     map_threads(learn_span, list(enumerate(spans)), n_threads)
                     n = int(starts[spans[-1][1]] - starts[spans[0][0]])
@@ -222,12 +203,12 @@ class WordModel:
         }
 
     @classmethod
-    def of(cls, options: Options, arrays: dict[str, np.ndarray]) -> WordModel:
+    def of(cls, options: Any, arrays: dict[str, np.ndarray]) -> WordModel:
         """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is none."""
         described = read_document(arrays, "described")
         require(type(described) is dict, "the description must be an object")
         model, d = cls(options), options.n_components
-        model.vectors = Vectors(
+        model.vectors = FeatureVectors(
             read_array("inputs", arrays, np.float32, n_axes=2), read_array("outputs", arrays, np.float32, n_axes=2)
         )
         n_parts = model.vectors.inputs.shape[0]

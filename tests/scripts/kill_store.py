@@ -75,7 +75,7 @@ def change(store: MemoryStore, number: int) -> None:
 
 def contents(store: MemoryStore) -> Contents:
     """Return all that is in a store, after checking that its parts fit each other."""
-    store._keeper.check_open()  # which opens a folder again after a failure
+    store._contents.check_open()  # which opens a folder again after a failure
     store.check_invariants()
     keys = sorted(store)
     if not keys:
@@ -104,7 +104,7 @@ def kill_while_changing(path: Path, number: int, seconds: float, options: dict[s
 
 def n_changes(store: MemoryStore) -> int:
     """Return how many entries the journal of a store has had."""
-    tree = store._keeper.kept.tree
+    tree = store._contents.tree
     assert isinstance(tree, DurableTree)
     return tree.sequence
 

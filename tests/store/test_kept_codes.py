@@ -11,7 +11,7 @@ import scipy.sparse
 from cmt_numba import ContextualMemoryTree, InvariantError, MemoryStore
 from cmt_numba._forest.rows import as_matrix
 from cmt_numba.store._metrics import METRICS
-from cmt_numba.store._search import are_stored, stored_units
+from cmt_numba.store._search import stored_units
 
 N, D, EVERY_LEAF = 60, 8, 1000
 
@@ -106,11 +106,12 @@ def test_stores_of_codes_return_what_codes_stand_for(metric: str, tmp_path: Path
 
 @pytest.mark.parametrize("keep", ["all", "codes"])
 def test_what_a_failed_replacement_has_left_is_known(keep: str):
-    tree = ContextualMemoryTree(keep=keep, random_state=0)
-    ids = tree.insert(rows(N))
-    state, slots = tree._forest.allocated(), tree._forest.slots_of(ids)
-    assert are_stored(state, slots, tree._forest.check_rows(rows(N)))
-    assert not are_stored(state, slots, tree._forest.check_rows(rows(N, 1)))
+    store = MemoryStore(keep=keep, random_state=0)
+    store.add(range(N), rows(N))
+    search = store._contents.search
+    assert search.has_keys(np.arange(N), rows(N))
+    assert not search.has_keys(np.arange(N), rows(N, 1))
+    assert not search.has_keys(np.arange(1, N + 1), rows(N))
 
 
 def test_other_words_are_refused():

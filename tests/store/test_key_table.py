@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmt_numba.store._key_table import WITH, KeyTable
+from cmt_numba.store._records import WITH, KeyTable
 
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "mark", "delete"]), st.integers(0, 2**16)), max_size=25))

@@ -8,7 +8,7 @@ import pytest
 from journals import crashed
 
 from cmt_numba import FileFormatError, MemoryStore
-from cmt_numba.store._query_map import WIDEST, Lesson, QueryMap
+from cmt_numba.store._query_map import WIDEST, QueryMap, RewardedQueries
 
 N, D = 300, 12
 
@@ -65,7 +65,7 @@ def test_where_nothing_can_be_learned_nothing_changes():
     store, answers = store_of(X), store_of(X).query(Q, 10).keys
     for _ in range(3):
         store.feedback(Q, answers, np.random.default_rng(0).integers(0, 2, answers.shape).astype(float))
-    learned = store._keeper.space.query_map
+    learned = store._contents.space.query_map
     assert learned is not None
     assert learned.matrix is None
     assert learned.trials[:, 0].min() > 100
@@ -73,10 +73,10 @@ def test_where_nothing_can_be_learned_nothing_changes():
 
 def test_places_without_a_memory_teach_nothing():
     store = store_of(rows(5, 0))
-    store._keeper.kept.tree._forest.allocated().keys.values[5 * D :] = np.nan  # room for further keys, never written
+    store._contents.tree._forest.allocated().keys.values[5 * D :] = np.nan  # room for further keys, never written
     store.feedback(rows(40, 1), [[0, None]] * 40, np.ones((40, 2)))
     store.feedback(rows(40, 2), [1] * 40, np.ones(40))
-    learned = store._keeper.space.query_map
+    learned = store._contents.space.query_map
     assert learned is not None
     assert learned.sums.any()
     assert np.isfinite(learned.sums).all()
@@ -87,10 +87,10 @@ def test_lessons_may_come_in_any_parts_and_queries_be_of_any_length():
     Q, wanted = asked(X, 1)
     Q, X = (A / np.linalg.norm(A, axis=1, keepdims=True) for A in (Q, X))
     shown = np.argsort(-Q @ X.T, axis=1)[:, :8]
-    lesson = Lesson(Q, X[shown], (shown == wanted[:, None]).astype(float))
+    lesson = RewardedQueries(Q, X[shown], (shown == wanted[:, None]).astype(float))
     whole, parts = QueryMap.untaught(D).taught(lesson), QueryMap.untaught(D)
     for first in range(0, len(Q), 100):
-        parts = parts.taught(Lesson(*(part[first : first + 100] for part in lesson)))
+        parts = parts.taught(RewardedQueries(*(part[first : first + 100] for part in lesson)))
     np.testing.assert_allclose(whole.sums, parts.sums, rtol=1e-3, atol=1e-3)
     assert whole.matrix is not None
     units = [mapped / np.linalg.norm(mapped, axis=1, keepdims=True) for mapped in map(whole.mapped, (Q, 1e38 * Q))]
@@ -106,19 +106,19 @@ def test_what_is_learned_is_kept(taught: MemoryStore, tmp_path: Path):
     folder = tmp_path / "folder"
     with store_of(X, folder) as store:
         teach(store, *asked(X, 1))
-        learned = store._keeper.space.query_map
+        learned = store._contents.space.query_map
         assert learned is not None
         assert learned.matrix is not None
         with MemoryStore(crashed(folder)) as again:
             np.testing.assert_array_equal(again.query(Q, 3).scores, store.query(Q, 3).scores)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(store._keeper.kept.tree), "teach", lambda *_: (_ for _ in ()).throw(MemoryError))
+            patch.setattr(type(store._contents.tree), "teach", lambda *_: (_ for _ in ()).throw(MemoryError))
             with pytest.raises(MemoryError):
                 teach(store, *asked(X, 7))
-        kept = store._keeper.space.query_map
+        kept = store._contents.space.query_map
         assert kept is not None
         np.testing.assert_array_equal(kept.sums, learned.sums)
-        store._keeper.change(lambda kept, _: kept.records.set_facts({"query_map": learned.written()[8:]}))
+        store._contents.change(lambda _: store._contents.records.set_facts({"query_map": learned.written()[8:]}))
     with pytest.raises(FileFormatError, match="learned of queries"):
         MemoryStore(folder)
 
@@ -127,7 +127,7 @@ def test_only_directions_of_few_features_are_mapped():
     for metric, d in (("inner_product", D), ("cosine", WIDEST + 1)):
         store = store_of(rows(20, 0, d), metric=metric)
         store.feedback(rows(20, 0, d), range(20), np.ones(20))
-        assert store._keeper.space.query_map is None
+        assert store._contents.space.query_map is None
 
 
 def test_damaged_sums_are_refused():

@@ -56,7 +56,7 @@ def store() -> MemoryStore:
     return filled()
 
 
-# Search
+# StoreSearch
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -171,12 +171,12 @@ def test_filters_of_all_kinds(store: MemoryStore):
 @pytest.mark.parametrize("n_probes", [None, 1])
 def test_filters_are_prepared_once_until_something_changes(store: MemoryStore, n_probes: int | None):
     where = {"n": {"ge": 5}}
-    first = store._filter(where)
+    first = store._filters.find(where, store._contents)
     before = store.query(vectors(3), 2, where=where, n_probes=n_probes)
-    assert store._filter(where) is first
+    assert store._filters.find(where, store._contents) is first
     assert "k1" not in before.keys
     store.upsert(["k1"], vectors(1, 9), [{"n": 100}])
-    assert store._filter(where) is not first
+    assert store._filters.find(where, store._contents) is not first
     assert store.query(vectors(1, 9), 1, where=where, n_probes=n_probes).keys[0, 0] == "k1"
     store.delete("k1")
     assert "k1" not in store.query(vectors(1, 9), 60, where=where, n_probes=n_probes).keys
@@ -442,13 +442,13 @@ def test_files_and_pickles(metric: str, mmap: bool, tmp_path: Path):
 
 def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Path):
     path = tmp_path / "store.cmt"
-    store._keeper.kept.tree.save(path)
+    store._contents.tree.save(path)
     with pytest.raises(FileFormatError, match="not MemoryStore"):
         MemoryStore.load(path)
-    store._keeper.kept.records.delete(np.array([3]))
+    store._contents.records.delete(np.array([3]))
     with pytest.raises(ValueError, match="not those of its memories"):
         store.save(path)
-    store._keeper.kept.reconcile()
+    store._contents._reconcile()
     store.save(path)
     contents = bytearray(path.read_bytes())
     at = contents.index(b"CREATE TABLE facts")
@@ -540,9 +540,9 @@ def test_payloads_that_sqlite_would_not_read_are_refused():
 def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     store = MemoryStore(random_state=0)
     store.add(range(5), np.eye(5), [{"a": 1}] * 5)
-    among = store._filter({"a": 1})
+    among = store._filters.find({"a": 1}, store._contents)
     store.delete(range(5))
-    found = store._read(lambda search: store._find(search, np.eye(5)[:2], 3, among, 0.95, None))
+    found = store._find(store._contents.search, np.eye(5)[:2], 3, among, 0.95, None)
     assert (found.ids == -1).all()
 
 
@@ -580,13 +580,13 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
     assert n_written == [10, 10, 5]
     assert store.get(list(range(5, 45))).payloads == payloads
     assert store.query(X[20:], 1).keys[:, 0].tolist() == list(range(5, 45))
-    store._keeper.kept.tree.check_invariants()
+    store._contents.tree.check_invariants()
 
 
 @pytest.mark.parametrize(("options", "n_trees"), [({}, 2), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
 def test_how_many_trees_a_new_store_has(options: dict[str, Any], n_trees: int):
     store = MemoryStore(random_state=0, **options)
-    assert store._keeper.kept.tree._forest.n_trees == n_trees
+    assert store._contents.tree._forest.n_trees == n_trees
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cmt_numba.store._checks import check_keys, check_payloads
 from cmt_numba.store._digits import LostDigits
-from cmt_numba.store._key_table import WITH
-from cmt_numba.store._records import MemoryDatabase, Records, packed
+from cmt_numba.store._records import WITH, MemoryDatabase, Records
 from cmt_numba.store._where import condition_of
 
 FIELDS = ("a", "it's", "Größe", "b.c")
@@ -170,7 +169,7 @@ def test_names_of_fields_cannot_become_sql():
     records.create_index(("a') OR 1 --",))
     assert records.ids(condition_of({("a') OR 1 --",): 1})).tolist() == [0]
     assert records.ids(condition_of({("and",): 3, ("x.y",): 4})).tolist() == [2]
-    assert Records(MemoryDatabase(packed(records))).fields() == ['$."a\') OR 1 --"']
+    assert Records(MemoryDatabase(records.packed())).fields() == ['$."a\') OR 1 --"']
 
 
 @pytest.mark.parametrize("wanted", ["x", 3, {"in": ["x", "y"]}, {"in": [1, 2]}, {"ge": 3}, {"lt": "b"}, None])
@@ -229,7 +228,7 @@ def test_keys_come_in_many_forms():
     keys = check_keys([1, -(2**63), 2**63 - 1])
     records.insert(np.arange(3), keys, [None] * 3, LostDigits(np.full(3, np.nan), None))
     assert records.find([2**63 - 1, 5, -(2**63)]).tolist() == [2, -1, 1]
-    again = Records(MemoryDatabase(packed(records)))
+    again = Records(MemoryDatabase(records.packed()))
     assert again.kind() is int
     assert again.named(np.arange(4)).keys[:3].tolist() == keys
     assert again.named(np.arange(4)).are_there.tolist() == [True, True, True, False]
@@ -239,7 +238,7 @@ def test_keys_are_read_in_parts(monkeypatch: pytest.MonkeyPatch):
     records = records_of([{"a": 1}, None, {"b": 2}, None, None])
     records.delete(np.array([1]))
     monkeypatch.setattr("cmt_numba.store._records._AT_ONCE", 2)
-    named = Records(MemoryDatabase(packed(records))).named(np.arange(6))
+    named = Records(MemoryDatabase(records.packed())).named(np.arange(6))
     assert named.are_there.tolist() == [True, False, True, True, True, False]
     assert named.keys[named.are_there].tolist() == ["k0", "k2", "k3", "k4"]
     assert ((named.kinds == WITH) & named.are_there).tolist() == [True, False, True, False, False, False]
@@ -273,7 +272,7 @@ def test_forged_databases_are_refused():
         'CREATE INDEX "field $.""a""" ON records (json_extract(payload, \'$."b"\'))',
         "DROP TABLE facts",
     ):
-        database = MemoryDatabase(packed(records))
+        database = MemoryDatabase(records.packed())
         database.execute(statement)
         with pytest.raises(ValueError, match="other tables"):
             MemoryDatabase(database.serialized())

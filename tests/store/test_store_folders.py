@@ -15,8 +15,8 @@ from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._database import EntryDatabase
 from cmt_numba.journal._folder import Folder
-from cmt_numba.store._key_table import WITH
 from cmt_numba.store._metrics import METRICS
+from cmt_numba.store._records import WITH
 
 D = 8
 
@@ -73,7 +73,7 @@ def test_a_store_is_what_it_was_after_a_crash(metric: str, snapshots: dict[str, 
                     np.testing.assert_array_equal(answers.scores, expected.scores)
     with MemoryStore(folder) as again:
         assert equal(contents(again), contents(plain))
-        assert again._keeper.kept.records.fields() == ['$."n"']
+        assert again._contents.records.fields() == ['$."n"']
 
 
 def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(
@@ -88,7 +88,7 @@ def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(
             MemoryStore(folder, random_state=0)
     with MemoryStore(folder, random_state=0) as store:
         expected = MemoryStore(random_state=0)
-        assert store._keeper.kept.tree._forest.options == expected._keeper.kept.tree._forest.options
+        assert store._contents.tree._forest.options == expected._contents.tree._forest.options
 
 
 @needs_jit
@@ -99,7 +99,7 @@ def test_nothing_is_lost_or_torn_apart_by_a_kill():
 
 def test_a_crash_between_a_change_and_its_commit_loses_both(store: MemoryStore, folder: Path):
     before = contents(store)
-    tree = store._keeper.kept.tree
+    tree = store._contents.tree
     states = []
     commit = tree._journal.folder.sync
 
@@ -139,7 +139,7 @@ def test_options_of_folders_are_checked_without_a_folder(bad: dict[str, Any]):
 
 def limit(store: MemoryStore) -> None:
     """Let the database of a store grow no further, as if the disk were full."""
-    database = store._keeper.kept.tree._journal.folder.database
+    database = store._contents.tree._journal.folder.database
     pages = database.execute("PRAGMA page_count")[0][0]
     database.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -171,7 +171,7 @@ def test_a_change_that_is_on_disk_is_made_though_no_snapshot_replaces_the_journa
         store.add([f"k{i}" for i in range(30)], vectors(30))
         monkeypatch.setattr(EntryDatabase, "append", full)
         for i in range(2):
-            tree = store._keeper.kept.tree
+            tree = store._contents.tree
             tree._journal._journal = tree._journal._journal._replace(seconds=1e6)
             with pytest.warns(RuntimeWarning, match=r"no snapshot could be taken.*no space"):
                 store.upsert("k1", vectors(1, i))
@@ -227,7 +227,7 @@ def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder
     store.upsert("k4", vectors(1, 4))
     store.close()
     with MemoryStore(folder) as again:
-        records = again._keeper.kept.records
+        records = again._contents.records
         few = np.array([2, 3, 4, 4, -1, 999])
         looked_up = records.named(few)
         assert records.kind() is str

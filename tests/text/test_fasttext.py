@@ -19,13 +19,10 @@ from cmt_numba import CMTClassifier
 from cmt_numba._forest.invariants.errors import InvariantError
 from cmt_numba.persistence import FileFormatError
 from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors
-from cmt_numba.text._class_forest import ClassForest
-from cmt_numba.text._class_model import LOSSES
-from cmt_numba.text._features import TextFeatures
-from cmt_numba.text._huffman import huffman_tree, levels
-from cmt_numba.text._labelled import Classes, Labelled, Lesson, best_leaves, learn_labelled
-from cmt_numba.text._skipgram import Vectors
-from cmt_numba.text._vocabulary import Corpus, Vocabulary, alias_table
+from cmt_numba.text._class_model import LOSSES, ClassForest, huffman_tree, levels
+from cmt_numba.text._labelled import Classes, FastTextSettings, Labelled, best_leaves, learn_labelled
+from cmt_numba.text._skipgram import FeatureVectors
+from cmt_numba.text._vocabulary import Corpus, TextFeatures, Vocabulary, alias_table
 
 TOPICS = {
     "weather": "rain sun cloud wind storm",
@@ -118,9 +115,14 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
     starts = np.cumsum([0, *map(len, texts)])
     features = np.concatenate(texts).astype(np.int32)
     learn_labelled(
-        Vectors(inputs, outputs),
+        FeatureVectors(inputs, outputs),
         Labelled(starts, features, np.concatenate(weights), np.array(labels)),
-        *(np.array(order), classes, candidates, Lesson(LOSSES.index(loss), 2 * (loss == "forest"), 0.5, 0.05)),
+        *(
+            np.array(order),
+            classes,
+            candidates,
+            FastTextSettings(LOSSES.index(loss), 2 * (loss == "forest"), 0.5, 0.05),
+        ),
         *(np.zeros(1, np.uint64), 0),
     )
     np.testing.assert_allclose(inputs, expected[0], rtol=1e-4, atol=1e-5)
@@ -129,9 +131,9 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
 
 def test_drawn_classes_are_learned_to_be_wrong():
     classes = Classes(*huffman_tree(np.array([1, 1])), *alias_table(np.array([1.0, 1.0])))
-    vectors = Vectors(np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32))
+    vectors = FeatureVectors(np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32))
     labelled = Labelled(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), np.array([1]))
-    candidates, lesson = np.zeros((0, 0), np.int64), Lesson(2, 20, 0.1, 0.0)
+    candidates, lesson = np.zeros((0, 0), np.int64), FastTextSettings(2, 20, 0.1, 0.0)
     learn_labelled(vectors, labelled, np.zeros(1, np.int64), classes, candidates, lesson, np.zeros(1, np.uint64), 0)
     assert (vectors.outputs[1] > 0.0).all()
     assert (vectors.outputs[0] < 0.0).all()

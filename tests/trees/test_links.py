@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cmt_numba._forest.links
-import cmt_numba.store._querying
 import cmt_numba.store._recall
 from cmt_numba import ContextualMemoryTree, DurableTree, InvariantError, MemoryStore
 from cmt_numba._change.workers import Pace
+from cmt_numba.store import Effort
 
 D, K = 8, 5
 
@@ -309,7 +309,7 @@ def test_new_queries_find_what_is_aimed_at(k: int):
 @pytest.mark.parametrize("n_near", [12, 400])
 def test_filters_may_leave_only_what_is_far_from_the_query(monkeypatch: pytest.MonkeyPatch, n_near: int):
     monkeypatch.setattr(cmt_numba.store._recall, "N_EXACT", 0)
-    monkeypatch.setattr(cmt_numba.store._querying, "compares_all", lambda effort, *_, **__: effort.n_probes is None)
+    monkeypatch.setattr(Effort, "compares_all", lambda effort, *_, **__: effort.n_probes is None)
     centre, X = np.full(D, 2.0, np.float32), rows(n_near + 400)
     X[:n_near] += centre
     X[n_near:] -= centre

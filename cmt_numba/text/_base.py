@@ -1,0 +1,244 @@
+"""What vectorizers and classifiers of texts have in common: checks of texts and parameters, and files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.utils.validation import check_is_fitted
+
+from .._forest import require
+from .._validation import Constraint, check_parameters
+from ..persistence import Contents, Saved, document, read_array, read_document, take
+
+_WORD = re.compile(r"\w+")
+_FUNCTIONS = ("analyzer", "tokenizer", "preprocessor")
+_TFIDF = TfidfVectorizer.__name__
+MOST = 1e15
+"""Largest magnitude of a learned number. Products and sums of such numbers are finite in float32."""
+
+
+def are_moderate(*arrays: np.ndarray) -> bool:
+    """Return whether learned numbers are finite, and so small that what is computed from them is finite as well."""
+    return all(bool(np.all(np.abs(array) <= MOST)) for array in arrays)
+
+
+def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bool = False) -> list[Any]:
+    """Return texts as a list.
+
+    Raises
+    ------
+    TypeError
+        If they are a single text, or one is not a string although not texts ``of_any_type`` are accepted.
+    ValueError
+        If there are none, unless ``or_none``.
+    """
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise TypeError(f"{name} must be an iterable of texts, not {type(texts).__name__}; pass [text] for one")
+    n_dimensions = getattr(texts, "ndim", 1)
+    if n_dimensions != 1:
+        raise ValueError(f"{name} must have one dimension, not {n_dimensions}: pass one text for each row")
+    listed = list(texts)
+    if not listed and not or_none:
+        raise ValueError(f"{name} must hold at least one text")
+    if not of_any_type:
+        for i, text in enumerate(listed):
+            if not isinstance(text, str):
+                raise TypeError(f"{name} must hold strings, but number {i} is {type(text).__name__}: convert it first")
+    return listed
+
+
+class SavableText(Saved, BaseEstimator):
+    """An estimator of texts that can be saved."""
+
+    _unsaved: ClassVar[tuple[str, ...]] = ("tokenizer", "random_state")
+    _check_parameters: Callable[..., Any]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what has been learned and the parameters to a file, but no functions, seeds or other estimators.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; replaced at once if it is there already.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        sklearn.exceptions.NotFittedError
+            If nothing has been learned.
+        """
+        super().save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
+        """Return what :meth:`save` has written.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        mmap : bool, default False
+            Whether to map the vectors, which are then read when they are needed.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is damaged or holds something else.
+        OSError
+            If the file cannot be read.
+        """
+        return cls._loaded(path, mmap=mmap)
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        return {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.get_params(deep=False).items()
+            if name not in self._unsaved
+        }
+
+    @classmethod
+    def _with_parameters_of(cls, contents: Contents) -> Self:
+        made = cls(**take(contents.fields, "parameters", dict))
+        made._check_parameters()
+        return made
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+class TextEstimator(SavableText):
+    """An estimator that learns from texts, made of words."""
+
+    _constraints: ClassVar[dict[str, Constraint]]
+
+    tokenizer: Callable[[str], Iterable[str]] | None
+    lowercase: bool
+    min_n: int
+    max_n: int
+
+    def _check_parameters(self) -> None:
+        check_parameters(self, self._constraints)
+        if self.max_n and self.max_n < self.min_n:
+            raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, not {self.max_n}")
+        if self.tokenizer is not None and not callable(self.tokenizer):
+            raise TypeError(f"tokenizer must be a function of a text, not {self.tokenizer!r}")
+
+    def _words_of(self, text: str) -> list[str]:
+        text = text.lower() if self.lowercase else text
+        return _WORD.findall(text) if self.tokenizer is None else list(self.tokenizer(text))
+
+    def _words_of_all(self, texts: Any) -> list[list[str]]:
+        return [self._words_of(text) for text in check_texts("texts", texts, or_none=True)]
+
+
+def contents_of(vectorizer: Any) -> Contents:
+    """Return what a vectorizer is in a file.
+
+    Raises
+    ------
+    TypeError
+        If it is neither of this library nor a TfidfVectorizer, or something of it is of a type that cannot be saved.
+    """
+    if isinstance(vectorizer, SavableText):
+        return vectorizer._contents()
+    if type(vectorizer) is not TfidfVectorizer:
+        kinds = f"a vectorizer of cmt_numba.text or a {_TFIDF}"
+        raise TypeError(f"only {kinds} can be saved, not {type(vectorizer).__name__}")
+    check_is_fitted(vectorizer)
+    parameters = plain_parameters(vectorizer.get_params(deep=False), ("dtype", "vocabulary"))
+    arrays = {"terms": terms_document(vectorizer.vocabulary_)}
+    if vectorizer.use_idf:
+        arrays["idf"] = np.asarray(vectorizer.idf_, np.float64)
+    return Contents(_TFIDF, {"parameters": parameters, "dtype": np.dtype(vectorizer.dtype).name}, arrays)
+
+
+def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
+    """Return the vectorizer of a file: a TfidfVectorizer, or one of ``kinds``, classes by their names.
+
+    Raises
+    ------
+    InvariantError, TypeError, ValueError
+        If there is none.
+    """
+    if contents.kind in kinds:
+        return kinds[contents.kind]._made_of(contents)
+    require(contents.kind == _TFIDF, f"there is no vectorizer of the kind {contents.kind!r:.50}")
+    dtype = take(contents.fields, "dtype", str)
+    require(dtype in ("float32", "float64"), "dtype must be float32 or float64")
+    parameters = read_parameters(contents)
+    made = TfidfVectorizer(**parameters, dtype=np.dtype(dtype).type)
+    made._validate_params()
+    check_analyzer(made)
+    terms = read_terms(contents.arrays)
+    made.vocabulary_ = {term: place for place, term in enumerate(terms)}
+    if made.use_idf:
+        idf = read_array("idf", contents.arrays, np.float64)
+        require(idf.shape == (len(terms),) and are_moderate(idf), "there must be an idf for each term")
+        made.idf_ = idf
+    return made
+
+
+def plain_parameters(given: dict[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
+    """Return parameters as JSON has them, without functions."""
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in given.items()
+        if name not in left_out and not (name in _FUNCTIONS and callable(value))
+    }
+
+
+def read_parameters(contents: Contents) -> dict[str, Any]:
+    """Return the parameters of a file, with ranges as tuples."""
+    parameters: dict[str, Any] = dict(take(contents.fields, "parameters", dict))
+    span = parameters.get("ngram_range")
+    if isinstance(span, list):
+        require(len(span) == 2 and all(type(n) is int for n in span), "ngram_range must be two integers")
+        parameters["ngram_range"] = tuple(span)
+    words = parameters.get("stop_words")
+    require(type(words) is not list or all(type(word) is str for word in words), "stop_words must be text")
+    return parameters
+
+
+def check_analyzer(counter: CountVectorizer) -> None:
+    """Raise ValueError unless a counter can analyse texts."""
+    try:
+        counter.build_analyzer()
+    except re.error as error:
+        raise ValueError(f"token_pattern must be a regular expression: {error}") from error
+
+
+def with_prefix(prefix: str, contents: Contents) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the fields and arrays of what is part of another file, the arrays under names with a prefix."""
+    arrays = {f"{prefix}.{name}": array for name, array in contents.arrays.items()}
+    return {"kind": contents.kind, "fields": contents.fields}, arrays
+
+
+def of_prefix(prefix: str, field: Any, arrays: dict[str, np.ndarray]) -> Contents:
+    """Return the contents that :func:`with_prefix` has put into another file."""
+    require(type(field) is dict, f"{prefix} must be a mapping")
+    inner = {name.removeprefix(f"{prefix}."): array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
+    return Contents(take(field, "kind", str), take(field, "fields", dict), inner)
+
+
+def terms_document(vocabulary: dict[Any, int]) -> np.ndarray:
+    terms = sorted(vocabulary, key=vocabulary.__getitem__)
+    if not all(type(term) is str for term in terms):
+        raise TypeError("terms must be text to be saved")
+    return document(terms)
+
+
+def read_terms(arrays: dict[str, np.ndarray]) -> list[str]:
+    terms = read_document(arrays, "terms")
+    require(type(terms) is list and all(type(term) is str for term in terms), "terms must be text")
+    require(len(set(terms)) == len(terms) > 0, "terms must be distinct")
+    return list(terms)
