@@ -71,7 +71,7 @@ N_SCORES = 2
 N_DESCRIBED = 6
 
 
-class Known(NamedTuple):
+class KnownActions(NamedTuple):
     """The actions that are known, and their rewards by slot. There is a slot more than actions, without rewards."""
 
     ordered: np.ndarray  # int64 (n_actions,), ascending
@@ -80,7 +80,7 @@ class Known(NamedTuple):
     sums: np.ndarray  # float64 (slots,)
 
 
-class Ridge(NamedTuple):
+class RidgeWeights(NamedTuple):
     """The ridge regression of rewards on what describes a pair, and how much uncertainty counts."""
 
     weights: np.ndarray  # float64 (N_DESCRIBED,)
@@ -89,7 +89,7 @@ class Ridge(NamedTuple):
     beta: float  # of that of the linear model of the action
 
 
-class Offered(NamedTuple):
+class OfferedActions(NamedTuple):
     """Which actions are candidates in any case: all that are allowed if they are few, or some in turn.
 
     Those allowed for row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets all that are known are allowed.
@@ -103,7 +103,7 @@ class Offered(NamedTuple):
     ascending: np.ndarray  # int64 (pairs,), the same in ascending order in each row
 
 
-class Proposed(NamedTuple):
+class ProposedMemories(NamedTuple):
     """What a memory proposes: ids of keys, each of which leads to an action."""
 
     ids: np.ndarray  # int64 (keys,), ascending

@@ -1,4 +1,4 @@
-"""Models of rewards: how each is fitted, and how it is put into a file."""
+"""Models of rewards: fitting them, and writing them to files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.utils.validation import has_fit_parameter
 
 from .._forest import require
-from ._log import Log
+from ._log import RewardLog
 
 _FOLDS = 3
 
@@ -28,11 +28,11 @@ def check_model(model: Any) -> None:
         raise TypeError(f"model must predict rewards, which classifiers do not: pass a regressor in place of {model!r}")
 
 
-def fitted_model(model: Any, log: Log) -> Any:
+def fitted_model(model: Any, log: RewardLog) -> Any:
     """Return a copy of a model that has learned from a log.
 
-    Rankers are told by a parameter ``qid`` or ``group`` of ``fit``. Those with ``qid`` take a weight for each query, as
-    XGBoost does, all others one for each pair.
+    Rankers receive the queries by a parameter ``qid`` or ``group`` of ``fit``. Those with ``qid`` take a weight for
+    each query, as XGBoost does, all others one for each pair.
     """
     model = clone(model)
     told: dict[str, Any] = {}
@@ -48,10 +48,10 @@ def fitted_model(model: Any, log: Log) -> Any:
     return model.fit(log.X, log.rewards, **told)
 
 
-def improvement(model: Any, log: Log, seed: int = 0) -> tuple[float, float]:
-    """Return by how much the best pair of a query that was not learned from exceeds the first one found, in reward.
+def improvement(model: Any, log: RewardLog, seed: int = 0) -> tuple[float, float]:
+    """Return the mean gain in reward of the best pair of a query over the first one found, and its standard error.
 
-    That is the mean over all queries by cross-validation, and its standard error.
+    Queries are ranked by models that did not learn from them (cross-validation).
     """
     of_query = np.repeat(np.arange(log.sizes.size), log.sizes)
     firsts = np.cumsum(log.sizes) - log.sizes
@@ -74,7 +74,7 @@ def model_arrays(model: Any) -> dict[str, np.ndarray]:
     return {"booster": np.frombuffer(bytes(model.get_booster().save_raw("json")), np.uint8)}
 
 
-def read_model(model: Any, log: Log, arrays: dict[str, np.ndarray]) -> Any:
+def read_model(model: Any, log: RewardLog, arrays: dict[str, np.ndarray]) -> Any:
     """Return a fitted model: from XGBoost's JSON if it is there and ``model`` is of this kind, else fitted again."""
     if "booster" not in arrays or not hasattr(model, "load_model"):
         return fitted_model(model, log)

@@ -1,4 +1,4 @@
-"""``Reranker``: an order of what a search has found, learned from rewards."""
+"""``Reranker``: reorders the results of a search by rewards."""
 
 from __future__ import annotations
 
@@ -16,27 +16,37 @@ from .._validation import Flag, check_wanted
 from ..persistence import Contents, read_object, refusing, take, write_object
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer, of_prefix, with_prefix
-from ._log import Log, check_known_rewards, check_weights
+from ._log import RewardLog, check_known_rewards, check_weights
 from ._models import check_model, default_model, fitted_model, improvement, model_arrays, read_model
-from ._pairs import FEATURES, NEEDS_VECTORIZER, Pairs, Tools, features_of, ids_and_scores, names_of, new_tools, pairs_of
+from ._pairs import (
+    FEATURES,
+    NEEDS_VECTORIZER,
+    DocumentPairs,
+    Tools,
+    features_of,
+    ids_and_scores,
+    names_of,
+    new_tools,
+    pairs_of,
+)
 
 _LEAST_QUERIES = 3  # that cross-validation needs
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
 
 
 class Reranker(BaseEstimator):
-    """Put what a search has found into the order of the rewards that a model expects.
+    """Order the results of a search by the rewards that a model predicts.
 
     The model is any regressor of scikit-learn or any ranker, such as gradient boosting (Chen and Guestrin, XGBoost: a
-    scalable tree boosting system, 2016). It learns from logs: what was found for queries, and what it was worth. Its
-    features describe a pair of a query and a document, so it ranks documents too that have never been rewarded.
+    scalable tree boosting system, 2016). It learns from logs: the results of queries, and their rewards. Its
+    features describe a pair of a query and a document, so it also ranks documents that were never rewarded.
 
     Parameters
     ----------
     model : regressor or ranker, optional
         Anything with ``fit(X, rewards)`` and ``predict(X)``; by default
         :class:`~sklearn.ensemble.HistGradientBoostingRegressor`. It is copied before it is fitted. If ``fit`` has a
-        parameter ``qid`` or ``group``, it is told which pairs belong to one query.
+        parameter ``qid`` or ``group``, it receives which pairs belong to one query.
     features : sequence of str or callable, optional
         Features of a pair; by default all but "terms".
 
@@ -60,8 +70,8 @@ class Reranker(BaseEstimator):
     distance : EditDistance, optional
         For "edit"; by default one with equal costs. Characters that are not in its alphabet are left out.
     validate : bool, default True
-        Whether to find out by cross-validation, which takes three more fits, if the model makes first answers better
-        than the search does. If not, by more than one standard error, the order of the search is kept.
+        Whether to check by cross-validation, which takes three more fits, that the first results are better than those
+        of the search by more than one standard error. If they are not, the order of the search is kept.
     random_state : int, numpy.random.RandomState or None
         Seed of the default model.
 
@@ -70,11 +80,11 @@ class Reranker(BaseEstimator):
     improves_ : bool
         Whether the model's order is used.
     improvement_ : tuple of float
-        By how much the rewards of first answers grow, and the standard error; None with ``validate=False``.
+        The gain in reward of the first results, and its standard error; None with ``validate=False``.
     model_ : regressor or ranker
         The fitted model.
     feature_names_ : list of str
-        What the columns are that the model learns from.
+        Names of the columns that the model learns from.
     n_queries_ : int
         Queries learned from.
     n_pairs_ : int
@@ -97,7 +107,7 @@ class Reranker(BaseEstimator):
     [[1, 0]]
     """
 
-    _log: Log
+    _log: RewardLog
     _tools: Tools
 
     def __init__(
@@ -134,7 +144,7 @@ class Reranker(BaseEstimator):
         hits : Hits or pair of array-like, shape (n, k)
             What each query found: the answer of a tree or a retriever, or ids, -1 for none, and scores.
         rewards : array-like, shape (n, k)
-            What each document was worth, in [0, 1]; NaN where it is not known.
+            The reward of each document, in [0, 1]; NaN where it is unknown.
         weights : array-like, shape (n,), optional
             Weights of the queries.
 
@@ -172,7 +182,9 @@ class Reranker(BaseEstimator):
         """
         return self._learn(getattr(self, "_log", None), queries, documents, hits, rewards, weights)
 
-    def _learn(self, before: Log | None, queries: Any, documents: Any, hits: Any, rewards: Any, weights: Any) -> Self:
+    def _learn(
+        self, before: RewardLog | None, queries: Any, documents: Any, hits: Any, rewards: Any, weights: Any
+    ) -> Self:
         self._check_parameters()
         pairs = self._pairs(queries, documents, hits)
         if pairs.rank.size == 0:
@@ -183,7 +195,7 @@ class Reranker(BaseEstimator):
         X, names = features_of(pairs, self.features, tools, compare=self.compare)
         if before is not None and names != self.feature_names_:
             raise ValueError("features must be those of the log so far: call fit to begin another one")
-        log = Log.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
+        log = RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
         if log.sizes.size == 0:
             raise ValueError("rewards must hold one of a document that was found")
         log = log if before is None else before.followed_by(log)
@@ -192,8 +204,10 @@ class Reranker(BaseEstimator):
             gain = improvement(model, log) if log.sizes.size >= _LEAST_QUERIES else (0.0, 0.0)
         return self._with(fitted_model(model, log), log, tools, names, gain)
 
-    def _with(self, model: Any, log: Log, tools: Tools, names: list[str], gain: tuple[float, float] | None) -> Self:
-        """Take what has been learned."""
+    def _with(
+        self, model: Any, log: RewardLog, tools: Tools, names: list[str], gain: tuple[float, float] | None
+    ) -> Self:
+        """Set the learned attributes."""
         learned: dict[str, Any] = {"model_": model, "feature_names_": names, "_log": log, "_tools": tools}
         learned |= {"n_queries_": int(log.sizes.size), "n_pairs_": int(log.rewards.size)}
         learned |= {"improvement_": gain, "improves_": gain is None or gain[0] > gain[1]}
@@ -203,7 +217,7 @@ class Reranker(BaseEstimator):
     def _new_model(self) -> Any:
         return default_model(self.random_state) if self.model is None else self.model
 
-    def _new_tools(self, pairs: Pairs) -> Tools:
+    def _new_tools(self, pairs: DocumentPairs) -> Tools:
         return new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
 
     def _check_parameters(self) -> None:
@@ -227,7 +241,7 @@ class Reranker(BaseEstimator):
             except NotFittedError as error:
                 raise ValueError("vectorizer must be fitted: call its fit, or pass None") from error
 
-    def _pairs(self, queries: Any, documents: Any, hits: Any) -> Pairs:
+    def _pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
             raise TypeError(f"queries must be an iterable, not {type(queries).__name__}; pass [query] for one")
         pairs = pairs_of(list(queries), documents, hits)
@@ -242,7 +256,7 @@ class Reranker(BaseEstimator):
     # Ranking
 
     def rerank(self, queries: Iterable[Any], documents: Any, hits: Any, k: int | None = None) -> Hits:
-        """Return what was found in the order of the rewards that the model expects.
+        """Return the results in the order of the rewards that the model predicts.
 
         Parameters
         ----------
@@ -299,12 +313,12 @@ class Reranker(BaseEstimator):
         """
         return self._features(self._asked(queries, documents, hits))
 
-    def _asked(self, queries: Any, documents: Any, hits: Any) -> Pairs:
+    def _asked(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         check_is_fitted(self, "model_")
         self._check_parameters()
         return self._pairs(queries, documents, hits)
 
-    def _features(self, pairs: Pairs) -> Any:
+    def _features(self, pairs: DocumentPairs) -> Any:
         if pairs.rank.size == 0:
             return np.zeros((0, len(self.feature_names_)), np.float32)
         X, names = features_of(pairs, self.features, self._tools, compare=self.compare)
@@ -320,7 +334,7 @@ class Reranker(BaseEstimator):
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what has been learned to a file: the log, the vectorizer, and XGBoost's models as its JSON.
+        """Write the log, the vectorizer and a fitted model of XGBoost, as its JSON, to a file.
 
         Other models are not in the file, and neither are functions, seeds and a distance of your own. :meth:`load`
         takes them, and fits the model to the log again.
@@ -401,7 +415,7 @@ class Reranker(BaseEstimator):
         return made._with(fitted, log, tools, names, None if gain is None else (gain[0], gain[1]))
 
 
-def _parts_of(contents: Contents) -> tuple[list[Any], list[str], Log, BM25Vectorizer | None]:
+def _parts_of(contents: Contents) -> tuple[list[Any], list[str], RewardLog, BM25Vectorizer | None]:
     """Return the features, names of columns, log and vectorizer of a file.
 
     Raises
@@ -416,7 +430,7 @@ def _parts_of(contents: Contents) -> tuple[list[Any], list[str], Log, BM25Vector
     take(fields, "compare", bool)
     gain = take(fields, "improvement", list, tuple, type(None))
     require(gain is None or [type(number) for number in gain] == [float, float], "improvement must be two numbers")
-    log = Log.read(fields.get("sparse"), contents.arrays, len(names))
+    log = RewardLog.read(fields.get("sparse"), contents.arrays, len(names))
     vectorizer = None
     if any(name in features for name in NEEDS_VECTORIZER):
         inner = of_prefix("vectorizer", fields.get("vectorizer"), contents.arrays)

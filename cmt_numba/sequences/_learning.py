@@ -1,4 +1,4 @@
-"""How costs of edits are learned: boosting on margins, and on what a vantage-point tree can leave out.
+"""Learning the costs of edits: boosting on margins, and on the parts that a vantage-point tree can skip.
 
 The accuracy of a query has the margin of its distance from the nearest wrong target over that from the right one
 (Parker, Fern and Tadepalli, Learning for efficient retrieval of structured data with noisy queries, ICML 2007, section
@@ -17,16 +17,15 @@ from scipy.special import expit
 from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, Tally
 from ._encoding import Sequences
-from ._modifier import power_for
 from ._spaces import Space, scan
-from ._vantage import distances_between, part
+from ._vantage import distances_between, part, power_for
 
 _TOLERANCE = 0.01  # of triples that are none, for the power of distances
 _LEAF_SIZE = 8  # of the tree whose nodes are learned from
 
 
 class Rounds(NamedTuple):
-    """How long is learned, and from what."""
+    """The rounds of learning, and the examples of each."""
 
     accurate: int  # rounds of the accuracy alone
     efficient: int  # rounds of both, after them
@@ -34,23 +33,23 @@ class Rounds(NamedTuple):
     n_examples: int  # in a round, at most
 
 
-class Learned(NamedTuple):
-    """What was learned."""
+class LearnedCosts(NamedTuple):
+    """The learned costs, and the errors of all rounds."""
 
     costs: Costs  # of the best round
     errors: list[float]  # of all rounds
     pruned: list[float]  # of the efficient rounds: the weighted share of parts that can be left out
 
 
-class Examples(NamedTuple):
+class QueryExamples(NamedTuple):
     """Queries, and the targets that they mean."""
 
     queries: Sequences
     answers: np.ndarray  # int64 (queries,)
 
-    def take(self, positions: np.ndarray) -> Examples:
+    def take(self, positions: np.ndarray) -> QueryExamples:
         """Return some examples."""
-        return Examples(self.queries.take(positions), self.answers[positions])
+        return QueryExamples(self.queries.take(positions), self.answers[positions])
 
 
 class Pulls(NamedTuple):
@@ -62,8 +61,8 @@ class Pulls(NamedTuple):
 
 
 def learn(
-    learner: Learner, targets: Sequences, examples: Examples, rounds: Rounds, random: np.random.RandomState
-) -> Learned:
+    learner: Learner, targets: Sequences, examples: QueryExamples, rounds: Rounds, random: np.random.RandomState
+) -> LearnedCosts:
     """Return the costs of the best round: the one of least error, and of the efficient ones that of least loss."""
     best, least, errors, pruned = learner.costs, np.inf, [], []
     scale, scale_of_paths = 0.0, 0.0
@@ -102,7 +101,7 @@ def learn(
             best, least = costs, loss
         together = Pulls(*(np.concatenate(parts) for parts in zip(*pulls, strict=True)))
         learner.step(tally(costs, queries, targets, together) + tallies)
-    return Learned(best, errors, pruned)
+    return LearnedCosts(best, errors, pruned)
 
 
 def nearest_of_all(

@@ -1,26 +1,27 @@
-"""``SequenceMemory``: sequences found by their parts in trees, and compared by an edit distance."""
+"""``SequenceMemory``: sequences that trees find by their n-grams, and an edit distance ranks."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 
 from .._forest import WORTH_KEEPING
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
-from ..estimators import CMTRetriever
-from ..estimators._files import estimator_contents, estimator_of
+from ..estimators import CMTRetriever, estimator_contents, estimator_of
 from ..persistence import Contents, Saved, as_part, of_part, read_array, take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._files import read_sequences
-from ._ngrams import ngram_keys
 from ._point_store import PointStore
 from ._vantage import distances_between
 from ._vp_tree import Neighbors
 
 _MOST_TREES = 2**10
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # of the golden ratio: products of it spread over all bits
+_SHIFT = np.uint64(64)
 
 
 class SequenceMemory(Saved):
@@ -30,14 +31,14 @@ class SequenceMemory(Saved):
     ranks them. So a query computes as many distances as it has candidates, however many sequences are stored.
     :class:`VPTree` is exact, and computes more distances the more sequences there are.
 
-    A query that was rewarded becomes a further form of its sequence: one correction, and it is known.
+    A rewarded query becomes a further form of its sequence, so that one correction is enough.
 
     Parameters
     ----------
     distance : EditDistance
         The distance. It may be learned, also later, and need not be symmetric.
     n_candidates : int, default 64
-        Sequences that are compared with a query.
+        Sequences compared with a query.
     n_trees : int, default 8
         Trees over the sequences, at most 1,024.
     n_probes : int, default 32
@@ -100,7 +101,7 @@ class SequenceMemory(Saved):
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of all sequences, in rising order: int64, shape (n,)."""
+        """The ids of all sequences, in ascending order: int64, shape (n,)."""
         return np.flatnonzero(self._place_of >= 0)
 
     # Changes
@@ -125,7 +126,7 @@ class SequenceMemory(Saved):
         """
         sequences = self._encoded("X", X)
         self._retriever.partial_fit(self._keys(sequences))
-        stop = self._retriever._memories.next_id
+        stop = self._retriever._model.memories.next_id
         ids = np.arange(stop - sequences.n, stop)
         n_more = stop - self._place_of.size
         place_of = np.append(self._place_of, np.full(n_more, -1))
@@ -161,10 +162,10 @@ class SequenceMemory(Saved):
         self._free_space()
 
     def feedback(self, X: Any, ids: Any, rewards: Any) -> None:
-        """Learn what sequences were worth to queries.
+        """Learn from the rewards of sequences that were shown for queries.
 
-        A query that a reward of 0.5 or more was given for becomes a further form of the sequence, which goes when the
-        sequence is removed. Rewards for several sequences of a query also teach the scorer of the trees.
+        A query with a reward of 0.5 or more becomes a further form of the sequence, and is removed with it. Rewards for
+        several sequences of a query also teach the scorer of the trees.
 
         Parameters
         ----------
@@ -287,7 +288,7 @@ class SequenceMemory(Saved):
         return self._forms
 
     def _free_space(self) -> None:
-        """Free the space of removed sequences once they are more than the others."""
+        """Free the space of removed sequences if they are more than half."""
         assert self._forms is not None
         further = [place for places in self._further.values() for place in places]
         ids = self.ids
@@ -341,7 +342,7 @@ class SequenceMemory(Saved):
         used = np.concatenate([place_of[ids], places])
         if used.size and (used.min() < 0 or used.max() >= sequences.n or np.unique(used).size < used.size):
             raise ValueError("each form must have a place of its own")
-        memories = getattr(made._retriever, "_memories", None)
+        memories = made._retriever._model.memories if hasattr(made._retriever, "forest_") else None
         if memories is None or place_of.size > memories.next_id or not np.isin(ids, memories.ids).all():
             raise ValueError("the trees must hold the sequences")
         for owner, place in zip(owners.tolist(), places.tolist(), strict=True):
@@ -350,3 +351,34 @@ class SequenceMemory(Saved):
         made._forms, made._alphabet, made._costs = PointStore(costs.points(sequences, STORED)), alphabet, costs
         made._n = ids.size
         return made
+
+
+def ngram_keys(sequences: Sequences, longest: int, n_bits: int) -> scipy.sparse.csr_array:
+    """Return how often each sequence has each run of 1 to ``longest`` symbols, weighted by the root of its length.
+
+    A symbol before the first and one after the last mark the ends. Runs are hashed to ``2**n_bits`` columns.
+
+    Returns
+    -------
+    scipy.sparse.csr_array of float32, shape (n, 2**n_bits)
+    """
+    lengths = np.diff(sequences.offsets) + 2
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    symbols = np.full(offsets[-1], 1, np.uint64)  # the ends
+    inner = np.ones(offsets[-1], bool)
+    inner[offsets[:-1]] = inner[offsets[1:] - 1] = False
+    symbols[inner] = sequences.symbols.astype(np.uint64) + np.uint64(2)
+    owners = np.repeat(np.arange(sequences.n), lengths)
+    hashes, rows, columns, weights = np.zeros(offsets[-1], np.uint64), [], [], []
+    for n in range(1, longest + 1):
+        n_runs = max(0, symbols.size - n + 1)
+        hashes = (hashes[:n_runs] + symbols[n - 1 :]) * _FACTOR
+        hashes ^= hashes >> np.uint64(29)
+        whole = owners[:n_runs] == owners[n - 1 :]
+        rows.append(owners[:n_runs][whole])
+        columns.append((hashes[whole] >> (_SHIFT - np.uint64(n_bits))).astype(np.int64))
+        weights.append(np.full(rows[-1].size, np.sqrt(n), np.float32))
+    cells = np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns))
+    keys = scipy.sparse.coo_array(cells, (sequences.n, 1 << n_bits)).tocsr()
+    keys.sum_duplicates()
+    return keys

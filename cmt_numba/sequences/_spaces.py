@@ -1,4 +1,4 @@
-"""Kernels: distances between what lies in a space, sequences under an edit distance or rows under a plain one.
+"""Kernels: distances of points, which are sequences under an edit distance, or rows.
 
 The distance of sequences may also be the smaller of both directions.
 """
@@ -23,19 +23,19 @@ from ._bits import (
 from ._edits import N_ROWS, Edits, all_edits, plain_edits
 
 
-class Kind(IntEnum):
-    """What distances are."""
+class SpaceKind(IntEnum):
+    """Kinds of distances."""
 
     EDIT = 0
     EUCLIDEAN = 1
     ANGULAR = 2  # of rows of length 1: the angle between them
 
 
-_EDIT, _ANGULAR = Kind.EDIT.value, Kind.ANGULAR.value
+_EDIT, _ANGULAR = SpaceKind.EDIT.value, SpaceKind.ANGULAR.value
 
 
 class Space(NamedTuple):
-    """Points: sequences, or dense rows. What a kind of points does not need has no entries."""
+    """Points: sequences, or dense rows. Arrays that a kind of points does not need are empty."""
 
     kind: int
     longest: int  # symbols that any sequence has, at most
@@ -58,8 +58,8 @@ def _squared(x, y):
     return total
 
 
-class Room(NamedTuple):
-    """Where distances are computed, and what is known of the point asked for."""
+class DistanceRoom(NamedTuple):
+    """Working memory for distances, and the bits of the query."""
 
     row: np.ndarray  # float32
     masks: np.ndarray  # uint64 (n_symbols * words,): where each symbol is; no entries unless all edits cost the same
@@ -80,7 +80,7 @@ def new_room(asked, stored):
     if min(asked.edits.unit, stored.edits.unit) > 0.0:
         n_words = np.int64((asked.longest + WORD - 1) // WORD)
     n_masks = n_words * asked.edits.pairs.shape[0]
-    return Room(empty(n_cells, np.float32), zeros(n_masks, np.uint64), empty(4 * n_words, np.uint64))
+    return DistanceRoom(empty(n_cells, np.float32), zeros(n_masks, np.uint64), empty(4 * n_words, np.uint64))
 
 
 @inner_allocating

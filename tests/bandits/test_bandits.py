@@ -33,10 +33,10 @@ from cmt_numba.bandits._candidate_kernels import (
     N_DESCRIBED,
     N_SCORES,
     ActionCandidates,
-    Known,
-    Offered,
-    Proposed,
-    Ridge,
+    KnownActions,
+    OfferedActions,
+    ProposedMemories,
+    RidgeWeights,
     WeightTable,
     find_candidates,
     learn_rewards,
@@ -198,10 +198,10 @@ def expected(table: WeightTable, rows: Rows, actions: np.ndarray) -> np.ndarray:
     found = ActionCandidates(
         np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty((n, N_SCORES)), *np.empty((3, n))
     )
-    known = Known(none, none, np.zeros(1, np.int64), np.zeros(1))
-    ridge = Ridge(np.eye(N_DESCRIBED)[0], np.zeros((N_DESCRIBED, N_DESCRIBED)), 0.0, 1.0)
-    offered = Offered(1, 0, 1, np.arange(n + 1), actions, actions)
-    nothing = Proposed(none, none, np.empty((n, 0), np.int64), np.empty((n, 0), np.float32))
+    known = KnownActions(none, none, np.zeros(1, np.int64), np.zeros(1))
+    ridge = RidgeWeights(np.eye(N_DESCRIBED)[0], np.zeros((N_DESCRIBED, N_DESCRIBED)), 0.0, 1.0)
+    offered = OfferedActions(1, 0, 1, np.arange(n + 1), actions, actions)
+    nothing = ProposedMemories(none, none, np.empty((n, 0), np.int64), np.empty((n, 0), np.float32))
     assert find_candidates(table, rows, known, ridge, offered, nothing, nothing, found) == n
     return np.stack([found.means, found.deviations**2])
 
