@@ -50,7 +50,6 @@ from ._votes import VOTES
 
 METHODS = ("head", "neighbors")
 
-_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
 
 
 class CMTClassifier(ClassifierMixin, MemoryEstimator):
