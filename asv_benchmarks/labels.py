@@ -37,7 +37,7 @@ from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
-from cmt_numba._heads.candidates import Effort
+from cmt_numba._heads import SearchEffort
 from cmt_numba._heads.products import all_scorers
 from cmt_numba.estimators._label_forest import LabelForest
 from cmt_numba.estimators._thresholds import threshold_of
@@ -68,7 +68,7 @@ class Searching(LabelForest):
 class IndexOnly(Searching):
     """A classifier that reaches no leaf."""
 
-    def _effort(self, *, training: bool = False) -> Effort:
+    def _effort(self, *, training: bool = False) -> SearchEffort:
         return super()._effort(training=training)._replace(n_leaves=0)
 
     def _teach_routers(self, *arguments: Any, **options: Any) -> None:

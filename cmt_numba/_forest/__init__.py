@@ -131,7 +131,7 @@ from .state import (
     VALUES_LIVE,
     WEIGHT_CELL,
     Codes,
-    Keys,
+    KeyArrays,
     KeyStore,
     LinearModels,
     Parameters,

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from .._forest.state import NONE
-from .._heads.examples import Examples, all_examples
+from .._heads.examples import StoredExamples, all_examples
 from .._heads.multiclass_svm import margin_wanted
 from ._held_out import held_out
 from ._label_forest import LOGITS_PER_MARGIN
@@ -63,7 +63,7 @@ def positions_in(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 def learn_logits(classifier: Any) -> float:
     """Return what a margin is worth to a classifier, from its stored examples, if these are enough to say."""
-    examples: Examples | None = classifier.examples_
+    examples: StoredExamples | None = classifier.examples_
     if examples is None:
         return LOGITS_PER_MARGIN
     rows, labels = all_examples(examples)

@@ -9,13 +9,17 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._forest.hits import no_hits
-from .._forest.rows import Rows
-from .._forest.state import NONE
-from .._heads.candidates import all_of
-from .._heads.examples import Examples, all_examples, nearest_rows, rows_of_labels, slots_of_examples
-from .._heads.multiclass_svm import margin_wanted
-from .._heads.products import exact_scores_of_all
+from .._forest import NONE, Rows, no_hits
+from .._heads import (
+    StoredExamples,
+    all_examples,
+    all_of,
+    exact_scores_of_all,
+    margin_wanted,
+    nearest_rows,
+    rows_of_labels,
+    slots_of_examples,
+)
 from .._validation import check_integer, check_real, check_wanted, label_array
 from ._base import reads
 from ._calibration import MOST_RANKED, learn_logits, logits_per_margin, positions_in
@@ -32,7 +36,7 @@ class ClassAnswers(ClassifierMixin, LabelForest):
     """The methods of a classifier that has learned, which change nothing."""
 
     classes_: np.ndarray
-    examples_: Examples | None
+    examples_: StoredExamples | None
     method: str
     n_neighbors: int
     weights: str
@@ -331,7 +335,7 @@ class ClassAnswers(ClassifierMixin, LabelForest):
         ids, scores = self._neighbors(self._checked(X), k)
         return (1.0 - scores, ids) if return_distance else ids
 
-    def _stored(self) -> Examples:
+    def _stored(self) -> StoredExamples:
         if self.examples_ is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again")
         return self.examples_

@@ -7,23 +7,34 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from .._forest.rows import Rows, rescaled
-from .._forest.state import N_MEMORIES, NEXT_ID, NONE
-from .._heads.candidates import Answers, Questions, all_of
-from .._heads.examples import (
+from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, rescaled
+from .._heads import (
+    HEAD_LOSSES,
+    N_COMPETITORS,
+    CandidateSearch,
     ExampleParameters,
+    Head,
+    HeadLesson,
+    LabelAnswers,
+    Questions,
+    StoredDuals,
     all_examples,
+    all_of,
     all_slots,
     append_examples,
+    count_in_means,
     give_ids,
+    lacks_gaps,
+    learn_labels,
+    measure_gaps,
+    new_duals,
     new_examples,
+    new_shortlists,
+    no_stored_duals,
+    resume,
+    with_duals,
     with_room_for_examples,
 )
-from .._heads.label_scorers import HEAD_LOSSES, Head, count_in_means
-from .._heads.lessons import Lesson, Search
-from .._heads.multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, measure_gaps, new_duals
-from .._heads.shortlists import new_shortlists
-from .._heads.stored_duals import StoredDuals, no_stored_duals, resume, with_duals
 from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Optional, Real, check_rows, sound, unmasked
 from ._base import changes_at_once
 from ._forgetting import Forgetting, check_example_ids
@@ -439,7 +450,7 @@ class CMTClassifier(Forgetting):
         """Return the labels that compete for these rows, which have these labels: one as often as for rows."""
         shape = rows.n_rows, N_COMPETITORS
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
-        self._search_labels(rows, Answers(best, scores, *np.zeros((2, rows.n_rows), np.int64)))
+        self._search_labels(rows, LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)))
         return best[(best != NONE) & (best != labels[:, None])]
 
     def _train_head(
@@ -461,15 +472,17 @@ class CMTClassifier(Forgetting):
         if slots is not None and self._duals is not None:
             resume(self._duals, slots, duals)
         shortlists = new_shortlists(labels)
-        lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
-        search = Search(state.trees, state.models, effort, self.forest_._forest.threads_for(n_rows))
+        lesson = HeadLesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
+        search = CandidateSearch(state.trees, state.models, effort, self.forest_._forest.threads_for(n_rows))
         if lacks_gaps(self.head_):
             measure_gaps(search, self.head_, lesson, duals, float(of_labels.mean()))
         if self._is_untrained():
             return
 
         def learn(n_pass: int, order: np.ndarray) -> Head:
-            return learn_labels(search, self.head_, Lesson(questions, order, labels, shortlists, n_pass == 0), duals)
+            return learn_labels(
+                search, self.head_, HeadLesson(questions, order, labels, shortlists, n_pass == 0), duals
+            )
 
         self._train_in_passes(n_rows, n_passes, duals.settled, learn)
         if slots is not None and self.loss == "mira":

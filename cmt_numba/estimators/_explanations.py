@@ -10,7 +10,7 @@ import scipy.sparse
 
 from .._concurrency.workers import spans
 from .._forest.rows import Rows, as_matrix, rescaled
-from .._heads.examples import Examples, all_examples
+from .._heads.examples import StoredExamples, all_examples
 from .._heads.label_scorers import weights_of_labels
 
 _VALUES_AT_ONCE = 1 << 22  # scores of rows and classes, and contributions
@@ -127,7 +127,7 @@ def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> li
 
 
 def _nearest_of_labels(
-    examples: Examples | None, labels: np.ndarray, x: Any, n: int
+    examples: StoredExamples | None, labels: np.ndarray, x: Any, n: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return, for each row, the ids of those examples of its label that are most like it, and their cosines."""
     found = [(np.empty(0, np.int64), np.empty(0, np.float32))] * labels.size

@@ -16,7 +16,7 @@ from .._forest.invariants.errors import require
 from .._forest.invariants.numbers import all_finite
 from .._forest.state import N_COUNTERS
 from .._forest.structures import arrays_of, numbers_of, put_together, writeable
-from .._heads.examples import Examples
+from .._heads.examples import StoredExamples
 from .._heads.label_scorers import Head
 from .._heads.ridge import Expectation
 from .._heads.stored_duals import StoredDuals, trim_duals
@@ -304,7 +304,7 @@ _OF_LABEL_FORESTS: dict[str, _Store] = {
 _KINDS: dict[str, dict[str, _Store]] = {
     "CMTClassifier": {
         **_OF_LABEL_FORESTS,
-        "examples_": _Optional(_Structure(Examples, trim_examples)),
+        "examples_": _Optional(_Structure(StoredExamples, trim_examples)),
         "_n_measured": _Number(),
         "_n_relearned": _Number(),
         "_weight_of_label": _Optional(_Array(np.float64)),

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._engine import remove_ids, renumber
 from .._forest.rows import Rows, rescaled
 from .._forest.state import N_MEMORIES, NONE
-from .._heads.examples import Examples, all_examples, slots_of_examples, with_only_examples
+from .._heads.examples import StoredExamples, all_examples, slots_of_examples, with_only_examples
 from .._heads.label_scorers import Head, as_ready_as, count_in_means, with_only
 from .._heads.stored_duals import StoredDuals, duals_of_slots
 from .._validation import check_ids, check_known, label_array
@@ -58,7 +58,7 @@ def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
     return positions
 
 
-def check_example_ids(ids: Any, n_rows: int, examples: Examples | None, *, stored: bool) -> np.ndarray | None:
+def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *, stored: bool) -> np.ndarray | None:
     """Return ids for examples beside those that are there, if there are any; None if no ids are given.
 
     Raises
@@ -81,7 +81,7 @@ def check_example_ids(ids: Any, n_rows: int, examples: Examples | None, *, store
     return ids
 
 
-def known_slots(examples: Examples, ids: Any) -> np.ndarray:
+def known_slots(examples: StoredExamples, ids: Any) -> np.ndarray:
     """Return the slots of stored examples, sorted.
 
     Raises
@@ -99,7 +99,7 @@ def known_slots(examples: Examples, ids: Any) -> np.ndarray:
 
 def forget(classifier: Any, classes: np.ndarray, slots: np.ndarray) -> None:
     """Have a classifier forget classes, by their positions, and examples, by their slots."""
-    examples: Examples | None = classifier.examples_
+    examples: StoredExamples | None = classifier.examples_
     former: Head = classifier.head_
     labels = classifier._label_of_class[classes]
     forest, kept = forest_without(classifier.forest_, labels[labels != NONE])

@@ -10,20 +10,37 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._concurrency.workers import share_rows, with_progress
+from .._change import share_rows, with_progress
 from .._engine import insert_rows, roll_back, teach_rows
-from .._forest.allocation import most_cells_in_use, with_tables
-from .._forest.key_store import stored_rows
-from .._forest.rows import Rows, keep_heaviest, rescaled
-from .._forest.state import NONE, TABLES_END, State
-from .._heads.candidates import Answers, Effort, all_of, score_labels
-from .._heads.index_search import rank_listed
-from .._heads.label_scorers import (
+from .._forest import (
+    NONE,
+    TABLES_END,
+    Rows,
+    State,
+    keep_heaviest,
+    most_cells_in_use,
+    rescaled,
+    stored_rows,
+    with_tables,
+)
+from .._heads import (
+    AllScorers,
     Head,
     HeadParameters,
+    LabelAnswers,
+    ScorerLists,
+    SearchEffort,
+    all_of,
+    best_listed,
+    best_of_all,
     cells_of_tables,
+    dense_scorers,
     is_in_lists,
     new_head,
+    rank_listed,
+    score_labels,
+    top_of_all,
+    unscaled_rows,
     with_digest,
     with_index,
     with_labels,
@@ -32,8 +49,6 @@ from .._heads.label_scorers import (
     without_negligible_weights,
     without_tables,
 )
-from .._heads.landmarks import Listed, best_listed, dense_scorers
-from .._heads.products import AllScorers, best_of_all, top_of_all, unscaled_rows
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_jobs, check_rows
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import SavableEstimator
@@ -157,7 +172,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             n_trees, leaf_multiplier = 1, _multiplier_of_one_leaf(n_labels)
         seed = check_random_state(self.random_state).randint(2**31)
         self.forest_ = self._new_forest(n_trees, leaf_multiplier, seed)
-        self.head_ = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
+        self.head_ = new_head(HeadParameters(rows.n_features, rows.sparse, loss, learning_rate))
         self._seed = seed
         self._orders = np.random.default_rng(seed)
         self._cells_pruned = 0
@@ -269,7 +284,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
     # Answering
 
-    def _effort(self, *, training: bool = False) -> Effort:
+    def _effort(self, *, training: bool = False) -> SearchEffort:
         """Return how far to search for candidates; for training farther than for answers."""
         parameters, n_labels = self.forest_._forest.allocated().parameters, self.forest_.n_memories
         width = _WIDER_IN_TRAINING if training else 1
@@ -283,7 +298,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
             growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
             n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
-        effort = Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
+        effort = SearchEffort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
         by_index = self.n_probes is None and not self._trees_add_to_index
         if training:
             lists_all = self.head_.postings.n_labels == n_labels > MOST_SCORED_SPARSE
@@ -311,12 +326,12 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         most = MOST_TRAINED_ALONE if self.head_.parameters.sparse else MOST_TRAINED_ALONE_DENSE
         return bool(self._n_of_label.size > most and self._n_of_label.max() == 1)
 
-    def _lists(self) -> Listed | None:
+    def _lists(self) -> ScorerLists | None:
         """Return scorers in lists if there are too many dense ones to score all."""
         many = not self.head_.parameters.sparse and self.forest_.n_memories > MOST_SCORED
         return lists_laid_out(self) if many and self.n_probes is None and self.n_candidates is None else None
 
-    def _best_listed(self, lists: Listed, rows: Rows, k: int) -> Answers:
+    def _best_listed(self, lists: ScorerLists, rows: Rows, k: int) -> LabelAnswers:
         return best_listed(lists, dense_scorers(self.head_, lists.biases), rows, k, partial(self._in_threads, rows))
 
     def _in_form(self, X: Any) -> Any:
@@ -343,25 +358,25 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         best: np.ndarray = found.labels[:, 0]
         return best
 
-    def _best_labels(self, rows: Rows, k: int) -> Answers:
+    def _best_labels(self, rows: Rows, k: int) -> LabelAnswers:
         """Return the ``k`` best labels of each row, NONE and minus infinity where fewer were reached."""
         scorers, lists = self._all_scorers(), self._lists()
         if scorers is not None:
             labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
             n_scored = np.full(rows.n_rows, scorers.n_labels)
-            return Answers(*_widened(labels, scores, k), n_scored, n_scored)
+            return LabelAnswers(*_widened(labels, scores, k), n_scored, n_scored)
         if lists is not None:
             return self._best_listed(lists, rows, k)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
-        answers = Answers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
+        answers = LabelAnswers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
         if not self._lists_best(k):
             self._search_labels(rows, answers)
             return answers
         self._rank_listed_labels(rows, answers)
         short = np.flatnonzero(labels[:, -1] == NONE)  # too few labels have a feature of these rows
         if short.size > 0:
-            found = Answers(*(part[short] for part in answers))
+            found = LabelAnswers(*(part[short] for part in answers))
             self._search_labels(rows.take(short), found)
             for part, of_short in zip(answers, found, strict=True):
                 part[short] = of_short
@@ -376,7 +391,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
         lists_all = self.head_.postings.labels.size == self.head_.digest.features.size
         return by_default and lists_all and self._is_index_up_to_date()
 
-    def _rank_listed_labels(self, rows: Rows, answers: Answers) -> None:
+    def _rank_listed_labels(self, rows: Rows, answers: LabelAnswers) -> None:
         head, questions, of_labels = self.head_, all_of(rows, rows), bounds_laid_out(self)
 
         def answer(first: int, stop: int) -> None:
@@ -385,7 +400,7 @@ class LabelForest(KeptInFolder, SavableEstimator, BaseEstimator):
 
         self._in_threads(rows, answer)
 
-    def _search_labels(self, rows: Rows, answers: Answers) -> None:
+    def _search_labels(self, rows: Rows, answers: LabelAnswers) -> None:
         """Write the best labels that are candidates for the rows."""
         state, effort = self._searched(), self._effort()
         questions, head = all_of(routed(rows), rows), self.head_.scorers

@@ -8,24 +8,31 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._concurrency.workers import spans, with_progress
-from .._forest.rows import Rows
-from .._heads.binary_svm import new_duties
-from .._heads.candidates import Questions, list_hard_negatives
-from .._heads.hard_negatives import (
-    Block,
-    Pairs,
+from .._change import spans, with_progress
+from .._forest import Rows
+from .._heads import (
+    NEGLIGIBLE,
+    ExamplePairs,
+    LabelBlock,
+    Questions,
+    Training,
     by_label,
+    forget_labels,
     joined,
+    learn_afresh,
+    learn_memberships,
+    list_hard_negatives,
+    new_digest,
+    new_duties,
     one_block,
     pair_with_all,
     pair_with_answers,
     pair_with_hard_negatives,
     pairs_that_count,
+    with_index,
+    with_lists,
+    with_lists_of,
 )
-from .._heads.inference_weights import new_digest
-from .._heads.label_scorers import NEGLIGIBLE, forget_labels, with_index, with_lists, with_lists_of
-from .._heads.solved_labels import Training, learn_afresh, learn_memberships
 from ._weights import filled
 
 if TYPE_CHECKING:
@@ -75,7 +82,7 @@ def train_memberships(
     )
     n_threads = classifier.forest_._forest.threads_for(n_rows)
 
-    def train(rows: Rows, of_each: np.ndarray, blocks: Iterable[Block], n_sweeps: int, share: float) -> None:
+    def train(rows: Rows, of_each: np.ndarray, blocks: Iterable[LabelBlock], n_sweeps: int, share: float) -> None:
         training = Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
         classifier.head_ = learn(classifier.head_, blocks, training)
 
@@ -99,7 +106,7 @@ def train_memberships(
         if in_lists:
             classifier.head_ = with_lists_of(classifier.head_, common)  # the others' are learned anew
         found = by_label(_hard_negatives(classifier, questions), orders.permutation(n_rows), n_labels)
-        counted: list[Pairs] = []
+        counted: list[ExamplePairs] = []
         of_labels = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
         train(questions.rows, of_each, of_labels, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
         pairs = joined(counted)
@@ -109,7 +116,7 @@ def train_memberships(
         classifier._note_pruned()  # all have lost what is negligible with every pass
 
 
-def _noting(blocks: Iterable[Block], counted: list[Pairs]) -> Iterator[Block]:
+def _noting(blocks: Iterable[LabelBlock], counted: list[ExamplePairs]) -> Iterator[LabelBlock]:
     """Yield blocks and, when they have been learned, note those of their pairs that count."""
     for block in blocks:
         yield block

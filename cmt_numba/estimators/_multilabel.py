@@ -9,14 +9,21 @@ import scipy.sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import validate_data
 
-from .._concurrency.workers import map_threads, spans
+from .._change import map_threads, spans
 from .._engine import insert_rows, query_forest, roll_back
-from .._forest.rows import Rows, rescaled
-from .._forest.state import NONE
-from .._heads.candidates import Effort, Listing, all_of, list_labels
-from .._heads.inference_weights import common_labels
-from .._heads.label_scorers import HeadLoss, with_index
-from .._heads.products import AllScorers, all_above, exact_scores_of_all
+from .._forest import NONE, Rows, rescaled
+from .._heads import (
+    AllScorers,
+    HeadLoss,
+    Listing,
+    SearchEffort,
+    all_above,
+    all_of,
+    common_labels,
+    exact_scores_of_all,
+    list_labels,
+    with_index,
+)
 from .._validation import Constraint, check_jobs, check_rows, check_wanted, sound
 from ..tree import ContextualMemoryTree
 from ._base import changes_at_once, reads
@@ -321,7 +328,7 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         if not np.isin(former, common).all():
             self.head_ = with_index(self.head_, self._lightest_listed)  # it has not listed them
 
-    def _effort(self, *, training: bool = False) -> Effort:
+    def _effort(self, *, training: bool = False) -> SearchEffort:
         n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
         effort = super()._effort(training=training)
         most = min(n_labels, n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1)))

@@ -19,7 +19,7 @@ from .._heads.examples import all_examples
 from .._heads.index_search import LabelBounds, label_bounds
 from .._heads.inference_weights import Digest
 from .._heads.label_scorers import Head
-from .._heads.landmarks import ROWS_ASKED, Listed, dense_scorers, listed, scaled, vectors_of
+from .._heads.landmarks import ROWS_ASKED, ScorerLists, dense_scorers, listed, scaled, vectors_of
 from .._heads.products import AllScorers, all_scorers
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MOST_SCORED_SPARSE = 1024
 """Labels that are all scored for sparse rows, for which searches are cheaper."""
 
 _GROWN: WeakKeyDictionary[LabelForest, tuple[ContextualMemoryTree, ContextualMemoryTree]] = WeakKeyDictionary()
-_LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | Listed | None]] = WeakKeyDictionary()
+_LAID_OUT: WeakKeyDictionary[LabelForest, tuple[Digest, AllScorers | ScorerLists | None]] = WeakKeyDictionary()
 _BOUNDED: WeakKeyDictionary[LabelForest, tuple[Digest, LabelBounds]] = WeakKeyDictionary()
 
 
@@ -66,15 +66,15 @@ def trees_laid_out(forest: LabelForest) -> ContextualMemoryTree:
     return kept[1]
 
 
-def lists_laid_out(forest: LabelForest) -> Listed | None:
+def lists_laid_out(forest: LabelForest) -> ScorerLists | None:
     """Return the scorers of a dense head in lists, or None if it has learned since it was made ready to be read."""
     if forest.head_.digest.halves.shape[0] != forest.forest_.n_memories:
         return None
     laid_out = _kept(forest, partial(_in_lists, forest))
-    return laid_out if isinstance(laid_out, Listed) else None
+    return laid_out if isinstance(laid_out, ScorerLists) else None
 
 
-def _in_lists(forest: LabelForest) -> Listed:
+def _in_lists(forest: LabelForest) -> ScorerLists:
     """Return the lists of a head, made for rows like the examples; without these, for rows like the scorers."""
     scorers, rng = dense_scorers(forest.head_), np.random.default_rng(1)  # others than landmarks begin with
     examples = getattr(forest, "examples_", None)
@@ -112,7 +112,9 @@ def hand_over(other: LabelForest, forest: LabelForest) -> None:
         _BOUNDED[forest] = _BOUNDED[other]
 
 
-def _kept(forest: LabelForest, lay_out: Callable[[], AllScorers | Listed | None]) -> AllScorers | Listed | None:
+def _kept(
+    forest: LabelForest, lay_out: Callable[[], AllScorers | ScorerLists | None]
+) -> AllScorers | ScorerLists | None:
     """Return what was laid out for the head's digest, or lay it out: scorers that changed have another digest."""
     digest, kept = forest.head_.digest, _LAID_OUT.get(forest)
     if kept is None or kept[0] is not digest:

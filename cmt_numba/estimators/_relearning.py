@@ -19,7 +19,7 @@ import scipy.sparse
 
 from .._forest.rows import Rows, as_matrix
 from .._forest.state import N_MEMORIES, NONE
-from .._heads.examples import Examples, draw_examples, some_examples
+from .._heads.examples import StoredExamples, draw_examples, some_examples
 from .._heads.label_scorers import Head, new_head, with_labels
 from .._validation import check_rows
 
@@ -40,7 +40,7 @@ def is_due(n_examples: int, n_learned: int) -> bool:
 
 
 def replayed(
-    examples: Examples, n_new: int, competing: np.ndarray, generator: np.random.Generator
+    examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator
 ) -> tuple[Rows, np.ndarray, np.ndarray]:
     """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all.
 
@@ -63,7 +63,7 @@ def replayed(
 
 
 def _drawn_by_label(
-    examples: Examples, n_old: int, competing: np.ndarray, size: int, generator: np.random.Generator
+    examples: StoredExamples, n_old: int, competing: np.ndarray, size: int, generator: np.random.Generator
 ) -> np.ndarray:
     """Return the slots of ``size`` examples that came before slot ``n_old``, each of one of the labels; or none."""
     labels, slots = np.sort(competing), np.empty(competing.size, np.int64)
