@@ -279,7 +279,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     rows = np.random.default_rng(0).normal(size=(2, 20, 4)).astype(np.float32)
 
     def weights(number: int) -> np.ndarray:
-        return np.stack(stores[number]._contents.tree._state.scorer)
+        return np.stack(stores[number]._contents.tree._forest.state.scorer)
 
     def teach(number: int) -> None:
         noise = np.random.default_rng(number).normal(size=(20, 4)).astype(np.float32)

@@ -166,7 +166,7 @@ def test_many_classes_of_one_example_are_not_trained():
 def test_trees_of_single_sparse_examples_are_only_inserted_into(texts: tuple[Any, Any]):
     X = texts[0][:20]
     options: list[dict[str, Any]] = [{}, {"n_router_passes": 0}, {"n_reroutes": 0}, {"n_reroutes": 7}]
-    trees = [classifier_of(X, n_head_passes=0, **each).forest_._allocated().trees for each in options]
+    trees = [classifier_of(X, n_head_passes=0, **each).forest_._forest.allocated().trees for each in options]
     for other in trees[1:]:
         np.testing.assert_array_equal(other.leaves["size"], trees[0].leaves["size"])
         np.testing.assert_array_equal(other.nodes, trees[0].nodes)

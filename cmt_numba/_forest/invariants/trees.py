@@ -128,7 +128,7 @@ def check_frame(state: State) -> None:
     check_layout(state, {"trees": n_trees, "streams": n_trees + 1})
     check_key_frame(parameters, keys, coded=parameters.coded)
     check_code_frame(state)
-    check_model_frame(state)
+    check_model_frame(state, n_trees)
     n = int(keys.totals[N_MEMORIES])
     require(state.leaf_of.shape[1] >= n, "memories must have a leaf each")
     require(all_within(counters[:, LEAVES_END], 1, state.leaves.shape[1]), "the end of the leaves lies outside of them")
