@@ -7,27 +7,26 @@ refused by the twin as well, and must leave everything as it was. POSIX only.
 
     python tests/scripts/break_folders.py 3000 --seed 1
     python tests/scripts/break_folders.py 500 --seed 2 --only tree store
+    python tests/scripts/break_folders.py 100 --only shards  # needs the extra ray; takes much longer
 """
 
 import argparse
-import errno
 import os
-import resource
 import shutil
-import signal
 import sqlite3
 import sys
 import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from faults import Countdown, fail_to_write, full_disk, interrupt, kill
 
 from cmt_numba import (
     CMTClassifier,
@@ -398,74 +397,6 @@ KINDS = {
 }
 
 
-# Faults
-
-
-class Countdown:
-    """Calls a function at one of the calls that a block makes, or at one of its writes, counted from 0.
-
-    A write is a call into the system or into SQLite, before it or when it has returned.
-    """
-
-    WRITES = frozenset(
-        {"execute", "executemany", "commit", "write", "fsync", "fdatasync", "replace", "rename", "truncate"}
-    )
-
-    def __init__(self, number: int, strike: Callable[[], None], *, writes: bool) -> None:
-        self.left, self.seen, self.struck = number, 0, False
-        self._strike, self._writes = strike, writes
-
-    def _note(self, frame: Any, event: str, function: Any) -> None:
-        if self._writes and not (event.startswith("c_") and getattr(function, "__name__", "") in self.WRITES):
-            return
-        self.seen += 1
-        if self.seen > self.left and not self.struck:
-            self.struck = True
-            sys.setprofile(None)
-            self._strike()
-
-    def __enter__(self) -> "Countdown":
-        sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
-
-
-def fail_to_write() -> None:
-    """Fail as a call into the system or into SQLite does on a broken disk."""
-    frame = sys._getframe(2)
-    raise (
-        sqlite3.OperationalError("disk I/O error")
-        if "sql" in frame.f_code.co_filename
-        else OSError(errno.EIO, "broken")
-    )
-
-
-def interrupt() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def n_bytes(path: Path) -> int:
-    """Return the size of the largest file in a folder."""
-    return max((file.stat().st_size for file in path.rglob("*") if file.is_file()), default=0)
-
-
-@contextmanager
-def full_disk(path: Path, random: Random) -> Iterator[None]:
-    """Let no file become much larger than the largest one is."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes(path) + int(random.integers(20_000)), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 # Trials
 
 
@@ -727,6 +658,7 @@ FAULTS: dict[str, Callable[[Trial], None]] = {
     "upkeep": upkeep,
 }
 FAULT_NAMES = ["no fault", *FAULTS]
+SHARDS = "shards"  # what the command line calls stores in shards, which need Ray
 
 
 def break_folders(name: str, n: int, seed: int, most: int = 10) -> tuple[Counter[str], list[str]]:
@@ -756,12 +688,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Break durable objects, and compare what is left with twins.")
     parser.add_argument("number", type=int, help="of faults, of all classes together")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), help="these classes alone")
+    parser.add_argument("--only", nargs="+", choices=[*KINDS, SHARDS], default=list(KINDS), help="these classes alone")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     n_wrong = 0
     for name in given.only:
-        n_faults, wrong = break_folders(name, -(-given.number // len(given.only)), given.seed)
+        n = -(-given.number // len(given.only))
+        if name == SHARDS:
+            from broken_shards import break_shards  # which needs Ray
+
+            n_faults, wrong = break_shards(n, given.seed)
+        else:
+            n_faults, wrong = break_folders(name, n, given.seed)
         listed = ", ".join(f"{n} {fault}" for fault, n in sorted(n_faults.items()))
         print(f"{name}: {n_faults.total()} faults ({listed}), {len(wrong)} wrong", flush=True)
         for line in wrong:
