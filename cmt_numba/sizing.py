@@ -21,9 +21,9 @@ from ._forest import (
     WEIGHT_CELL,
     Rows,
     leaf_limit,
+    levels,
     slot_table_size,
 )
-from ._forest.invariants import levels
 from ._jit import as_python
 from ._validation import check_integer, check_real, check_rows
 from .tree import OPTIONS, ContextualMemoryTree

@@ -32,17 +32,8 @@ from .._forest import (
     with_ids,
 )
 from .._jit import inner, kernel, release
-from .candidates import (
-    LabelAnswers,
-    Questions,
-    SearchEffort,
-    best_of,
-    drop_candidate,
-    new_candidates,
-    scored_candidates,
-    take_candidates,
-)
-from .search import FoundLabels
+from .candidates import LabelAnswers, best_of, drop_candidate, new_candidates, scored_candidates, take_candidates
+from .search import FoundLabels, Questions, SearchEffort
 
 MOST_DRAWN_FROM = 256
 """Examples of a label, its newest, that :func:`draw_examples` draws from: to walk past them takes some microseconds."""

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from ..._forest import N_MEMORIES, NODES_END, NONE, require
-from ..._forest.invariants import (
+from ..._forest import (
+    N_MEMORIES,
+    NODES_END,
+    NONE,
     all_finite,
     all_within,
     are_offsets,
@@ -12,6 +14,7 @@ from ..._forest.invariants import (
     check_layout,
     check_model_frame,
     check_models,
+    require,
 )
 from ..examples import StoredExamples
 from ..inference_weights import Common, Digest

@@ -1,7 +1,6 @@
 """Everything that must hold of the map that a retriever has from keys to the values to expect."""
 
-from ..._forest import MOST_FEATURES, require
-from ..._forest.invariants import all_finite, all_within, check_layout, check_number_table
+from ..._forest import MOST_FEATURES, all_finite, all_within, check_layout, check_number_table, require
 from ..ridge import Expectation
 
 
