@@ -7,9 +7,9 @@ import numpy as np
 
 from .._change import Workers, spans
 from .._forest import DONE
-from .candidates import NO_ANSWERS, SearchEffort, score_found
+from .candidates import NO_ANSWERS, score_found
 from .label_scorers import Head, with_more_cells
-from .search import FoundLabels, Questions, candidates_of, entries_of
+from .search import FoundLabels, Questions, SearchEffort, candidates_of, entries_of
 from .shortlists import shorten, shortlisted
 
 _ROWS_AT_ONCE = 1024

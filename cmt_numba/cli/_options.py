@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 
 class WarmupKind(StrEnum):
-    """What can be compiled for, see :func:`cmt_numba.warmup`."""
+    """Kinds of objects to compile kernels for, see :func:`cmt_numba.warmup`."""
 
     tree = "tree"
     store = "store"
@@ -46,7 +46,7 @@ class TaskName(StrEnum):
 
 
 class TextKeys(StrEnum):
-    """What texts become: see :mod:`cmt_numba.text`, and scikit-learn's TfidfVectorizer for words and characters."""
+    """Kinds of keys for texts: see :mod:`cmt_numba.text`, and TfidfVectorizer for words and characters."""
 
     words = "words"
     characters = "characters"
@@ -56,7 +56,7 @@ class TextKeys(StrEnum):
 
 
 class RivalName(StrEnum):
-    """Models that stand beside a result, see :class:`cmt_numba.evaluation.Rival`."""
+    """Models to compare a result with, see :class:`cmt_numba.evaluation.Rival`."""
 
     majority = "majority"
     exact = "exact"

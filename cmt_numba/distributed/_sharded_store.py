@@ -69,6 +69,10 @@ class ShardedStore:
     Several threads may use a store, and so may tasks and actors of Ray to which it is given as an argument. The shards
     end with :meth:`close`, or with the process that has opened the store.
 
+    Methods take the arguments of those of :class:`~cmt_numba.MemoryStore` and raise the same errors, before anything
+    has changed. They also raise :class:`NoAnswerError` if shards do not answer in time, and :class:`ClusterError` if a
+    shard has died with its memories or the cluster is gone.
+
     Parameters
     ----------
     n_shards : int, optional
@@ -204,17 +208,6 @@ class ShardedStore:
         -------
         ShardedResults
             Keys, scores and payloads, and the names of shards that did not answer in time.
-
-        Raises
-        ------
-        KeyError
-            If ``where`` lists a key that is not stored.
-        TypeError, ValueError
-            If an argument is not valid.
-        NoAnswerError
-            If no shard has answered in time.
-        ClusterError
-            If a shard has died with its memories, or the cluster is gone.
         """
         X = self._check_vectors(X)
         k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
@@ -281,15 +274,6 @@ class ShardedStore:
         -------
         Items
             Keys, vectors (n, n_features) and payloads.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored.
-        TypeError, ValueError
-            If these are no keys.
-        NoAnswerError, ClusterError
-            If a shard has not answered.
         """
         checked = check_keys(keys, distinct=False)
         parts = self._client.ask_owners("get", checked)
@@ -317,7 +301,7 @@ class ShardedStore:
             while True:
                 calls = {shard: (last,)}
                 found = self._client.ask(Question("keys_after", lambda _, calls=calls: calls))  # type: ignore[misc]
-                if self._client.topology != topology:
+                if self._client.topology.move != topology.move:
                     raise RuntimeError("the shards of the store have changed during iteration; begin again")
                 keys, last = found[shard]
                 if not keys:
@@ -382,22 +366,7 @@ class ShardedStore:
         Parameters
         ----------
         keys, X, payloads
-            As for :meth:`cmt_numba.MemoryStore.add`.
-
-        Raises
-        ------
-        DuplicateKeyError
-            If a key is in the store already. It is a KeyError and a ValueError.
-        TypeError, ValueError
-            If an argument is not valid, or a vector has the length 0 and the metric is the cosine.
-        NoAnswerError
-            If a shard has not answered in time. It may still make the change.
-        ClusterError
-            If a shard or the cluster is gone.
-        PartialChangeError
-            If some shards have made the change and others not.
-
-        Nothing has changed after the first two.
+            As for :meth:`cmt_numba.MemoryStore.add`. The keys must be new.
         """
         self._write("add", keys, X, payloads)
 
@@ -408,11 +377,6 @@ class ShardedStore:
         ----------
         keys, X, payloads
             As for :meth:`cmt_numba.MemoryStore.upsert`.
-
-        Raises
-        ------
-        TypeError, ValueError, NoAnswerError, ClusterError, PartialChangeError
-            As for :meth:`add`.
         """
         self._write("upsert", keys, X, payloads)
 
@@ -446,15 +410,6 @@ class ShardedStore:
         ----------
         keys : str, int or list of them
             Their keys, each named once.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored; nothing has been deleted then.
-        TypeError, ValueError
-            If these are not distinct keys.
-        NoAnswerError, ClusterError, PartialChangeError
-            As for :meth:`add`.
         """
         checked = check_keys(keys)
         if len(self._client.topology.divided(checked)) > 1:
@@ -488,15 +443,6 @@ class ShardedStore:
         ----------
         X, keys, rewards
             As for :meth:`cmt_numba.MemoryStore.feedback`.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored; nothing has been learned then.
-        TypeError, ValueError
-            If an argument is not valid; nothing has been learned then.
-        NoAnswerError, ClusterError, PartialChangeError
-            As for :meth:`add`.
         """
         X = self._check_vectors(X)
         given = check_answers(keys, X.shape[0])
@@ -532,11 +478,6 @@ class ShardedStore:
         -------
         float
             The share of the queries whose first answer was right in the last pass, before they taught anything.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError, NoAnswerError, ClusterError, PartialChangeError
-            As for :meth:`feedback`.
         """
         X = self._check_vectors(X)
         checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)

@@ -68,7 +68,7 @@ def change(classifier: CMTClassifier, number: int, *, sparse: bool) -> None:
         classifier.partial_fit(X, y, sample_weight=weights)
     elif draw < 0.75:
         assert classifier.examples_ is not None
-        ids = classifier.examples_.keys.ids[: classifier._n_of_label.sum()]
+        ids = classifier.examples_.keys.ids[: classifier._model.index.n_of_label.sum()]
         classifier.remove(rng.choice(ids, min(3, ids.size - 1), replace=False))
     elif draw < 0.85:
         classifier.remove_classes(classifier.classes_[:1])
