@@ -22,7 +22,7 @@ import scipy.sparse
 from killed import told_until_killed
 
 from cmt_numba import CMTClassifier
-from cmt_numba.estimators._durable import EstimatorJournal, journal_of
+from cmt_numba.estimators._durable import folder_of
 
 _LONGEST_LIFE = 1.0  # seconds
 _FEATURES = 6
@@ -107,9 +107,9 @@ def kill_while_changing(path: Path, number: int, seconds: float, kind: Killed) -
 
 def n_entries(estimator: Any) -> int:
     """Return how many changes the folder of an estimator has seen, but for what is noted between them."""
-    journal = journal_of(estimator)
-    assert isinstance(journal, EstimatorJournal)
-    return journal.sequence
+    folder = folder_of(estimator)
+    assert folder is not None
+    return folder.journal.sequence
 
 
 def kill_changes(n: int, seed: int, *, sparse: bool = False, **options: Any) -> int:
