@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from .._forest.state import NONE
-from ..formats import open_data
-from ..formats._source import features_of, form_of
+from .._forest import NONE
+from ..formats import features_of, form_of, open_data
 from ._model_files import Model, load_model
 from ._outputs import check_files, open_output, printable, to_json_text
 from ._streams import Stream, look_through, stream
@@ -31,7 +30,7 @@ class Answer(NamedTuple):
 def ask(
     path: Path, data: Path, data_format: str | None, output: Path, batch_size: int, progress: bool | None
 ) -> Iterator[tuple[Model, Stream, TextIO]]:
-    """Yield a model, the batches of a data file that it can be asked with, and the file for what it answers.
+    """Yield a model, the batches of a data file that it can read, and the file for its answers.
 
     Raises
     ------

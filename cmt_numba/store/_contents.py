@@ -15,14 +15,12 @@ from .._validation import OneOf
 from ..journal import JournalError, check_durability
 from ..journal._in_folder import CLOSED, READ_ONLY
 from ..journal._journaling import as_one
-from ..persistence import FileFormatError
-from ..persistence._container import Contents
-from ..persistence._trees import read_object, refusing, take, write_object
+from ..persistence import Contents, FileFormatError, read_object, refusing, take, write_object
 from ._metrics import METRICS, CosineSpace, KeySpace, space_of
 from ._query_map import QueryMap
 from ._records import MemoryDatabase, Records
 from ._results import UnreadPayloads
-from ._search import Search
+from ._search import StoreSearch
 from ._trees import FolderTree, MemoryTree
 
 _KIND = "MemoryStore"  # of files
@@ -49,7 +47,7 @@ class StoreContents:
 
     Attributes
     ----------
-    search : Search
+    search : StoreSearch
         The tree, the records and the space, as searches use them.
     writing : RLock
         The lock of all changes.
@@ -121,7 +119,7 @@ class StoreContents:
         thorough: bool = False,
     ) -> None:
         self._database = database
-        self.search = Search(tree, records, CosineSpace())
+        self.search = StoreSearch(tree, records, CosineSpace())
         self.writing = threading.RLock()
         self.version = 0
         self._n_rekeyed = 0  # odd while all memories get keys of another space
@@ -180,7 +178,7 @@ class StoreContents:
                 if self._is_unreadable:
                     raise
 
-    def read_consistently(self, work: Callable[[Search], T]) -> T:
+    def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
         """Return what ``work`` returns while the keys of the tree are those of the space."""
         while True:
             self.check_open()
@@ -320,7 +318,7 @@ class StoreContents:
         self._use(space)
 
     def _use(self, space: KeySpace) -> None:
-        self.search = Search(self.tree, self.records, space)
+        self.search = StoreSearch(self.tree, self.records, space)
 
     @contextmanager
     def _transaction(self) -> Iterator[Commit]:
@@ -384,7 +382,7 @@ class StoreContents:
 
     def _open_again(self, how: dict[str, Any]) -> None:
         tree = FolderTree(self.path, **how, **self._threads)  # type: ignore[arg-type]
-        self.search = Search(tree, Records(tree._folder.database), self.space)
+        self.search = StoreSearch(tree, Records(tree._folder.database), self.space)
         self._is_unreadable = False
         self._read_space_again()
 

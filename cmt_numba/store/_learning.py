@@ -10,7 +10,7 @@ from .._forest import NONE, as_matrix
 from ..tree import ContextualMemoryTree
 from ._checks import Key
 from ._metrics import blocks
-from ._query_map import Lesson, QueryMap
+from ._query_map import QueryMap, RewardedQueries
 from ._results import Results
 from ._search import stored_units
 
@@ -59,5 +59,5 @@ def taught_by(
         there = some != NONE
         shown = np.zeros((*some.shape, X.shape[1]), np.float32)
         shown[there] = stored_units(state, some[there])
-        taught = taught.taught(Lesson(asked[first:stop], shown, rewards[first:stop]))
+        taught = taught.taught(RewardedQueries(asked[first:stop], shown, rewards[first:stop]))
     return taught

@@ -40,7 +40,7 @@ from ._query_map import WIDEST
 from ._recall import Efforts
 from ._records import WITH
 from ._results import Items, Payloads, Results, read_payload
-from ._search import Effort, NearestMemories, Search
+from ._search import Effort, NearestMemories, StoreSearch
 
 _CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
 _VECTORS_CHECKED_AT_ONCE = 10_000
@@ -363,7 +363,7 @@ class MemoryStore:
         return results
 
     def _find(
-        self, search: Search, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
+        self, search: StoreSearch, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
     ) -> NearestMemories:
         """Return the best memories, in as many columns as there are memories, or ``k``."""
         tree, Q = search.tree, search.space.mapped(X)
@@ -431,7 +431,7 @@ class MemoryStore:
                 require(are_exact, "vectors are not those that were added")
         return items
 
-    def _read(self, keys: list[Key], search: Search) -> tuple[Items, bool]:
+    def _read(self, keys: list[Key], search: StoreSearch) -> tuple[Items, bool]:
         """Return memories, and whether all vectors are exactly as they were given."""
         ids = search.records.find(keys)
         check_stored(keys, ids)

@@ -15,6 +15,7 @@ and enter it in ``METRICS``.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,7 +32,7 @@ _DOUBLE = 2.0**-42  # relative error of float64 products, generously
 _CELLS_AT_ONCE = 1 << 22  # of vectors that are compared one by one
 
 
-class KeySpace:
+class KeySpace(ABC):
     """The space of the keys of a tree, for one metric. Instances do not change.
 
     Parameters
@@ -59,40 +60,40 @@ class KeySpace:
         self.bound, self.centre, self.n_outside, self.query_map = bound, centre, n_outside, query_map
 
     @classmethod
+    @abstractmethod
     def fitted(cls, X: Any) -> Self:
         """Return a space with room for vectors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def admits(self, X: Any, n: int) -> KeySpace | None:
         """Return the space in which vectors can be added to ``n`` others; None if all need keys of another space."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
         """Return the keys of vectors, and for each the length by which its unit key gives the vector again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def queries(self, X: Any) -> Any:
         """Return queries of the tree for queries that :meth:`mapped` has returned."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
         """Return the score of the vector in each row of ``V`` for the query in the same row of ``X``: float64.
 
         ``learned`` is what rewards have added to the products of unit keys and queries, times :meth:`factors`.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def score_bounds(self, X: Any, V: Any, learned: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper bounds on the scores of all rows of ``V`` for all of ``X``, by matrix products."""
-        raise NotImplementedError
 
+    @abstractmethod
     def errors(self, X: Any, V: Any) -> np.ndarray:
         """Return how much the scores of vectors differ at most if these were computed from their keys."""
-        raise NotImplementedError
 
+    @abstractmethod
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
         """Return the highest scores that vectors can have whose keys are at most so similar to queries of the tree."""
-        raise NotImplementedError
 
     def length(self) -> float:
         """Return the length by which most unit keys give their vectors again; 1 if the scores do not depend on it."""

@@ -35,7 +35,7 @@ _HELD_OUT = 0.25
 _N_COLUMNS = 5  # of the trials
 
 
-class Lesson(NamedTuple):
+class RewardedQueries(NamedTuple):
     """Queries with the memories that were shown for them, all of unit length."""
 
     asked: np.ndarray  # float (n, n_features)
@@ -94,14 +94,14 @@ class QueryMap:
         X = X / np.maximum(np.abs(X).max(axis=1, keepdims=True), _TINY)  # so that no sum is too large for a float32
         return X + X @ self.matrix.T
 
-    def taught(self, lesson: Lesson) -> QueryMap:
+    def taught(self, lesson: RewardedQueries) -> QueryMap:
         """Return what is known after another lesson."""
         sums, trials = self.sums.astype(np.float64), self.trials.copy()
         for first in range(0, len(lesson.asked), _ROWS_IN_A_BLOCK):
-            some = _comparable(Lesson(*(part[first : first + _ROWS_IN_A_BLOCK] for part in lesson)))
+            some = _comparable(RewardedQueries(*(part[first : first + _ROWS_IN_A_BLOCK] for part in lesson)))
             held_out = _are_held_out(some.asked)
             if sums[0].any():
-                _try(trials, QueryMap(sums, trials)._step(), Lesson(*(part[held_out] for part in some)))
+                _try(trials, QueryMap(sums, trials)._step(), RewardedQueries(*(part[held_out] for part in some)))
             asked, shown, rewards = (part[~held_out] for part in some)
             pulls = np.einsum("ij,ijf->if", _weights(rewards) - _chances(asked, shown, rewards), shown)
             sums += pulls.T @ asked, asked.T @ asked
@@ -123,11 +123,11 @@ class QueryMap:
         return float(_STRENGTHS[np.argmax(np.where(helps, gain, 0.0))]) if helps.any() else 0.0
 
 
-def _comparable(lesson: Lesson) -> Lesson:
+def _comparable(lesson: RewardedQueries) -> RewardedQueries:
     """Return the queries of a lesson for which some memory was worth more than another."""
     rewards = lesson.rewards
     some = np.flatnonzero(np.nanmax(rewards, axis=1, initial=0.0) > np.nanmin(rewards, axis=1, initial=1.0))
-    return Lesson(*(part[some] for part in lesson))
+    return RewardedQueries(*(part[some] for part in lesson))
 
 
 def _are_held_out(asked: np.ndarray) -> np.ndarray:
@@ -155,7 +155,7 @@ def _chances(asked: np.ndarray, shown: np.ndarray, rewards: np.ndarray) -> np.nd
     return shares
 
 
-def _try(trials: np.ndarray, step: np.ndarray, lesson: Lesson) -> None:
+def _try(trials: np.ndarray, step: np.ndarray, lesson: RewardedQueries) -> None:
     """Add what maps of all strengths find of held-out queries to the trials."""
     if len(lesson.asked) == 0:
         return

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from .._engine import Filter
-from .._forest.filtering import WORTH_A_CANDIDATE, WORTH_A_LEAF
-from ._search import Effort, Search
+from .._forest import WORTH_A_CANDIDATE, WORTH_A_LEAF
+from ._search import Effort, StoreSearch
 
 N_EXACT = 4096
 """Candidates, up to which all are compared."""
@@ -33,7 +33,7 @@ class Efforts:
         """Forget all efforts."""
         self._measured.clear()
 
-    def of(self, search: Search, k: int, target: float, among: Filter | None) -> Effort:
+    def of(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
         """Return the effort for ``k`` neighbours of the candidates, which is measured if it is not known."""
         n = n_candidates = search.tree.n_memories
         share = 1.0
@@ -51,7 +51,7 @@ class Efforts:
         return effort
 
 
-def measure(search: Search, k: int, share: float, target: float) -> Effort:
+def measure(search: StoreSearch, k: int, share: float, target: float) -> Effort:
     """Return the least effort that has the recall, of a first one, its doubles, and three numbers between any two.
 
     Links lead from a stored vector to its own neighbours at once, which are found more easily than those of a new one.

@@ -95,7 +95,7 @@ def search(
     return NearestMemories(hits.ids, hits.scores)
 
 
-class Vectors(NamedTuple):
+class GivenVectors(NamedTuple):
     """Vectors as they were given, in the order of their ids."""
 
     ids: np.ndarray  # int64 (n,), rising
@@ -103,7 +103,7 @@ class Vectors(NamedTuple):
     units: Any  # their keys of unit length
 
 
-class Search:
+class StoreSearch:
     """Searches of the memories of a store by its metric.
 
     Queries ``Q`` are those that the space has mapped, and ``rows`` the queries of the tree for them.
@@ -120,7 +120,7 @@ class Search:
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
-        self._all: tuple[int, Vectors] | None = None  # the number of steps of the tree, and all vectors after these
+        self._all: tuple[int, GivenVectors] | None = None  # the steps of the tree so far, and all vectors
 
     def rows_of(self, Q: Any) -> Rows:
         """Return queries of the tree. Raise ValueError if the metric is the cosine and a query has no direction."""
@@ -171,6 +171,8 @@ class Search:
         ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
         left = np.arange(rows.n_rows)
         for more in (_MORE, _WIDER * (k + _MORE)):
+            if more > _MORE and self._cached() is not None:
+                break  # comparing all takes less
             some = rows if left.size == rows.n_rows else rows.take(left)
             wanted = max(k, min(n, k + more))
             found = scan(self.tree, some, wanted, among)
@@ -185,7 +187,7 @@ class Search:
         ids[left], scores[left] = self._compared(Q[left], rows.take(left), k, among)
         return NearestMemories(ids, scores)
 
-    def read(self, ids: np.ndarray) -> tuple[Vectors, list[Record], bool]:
+    def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
         """Return the vectors of those ids that are stored, their records, and whether all are exactly as given.
 
         Vectors that change meanwhile may not be. Ids must rise.
@@ -203,7 +205,7 @@ class Search:
             exact = restore(rows, [record.digits for record in found])
             if exact:
                 break
-        return Vectors(ids, rows, units), found, exact
+        return GivenVectors(ids, rows, units), found, exact
 
     def keys_of(self, X: Any) -> tuple[Any, LostDigits]:
         """Return the keys of vectors that are to be stored, and what these lose."""
@@ -293,7 +295,7 @@ class Search:
 
     def _exactly(self, Q: Any, rows: Rows, ids: np.ndarray) -> NearestMemories:
         """Return memories in the order of the scores of their vectors."""
-        vectors = self.read(np.unique(ids[ids != NONE]))[0]
+        vectors = self._cached() or self.read(np.unique(ids[ids != NONE]))[0]
         scores, asked, factors = np.full(ids.shape, -np.inf), as_matrix(rows), self.space.factors(Q)
         for first, stop in blocks(rows.n_rows, ids.shape[1] * rows.n_features):
             at = vectors.ids.searchsorted(ids[first:stop])
@@ -332,12 +334,19 @@ class Search:
                 ids[first + row, :k], scores[first + row, :k] = vectors.ids[candidates[best]], exact[best]
         return NearestMemories(ids, scores)
 
-    def _every(self) -> Vectors:
+    def _every(self) -> GivenVectors:
         """Return all vectors, which are kept until the tree changes."""
-        n_steps = self.tree._lock.n_steps
-        if self._all is None or self._all[0] != n_steps:
-            self._all = n_steps, self.read(np.sort(self.tree.ids))[0]
-        return self._all[1]
+        vectors = self._cached()
+        if vectors is None:
+            n_steps = self.tree._lock.n_steps
+            vectors = self.read(np.sort(self.tree.ids))[0]
+            self._all = n_steps, vectors
+        return vectors
+
+    def _cached(self) -> GivenVectors | None:
+        """Return all vectors if they have been read since the tree changed."""
+        cached = self._all
+        return cached[1] if cached is not None and cached[0] == self.tree._lock.n_steps else None
 
 
 def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -> NearestMemories:

@@ -1,4 +1,4 @@
-"""The model of word vectors: vectors of words and n-grams, how often words have come, and how it learns."""
+"""The model of word vectors: vectors of words and n-grams, counts of words, and training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .._forest import require
 from .._validation import check_jobs, check_seed
 from ..persistence import document, generator_fields, read_array, read_document, read_generator, take
 from ._base import MOST, are_moderate
-from ._skipgram import SkipgramSettings, Vectors, learn_texts
+from ._skipgram import FeatureVectors, SkipgramSettings, learn_texts
 from ._vocabulary import Corpus, Vocabulary, read_vocabulary, vocabulary_arrays
 
 _WORDS_IN_A_STEP = 20_000  # of a thread, between which the learning rate falls
@@ -25,7 +25,7 @@ _MOST_TEXTS = 20_000  # that the common direction is found from
 
 
 class WordModel:
-    """Vectors of words and n-grams, and how often words have come.
+    """Vectors of words and n-grams, and counts of words.
 
     Options are the parameters of :class:`~cmt_numba.text.SubwordVectors`.
     """
@@ -35,7 +35,7 @@ class WordModel:
         self.vocabulary = Vocabulary(lengths, options.n_buckets)
         self.n_components = options.n_components
         nothing = np.zeros((0, options.n_components), np.float32)
-        self.vectors = Vectors(nothing, nothing)
+        self.vectors = FeatureVectors(nothing, nothing)
         self.waiting: dict[str, int] = {}  # counts of words without a vector
         self.n_learned = 0  # words, over all passes
         self.common: np.ndarray | None = None  # the direction that "sif" removes
@@ -46,12 +46,12 @@ class WordModel:
         """Return a copy that can change without this one."""
         copied = copy.copy(self)
         copied.vocabulary = copy.deepcopy(self.vocabulary)
-        copied.vectors = Vectors(self.vectors.inputs.copy(), self.vectors.outputs.copy())
+        copied.vectors = FeatureVectors(self.vectors.inputs.copy(), self.vectors.outputs.copy())
         copied.waiting, copied.generator = dict(self.waiting), copy.deepcopy(self.generator)
         return copied
 
     def meet(self, corpus: Corpus, options: Any) -> None:
-        """Count the words of texts, and give vectors to those that come often enough."""
+        """Count the words of texts, and give vectors to frequent ones."""
         if self.n_components != options.n_components:
             raise ValueError(f"n_components must be {self.n_components} as before, or call fit")
         known, counts = self.vocabulary, corpus.counts()
@@ -73,14 +73,14 @@ class WordModel:
         d = self.n_components
         n_parts = known.n_parts - self.vectors.inputs.shape[0]
         fresh = (self.generator.random((n_parts, d), np.float32) * 2.0 - 1.0) / np.float32(d)
-        self.vectors = Vectors(
+        self.vectors = FeatureVectors(
             np.concatenate([self.vectors.inputs, fresh]),
             np.concatenate([self.vectors.outputs, np.zeros((len(known) - first, d), np.float32)]),
         )
         self._own = None
 
     def learn(self, corpus: Corpus, options: Any, *, falling: bool) -> None:
-        """Learn from texts whose words have been met."""
+        """Learn from texts whose words have been counted."""
         tokens, starts = corpus.encoded(self.vocabulary.id_of)
         if tokens.size == 0:
             return
@@ -208,7 +208,7 @@ class WordModel:
         described = read_document(arrays, "described")
         require(type(described) is dict, "the description must be an object")
         model, d = cls(options), options.n_components
-        model.vectors = Vectors(
+        model.vectors = FeatureVectors(
             read_array("inputs", arrays, np.float32, n_axes=2), read_array("outputs", arrays, np.float32, n_axes=2)
         )
         n_parts = model.vectors.inputs.shape[0]
@@ -237,7 +237,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def steps(starts: np.ndarray, n_threads: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield spans of texts for threads to learn from side by side, as many words in each step."""
+    """Yield spans of texts for threads to learn from in parallel, with equal numbers of words."""
     n_texts, first = starts.size - 1, 0
     while first < n_texts:
         stop = int(np.searchsorted(starts, starts[first] + n_threads * _WORDS_IN_A_STEP, side="left"))

@@ -8,7 +8,7 @@ import pytest
 from journals import crashed
 
 from cmt_numba import FileFormatError, MemoryStore
-from cmt_numba.store._query_map import WIDEST, Lesson, QueryMap
+from cmt_numba.store._query_map import WIDEST, QueryMap, RewardedQueries
 
 N, D = 300, 12
 
@@ -87,10 +87,10 @@ def test_lessons_may_come_in_any_parts_and_queries_be_of_any_length():
     Q, wanted = asked(X, 1)
     Q, X = (A / np.linalg.norm(A, axis=1, keepdims=True) for A in (Q, X))
     shown = np.argsort(-Q @ X.T, axis=1)[:, :8]
-    lesson = Lesson(Q, X[shown], (shown == wanted[:, None]).astype(float))
+    lesson = RewardedQueries(Q, X[shown], (shown == wanted[:, None]).astype(float))
     whole, parts = QueryMap.untaught(D).taught(lesson), QueryMap.untaught(D)
     for first in range(0, len(Q), 100):
-        parts = parts.taught(Lesson(*(part[first : first + 100] for part in lesson)))
+        parts = parts.taught(RewardedQueries(*(part[first : first + 100] for part in lesson)))
     np.testing.assert_allclose(whole.sums, parts.sums, rtol=1e-3, atol=1e-3)
     assert whole.matrix is not None
     units = [mapped / np.linalg.norm(mapped, axis=1, keepdims=True) for mapped in map(whole.mapped, (Q, 1e38 * Q))]

@@ -56,7 +56,7 @@ def store() -> MemoryStore:
     return filled()
 
 
-# Search
+# StoreSearch
 
 
 @pytest.mark.parametrize("form", FORMS)
