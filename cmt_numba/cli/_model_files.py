@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .._forest import require
 from .._version import __version__
-from ..estimators._files import estimator_of
+from ..estimators import estimator_of
 from ..formats import ReadOptions
 from ..persistence import (
     Contents,

@@ -431,7 +431,7 @@ def _check_options(options: dict[str, Any]) -> None:
     seed = options.get("random_state")
     if seed is not None:
         check_integer("random_state", seed, 0, 2**32 - 1)
-    CMTClassifier(**options)._check_all_parameters()
+    CMTClassifier(**options)._check_parameters()
     if options.get("method", "head") != "head":
         raise ValueError("method must be 'head': votes of neighbors are not compared between shards")
     if not options.get("store_examples", True):

@@ -19,8 +19,9 @@ import secrets
 import warnings
 import zlib
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -30,7 +31,7 @@ from ..journal._entries import Entry, count_argument_bytes, plain_arguments
 from ..journal._fingerprint import fingerprint
 from ..journal._in_folder import READ_ONLY, InFolder
 from ..persistence._container import Contents
-from ._aside import queries_drawn, streams_of
+from ._draws import queries_drawn, streams_of
 from ._files import _plain, estimator_of
 from ._indicators import lists_of_names
 from ._labels import check_labels
@@ -94,7 +95,7 @@ class EstimatorJournal(InFolder):
             check_integer("random_state", options["random_state"], 0, 2**32 - 1)  # a generator could not be restored
         self._class, self._options = kind, options
         self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
-        self.estimator._check_all_parameters()
+        self.estimator._check_parameters()
         self._kind_of_snapshot = kind._kind
         self._open_folder(path, **how)
         try:
@@ -120,13 +121,18 @@ class EstimatorJournal(InFolder):
 
     # Changes
 
-    def change(
-        self, method: Callable[..., Any], args: Any, kwargs: Any, make: Callable[[Callable[[Any], Any], Any], Any]
-    ) -> Any:
-        """Make a change by calling a method, and journal it.
+    def begin(self, model: Any) -> None:
+        """Note the random numbers and the calibration of a model that is about to change; None for no model."""
+        self._first = None if model is None or self.estimator._kind != "CMTRetriever" else queries_drawn(model.tree)
+        self._former_calibration = getattr(model, "calibration", None)
 
-        ``make`` has a function of the estimator to be changed be one change, and calls another one at its end.
-        """
+    def note(self, _model: Any) -> None:
+        """Note what a change has made of the estimator, before readers can use it."""
+        self._noted = _learned_calibration(self._former_calibration)  # no reader learns it from here on
+        self._after, self._last = self._fingerprint(), self._drawn_now()
+
+    def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Make a change by calling a method, and journal it."""
         name, estimator = method.__name__, self.estimator
         version = _VERSIONS[estimator._kind, name]
         operation = OPERATIONS[estimator._kind, name, version]
@@ -146,34 +152,23 @@ class EstimatorJournal(InFolder):
             count_argument_bytes(journaled)  # raises if an argument cannot be stored
             self._refusal = f"{name} was interrupted, and what is in memory may differ from the journal"
             before, names, started = self._fingerprint(), _names_of(estimator), perf_counter()
-            noted, after, first, last = np.nan, before, self._drawn, self._drawn
-            calibration: np.ndarray | None = None
-
-            def work(target: Any) -> None:
-                nonlocal calibration, first
-                first, calibration = self._drawn_now(target), vars(target).get("_calibration")
-                method(target, **called)
-
-            def look(target: Any) -> None:
-                nonlocal noted, after, last
-                noted = _learned_calibration(calibration)  # no reader learns it from here on
-                after, last = self._fingerprint(target), self._drawn_now(target)
-
+            self._noted, self._after, self._first, self._last = np.nan, before, self._drawn, self._drawn
             try:
-                make(work, look)
+                estimator._lock.change(partial(method, estimator, **called))
             except (LookupError, TypeError, ValueError, Warning):
                 if _without_calibration(self._fingerprint()) == _without_calibration(before):
                     self._refusal = None
                 raise
             seconds = perf_counter() - started
-            self._enter_calibration(noted, before)
+            self._enter_calibration(self._noted, before)
             if _names_of(estimator) != names:
                 journaled[_NAMES] = np.asarray(_names_of(estimator), object)
-            if first is not None:
-                journaled[_DRAWN] = first
-            entry = Entry(name, journaled, after, journal=self._folder.identity, version=version)
+            if self._first is not None:
+                journaled[_DRAWN] = self._first
+            entry = Entry(name, journaled, self._after, journal=self._folder.identity, version=version)
             self._enter(entry, seconds, True)
-            self._calibration, self._drawn = np.nan if after.get("calibrated") == 0 else noted, last
+            self._calibration = np.nan if self._after.get("calibrated") == 0 else self._noted
+            self._drawn = self._last
             self._refusal = None
             self._take_snapshot_if_due()
         return estimator
@@ -205,12 +200,12 @@ class EstimatorJournal(InFolder):
             self._enter(Entry(_CALIBRATION, {_VALUE: value}, after, journal=self._folder.identity), 0.0, False)
             self._calibration = value
 
-    def _calibration_now(self, estimator: Any = None) -> float:
-        return _learned_calibration(vars(estimator or self.estimator).get("_calibration"))
+    def _calibration_now(self) -> float:
+        return _learned_calibration(getattr(vars(self.estimator).get("_model"), "calibration", None))
 
-    def _drawn_now(self, estimator: Any = None) -> int | None:
+    def _drawn_now(self) -> int | None:
         """Return the state of the random numbers for queries, which learning goes on from, if queries can explore."""
-        estimator = estimator or self.estimator
+        estimator = self.estimator
         if estimator._kind != "CMTRetriever" or not hasattr(estimator, "forest_"):
             return None
         return queries_drawn(estimator.forest_)
@@ -229,7 +224,7 @@ class EstimatorJournal(InFolder):
             if fixed and name not in _ANY and value not in (None, kept):
                 raise ValueError(f"{name} must be {kept!r}, as for the model in {self.path}, or omitted, not {value!r}")
         estimator.set_params(**_given(self._options))
-        estimator._check_all_parameters()
+        estimator._check_parameters()
         return exact
 
     def _redo(self, entry: Entry, exact: bool) -> None:
@@ -238,9 +233,9 @@ class EstimatorJournal(InFolder):
         estimator, arguments = self.estimator, dict(entry.arguments)
         if entry.name == _CALIBRATION:
             value = arguments.get(_VALUE)
-            if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(estimator, "_calibrated"):
+            if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(estimator._model, "calibration"):
                 raise ValueError("it has no valid value")
-            estimator._calibrated()[0] = value
+            estimator._model.calibration[0] = value
             return
         drawn = arguments.pop(_DRAWN, None)
         if drawn is not None and not (type(drawn) is int and 0 <= drawn < 2**64):
@@ -270,25 +265,21 @@ class EstimatorJournal(InFolder):
 
     # What it is
 
-    def _fingerprint(self, estimator: Any = None) -> dict[str, int]:
-        estimator = estimator or self.estimator
-        if not hasattr(estimator, "forest_"):
+    def _fingerprint(self) -> dict[str, int]:
+        if not hasattr(self.estimator, "forest_"):
             return {}
-        orders = json.dumps(estimator._orders.bit_generator.state, default=int, sort_keys=True)
-        found = {"generator": zlib.crc32(orders.encode())}
-        if estimator._kind == "CMTRetriever":
-            return fingerprint(estimator.forest_, with_draws=False) | found | _told_by_memories(estimator)
-        n_labels = int(estimator.forest_.n_memories)
-        return (
-            fingerprint(estimator.forest_)
-            | {
-                "n_examples": int(estimator._n_of_label.sum()),
-                "biases": zlib.crc32(np.ascontiguousarray(estimator.head_.nodes[0, :n_labels]["bias"]).tobytes()),
-                "gaps": zlib.crc32(estimator.head_.gaps.tobytes()),
-                "calibrated": int(not np.isnan(self._calibration_now(estimator))),
-            }
-            | found
-        )
+        model = self.estimator._model
+        if self.estimator._kind == "CMTRetriever":
+            found = fingerprint(model.tree, with_draws=False) | _told_by_memories(model)
+            return found | {"generator": _digest_of(model.orders)}
+        index = model.index
+        return fingerprint(model.tree) | {
+            "n_examples": int(index.n_of_label.sum()),
+            "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
+            "gaps": zlib.crc32(index.head.gaps.tobytes()),
+            "calibrated": int(not np.isnan(self._calibration_now())),
+            "generator": _digest_of(index.orders),
+        }
 
     def _has_fingerprint(self, after: dict[str, int]) -> bool:
         return self._fingerprint() == after
@@ -299,119 +290,6 @@ class EstimatorJournal(InFolder):
 
     def _made_of_snapshot(self, contents: Contents, *, values: bool = True) -> Any:
         return estimator_of(self._class, contents, thorough=True)
-
-
-class KeptInFolder:
-    """The methods of an estimator that may be kept in a folder."""
-
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        sync_every: int = 1,
-        snapshot_bytes: int = 1 << 26,
-        snapshot_seconds: float = 10.0,
-        read_only: bool = False,
-        **options: Any,
-    ) -> Self:
-        """Return the estimator in a folder, whose changes survive a crash.
-
-        Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes``,
-        ``calibrate``, ``feedback``, ``replace`` and ``set_values``, as far as the class has them. A change that fails
-        half-way leaves an estimator that answers, but refuses further changes until it has been closed and opened
-        again, which restores it before that change. It can be used in a ``with`` statement, and its copies are in
-        memory. Values of a retriever must be such as ``save`` can write; others are refused, and nothing has changed
-        then. Random numbers that its queries draw are on disk with the next change, and at the latest when it is
-        closed.
-
-        Parameters
-        ----------
-        path : path-like
-            The folder: empty, or that of such an estimator. If it does not exist, it is created with access for its
-            owner only; its parent must exist.
-        sync_every : int, default 1
-            The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
-            up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
-        snapshot_bytes : int, default 2**26
-            The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
-        snapshot_seconds : float, default 10.0
-            The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
-            times the time of the last one. Opening the folder takes about this long.
-        read_only : bool, default False
-            Open an existing estimator for answers and write nothing, for example if the disk is full or cannot be
-            written. Changes are not possible. The folder is not locked: other processes may open it afterwards, and
-            their changes are not seen. A folder that is open for changes cannot be opened.
-        **options
-            Options of the class. In an existing folder they replace those stored, like ``set_params``, and are stored
-            with the next change. Those that only count when it first learns must be those stored or be omitted.
-            ``random_state`` must be an int or None, for which a number is drawn once.
-
-        Returns
-        -------
-        estimator
-            The estimator.
-
-        Raises
-        ------
-        cmt_numba.journal.AlreadyOpenError
-            If the folder is already open in this or another process.
-        cmt_numba.persistence.FileFormatError
-            If the folder is damaged, of a later version, or not that of such an estimator.
-        OSError
-            If the folder cannot be read or written.
-        TypeError, ValueError
-            If an option cannot be used.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from cmt_numba import CMTClassifier
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> with CMTClassifier.open(folder.name, random_state=0) as classifier:
-        ...     _ = classifier.partial_fit(np.eye(3), ["a", "b", "c"]).remove_classes(["c"])
-        >>> with CMTClassifier.open(folder.name) as classifier:
-        ...     classifier.predict(np.eye(3)[:2]).tolist()
-        ['a', 'b']
-        >>> folder.cleanup()
-        """
-        how: dict[str, Any] = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes}
-        how |= {"snapshot_seconds": snapshot_seconds, "read_only": bool(read_only)}
-        journal = EstimatorJournal(path, cls, options, how)
-        estimator: Self = journal.estimator
-        vars(estimator)[JOURNAL] = journal
-        return estimator
-
-    def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, so that the folder opens faster.
-
-        That happens by itself when the journal gets long. Take one before the folder is opened by another version of a
-        library or on another kind of processor.
-
-        Raises
-        ------
-        JournalError
-            If the estimator is closed, or could not be written.
-        ValueError
-            If it is not in a folder.
-        """
-        journal = vars(self).get(JOURNAL)
-        if journal is None:
-            raise ValueError(f"there is no folder: make the estimator by {type(self).__name__}.open, or call save")
-        journal.snapshot()
-
-    def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
-        journal = vars(self).get(JOURNAL)
-        if journal is not None:
-            journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def journal_of(estimator: Any) -> EstimatorJournal | None:
@@ -444,15 +322,19 @@ def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
     """Return the parameters of an entry. Raises TypeError or ValueError if an estimator cannot have them."""
     given: dict[str, Any] = json.loads(parameters)
     check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a generator could not be restored
-    kind(**given)._check_all_parameters()
+    kind(**given)._check_parameters()
     return given
 
 
-def _told_by_memories(retriever: Any) -> dict[str, int]:
+def _digest_of(generator: np.random.Generator) -> int:
+    return zlib.crc32(json.dumps(generator.bit_generator.state, default=int, sort_keys=True).encode())
+
+
+def _told_by_memories(model: Any) -> dict[str, int]:
     """Return what tells a retriever from others, beside its forest."""
-    memories, learned = retriever._memories, [retriever._worth.means]
-    if retriever.search_ == "value":
-        learned.append(retriever.expectation_.bias)
+    memories, learned = model.memories, [model.worth.means]
+    if model.by_value is not None:
+        learned.append(model.by_value.map.bias)
     return {
         "n_values": int(memories.ids.size),
         "next_value": int(memories.next_id),
@@ -465,7 +347,7 @@ def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
     n = y.shape[0] if getattr(y, "shape", ()) else len(y)
     if operation.method == "fit" or not hasattr(retriever, "forest_"):
         return as_values(y, n)
-    return retriever._memories.values.accept(y, n)
+    return retriever._model.memories.values.accept(y, n)
 
 
 def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation) -> Any:

@@ -26,7 +26,7 @@ from .._validation import (
     check_seed,
     label_array,
 )
-from ..estimators._labels import check_targets, check_unmixed
+from ..estimators import check_targets, check_unmixed
 from ..persistence import Contents, column, read_column, take
 from ._base import TextEstimator, are_moderate
 from ._class_model import LOSSES, ClassForest, ClassModel, log_softmax

@@ -14,8 +14,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import Checked, Constraint, OneOf, Real, label_array
-from ..estimators._held_out import held_out
-from ..estimators._labels import check_targets
+from ..estimators import check_targets, held_out
 from ..persistence import Contents, take
 from ._base import SavableText, check_texts, contents_of, of_prefix, vectorizer_of, with_prefix
 from ._bm25 import BM25Vectorizer

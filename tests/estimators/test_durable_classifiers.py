@@ -15,6 +15,7 @@ import scipy.sparse
 from journals import crashed
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
+from cmt_numba.estimators._classification_model import ClassificationModel
 from cmt_numba.estimators._durable import OPERATIONS
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._entries import pack_entry, unpack_entry
@@ -154,14 +155,13 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
         database.execute("PRAGMA max_page_count = 1000000")
         classifier.predict_proba(rows)  # learns what would be noted
     with CMTClassifier.open(tmp_path / "folder") as again:
-        assert int(again._n_of_label.sum()) == 300
+        assert int(again._model.index.n_of_label.sum()) == 300
 
 
 def test_a_change_that_fails_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         classifier.fit(X, Y)
-        monkeypatch.setattr(CMTClassifier, "_train_head", None)
-        classifier._train_head = _run_out_of_memory  # type: ignore[method-assign]
+        monkeypatch.setattr(ClassificationModel, "_train_head", _run_out_of_memory)
         with pytest.raises(MemoryError):
             classifier.partial_fit(X, Y)
         with pytest.raises(JournalError, match="interrupted"):
@@ -214,9 +214,9 @@ def test_the_oldest_examples_go(rng: np.random.Generator):
     classifier = CMTClassifier(max_examples=32, random_state=0, **FEW)
     for first in range(0, 80, 5):
         classifier.partial_fit(rows[first : first + 5], y[first : first + 5])
-        assert classifier._n_of_label.sum() <= 32
+        assert classifier._model.index.n_of_label.sum() <= 32
     classifier.check_invariants()
-    assert classifier._n_of_label.sum() >= 30
+    assert classifier._model.index.n_of_label.sum() >= 30
     assert classifier.classes_.tolist() == [5, 6, 7] or classifier.classes_.tolist() == [4, 5, 6, 7]
     assert classifier.kneighbors(rows[:3], 5, return_distance=False).min() >= 80 - 32
     with pytest.raises(ValueError, match="store_examples"):
