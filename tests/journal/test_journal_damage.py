@@ -52,6 +52,7 @@ def damaged(contents: bytes, random: np.random.Generator) -> bytes:
     return bytes(spoilt)
 
 
+@pytest.mark.filterwarnings("ignore:.*replaying the changes:RuntimeWarning")  # with damaged keys, which are found later
 @pytest.mark.parametrize("state", ["killed", "closed"])
 def test_damage_is_told_or_does_no_harm(state: str, left_behind: Any, tmp_path: Path):
     folder, expected, random = left_behind[state == "closed"], left_behind[2], np.random.default_rng(11)
