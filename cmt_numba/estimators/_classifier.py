@@ -33,7 +33,7 @@ from .._validation import (
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._classification_model import ClassificationModel, place_classes
-from ._durable import journal_of
+from ._durable import folder_of
 from ._explanations import Explanation, explanations
 from ._input import (
     DTYPES,
@@ -563,12 +563,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         TypeError, ValueError
             If only one of ``X`` and ``y`` is given, or they cannot be used.
         """
-        journal = journal_of(self)
-        if journal is not None:
-            journal.check_changeable()
+        folder = folder_of(self)
+        if folder is not None:
+            folder.journal.check_changeable()
         self._calibrate(X, y)
-        if journal is not None:
-            journal.note_calibration()
+        if folder is not None:
+            folder.journal.sync()
         return self
 
     @reads

@@ -304,6 +304,9 @@ _OF_LABEL_FORESTS: dict[str, _Store] = {
     "_cells_pruned": _Number(),
     "_n_unlisted": _Number(),
 }
+LEARNED = frozenset({"n_features_in_", "feature_names_in_", "_model"})
+"""The attributes of an estimator that it has from learning; others are parameters, or the user's own."""
+
 _KINDS: dict[str, dict[str, _Store]] = {
     "CMTClassifier": {
         **_OF_LABEL_FORESTS,
