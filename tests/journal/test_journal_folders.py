@@ -16,8 +16,7 @@ import pytest
 from conftest import needs_jit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journals import FORMS_AND_EVICTIONS, OPTIONS
-from kill_journal import change, same
+from journals import FORMS_AND_EVICTIONS, OPTIONS, change, same
 from make_fixtures import FIXTURES, held, held_in_folder, open_folder
 from saved import dense_rows
 
