@@ -12,7 +12,7 @@ from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import (
     HEAD_LOSSES,
-    Examples,
+    StoredExamples,
 )
 from .._validation import (
     MOST_WANTED,
@@ -672,7 +672,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._model.classes
 
     @property
-    def examples_(self) -> Examples | None:
+    def examples_(self) -> StoredExamples | None:
         """The stored examples."""
         return self._model.index.examples
 
