@@ -51,7 +51,6 @@ from ._votes import VOTES
 METHODS = ("head", "neighbors")
 
 
-
 class CMTClassifier(ClassifierMixin, MemoryEstimator):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
