@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._engine import insert_rows
-from ._forest.allocation import SPARE, slot_table_size
-from ._forest.invariants.trees import levels
-from ._forest.rows import Rows
-from ._forest.state import (
+from ._forest import (
     CODE_MARKS,
     LEAF,
     MOST_FEATURES,
@@ -20,8 +17,12 @@ from ._forest.state import (
     N_COUNTERS,
     NODE,
     SMALLEST_TABLE_BITS,
+    SPARE,
     WEIGHT_CELL,
+    Rows,
+    invariants,
     leaf_limit,
+    slot_table_size,
 )
 from ._jit import as_python
 from ._validation import check_integer, check_real, check_rows
@@ -192,7 +193,7 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
     insert_rows(tree._forest, sample)
     state = tree._forest.allocated()
     likeness: list[float] = []
-    for places in levels(state, 0):
+    for places in invariants.levels(state, 0):
         nodes = state.nodes[0, places[places >= 0]]
         if 2 * nodes.size < 2 ** len(likeness):
             break

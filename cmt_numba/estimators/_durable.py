@@ -30,7 +30,7 @@ from .._validation import check_integer, unmasked
 from ..journal._entries import Entry, count_argument_bytes, plain_arguments
 from ..journal._fingerprint import fingerprint
 from ..journal._in_folder import READ_ONLY, InFolder
-from ..persistence._container import Contents
+from ..persistence import Contents
 from ._draws import queries_drawn, streams_of
 from ._files import _plain, estimator_of
 from ._indicators import lists_of_names
