@@ -20,8 +20,8 @@ from ._forest import (
     SPARE,
     WEIGHT_CELL,
     Rows,
-    invariants,
     leaf_limit,
+    levels,
     slot_table_size,
 )
 from ._jit import as_python
@@ -193,7 +193,7 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
     insert_rows(tree._forest, sample)
     state = tree._forest.allocated()
     likeness: list[float] = []
-    for places in invariants.levels(state, 0):
+    for places in levels(state, 0):
         nodes = state.nodes[0, places[places >= 0]]
         if 2 * nodes.size < 2 ** len(likeness):
             break

@@ -120,25 +120,25 @@ class ClassifierShard:
 
     def _facts(self, model: Any) -> ClassFacts:
         are_own, (rows, labels) = self._are_own(model), all_examples(model._model.index.examples)
-        means = as_matrix(means_of(rows, labels, np.arange(labels.size), model._model.class_of_label.size)[0])
-        own = np.flatnonzero(are_own[model._model.class_of_label])
+        class_of_label = model._model.class_of_label
+        means = as_matrix(means_of(rows, labels, np.arange(labels.size), class_of_label.size)[0])
+        own = np.flatnonzero(are_own[class_of_label])
         centre = np.asarray(means[own].sum(axis=0), np.float32).reshape(-1)
         return ClassFacts(model.classes_[are_own], centre, _next_id(model) // 2 + 1)
 
     def n_examples(self) -> int:
         """Return how many examples the shard has learned, those of other shards' classes included."""
-        model = self._model()
-        return int(all_examples(model._model.index.examples)[1].size) if hasattr(model, "forest_") else 0  # type: ignore[arg-type]
+        model: Any = self._model()
+        return int(all_examples(model._model.index.examples)[1].size) if hasattr(model, "forest_") else 0
 
     def _are_own(self, model: Any) -> np.ndarray:
         """Return which classes of the classifier belong to the shard: bool, shape (n_classes,)."""
         step = model._lock.n_steps
         if self._own is None or self._own[0] != step:
-            labels = all_examples(model._model.index.examples)[1]
-            are_own = np.zeros(model.classes_.size, np.bool_)
-            are_own[
-                model._model.class_of_label[labels[model._model.index.examples.keys.ids[: labels.size] % 2 == 0]]
-            ] = True
+            examples = model._model.index.examples
+            labels, are_own = all_examples(examples)[1], np.zeros(model.classes_.size, np.bool_)
+            labels_of_own = labels[examples.keys.ids[: labels.size] % 2 == 0]
+            are_own[model._model.class_of_label[labels_of_own]] = True
             self._own = step, are_own
         return self._own[1]
 

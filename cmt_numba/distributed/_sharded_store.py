@@ -57,21 +57,23 @@ _BYTES_TO_SHARE = 1 << 16  # of vectors, from which they are put into Ray's obje
 class ShardedStore:
     """A store like :class:`~cmt_numba.MemoryStore`, whose memories are divided among processes of Ray.
 
-    Each shard holds the memories whose keys belong to it, by consistent hashing. A query is answered by all shards, and
-    the best of their answers are merged; filters run in the shards. A change is one transaction in each shard: what is
-    wrong with its arguments is found before anything changes, but if a shard fails meanwhile, others may have made
-    their part, and :class:`PartialChangeError` says which.
+    Keys belong to shards by consistent hashing. All shards answer a query, each with its own filter, and the best of
+    their results are merged. A change is one transaction in each shard. All arguments are checked before anything
+    changes; if a shard fails later, others may have made their part, and :class:`PartialChangeError` says which.
 
-    With a path, a shard that dies is restarted, on another machine if that can read the folder, and opens its folder.
-    Calls that were under way are made again, and changes among them are made once. In memory, a shard that dies takes
-    its memories with it; calls then raise :class:`ClusterError`, but for queries if there are replicas.
+    With a path, Ray restarts a shard that dies, on another machine if that can read the folder. Interrupted calls are
+    repeated, and a change is made once. In memory, a shard that dies loses its memories: calls then raise
+    :class:`ClusterError`, except queries that replicas answer.
+
+    A folder opens with a ``RuntimeWarning`` if a move of memories cannot be finished (see :meth:`undo_move`), or if
+    shards hold memories that do not fit together, as earlier versions could leave them.
 
     Several threads may use a store, and so may tasks and actors of Ray to which it is given as an argument. The shards
     end with :meth:`close`, or with the process that has opened the store.
 
-    Methods take the arguments of those of :class:`~cmt_numba.MemoryStore` and raise the same errors, before anything
-    has changed. They also raise :class:`NoAnswerError` if shards do not answer in time, and :class:`ClusterError` if a
-    shard has died with its memories or the cluster is gone.
+    Methods raise the errors of those of :class:`~cmt_numba.MemoryStore`, before anything has changed. They also raise
+    :class:`NoAnswerError` if shards do not answer in time, and :class:`ClusterError` if a shard has died with its
+    memories or the cluster is gone.
 
     Parameters
     ----------

@@ -23,18 +23,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._change import Lockable, ReadWriteLock, changes, reads, undone_by
 from .._forest import writeable
 from .._validation import MOST_PASSES, Checked, Constraint, Flag, Integer, Optional, check_jobs, sound
+from ..journal import Durability
 from ..persistence import Contents, read_object, refusing, write_object
 from ..tree import OPTIONS
 from ._draws import queries_drawn, take_over_draws
-from ._durable import JOURNAL, EstimatorJournal, journal_of
-from ._files import check_model, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
+from ._durable import FOLDER, EstimatorFolder, folder_of
+from ._files import LEARNED, check_model, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
 from ._input import DTYPES
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LOCK, _CHECKED, _DURATIONS = "_own_lock", "_checked_parameters", "_seconds_a_row"
-_NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, JOURNAL})
-_LEARNED = frozenset({"n_features_in_", "feature_names_in_", "_model"})
+_NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
 
 _LONG = 0.02  # seconds: readers should not wait longer
 _FEW = 4  # rows that are likely to be learned in a moment
@@ -62,9 +62,9 @@ def changes_model(method: Method) -> Method:
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        journal = journal_of(self)
-        if journal is not None:
-            return journal.change(method, args, kwargs)
+        folder = folder_of(self)
+        if folder is not None:
+            return folder.change(method, args, kwargs)
         return self._lock.change(partial(method, self, *args, **kwargs))
 
     return cast(Method, changing)
@@ -139,7 +139,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
     def _unfitted(self) -> Self:
         """Return an estimator with the same parameters that has learned nothing."""
         other = object.__new__(type(self))
-        apart = _LEARNED | _NOT_COPIED
+        apart = LEARNED | _NOT_COPIED
         other.__dict__.update((name, value) for name, value in vars(self).items() if name not in apart)
         return other
 
@@ -147,15 +147,15 @@ class MemoryEstimator(Lockable, BaseEstimator):
         """Take over what another estimator has learned; return the estimator. Parameters stay."""
         if hasattr(self, "forest_"):
             fitted._model.prepare_like(self._model, self)
-        journal, former = journal_of(self), vars(self).get("_model")
+        folder, former = folder_of(self), vars(self).get("_model")
 
         def swap_in() -> None:
-            kept = {name: value for name, value in vars(self).items() if name not in _LEARNED}
-            if journal is not None:
-                journal.begin(former)
-            self.__dict__ = kept | {name: value for name, value in vars(fitted).items() if name in _LEARNED}
-            if journal is not None:
-                journal.note(self._model)
+            kept = {name: value for name, value in vars(self).items() if name not in LEARNED}
+            if folder is not None:
+                folder.begin(former)
+            self.__dict__ = kept | {name: value for name, value in vars(fitted).items() if name in LEARNED}
+            if folder is not None:
+                folder.note(self._model)
 
         self._lock.step(swap_in)
         return self
@@ -175,7 +175,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
             Whether ``learn`` leaves the model that it receives as it is, and returns a new one.
         """
         lock: ReadWriteLock = self._lock
-        journal, former = journal_of(self), self._model
+        folder, former = folder_of(self), self._model
 
         def learn_timed(model: Any) -> Any:
             began = perf_counter()
@@ -184,24 +184,24 @@ class MemoryEstimator(Lockable, BaseEstimator):
             return learned
 
         def learn_in_place() -> None:
-            if journal is not None:
-                journal.begin(former)
+            if folder is not None:
+                folder.begin(former)
             with undone_by(former.roll_back):
                 self._model = learn_timed(former)
-            if journal is not None:
-                journal.note(self._model)
+            if folder is not None:
+                folder.note(self._model)
 
         def swap_in() -> None:
             take_over_draws(former.tree, learned.tree, drawn)
             self._model = learned
-            if journal is not None:
-                journal.note(learned)
+            if folder is not None:
+                folder.note(learned)
 
         if not (replaces or self._takes_long(method, n_rows)):
             lock.step(learn_in_place)
             return self
-        if journal is not None:
-            journal.begin(former)
+        if folder is not None:
+            folder.begin(former)
         lock.let_in()
         drawn = queries_drawn(former.tree)
         learned = learn_timed(former if replaces else former.copied())
@@ -252,7 +252,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
     @changes  # nothing, but other changes must wait
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
-        state = {name: value for name, value in state.items() if name not in _NOT_COPIED | _LEARNED}
+        state = {name: value for name, value in state.items() if name not in _NOT_COPIED | LEARNED}
         # Other threads may go on before the copy is pickled.
         return pickled_attributes(self._kind, copy.deepcopy(state | self._attributes()))
 
@@ -330,11 +330,10 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
         Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes``,
         ``calibrate``, ``feedback``, ``replace`` and ``set_values``, as far as the class has them. A change that fails
-        half-way leaves an estimator that answers, but refuses further changes until it has been closed and opened
-        again, which restores it before that change. It can be used in a ``with`` statement, and its copies are in
-        memory. Values of a retriever must be such as ``save`` can write; others are refused, and nothing has changed
-        then. Random numbers that its queries draw are on disk with the next change, and at the latest when it is
-        closed.
+        half-way or is interrupted changes nothing: what was learned is read again from the folder, which takes about
+        as long as opening it. The estimator can be used in a ``with`` statement, and its copies are in memory. Values
+        of a retriever must be such as ``save`` can write; others are refused, and nothing has changed then. Random
+        numbers that its queries draw are on disk with the next change, and at the latest when it is closed.
 
         Parameters
         ----------
@@ -387,11 +386,8 @@ class MemoryEstimator(Lockable, BaseEstimator):
         ['a', 'b']
         >>> folder.cleanup()
         """
-        how: dict[str, Any] = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes}
-        how |= {"snapshot_seconds": snapshot_seconds, "read_only": bool(read_only)}
-        journal = EstimatorJournal(path, cls, options, how)
-        estimator: Self = journal.estimator
-        estimator.__dict__[JOURNAL] = journal
+        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
+        estimator: Self = EstimatorFolder(cls, options).open(path, durability, read_only=bool(read_only))
         return estimator
 
     def checkpoint(self) -> None:
@@ -407,16 +403,16 @@ class MemoryEstimator(Lockable, BaseEstimator):
         ValueError
             If it is not in a folder.
         """
-        journal = vars(self).get(JOURNAL)
-        if journal is None:
+        folder = folder_of(self)
+        if folder is None:
             raise ValueError(f"there is no folder: make the estimator by {type(self).__name__}.open, or call save")
-        journal.snapshot()
+        folder.journal.snapshot()
 
     def close(self) -> None:
         """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
-        journal = vars(self).get(JOURNAL)
-        if journal is not None:
-            journal.close()
+        folder = folder_of(self)
+        if folder is not None:
+            folder.journal.close()
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import (
     HEAD_LOSSES,
-    Examples,
+    StoredExamples,
 )
 from .._validation import (
     MOST_WANTED,
@@ -33,7 +33,7 @@ from .._validation import (
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._classification_model import ClassificationModel, place_classes
-from ._durable import journal_of
+from ._durable import folder_of
 from ._explanations import Explanation, explanations
 from ._input import (
     DTYPES,
@@ -48,8 +48,6 @@ from ._labels import check_classes, in_one_type
 from ._votes import VOTES
 
 METHODS = ("head", "neighbors")
-
-_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
 
 
 class CMTClassifier(ClassifierMixin, MemoryEstimator):
@@ -562,12 +560,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         TypeError, ValueError
             If only one of ``X`` and ``y`` is given, or they cannot be used.
         """
-        journal = journal_of(self)
-        if journal is not None:
-            journal.check_changeable()
+        folder = folder_of(self)
+        if folder is not None:
+            folder.journal.check_changeable()
         self._calibrate(X, y)
-        if journal is not None:
-            journal.note_calibration()
+        if folder is not None:
+            folder.journal.sync()
         return self
 
     @reads
@@ -672,7 +670,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._model.classes
 
     @property
-    def examples_(self) -> Examples | None:
+    def examples_(self) -> StoredExamples | None:
         """The stored examples."""
         return self._model.index.examples
 

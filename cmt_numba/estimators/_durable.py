@@ -16,40 +16,41 @@ import inspect
 import json
 import os
 import secrets
-import warnings
 import zlib
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+from .._change import ReadWriteLock
 from .._validation import check_integer, unmasked
-from ..journal._entries import Entry, count_argument_bytes, plain_arguments
-from ..journal._fingerprint import fingerprint
-from ..journal._in_folder import READ_ONLY, InFolder
+from ..journal import (
+    CURRENT,
+    Arguments,
+    Durability,
+    Entry,
+    Journal,
+    Operation,
+    count_argument_bytes,
+    find_operation,
+    fingerprint,
+    plain_arguments,
+)
 from ..persistence import Contents
 from ._draws import queries_drawn, streams_of
-from ._files import _plain, estimator_of
+from ._files import LEARNED, _plain, estimator_of
 from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
 
-JOURNAL = "_own_journal"
-"""The attribute of an estimator in a folder."""
+FOLDER = "_own_folder"
+"""The attribute of an estimator in a folder that says how it is kept there."""
 
 _CALIBRATION, _DRAW = "calibrate", "draw"
 _NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
 _ANY = frozenset({"n_jobs"})  # options that take effect at the next fit, and may differ from those stored
-
-
-class Operation(NamedTuple):
-    """The operation of an entry."""
-
-    method: str
-    parameters: dict[str, str]  # of the method, by the names of arguments in entries
 
 
 _WEIGHTS, _CLASSES = {"weights": "sample_weight"}, {"classes": "classes"}
@@ -75,201 +76,163 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
 _VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # of the entries that are written
 
 
-class EstimatorJournal(InFolder):
-    """The folder of an estimator.
+class EstimatorFolder:
+    """How an estimator is kept in a folder: what its journal needs to know of it.
 
     Parameters
     ----------
-    path : path-like
-        The folder.
     kind : type
         The class of the estimator.
     options : dict of str to object
-        Its options.
-    how : dict of str to object
-        ``sync_every``, ``snapshot_bytes``, ``snapshot_seconds`` and ``read_only``.
+        The options that were given.
+
+    Attributes
+    ----------
+    estimator : MemoryEstimator
+        The estimator in use.
+    journal : Journal
+        The journal.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: Any, options: dict[str, Any], how: dict[str, Any]) -> None:
+    unread: frozenset[str] = frozenset()
+
+    def __init__(self, kind: Any, options: dict[str, Any]) -> None:
         if options.get("random_state") is not None:
             check_integer("random_state", options["random_state"], 0, 2**32 - 1)  # a generator could not be restored
-        self._class, self._options = kind, options
+        self._class, self._options, self.kind = kind, options, kind._kind
         self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
         self.estimator._check_parameters()
-        self._kind_of_snapshot = kind._kind
-        self._open_folder(path, **how)
-        try:
-            if self._folder.is_new:
-                self._create()
-            elif not self._go_through():
-                message = (
-                    f"{self.path}: replaying the changes since the last snapshot gave another model than before, for "
-                    "example because of another processor or another version of a library; all examples are present"
-                )
-                warnings.warn(message, RuntimeWarning, stacklevel=3)
-            self._calibration, self._drawn = self._calibration_now(), self._drawn_now()
-            if how["read_only"]:
-                self._refusal = READ_ONLY
-                self._folder.close()
-        except BaseException:
-            self._folder.close()
-            raise
+        self._is_open = False
+        self._calibration: float = np.nan  # what the journal has of what queries learn
+        self._drawn: int | None = None  # and of what they draw
+
+    def open(self, path: str | os.PathLike[str], durability: Durability, *, read_only: bool) -> Any:
+        """Open or create the folder, and return the estimator in it."""
+        self.journal = Journal(path, self, durability, read_only=read_only)
+        self._is_open = True
+        vars(self.estimator)[FOLDER] = self
+        return self.estimator
 
     @property
-    def _lock(self) -> Any:  # type: ignore[override]
-        return self.estimator._lock
+    def lock(self) -> ReadWriteLock:
+        lock: ReadWriteLock = self.estimator._lock
+        return lock
 
     # Changes
 
     def begin(self, model: Any) -> None:
         """Note the random numbers and the calibration of a model that is about to change; None for no model."""
-        self._first = None if model is None or self.estimator._kind != "CMTRetriever" else queries_drawn(model.tree)
+        self._first = None if model is None or self.kind != "CMTRetriever" else queries_drawn(model.tree)
         self._former_calibration = getattr(model, "calibration", None)
 
     def note(self, _model: Any) -> None:
         """Note what a change has made of the estimator, before readers can use it."""
         self._noted = _learned_calibration(self._former_calibration)  # no reader learns it from here on
-        self._after, self._last = self._fingerprint(), self._drawn_now()
+        self._after, self._last = self.fingerprint(), _drawn_by(self.estimator)
 
     def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Make a change by calling a method, and journal it."""
-        name, estimator = method.__name__, self.estimator
-        version = _VERSIONS[estimator._kind, name]
-        operation = OPERATIONS[estimator._kind, name, version]
-        bound = inspect.signature(method).bind(estimator, *args, **kwargs)
+        """Call a method of the estimator as a journaled change."""
+        bound = inspect.signature(method).bind(self.estimator, *args, **kwargs)
         bound.apply_defaults()  # defaults may change in later versions
-        given = bound.arguments
-        with self._alone():
-            journaled = {
-                stored: _plain_argument(estimator, name, given[name], operation)
-                for stored, name in operation.parameters.items()
-            }
-            called = {name: journaled[stored] for stored, name in operation.parameters.items()}
-            if hasattr(given.get("X"), "columns"):
-                called["X"] = given["X"]  # with the names of its features
-            journaled[_PARAMETERS] = _parameters_of(estimator)
-            _check_parameters(self._class, journaled[_PARAMETERS])  # an entry that could not be replayed is refused
-            count_argument_bytes(journaled)  # raises if an argument cannot be stored
-            self._refusal = f"{name} was interrupted, and what is in memory may differ from the journal"
-            before, names, started = self._fingerprint(), _names_of(estimator), perf_counter()
-            self._noted, self._after, self._first, self._last = np.nan, before, self._drawn, self._drawn
-            try:
-                estimator._lock.change(partial(method, estimator, **called))
-            except (LookupError, TypeError, ValueError, Warning):
-                if _without_calibration(self._fingerprint()) == _without_calibration(before):
-                    self._refusal = None
-                raise
-            seconds = perf_counter() - started
-            self._enter_calibration(self._noted, before)
-            if _names_of(estimator) != names:
-                journaled[_NAMES] = np.asarray(_names_of(estimator), object)
-            if self._first is not None:
-                journaled[_DRAWN] = self._first
-            entry = Entry(name, journaled, self._after, journal=self._folder.identity, version=version)
-            self._enter(entry, seconds, True)
-            self._calibration = np.nan if self._after.get("calibrated") == 0 else self._noted
-            self._drawn = self._last
-            self._refusal = None
-            self._take_snapshot_if_due()
-        return estimator
+        return self.journal.change(partial(self._make, method, bound.arguments))
 
-    def check_changeable(self) -> None:
-        """Raise JournalError if the estimator cannot be changed."""
-        with self._alone():
-            pass
+    def _make(self, method: Callable[..., Any], given: Arguments) -> tuple[Any, Entry]:
+        name, estimator = method.__name__, self.estimator
+        version = _VERSIONS[self.kind, name]
+        operation = OPERATIONS[self.kind, name, version]
+        journaled = {
+            stored: _plain_argument(estimator, name, given[name], operation)
+            for stored, name in operation.parameters.items()
+        }
+        called = operation.called(journaled)
+        if hasattr(given.get("X"), "columns"):
+            called["X"] = given["X"]  # with the names of its features
+        journaled[_PARAMETERS] = _parameters_of(estimator)
+        _check_parameters(self._class, journaled[_PARAMETERS])  # an entry that could not be replayed is refused
+        count_argument_bytes(journaled)  # raises if an argument cannot be stored
+        before, names = self.fingerprint(), _names_of(estimator)
+        self._noted, self._after, self._first, self._last = np.nan, before, self._drawn, self._drawn
+        estimator._lock.change(partial(method, estimator, **called))
+        self._enter_calibration(self._noted, before)
+        if _names_of(estimator) != names:
+            journaled[_NAMES] = np.asarray(_names_of(estimator), object)
+        if self._first is not None:
+            journaled[_DRAWN] = self._first
+        self._calibration = np.nan if self._after.get("calibrated") == 0 else self._noted
+        self._drawn = self._last
+        return estimator, self._entry(name, journaled, self._after, version)
 
-    def note_calibration(self) -> None:
-        """Journal what the estimator has learned about its certainty."""
-        with self._alone():
-            self._enter_notes()
-            self._sync()
+    def _entry(self, name: str, arguments: Arguments, after: dict[str, int], version: int = CURRENT) -> Entry:
+        return Entry(name, arguments, after, journal=self.journal.identity, version=version)
 
-    def _enter_notes(self) -> None:
+    def enter_notes(self) -> None:
+        """Append entries for what queries have learned and drawn since the last change."""
+
         def look() -> tuple[float, int | None, dict[str, int]]:
-            return self._calibration_now(), self._drawn_now(), self._fingerprint()
+            return _calibration_of(self.estimator), _drawn_by(self.estimator), self.fingerprint()
 
-        noted, drawn, after = self._lock.read(look)
+        noted, drawn, after = self.lock.read(look)
         self._enter_calibration(noted, after)
         if drawn != self._drawn:
-            self._enter(Entry(_DRAW, {_DRAWN: drawn}, after, journal=self._folder.identity), 0.0, False)
+            self.journal.note(self._entry(_DRAW, {_DRAWN: drawn}, after))
             self._drawn = drawn
 
     def _enter_calibration(self, value: float, after: dict[str, int]) -> None:
         if not np.isnan(value) and value != self._calibration:
-            after = after | {"calibrated": 1}
-            self._enter(Entry(_CALIBRATION, {_VALUE: value}, after, journal=self._folder.identity), 0.0, False)
+            self.journal.note(self._entry(_CALIBRATION, {_VALUE: value}, after | {"calibrated": 1}))
             self._calibration = value
 
-    def _calibration_now(self) -> float:
-        return _learned_calibration(getattr(vars(self.estimator).get("_model"), "calibration", None))
+    def mark(self) -> Any:
+        """Return what tells the estimator before a change."""
+        return vars(self.estimator).get("_model"), _without_calibration(self.fingerprint())
 
-    def _drawn_now(self) -> int | None:
-        """Return the state of the random numbers for queries, which learning goes on from, if queries can explore."""
-        estimator = self.estimator
-        if estimator._kind != "CMTRetriever" or not hasattr(estimator, "forest_"):
-            return None
-        return queries_drawn(estimator.forest_)
+    def is_changed(self, mark: Any, error: BaseException) -> bool:
+        """Return whether the estimator may have changed. Refused arguments have changed nothing that is compared."""
+        model, found = self.mark()
+        is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
+        return not is_refusal or model is not mark[0] or found != mark[1]
 
-    # Opening
+    # Files
 
-    def _begin_from(self, restored: Any) -> None:
-        self.estimator = restored
+    def contents(self) -> Contents:
+        """Return what a snapshot holds."""
+        contents: Contents = self.estimator._contents()
+        return contents
 
-    def _go_through(self) -> bool:
-        exact = super()._go_through()
-        estimator = self.estimator
+    def made_of(self, contents: Contents, *, values: bool) -> Any:
+        """Return the estimator in a snapshot."""
+        return estimator_of(self._class, contents, thorough=True)
+
+    def use(self, made: Any) -> None:
+        """Use an estimator that was made from the folder, or what it has learned."""
+        if self._is_open:
+            self.lock.change(partial(self.lock.step, partial(self._take_over, made)))
+        else:
+            self._set_options(made)
+            self.estimator = made
+        self._calibration, self._drawn = _calibration_of(self.estimator), _drawn_by(self.estimator)
+
+    def _take_over(self, made: Any) -> None:
+        kept = {name: value for name, value in vars(self.estimator).items() if name not in LEARNED}
+        self.estimator.__dict__ = kept | {name: value for name, value in vars(made).items() if name in LEARNED}
+
+    def _set_options(self, estimator: Any) -> None:
+        """Set the options that were given. Raises ValueError if they do not fit the estimator."""
         for name, value in self._options.items():
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and hasattr(estimator, "forest_"))
             if fixed and name not in _ANY and value not in (None, kept):
-                raise ValueError(f"{name} must be {kept!r}, as for the model in {self.path}, or omitted, not {value!r}")
+                raise ValueError(f"{name} must be {kept!r}, as for the model in the folder, or omitted, not {value!r}")
         estimator.set_params(**_given(self._options))
         estimator._check_parameters()
-        return exact
 
-    def _redo(self, entry: Entry, exact: bool) -> None:
-        if entry.journal != self._folder.identity:
-            raise ValueError("it is of another journal")
-        estimator, arguments = self.estimator, dict(entry.arguments)
-        if entry.name == _CALIBRATION:
-            value = arguments.get(_VALUE)
-            if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(estimator._model, "calibration"):
-                raise ValueError("it has no valid value")
-            estimator._model.calibration[0] = value
-            return
-        drawn = arguments.pop(_DRAWN, None)
-        if drawn is not None and not (type(drawn) is int and 0 <= drawn < 2**64):
-            raise ValueError("it has no valid random number")
-        if drawn is not None or entry.name == _DRAW:
-            self._restore_draws(drawn)
-        if entry.name == _DRAW:
-            return
-        operation = OPERATIONS.get((estimator._kind, entry.name, entry.version))
-        if operation is None:
-            raise ValueError(f"its operation {entry.name!r:.50} of version {entry.version} is unknown")
-        names, parameters = arguments.pop(_NAMES, None), arguments.pop(_PARAMETERS, None)
-        if arguments.keys() != operation.parameters.keys() or not isinstance(parameters, str):
-            raise ValueError("it has not the arguments of its operation")
-        estimator.set_params(**_check_parameters(self._class, parameters))
-        kept = vars(estimator).pop("feature_names_in_", None)  # rows in entries have none
-        getattr(estimator, operation.method)(
-            **{name: arguments[stored] for stored, name in operation.parameters.items()}
-        )
-        if names is not None or (kept is not None and operation.method != "fit"):
-            estimator.feature_names_in_ = kept if names is None else names
-
-    def _restore_draws(self, drawn: int | None) -> None:
-        if drawn is None or self._drawn_now() is None:
-            raise ValueError("it has no random numbers for queries")
-        streams_of(self.estimator.forest_)[-1] = drawn
-
-    # What it is
-
-    def _fingerprint(self) -> dict[str, int]:
-        if not hasattr(self.estimator, "forest_"):
+    def fingerprint(self, made: Any = None) -> dict[str, int]:
+        """Return what tells an estimator, by default the one in use, from others."""
+        estimator = self.estimator if made is None else made
+        if not hasattr(estimator, "forest_"):
             return {}
-        model = self.estimator._model
-        if self.estimator._kind == "CMTRetriever":
+        model = estimator._model
+        if self.kind == "CMTRetriever":
             found = fingerprint(model.tree, with_draws=False) | _told_by_memories(model)
             return found | {"generator": _digest_of(model.orders)}
         index = model.index
@@ -277,24 +240,61 @@ class EstimatorJournal(InFolder):
             "n_examples": int(index.n_of_label.sum()),
             "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
             "gaps": zlib.crc32(index.head.gaps.tobytes()),
-            "calibrated": int(not np.isnan(self._calibration_now())),
+            "calibrated": int(not np.isnan(_calibration_of(estimator))),
             "generator": _digest_of(index.orders),
         }
 
-    def _has_fingerprint(self, after: dict[str, int]) -> bool:
-        return self._fingerprint() == after
+    def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
+        """Return whether an estimator has a fingerprint."""
+        return self.fingerprint(made) == after
 
-    def _contents_of_snapshot(self) -> Contents:
-        contents: Contents = self.estimator._contents()
-        return contents
+    # Replaying
 
-    def _made_of_snapshot(self, contents: Contents, *, values: bool = True) -> Any:
-        return estimator_of(self._class, contents, thorough=True)
+    def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
+        """Return the estimator in the folder, and whether it is exactly the one before."""
+        return replay_all()
+
+    def replay(self, made: Any, entry: Entry, exact: bool) -> None:
+        """Make the change of an entry again."""
+        arguments = dict(entry.arguments)
+        if entry.name == _CALIBRATION:
+            value = arguments.get(_VALUE)
+            if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(made._model, "calibration"):
+                raise ValueError("it has no valid value")
+            made._model.calibration[0] = value
+            return
+        drawn = arguments.pop(_DRAWN, None)
+        if drawn is not None or entry.name == _DRAW:
+            if type(drawn) is not int or not 0 <= drawn < 2**64 or _drawn_by(made) is None:
+                raise ValueError("it has no valid random number")
+            streams_of(made.forest_)[-1] = drawn
+        if entry.name == _DRAW:
+            return
+        operation = find_operation(OPERATIONS, entry.name, entry.version, made._kind)
+        names, parameters = arguments.pop(_NAMES, None), arguments.pop(_PARAMETERS, None)
+        if not isinstance(parameters, str):
+            raise ValueError("it has no parameters")
+        made.set_params(**_check_parameters(self._class, parameters))
+        kept = vars(made).pop("feature_names_in_", None)  # rows in entries have none
+        operation.call(made, operation.called(arguments))
+        if names is not None or (kept is not None and operation.method != "fit"):
+            made.feature_names_in_ = kept if names is None else names
 
 
-def journal_of(estimator: Any) -> EstimatorJournal | None:
-    """Return the journal of an estimator that is kept in a folder."""
-    return vars(estimator).get(JOURNAL)
+def folder_of(estimator: Any) -> EstimatorFolder | None:
+    """Return how an estimator is kept in its folder; None if it is in memory."""
+    return vars(estimator).get(FOLDER)
+
+
+def _calibration_of(estimator: Any) -> float:
+    return _learned_calibration(getattr(vars(estimator).get("_model"), "calibration", None))
+
+
+def _drawn_by(estimator: Any) -> int | None:
+    """Return the state of the random numbers for queries, which learning goes on from, if queries can explore."""
+    if estimator._kind != "CMTRetriever" or not hasattr(estimator, "forest_"):
+        return None
+    return queries_drawn(estimator.forest_)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from .._forest import N_COUNTERS, arrays_of, invariants, numbers_of, put_together, require, writeable
-from .._heads import Examples, Expectation, Head, StoredDuals, trim_duals
+from .._heads import Expectation, Head, StoredDuals, StoredExamples, trim_duals
 from ..persistence import (
     Contents,
     as_part,
@@ -305,10 +305,13 @@ _OF_LABEL_FORESTS: dict[str, _Store] = {
     "_cells_pruned": _Number(),
     "_n_unlisted": _Number(),
 }
+LEARNED = frozenset({"n_features_in_", "feature_names_in_", "_model"})
+"""The attributes of an estimator that it has from learning; others are parameters, or the user's own."""
+
 _KINDS: dict[str, dict[str, _Store]] = {
     "CMTClassifier": {
         **_OF_LABEL_FORESTS,
-        "examples_": _Optional(_Structure(Examples, trim_examples)),
+        "examples_": _Optional(_Structure(StoredExamples, trim_examples)),
         "_n_measured": _Number(),
         "_n_relearned": _Number(),
         "_weight_of_label": _Optional(_Array(np.float64)),

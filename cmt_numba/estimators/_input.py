@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._forest import NONE, Rows
-from .._heads import Examples, slots_of_examples
+from .._heads import StoredExamples, slots_of_examples
 from .._validation import check_ids, check_known, unmasked
 
 DTYPES = [np.float32, np.float64]
@@ -149,7 +149,7 @@ def filled(weights: np.ndarray | None, n: int) -> np.ndarray:
     return np.ones(n, np.float32) if weights is None else weights[:n]
 
 
-def check_example_ids(ids: Any, n_rows: int, examples: Examples | None, *, stored: bool) -> np.ndarray | None:
+def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *, stored: bool) -> np.ndarray | None:
     """Return ids for examples beside those that are there, if there are any; None if no ids are given.
 
     Raises
@@ -172,7 +172,7 @@ def check_example_ids(ids: Any, n_rows: int, examples: Examples | None, *, store
     return ids
 
 
-def known_slots(examples: Examples, ids: Any) -> np.ndarray:
+def known_slots(examples: StoredExamples, ids: Any) -> np.ndarray:
     """Return the slots of stored examples, sorted.
 
     Raises

@@ -25,12 +25,12 @@ from .._forest.state import (
     VALUES_END,
     VALUES_LIVE,
     Codes,
-    Keys,
+    KeyArrays,
     State,
 )
 
 if TYPE_CHECKING:  # trees do not need these
-    from .._heads.examples import Examples
+    from .._heads.examples import StoredExamples
     from .._heads.label_scorers import Head
     from .._heads.ridge import Expectation
 
@@ -61,7 +61,7 @@ def trim_head(head: Head) -> Head:
     return _trim_models(head)  # type: ignore[no-any-return]
 
 
-def trim_examples(examples: Examples) -> Examples:
+def trim_examples(examples: StoredExamples) -> StoredExamples:
     """Return a store of examples for a file. It shares arrays with the one given."""
     n = int(examples.keys.totals[N_MEMORIES])
     return examples._replace(
@@ -77,7 +77,7 @@ def trim_expectation(expectation: Expectation) -> Expectation:
     return expectation._replace(weights=expectation.weights[:n], features=expectation.features[:n])
 
 
-def _trim_keys(parameters: Any, keys: Keys) -> Keys:
+def _trim_keys(parameters: Any, keys: KeyArrays) -> KeyArrays:
     n, totals = int(keys.totals[N_MEMORIES]), keys.totals
     if parameters.sparse:
         if totals[VALUES_LIVE] < totals[VALUES_END]:

@@ -11,17 +11,16 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from .._change import undone_by
 from .._validation import OneOf
-from ..journal import JournalError, check_durability
-from ..journal._in_folder import CLOSED, READ_ONLY
-from ..journal._journaling import as_one
+from ..journal import Durability, DurableTree, JournalError, RecordedTree
 from ..persistence import Contents, FileFormatError, read_object, refusing, take, write_object
 from ._metrics import METRICS, CosineSpace, KeySpace, space_of
 from ._query_map import QueryMap
 from ._records import MemoryDatabase, Records
 from ._results import UnreadPayloads
 from ._search import StoreSearch
-from ._trees import FolderTree, MemoryTree
+from ._trees import StoreTree, tree_in_folder, with_defaults
 
 _KIND = "MemoryStore"  # of files
 _VERSION = 2  # of the facts. Stores of version 1 have no digits, and lengths only for the cosine
@@ -62,16 +61,15 @@ class StoreContents:
     ) -> None:
         if metric is not None:
             OneOf(tuple(METRICS)).check("metric", metric)
-        self.path, self._how = None if path is None else Path(path), how
-        self._threads = {name: value for name, value in options.items() if name == "n_threads"}
+        self.path, self._is_read_only = None if path is None else Path(path), how["read_only"]
+        durability = Durability(**{name: value for name, value in how.items() if name != "read_only"}).checked()
         if self.path is None:
-            check_durability(**{name: value for name, value in how.items() if name != "read_only"})
             database = MemoryDatabase()
-            self._begin(MemoryTree.new(options), Records(database), database, metric)
+            self._begin(RecordedTree(**with_defaults(options)), Records(database), database, metric)
             self.records.keep_keys()
         else:
-            tree = FolderTree(self.path, **how, **options)
-            self._begin(tree, Records(tree._folder.database), None, metric)
+            tree = tree_in_folder(self.path, options, durability, read_only=self._is_read_only)
+            self._begin(tree, Records(tree._database), None, metric)
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
@@ -102,16 +100,16 @@ class StoreContents:
         if records is None or records.dtype != np.uint8 or records.ndim != 1:
             raise ValueError("there are no records")
         take(contents.fields, "options", dict)
-        tree = MemoryTree._made_of(contents.fields, arrays, thorough=thorough)
+        tree = RecordedTree._made_of(contents.fields, arrays, thorough=thorough)
         database = MemoryDatabase(records.tobytes())
         self = cls.__new__(cls)
-        self.path, self._how, self._threads = None, {}, {}
+        self.path, self._is_read_only = None, False
         self._begin(tree, Records(database), database, None, thorough=thorough)
         return self
 
     def _begin(
         self,
-        tree: MemoryTree | FolderTree,
+        tree: StoreTree,
         records: Records,
         database: MemoryDatabase | None,
         metric: str | None,
@@ -126,7 +124,6 @@ class StoreContents:
         self._notes: dict[str, Any] = {}  # facts to write with the next change
         self.unread = UnreadPayloads()
         self._is_closed = False
-        self._is_broken = self._is_unreadable = False  # whether a failure has left a tree to be opened again
         try:
             if records.facts() or len(tree) > 0:
                 with refusing(self.path or "the store in memory"):
@@ -134,12 +131,11 @@ class StoreContents:
                 if metric not in (None, self.metric):
                     message = f"metric must be {self.metric!r}, as for the store in {self.path}, not {metric!r}"
                     raise ValueError(message)
-                if not records.has_digits and not self._how.get("read_only"):
+                if not records.has_digits and not self._is_read_only:
                     records.upgrade()
             else:
                 self._use(METRICS[metric or CosineSpace.metric]())
-                with self._transaction():
-                    records.set_facts({"version": _VERSION} | self.space.facts())
+                self._transaction(lambda commit: records.set_facts({"version": _VERSION} | self.space.facts()))
                 self.sync()
         except BaseException:
             self.close()
@@ -148,7 +144,7 @@ class StoreContents:
     # Parts
 
     @property
-    def tree(self) -> MemoryTree | FolderTree:
+    def tree(self) -> StoreTree:
         """The tree."""
         return self.search.tree  # type: ignore[return-value]
 
@@ -171,12 +167,10 @@ class StoreContents:
         """Raise JournalError if the store is closed."""
         if self._is_closed:
             raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
-        if self._is_unreadable:
-            try:
-                self._reopen()
-            except JournalError:
-                if self._is_unreadable:
-                    raise
+        tree = self.tree
+        if isinstance(tree, DurableTree) and tree._journal.is_behind:
+            tree._journal.catch_up()
+            self._read_space_again()
 
     def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
         """Return what ``work`` returns while the keys of the tree are those of the space."""
@@ -241,26 +235,27 @@ class StoreContents:
             self.version += 1
             try:
                 self.unread.read()
-                if self._is_broken:
-                    self._reopen()
                 return self._make(work)
             finally:
                 self.version += 1
 
     def _make(self, work: Callable[[Commit], T]) -> T:
         """Make a change, and restore what was there before if it fails."""
+
+        def work_and_note(commit: Commit) -> T:
+            answer = work(commit)
+            if self._notes:
+                self.records.set_facts(self._notes)
+            return answer
+
         try:
-            with self._transaction() as commit:
-                answer = work(commit)
-                if self._notes:
-                    self.records.set_facts(self._notes)
-                return answer
+            return self._transaction(work_and_note)
         except (OSError, FileFormatError, JournalError) as error:
-            self._restore()
+            self._read_space_again()
             cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
             raise JournalError(f"{self.path}: the change was not made: {cause}") from error
         except BaseException:
-            self._restore()
+            self._read_space_again()
             raise
 
     @contextmanager
@@ -320,27 +315,27 @@ class StoreContents:
     def _use(self, space: KeySpace) -> None:
         self.search = StoreSearch(self.tree, self.records, space)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Commit]:
+    def _transaction(self, work: Callable[[Commit], T]) -> T:
         """Make changes of the tree and of the records together."""
-        database = self._database
-        if database is None:
+        tree, database = self.tree, self._database
+        if isinstance(tree, DurableTree):
             try:
-                with as_one(self.tree):  # type: ignore[arg-type]
-                    yield lambda more=False: None
+                return tree._transaction(lambda: work(lambda more=False: None))
             except BaseException:
                 self.records.forget()
                 raise
-            return
-        database.execute("BEGIN")
-        try:
-            yield database.commit
-            database.commit()
-        except BaseException:
+        assert database is not None
+
+        def undo() -> None:
             database.roll_back()
             self.records.forget()
             self._reconcile()
-            raise
+
+        with undone_by(undo):
+            database.execute("BEGIN")
+            answer = work(database.commit)
+            database.commit()
+            return answer
 
     def _reconcile(self) -> None:
         """Remove memories without a record and records without a memory, which a failure has left."""
@@ -348,43 +343,6 @@ class StoreContents:
         self.records.delete(np.setdiff1d(recorded, stored))
         if (without := np.setdiff1d(stored, recorded)).size > 0:
             self.tree.remove(without)
-
-    # Failures
-
-    def _restore(self) -> None:
-        """Open the folder again if the tree in memory may differ from the one on disk."""
-        tree = self.tree
-        if isinstance(tree, FolderTree) and tree._refusal not in (None, CLOSED, READ_ONLY):
-            self._is_broken = True
-            with suppress(JournalError):
-                self._reopen()
-        self._read_space_again()
-
-    def _reopen(self) -> None:
-        """Open a folder again after a failure; for queries only, if it cannot be written.
-
-        Raises
-        ------
-        JournalError
-            If it cannot be written. The next change tries again.
-        """
-        with self.writing:
-            self._is_unreadable = True
-            with suppress(JournalError, FileFormatError, OSError):
-                self._close_folder()
-            try:
-                self._open_again(self._how)
-                self._is_broken = False
-            except (JournalError, FileFormatError, OSError) as error:
-                with suppress(JournalError, FileFormatError, OSError):
-                    self._open_again(self._how | {"read_only": True})
-                raise JournalError(f"{self.path}: the store cannot be written: {error}") from error
-
-    def _open_again(self, how: dict[str, Any]) -> None:
-        tree = FolderTree(self.path, **how, **self._threads)  # type: ignore[arg-type]
-        self.search = StoreSearch(tree, Records(tree._folder.database), self.space)
-        self._is_unreadable = False
-        self._read_space_again()
 
     def _read_space_again(self) -> None:
         with suppress(OSError, FileFormatError, ValueError):
@@ -394,7 +352,7 @@ class StoreContents:
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it; nothing in memory."""
-        if isinstance(self.tree, FolderTree):
+        if isinstance(self.tree, DurableTree):
             self.tree.sync()
 
     def close(self) -> None:
@@ -408,16 +366,8 @@ class StoreContents:
             self._is_closed = True
             if self._database is not None:
                 self._database.close()
-            self._close_folder()
-
-    def _close_folder(self) -> None:
-        tree = self.tree
-        if isinstance(tree, FolderTree):
-            try:
-                tree.close()
-            finally:
-                if tree._refusal == READ_ONLY:
-                    tree._folder.close()
+            if isinstance(self.tree, DurableTree):
+                self.tree.close()
 
     def written(self) -> Contents:
         """Return the contents of a file."""

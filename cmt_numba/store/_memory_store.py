@@ -41,6 +41,7 @@ from ._recall import Efforts
 from ._records import WITH
 from ._results import Items, Payloads, Results, read_payload
 from ._search import Effort, NearestMemories, StoreSearch
+from ._trees import insert_and_evict
 
 _CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
 _VECTORS_CHECKED_AT_ONCE = 10_000
@@ -234,7 +235,7 @@ class MemoryStore:
                 first = tree._forest.next_id
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
                 records.insert(np.arange(first, first + new.size), own, text, lost.of(new))
-                records.delete(tree.insert_and_tell(rows[new]))
+                records.delete(insert_and_evict(tree, rows[new]))
                 commit()
 
         contents.change(write)

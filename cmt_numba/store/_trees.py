@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ..journal import DurableTree
-from ..tree import ContextualMemoryTree
+from ..journal import Durability, DurableTree, RecordedTree
 from ._records import TABLES
+
+StoreTree = DurableTree | RecordedTree
 
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
 _TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
@@ -20,42 +22,18 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     return {"n_trees": _TREES_WITHOUT_LINKS if options["n_links"] == 0 else _TREES} | options
 
 
-class _Recording(ContextualMemoryTree):
-    """A tree that tells which memories an insert has evicted."""
-
-    _evicted: list[np.ndarray] | None = None
-
-    def _choose_to_forget(self, n: int) -> np.ndarray:
-        chosen = super()._choose_to_forget(n)
-        if self._evicted is not None:
-            self._evicted.append(chosen)
-        return chosen
-
-    def insert_and_tell(self, X: Any) -> np.ndarray:
-        """Insert memories, and return the ids of those that were evicted."""
-        self._evicted = []
-        try:
-            self.insert(X)
-            return np.concatenate([np.empty(0, np.int64), *self._evicted])
-        finally:
-            self._evicted = None
+def tree_in_folder(path: Path, options: dict[str, Any], durability: Durability, *, read_only: bool) -> DurableTree:
+    """Return the tree of a store in a folder. The database of its journal also holds the records."""
+    return DurableTree._with_tables(
+        path, options, durability, read_only=read_only, with_defaults=with_defaults, tables=TABLES
+    )
 
 
-class MemoryTree(_Recording):
-    """The tree of a store in memory."""
-
-    @classmethod
-    def new(cls, options: dict[str, Any]) -> Self:
-        """Return an empty tree."""
-        return cls(**with_defaults(options))
-
-
-class FolderTree(_Recording, DurableTree):
-    """The tree of a store in a folder. Its journal's database also holds the records."""
-
-    _tables = TABLES
-
-    def _create(self) -> None:
-        # Only now it is known that there is none, also if creating one was interrupted before.
-        self._become_the_same(ContextualMemoryTree(**with_defaults(self._given[1])))
-        super()._create()
+def insert_and_evict(tree: StoreTree, keys: Any) -> np.ndarray:
+    """Insert memories, and return the ids of those that were evicted."""
+    if isinstance(tree, DurableTree):
+        tree.insert(keys)
+        return tree._last_evicted
+    tree.start_recording()
+    tree.insert(keys)
+    return tree.evicted

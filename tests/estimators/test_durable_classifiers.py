@@ -4,7 +4,6 @@ import copy
 import json
 import pickle
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,50 +13,16 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from journals import crashed
-from kill_classifier import assert_equal, change, kill_changes
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
 from cmt_numba.estimators._classification_model import ClassificationModel
-from cmt_numba.estimators._durable import OPERATIONS
+from cmt_numba.estimators._durable import OPERATIONS, folder_of
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._entries import pack_entry, unpack_entry
 from cmt_numba.persistence import FileFormatError
 
 FEW: dict[str, Any] = {"n_trees": 2, "n_head_passes": 2, "n_router_passes": 1}
 X, Y = np.eye(4, dtype=np.float32), np.array(["a", "b", "c", "d"])
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by POSIX signals")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("options", [{}, {"sparse": True, "max_examples": 40}], ids=["dense", "sparse, bounded"])
-def test_nothing_acknowledged_is_lost(options: Any):
-    assert kill_changes(2, 0, **options) > 0
-
-
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_replaying_gives_the_same_classifier(tmp_path: Path, sparse: bool):
-    with CMTClassifier.open(tmp_path / "folder", random_state=3, **FEW) as classifier:
-        twin = CMTClassifier(random_state=3, **FEW)
-        for number in range(15):
-            change(classifier, number, sparse=sparse)
-            change(twin, number, sparse=sparse)
-        classifier.calibrate(classifier.examples_ and _form(X, sparse, classifier), classifier.classes_[:4])
-        twin.calibrate(_form(X, sparse, twin), twin.classes_[:4])
-        assert_equal(classifier, twin, sparse=sparse)
-        size = (tmp_path / "folder" / "journal.sqlite-wal").stat().st_size
-    with CMTClassifier.open(tmp_path / "folder") as again:
-        assert_equal(again, twin, sparse=sparse)
-        again.checkpoint()
-        assert (tmp_path / "folder" / "journal.sqlite-wal").stat().st_size <= size
-        change(again, 99, sparse=sparse)
-        change(twin, 99, sparse=sparse)
-    with CMTClassifier.open(tmp_path / "folder") as again:
-        assert_equal(again, twin, sparse=sparse)
-
-
-def _form(rows: np.ndarray, sparse: bool, classifier: CMTClassifier) -> Any:
-    wide = np.pad(rows, ((0, 0), (0, classifier.n_features_in_ - rows.shape[1])))
-    return scipy.sparse.csr_array(wide) if sparse else wide
 
 
 def test_labels_and_names_of_features_are_kept(tmp_path: Path):
@@ -183,7 +148,7 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
     rows, labels = rng.normal(size=(300, 4)), np.repeat(["a", "b", "c"], 100)
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         classifier.partial_fit(rows, labels)
-        database = classifier._own_journal._folder.database
+        database = folder_of(classifier).journal.folder.database
         database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count')[0][0]}")
         with pytest.raises(JournalError, match="disk is full"):
             classifier.partial_fit(np.tile(rows, (20, 1)), np.tile(labels, 20))
@@ -193,21 +158,27 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
         assert int(again._model.index.n_of_label.sum()) == 300
 
 
-def test_a_change_that_fails_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_change_that_fails_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
+        twin = CMTClassifier(random_state=1, **FEW).fit(X, Y)
         classifier.fit(X, Y)
-        monkeypatch.setattr(ClassificationModel, "_train_head", _run_out_of_memory)
+        train, failures = ClassificationModel._train_head, iter([MemoryError])
+
+        def fail_once(*args: Any, **kwargs: Any) -> Any:
+            for error in failures:
+                raise error
+            return train(*args, **kwargs)
+
+        monkeypatch.setattr(ClassificationModel, "_train_head", fail_once)
         with pytest.raises(MemoryError):
-            classifier.partial_fit(X, Y)
-        with pytest.raises(JournalError, match="interrupted"):
-            classifier.partial_fit(X, Y)
-    monkeypatch.undo()
+            classifier.partial_fit(X[:1], ["new"])
+        assert_equal_answers(classifier, twin)
+        classifier.check_invariants()
+        for each in (classifier, twin):
+            each.partial_fit(X[:1], ["new"])
+        assert_equal_answers(classifier, twin)
     with CMTClassifier.open(tmp_path / "folder") as again:
-        assert_equal_answers(again, CMTClassifier(random_state=1, **FEW).fit(X, Y))
-
-
-def _run_out_of_memory(*_: Any) -> None:
-    raise MemoryError
+        assert_equal_answers(again, twin)
 
 
 def assert_equal_answers(one: CMTClassifier, other: CMTClassifier) -> None:

@@ -1,25 +1,15 @@
 """Trees that live in folders lose nothing that was acknowledged, whenever their process ends."""
 
 import copy
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import needs_jit
-from journals import FORMS_AND_EVICTIONS, OPTIONS, Opened, crashed, snapshots_in
-from kill_journal import change, kill_changes, same
+from journals import OPTIONS, Opened, change, crashed, same, snapshots_in
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.journal import _folder
-from cmt_numba.journal._database import Database
-
-
-@needs_jit
-@pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX does")
-@pytest.mark.parametrize(("form", "eviction"), FORMS_AND_EVICTIONS)
-def test_killed_processes_lose_nothing(form: str, eviction: str | None):
-    assert list(kill_changes(3, 3, form, eviction)).count("killed") == 3
+from cmt_numba.journal._database import EntryDatabase
 
 
 def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
@@ -38,7 +28,7 @@ def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.M
         monkeypatch.setattr(owner, name, watched)
 
     for name in ("append", "sync", "restart"):
-        crash_before_and_after(Database, name)
+        crash_before_and_after(EntryDatabase, name)
     crash_before_and_after(_folder.Acknowledged, "set")
     crash_before_and_after(Path, "replace")  # of the unfinished snapshot
     crash_before_and_after(Path, "unlink")
@@ -51,7 +41,7 @@ def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.M
         reference.append(copy.deepcopy(reference[-1]))
         change(reference[-1], "dense", number, 1)
     monkeypatch.undo()
-    assert tree._folder.base > 0
+    assert tree._journal.folder.base > 0
     assert any(len(snapshots_in(path)) == 2 for _, path in left)
     assert any(list(path.glob(".*.part")) for _, path in left)
     for at_least, path in left:

@@ -16,18 +16,16 @@ import pytest
 from conftest import needs_jit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journals import FORMS_AND_EVICTIONS, OPTIONS
-from kill_journal import change, same
+from journals import FORMS_AND_EVICTIONS, OPTIONS, change, same
 from make_fixtures import FIXTURES, held, held_in_folder, open_folder
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
 from cmt_numba._engine import Forest
-from cmt_numba._forest.eviction import Random
+from cmt_numba._forest.eviction import RandomEviction
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
-from cmt_numba.journal._database import VERSION
-from cmt_numba.journal._log import read_log, with_log
-from cmt_numba.journal._operations import OPERATIONS
+from cmt_numba.journal._database import VERSION, read_log, with_log
+from cmt_numba.journal._durable_tree import OPERATIONS
 
 FILES = ["acknowledged", "journal.sqlite", "tree-0.cmt"]
 
@@ -92,7 +90,7 @@ def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path,
         monkeypatch.setattr(Forest, "in_steps", wait)
         change = threading.Thread(target=tree.reroute, args=(1,))
         change.start()
-        while not tree._under_way:
+        while not tree._journal._is_under_way:
             pass
         assert tree.query(rows[:1]).ids.tolist() == [[0]]  # which does not wait
         noted.set()
@@ -109,13 +107,13 @@ def test_the_journal_says_what_was_forgotten(folder: Path, monkeypatch: pytest.M
     with DurableTree(folder, max_memories=20, eviction="random", random_state=0, snapshot_seconds=1e9) as tree:
         tree.insert(dense_rows(50, 4))
         live = sorted(tree.ids)
-    choose = Random.choose
+    choose = RandomEviction.choose
 
-    def choose_others(self: Random, state: Any, n: int) -> np.ndarray:
+    def choose_others(self: RandomEviction, state: Any, n: int) -> np.ndarray:
         choose(self, state, n)  # draws as many numbers
         return np.sort(state.keys.ids[:20])[:n]
 
-    monkeypatch.setattr(Random, "choose", choose_others)
+    monkeypatch.setattr(RandomEviction, "choose", choose_others)
     with DurableTree(folder, read_only=True) as tree:
         tree.check_invariants()
         assert sorted(tree.ids) == live
@@ -328,13 +326,20 @@ def test_queries_answer_although_the_disk_is_full(folder: Path):
         def fail(*_: Any) -> None:
             raise OSError(errno.ENOSPC, "no room")
 
-        tree._folder.append = fail  # type: ignore[method-assign]
+        append, tree._journal.folder.database.append = tree._journal.folder.database.append, fail
         for _ in range(2):
             assert tree.query(np.eye(3)).ids.tolist() == [[0], [1], [2]]
         with pytest.raises(JournalError, match="could not be written to the journal"):
             tree.insert(np.eye(3))
-    with DurableTree(folder) as tree:
         assert sorted(tree.ids) == [0, 1, 2]
+        tree._journal.folder.database.append = append
+        tree.query(np.eye(3)[:2])
+        tree.insert(np.eye(3)[:1])
+        assert sorted(tree.ids) == [0, 1, 3]
+        tree.remove(3)
+        tree.insert(np.eye(3)[2:])
+    with DurableTree(folder) as tree:
+        assert sorted(tree.ids) == [0, 1, 4]
 
 
 def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -367,7 +372,7 @@ def test_journals_of_every_version_open(version: int, tmp_path: Path):
             assert len(names_in(path)) == 4 - (not (path / "journal.sqlite-wal").exists())
             tree.insert(dense_rows(2, tree.n_features or 3))
             ids = sorted(tree.ids)
-        assert tree._folder.identity is not None
+        assert tree._journal.folder.identity is not None
         with DurableTree(path) as tree:
             assert sorted(tree.ids) == ids
 
@@ -385,14 +390,14 @@ def test_folders_of_estimators_and_stores_open(tmp_path: Path):
 def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = Path(shutil.copytree(FIXTURES / "journal_1" / "oldest", tmp_path / "tree"))
     tree = DurableTree(path)
-    tree._folder.identify()
+    tree._journal.folder.identify()
     for attempt in range(2):
         left = Path(shutil.copytree(path, tmp_path / f"left {attempt}"))
         with DurableTree(left) as again:
-            again.snapshot() if again._folder.base < again.sequence else None
+            again.snapshot() if again._journal.folder.base < again.sequence else None
             assert sorted(again.ids) == sorted(tree.ids)
         assert len(names_in(left)) == 3
-        tree._save_snapshot(tree._folder.snapshot_path(tree.sequence))
+        tree._journal._save_snapshot(tree._journal.folder.snapshot_path(tree.sequence))
     tree.close()
 
 
