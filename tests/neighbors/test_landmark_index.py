@@ -152,7 +152,7 @@ def test_constant_turnover_takes_no_more_room(rng: np.random.Generator):
         index.remove(index.ids[:50])
     assert len(index) == 100
     assert index._state is not None
-    assert index._state.names.ids.size < 2500
+    assert index._state.assignment.ids.size < 2500
     assert sum(part.ids.size for part in index._state.lists.parts) < 1000
 
 
@@ -164,7 +164,7 @@ def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch, rng: n
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    for n_more, name in ((5, "appended"), (5, "assigned"), (240, "trained")):
+    for n_more, name in ((5, "with_rows"), (5, "assigned"), (240, "trained")):
         with monkeypatch.context() as patch:
             patch.setattr(f"cmt_numba.neighbors._landmark_index.{name}", interrupted)
             with pytest.raises(KeyboardInterrupt):
@@ -293,3 +293,12 @@ def test_what_cannot_be_used(rng: np.random.Generator):
     ]:
         with pytest.raises(ValueError, match=message):
             LandmarkClassifier(**options).fit(np.eye(3), y)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "gaussian", "inner_product"])
+def test_rows_that_differ_by_too_little_are_refused(metric: str):
+    index = LandmarkIndex(metric)
+    with pytest.raises(ValueError, match="X must differ by at least 1e-15 somewhere, not 2e-25: scale it"):
+        index.insert([[0.0, 0.0], [0.0, 2e-25]])
+    assert len(index) == 0
+    assert index.insert(np.zeros((3, 2))).size == 3
