@@ -324,6 +324,8 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
     """Return an array of integers of a type. Whole floats pass: tables with missing entries hold those."""
     given = _as_array(name, values)
+    if given.dtype == dtype:
+        return _for_kernels(given, dtype)
     if given.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be integers, not {given.dtype}")
     with np.errstate(invalid="ignore"):
@@ -339,7 +341,7 @@ def _as_numbers(name: str, values: Any) -> np.ndarray:
     given = _as_array(name, values)
     if given.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, not {given.dtype}")
-    return _as_float32(given)
+    return _for_kernels(given, np.float32) if given.dtype == np.float32 else _as_float32(given)
 
 
 def _as_array(name: str, values: Any) -> np.ndarray:
