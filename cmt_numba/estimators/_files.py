@@ -14,11 +14,23 @@ import scipy.sparse
 
 from .._forest import N_COUNTERS, arrays_of, invariants, numbers_of, put_together, require, writeable
 from .._heads import Expectation, Head, StoredDuals, StoredExamples, trim_duals
-from ..persistence._columns import column, read_array, read_column, read_sparse_matrix, sparse_matrix
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._trees import check_at_rest, take
-from ..persistence._trim import trim_examples, trim_expectation, trim_head
+from ..persistence import (
+    Contents,
+    as_part,
+    check_at_rest,
+    column,
+    generator_fields,
+    of_part,
+    read_array,
+    read_column,
+    read_generator,
+    read_sparse_matrix,
+    sparse_matrix,
+    take,
+    trim_examples,
+    trim_expectation,
+    trim_head,
+)
 from ..tree import ContextualMemoryTree
 from ._checks import MOST_ROWS, check_model
 from ._classification_model import ClassificationModel
@@ -165,10 +177,10 @@ class TreeInFiles:
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         fields, arrays = value._contents()
-        return fields, _prefixed(name, arrays)
+        return fields, as_part(name, arrays)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ContextualMemoryTree:
-        return ContextualMemoryTree._made_of(_as_dict(name, field), _of_prefix(name, arrays), thorough=thorough)
+        return ContextualMemoryTree._made_of(_as_dict(name, field), of_part(name, arrays), thorough=thorough)
 
 
 class _Structure:
@@ -179,10 +191,10 @@ class _Structure:
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         value = self._trim(value)
-        return numbers_of(value), _prefixed(name, arrays_of(value))
+        return numbers_of(value), as_part(name, arrays_of(value))
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        value = put_together(self._kind, _of_prefix(name, arrays), _as_dict(name, field))
+        value = put_together(self._kind, of_part(name, arrays), _as_dict(name, field))
         if hasattr(value, "counters") and value.counters.ndim == 2 and value.counters.shape[1] == N_COUNTERS:
             check_at_rest(value.counters)
         return value
@@ -199,10 +211,15 @@ class _Generator:
 
 
 class _Values:
-    """What a retriever's memories stand for."""
+    """What a retriever's memories stand for: in files what these can hold, in pickles anything."""
+
+    def __init__(self, *, pickled: bool = False) -> None:
+        self._pickled = pickled
 
     def put(self, name: str, value: ValueStore) -> tuple[Any, Arrays]:
         values = value.all()
+        if self._pickled:
+            return values, {}
         if scipy.sparse.issparse(values):
             shape, arrays = sparse_matrix(name, values)
             return {"sparse": shape}, arrays
@@ -210,6 +227,8 @@ class _Values:
         return {"dense": how}, arrays
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
+        if self._pickled:
+            return ValueStore(field)
         field = _as_dict(name, field)
         if "sparse" in field:
             return ValueStore(read_sparse_matrix(field["sparse"], name, arrays, thorough=thorough))
@@ -241,16 +260,6 @@ class _Memories:
         return Memories(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
 
 
-class _AnyValues(_Values):
-    """What a retriever's memories stand for, whatever a pickle can hold."""
-
-    def put(self, name: str, value: ValueStore) -> tuple[Any, Arrays]:
-        return value.all(), {}
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
-        return ValueStore(field)
-
-
 class _Components:
     """The basis that a retriever compares values in."""
 
@@ -276,14 +285,6 @@ class _Distinct:
         numbers = read_array(f"{name}.numbers", arrays, np.int64)
         digests = read_array(f"{name}.digests", arrays, np.uint8, n_axes=2)
         return DistinctVectors.of(numbers, digests)
-
-
-def _prefixed(name: str, arrays: Arrays) -> Arrays:
-    return {f"{name}.{path}": array for path, array in arrays.items()}
-
-
-def _of_prefix(name: str, arrays: Arrays) -> Arrays:
-    return {path.removeprefix(f"{name}."): array for path, array in arrays.items() if path.startswith(f"{name}.")}
 
 
 def _as_dict(name: str, field: Any) -> dict[str, Any]:
@@ -398,7 +399,7 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
         if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys):
             apart[name] = inner
         elif isinstance(inner, _Memories):
-            apart[name] = _Memories(_AnyValues())
+            apart[name] = _Memories(_Values(pickled=True))
     return apart
 
 

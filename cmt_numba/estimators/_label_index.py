@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from .._change import share_rows, with_progress
 from .._engine import Forest, insert_rows, roll_back, teach_rows
 from .._forest import (
+    NODES_END,
     NONE,
     TABLES_END,
     Rows,
@@ -238,7 +239,7 @@ class LabelIndex:
     @property
     def n_labels(self) -> int:
         """The number of labels."""
-        return self.tree.n_memories
+        return int(self.head.counters[0, NODES_END])
 
     @property
     def is_sparse(self) -> bool:
