@@ -14,11 +14,21 @@ import scipy.sparse
 
 from .._forest import N_COUNTERS, arrays_of, invariants, numbers_of, put_together, require, writeable
 from .._heads import Examples, Expectation, Head, StoredDuals, trim_duals
-from ..persistence._columns import column, read_array, read_column, read_sparse_matrix, sparse_matrix
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._trees import check_at_rest, take
-from ..persistence._trim import trim_examples, trim_expectation, trim_head
+from ..persistence import (
+    Contents,
+    check_at_rest,
+    column,
+    generator_fields,
+    read_array,
+    read_column,
+    read_generator,
+    read_sparse_matrix,
+    sparse_matrix,
+    take,
+    trim_examples,
+    trim_expectation,
+    trim_head,
+)
 from ..tree import ContextualMemoryTree
 from ._checks import MOST_ROWS, check_model
 from ._classification_model import ClassificationModel
