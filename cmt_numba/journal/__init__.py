@@ -31,8 +31,8 @@ are not followed. A new folder and its files are accessible only to their owner.
 
 SQLite commits each change completely or not at all (write-ahead log), so a process that is killed loses none, and locks
 out other processes while the folder is open, also after a crash. With ``sync_every`` above 1, commits do not wait for
-the disk (``synchronous=NORMAL``), and the log is synced after that number of changes. SQLite treats a damaged log as one that ends early. To detect
-this, the number of the last change is written after each change, without waiting for the disk.
+the disk (``synchronous=NORMAL``), and the log is synced after that number of changes. SQLite treats a damaged log as
+one that ends early. To detect this, the number of the last synced change is written then, without waiting for the disk.
 
 A snapshot is taken when replaying the journal would take too long. The previous snapshot is deleted only when the new
 one is complete, on disk and entered in the journal. Files left by a crash are deleted when the folder is opened.
