@@ -65,7 +65,7 @@ def test_damage_is_told_or_does_no_harm(state: str, left_behind: Any, tmp_path: 
         spoilt = damaged(contents, random)
         (copied / name).write_bytes(spoilt)
         try:
-            with DurableTree(copied) as tree:
+            with DurableTree(copied, snapshot_seconds=1e6) as tree:
                 tree.check_invariants()
                 assert same(tree, expected)
         except FileFormatError as error:
