@@ -28,14 +28,14 @@ from ..persistence._container import Contents
 from ..persistence._trees import read_object, refusing, write_object
 from ._aside import note_duration, queries_drawn, take_over_draws, twin_of
 from ._checks import check_parts
-from ._durable import JOURNAL, journal_of
+from ._durable import FORM, form_of
 from ._files import LEARNED, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Make = Callable[[Any], Any]
 
 _LOCK, _MARK = "_own_lock", "_unfinished"
-_NOT_COPIED = frozenset({_LOCK, _MARK, JOURNAL})
+_NOT_COPIED = frozenset({_LOCK, _MARK, FORM})
 _CHECKED: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # parameters checked last
 
 
@@ -53,9 +53,9 @@ def changes_at_once(method: Method) -> Method:
         def change(make: Make, look: Callable[[Any], None] = _see_nothing) -> Any:
             return self._lock.change(partial(_make_change, self, method.__name__, n_rows, make, look))
 
-        journal = journal_of(self)
-        if journal is not None:
-            return journal.change(method, args, kwargs, change)
+        form = form_of(self)
+        if form is not None:
+            return form.change(method, args, kwargs, change)
         return change(lambda target: method(target, *args, **kwargs))
 
     return cast(Method, changing)

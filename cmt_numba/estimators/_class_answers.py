@@ -210,7 +210,7 @@ class ClassAnswers(ClassifierMixin, LabelForest):
             journal.check_changeable()
         self._calibrate(X, y)
         if journal is not None:
-            journal.note_calibration()
+            journal.sync()
         return self
 
     @reads

@@ -16,39 +16,41 @@ import inspect
 import json
 import os
 import secrets
-import warnings
 import zlib
 from collections.abc import Callable
-from time import perf_counter
-from typing import Any, NamedTuple, Self
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
 
+from .._change import ReadWriteLock
 from .._validation import check_integer, unmasked
-from ..journal._entries import Entry, count_argument_bytes, plain_arguments
-from ..journal._fingerprint import fingerprint
-from ..journal._in_folder import READ_ONLY, InFolder
-from ..persistence._container import Contents
+from ..journal import (
+    CURRENT,
+    Arguments,
+    Durability,
+    Entry,
+    Journal,
+    Operation,
+    count_argument_bytes,
+    find_operation,
+    fingerprint,
+    plain_arguments,
+)
+from ..persistence import Contents
 from ._aside import queries_drawn, streams_of
 from ._files import _plain, estimator_of
 from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
 
-JOURNAL = "_own_journal"
-"""The attribute of an estimator in a folder."""
+FORM = "_own_form"
+"""The attribute of an estimator in a folder that says how it is kept there."""
 
 _CALIBRATION, _DRAW = "calibrate", "draw"
 _NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
 _ANY = frozenset({"n_jobs"})  # options that take effect at the next fit, and may differ from those stored
-
-
-class Operation(NamedTuple):
-    """The operation of an entry."""
-
-    method: str
-    parameters: dict[str, str]  # of the method, by the names of arguments in entries
 
 
 _WEIGHTS, _CLASSES = {"weights": "sample_weight"}, {"classes": "classes"}
@@ -74,204 +76,148 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
 _VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # of the entries that are written
 
 
-class EstimatorJournal(InFolder):
-    """The folder of an estimator.
+class _EstimatorForm:
+    """How an estimator is kept in a folder: its operations, and what queries learn or draw.
 
-    Parameters
+    Attributes
     ----------
-    path : path-like
-        The folder.
-    kind : type
-        The class of the estimator.
-    options : dict of str to object
-        Its options.
-    how : dict of str to object
-        ``sync_every``, ``snapshot_bytes``, ``snapshot_seconds`` and ``read_only``.
+    estimator : SavableEstimator
+        The estimator in use.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: Any, options: dict[str, Any], how: dict[str, Any]) -> None:
+    unread: frozenset[str] = frozenset()
+
+    def __init__(self, kind: Any, options: dict[str, Any]) -> None:
         if options.get("random_state") is not None:
             check_integer("random_state", options["random_state"], 0, 2**32 - 1)  # a generator could not be restored
-        self._class, self._options = kind, options
+        self._class, self._options, self.kind = kind, options, kind._kind
+        self.journal: Journal | None = None  # None until the folder is open
         self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
         self.estimator._check_all_parameters()
-        self._kind_of_snapshot = kind._kind
-        self._open_folder(path, **how)
-        try:
-            if self._folder.is_new:
-                self._create()
-            elif not self._go_through():
-                message = (
-                    f"{self.path}: replaying the changes since the last snapshot gave another model than before, for "
-                    "example because of another processor or another version of a library; all examples are present"
-                )
-                warnings.warn(message, RuntimeWarning, stacklevel=3)
-            self._calibration, self._drawn = self._calibration_now(), self._drawn_now()
-            if how["read_only"]:
-                self._refusal = READ_ONLY
-                self._folder.close()
-        except BaseException:
-            self._folder.close()
-            raise
+        self._calibration: float = np.nan  # what the journal has of what queries learn
+        self._drawn: int | None = None  # and of what they draw
 
     @property
-    def _lock(self) -> Any:  # type: ignore[override]
-        return self.estimator._lock
+    def lock(self) -> ReadWriteLock:
+        lock: ReadWriteLock = self.estimator._lock
+        return lock
 
     # Changes
 
     def change(
         self, method: Callable[..., Any], args: Any, kwargs: Any, make: Callable[[Callable[[Any], Any], Any], Any]
     ) -> Any:
-        """Make a change by calling a method, and journal it.
+        """Call a method of the estimator as a journaled change.
 
         ``make`` has a function of the estimator to be changed be one change, and calls another one at its end.
         """
+        assert self.journal is not None
         name, estimator = method.__name__, self.estimator
         version = _VERSIONS[estimator._kind, name]
         operation = OPERATIONS[estimator._kind, name, version]
         bound = inspect.signature(method).bind(estimator, *args, **kwargs)
         bound.apply_defaults()  # defaults may change in later versions
         given = bound.arguments
-        with self._alone():
+
+        def make_with_entry() -> tuple[Any, Entry]:
             journaled = {
                 stored: _plain_argument(estimator, name, given[name], operation)
                 for stored, name in operation.parameters.items()
             }
-            called = {name: journaled[stored] for stored, name in operation.parameters.items()}
+            called = operation.called(journaled)
             if hasattr(given.get("X"), "columns"):
                 called["X"] = given["X"]  # with the names of its features
             journaled[_PARAMETERS] = _parameters_of(estimator)
             _check_parameters(self._class, journaled[_PARAMETERS])  # an entry that could not be replayed is refused
             count_argument_bytes(journaled)  # raises if an argument cannot be stored
-            self._refusal = f"{name} was interrupted, and what is in memory may differ from the journal"
-            before, names, started = self._fingerprint(), _names_of(estimator), perf_counter()
-            noted, after, first, last = np.nan, before, self._drawn, self._drawn
-            calibration: np.ndarray | None = None
+            names, before = _names_of(estimator), self.fingerprint()
+            calibration, after = np.nan, before
+            first = last = self._drawn
+            learned: np.ndarray | None = None
 
             def work(target: Any) -> None:
-                nonlocal calibration, first
-                first, calibration = self._drawn_now(target), vars(target).get("_calibration")
+                nonlocal learned, first
+                first, learned = _drawn_by(target), vars(target).get("_calibration")
                 method(target, **called)
 
             def look(target: Any) -> None:
-                nonlocal noted, after, last
-                noted = _learned_calibration(calibration)  # no reader learns it from here on
-                after, last = self._fingerprint(target), self._drawn_now(target)
+                nonlocal calibration, after, last
+                calibration = _learned_calibration(learned)  # no reader learns it from here on
+                after, last = self.fingerprint(target), _drawn_by(target)
 
-            try:
-                make(work, look)
-            except (LookupError, TypeError, ValueError, Warning):
-                if _without_calibration(self._fingerprint()) == _without_calibration(before):
-                    self._refusal = None
-                raise
-            seconds = perf_counter() - started
-            self._enter_calibration(noted, before)
+            make(work, look)
+            self._enter_calibration(calibration, before)
             if _names_of(estimator) != names:
                 journaled[_NAMES] = np.asarray(_names_of(estimator), object)
             if first is not None:
                 journaled[_DRAWN] = first
-            entry = Entry(name, journaled, after, journal=self._folder.identity, version=version)
-            self._enter(entry, seconds, True)
-            self._calibration, self._drawn = np.nan if after.get("calibrated") == 0 else noted, last
-            self._refusal = None
-            self._take_snapshot_if_due()
-        return estimator
+            self._calibration, self._drawn = np.nan if after.get("calibrated") == 0 else calibration, last
+            return estimator, self._entry(name, journaled, after, version)
 
-    def check_changeable(self) -> None:
-        """Raise JournalError if the estimator cannot be changed."""
-        with self._alone():
-            pass
+        return self.journal.change(make_with_entry)
 
-    def note_calibration(self) -> None:
-        """Journal what the estimator has learned about its certainty."""
-        with self._alone():
-            self._enter_notes()
-            self._sync()
+    def _entry(self, name: str, arguments: Arguments, after: dict[str, int], version: int = CURRENT) -> Entry:
+        assert self.journal is not None
+        return Entry(name, arguments, after, journal=self.journal.identity, version=version)
 
-    def _enter_notes(self) -> None:
+    def enter_notes(self) -> None:
         def look() -> tuple[float, int | None, dict[str, int]]:
-            return self._calibration_now(), self._drawn_now(), self._fingerprint()
+            return _calibration_of(self.estimator), _drawn_by(self.estimator), self.fingerprint()
 
-        noted, drawn, after = self._lock.read(look)
-        self._enter_calibration(noted, after)
+        calibration, drawn, after = self.lock.read(look)
+        self._enter_calibration(calibration, after)
         if drawn != self._drawn:
-            self._enter(Entry(_DRAW, {_DRAWN: drawn}, after, journal=self._folder.identity), 0.0, False)
+            assert self.journal is not None
+            self.journal.note(self._entry(_DRAW, {_DRAWN: drawn}, after))
             self._drawn = drawn
 
     def _enter_calibration(self, value: float, after: dict[str, int]) -> None:
         if not np.isnan(value) and value != self._calibration:
-            after = after | {"calibrated": 1}
-            self._enter(Entry(_CALIBRATION, {_VALUE: value}, after, journal=self._folder.identity), 0.0, False)
+            assert self.journal is not None
+            self.journal.note(self._entry(_CALIBRATION, {_VALUE: value}, after | {"calibrated": 1}))
             self._calibration = value
 
-    def _calibration_now(self, estimator: Any = None) -> float:
-        return _learned_calibration(vars(estimator or self.estimator).get("_calibration"))
+    def _take_note(self) -> None:
+        """Note that the journal has all that queries have learned and drawn."""
+        self._calibration, self._drawn = _calibration_of(self.estimator), _drawn_by(self.estimator)
 
-    def _drawn_now(self, estimator: Any = None) -> int | None:
-        """Return the state of the random numbers for queries, which learning goes on from, if queries can explore."""
-        estimator = estimator or self.estimator
-        if estimator._kind != "CMTRetriever" or not hasattr(estimator, "forest_"):
-            return None
-        return queries_drawn(estimator.forest_)
+    def mark(self) -> Any:
+        return _without_calibration(self.fingerprint())
 
-    # Opening
+    def is_changed(self, mark: Any, error: BaseException) -> bool:
+        """Return whether the estimator has changed. Arguments are checked first, but within the step of a change."""
+        is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
+        return not is_refusal or _without_calibration(self.fingerprint()) != mark
 
-    def _begin_from(self, restored: Any) -> None:
-        self.estimator = restored
+    # Files
 
-    def _go_through(self) -> bool:
-        exact = super()._go_through()
-        estimator = self.estimator
+    def contents(self) -> Contents:
+        contents: Contents = self.estimator._contents()
+        return contents
+
+    def made_of(self, contents: Contents, *, values: bool) -> Any:
+        return estimator_of(self._class, contents, thorough=True)
+
+    def use(self, made: Any) -> None:
+        if self.journal is None:
+            self._check_options(made)
+            self.estimator = made
+        else:
+            self.lock.change(partial(self.lock.step, partial(self.estimator._become, made)))
+        self._take_note()
+
+    def _check_options(self, estimator: Any) -> None:
+        """Set the options that were given, or raise ValueError if they do not fit the estimator in the folder."""
         for name, value in self._options.items():
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and hasattr(estimator, "forest_"))
             if fixed and name not in _ANY and value not in (None, kept):
-                raise ValueError(f"{name} must be {kept!r}, as for the model in {self.path}, or omitted, not {value!r}")
+                raise ValueError(f"{name} must be {kept!r}, as for the model in the folder, or omitted, not {value!r}")
         estimator.set_params(**_given(self._options))
         estimator._check_all_parameters()
-        return exact
 
-    def _redo(self, entry: Entry, exact: bool) -> None:
-        if entry.journal != self._folder.identity:
-            raise ValueError("it is of another journal")
-        estimator, arguments = self.estimator, dict(entry.arguments)
-        if entry.name == _CALIBRATION:
-            value = arguments.get(_VALUE)
-            if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(estimator, "_calibrated"):
-                raise ValueError("it has no valid value")
-            estimator._calibrated()[0] = value
-            return
-        drawn = arguments.pop(_DRAWN, None)
-        if drawn is not None and not (type(drawn) is int and 0 <= drawn < 2**64):
-            raise ValueError("it has no valid random number")
-        if drawn is not None or entry.name == _DRAW:
-            self._restore_draws(drawn)
-        if entry.name == _DRAW:
-            return
-        operation = OPERATIONS.get((estimator._kind, entry.name, entry.version))
-        if operation is None:
-            raise ValueError(f"its operation {entry.name!r:.50} of version {entry.version} is unknown")
-        names, parameters = arguments.pop(_NAMES, None), arguments.pop(_PARAMETERS, None)
-        if arguments.keys() != operation.parameters.keys() or not isinstance(parameters, str):
-            raise ValueError("it has not the arguments of its operation")
-        estimator.set_params(**_check_parameters(self._class, parameters))
-        kept = vars(estimator).pop("feature_names_in_", None)  # rows in entries have none
-        getattr(estimator, operation.method)(
-            **{name: arguments[stored] for stored, name in operation.parameters.items()}
-        )
-        if names is not None or (kept is not None and operation.method != "fit"):
-            estimator.feature_names_in_ = kept if names is None else names
-
-    def _restore_draws(self, drawn: int | None) -> None:
-        if drawn is None or self._drawn_now() is None:
-            raise ValueError("it has no random numbers for queries")
-        streams_of(self.estimator.forest_)[-1] = drawn
-
-    # What it is
-
-    def _fingerprint(self, estimator: Any = None) -> dict[str, int]:
-        estimator = estimator or self.estimator
+    def fingerprint(self, made: Any = None) -> dict[str, int]:
+        estimator = self.estimator if made is None else made
         if not hasattr(estimator, "forest_"):
             return {}
         orders = json.dumps(estimator._orders.bit_generator.state, default=int, sort_keys=True)
@@ -285,20 +231,43 @@ class EstimatorJournal(InFolder):
                 "n_examples": int(estimator._n_of_label.sum()),
                 "biases": zlib.crc32(np.ascontiguousarray(estimator.head_.nodes[0, :n_labels]["bias"]).tobytes()),
                 "gaps": zlib.crc32(estimator.head_.gaps.tobytes()),
-                "calibrated": int(not np.isnan(self._calibration_now(estimator))),
+                "calibrated": int(not np.isnan(_calibration_of(estimator))),
             }
             | found
         )
 
-    def _has_fingerprint(self, after: dict[str, int]) -> bool:
-        return self._fingerprint() == after
+    def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
+        return self.fingerprint(made) == after
 
-    def _contents_of_snapshot(self) -> Contents:
-        contents: Contents = self.estimator._contents()
-        return contents
+    # Replaying
 
-    def _made_of_snapshot(self, contents: Contents, *, values: bool = True) -> Any:
-        return estimator_of(self._class, contents, thorough=True)
+    def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
+        return replay_all()
+
+    def replay(self, made: Any, entry: Entry, exact: bool) -> None:
+        arguments = dict(entry.arguments)
+        if entry.name == _CALIBRATION:
+            value = arguments.get(_VALUE)
+            if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(made, "_calibrated"):
+                raise ValueError("it has no valid value")
+            made._calibrated()[0] = value
+            return
+        drawn = arguments.pop(_DRAWN, None)
+        if drawn is not None or entry.name == _DRAW:
+            if type(drawn) is not int or not 0 <= drawn < 2**64 or _drawn_by(made) is None:
+                raise ValueError("it has no valid random number")
+            streams_of(made.forest_)[-1] = drawn
+        if entry.name == _DRAW:
+            return
+        operation = find_operation(OPERATIONS, entry.name, entry.version, made._kind)
+        names, parameters = arguments.pop(_NAMES, None), arguments.pop(_PARAMETERS, None)
+        if not isinstance(parameters, str):
+            raise ValueError("it has no parameters")
+        made.set_params(**_check_parameters(self._class, parameters))
+        kept = vars(made).pop("feature_names_in_", None)  # rows in entries have none
+        operation.call(made, operation.called(arguments))
+        if names is not None or (kept is not None and operation.method != "fit"):
+            made.feature_names_in_ = kept if names is None else names
 
 
 class KeptInFolder:
@@ -319,8 +288,8 @@ class KeptInFolder:
 
         Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes``,
         ``calibrate``, ``feedback``, ``replace`` and ``set_values``, as far as the class has them. A change that fails
-        half-way leaves an estimator that answers, but refuses further changes until it has been closed and opened
-        again, which restores it before that change. It can be used in a ``with`` statement, and its copies are in
+        half-way or is interrupted changes nothing: the estimator is read again from the folder, which takes about as
+        long as opening it. It can be used in a ``with`` statement, and its copies are in
         memory. Values of a retriever must be such as ``save`` can write; others are refused, and nothing has changed
         then. Random numbers that its queries draw are on disk with the next change, and at the latest when it is
         closed.
@@ -376,11 +345,10 @@ class KeptInFolder:
         ['a', 'b']
         >>> folder.cleanup()
         """
-        how: dict[str, Any] = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes}
-        how |= {"snapshot_seconds": snapshot_seconds, "read_only": bool(read_only)}
-        journal = EstimatorJournal(path, cls, options, how)
-        estimator: Self = journal.estimator
-        vars(estimator)[JOURNAL] = journal
+        form, durability = _EstimatorForm(cls, options), Durability(sync_every, snapshot_bytes, snapshot_seconds)
+        form.journal = Journal(path, form, durability, read_only=bool(read_only))
+        estimator: Self = form.estimator
+        vars(estimator)[FORM] = form
         return estimator
 
     def checkpoint(self) -> None:
@@ -396,14 +364,14 @@ class KeptInFolder:
         ValueError
             If it is not in a folder.
         """
-        journal = vars(self).get(JOURNAL)
+        journal = journal_of(self)
         if journal is None:
             raise ValueError(f"there is no folder: make the estimator by {type(self).__name__}.open, or call save")
         journal.snapshot()
 
     def close(self) -> None:
         """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
-        journal = vars(self).get(JOURNAL)
+        journal = journal_of(self)
         if journal is not None:
             journal.close()
 
@@ -414,9 +382,26 @@ class KeptInFolder:
         self.close()
 
 
-def journal_of(estimator: Any) -> EstimatorJournal | None:
+def form_of(estimator: Any) -> _EstimatorForm | None:
+    """Return how an estimator is kept in its folder; None if it is in none."""
+    return vars(estimator).get(FORM)
+
+
+def journal_of(estimator: Any) -> Journal | None:
     """Return the journal of an estimator that is kept in a folder."""
-    return vars(estimator).get(JOURNAL)
+    form = form_of(estimator)
+    return None if form is None else form.journal
+
+
+def _calibration_of(estimator: Any) -> float:
+    return _learned_calibration(vars(estimator).get("_calibration"))
+
+
+def _drawn_by(estimator: Any) -> int | None:
+    """Return the state of the random numbers for queries, which learning goes on from, if queries can explore."""
+    if estimator._kind != "CMTRetriever" or not hasattr(estimator, "forest_"):
+        return None
+    return queries_drawn(estimator.forest_)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -50,8 +50,29 @@ The lock is a file lock, which network file systems may not support. Opening and
 the same process, even to copy it, releases the lock: to copy an open tree, call ``save``.
 """
 
-from ._errors import AlreadyOpenError, JournalError
-from ._in_folder import check_durability
-from ._tree import DurableTree
+from ._database import ExtraTables, SchemaRow, is_blank
+from ._durable_tree import DurableTree, RecordedTree, fingerprint
+from ._entries import CURRENT, Arguments, Entry, Operation, count_argument_bytes, find_operation, plain_arguments
+from ._files import AlreadyOpenError, JournalError
+from ._journal import Durability, DurableForm, Journal
 
-__all__ = ["AlreadyOpenError", "DurableTree", "JournalError", "check_durability"]
+__all__ = [
+    "CURRENT",
+    "AlreadyOpenError",
+    "Arguments",
+    "Durability",
+    "DurableForm",
+    "DurableTree",
+    "Entry",
+    "ExtraTables",
+    "Journal",
+    "JournalError",
+    "Operation",
+    "RecordedTree",
+    "SchemaRow",
+    "count_argument_bytes",
+    "find_operation",
+    "fingerprint",
+    "is_blank",
+    "plain_arguments",
+]

@@ -14,10 +14,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from ..persistence import FileFormatError
-from ._errors import AlreadyOpenError
-from ._links import check_regular, open_file
-from ._log import read_log, with_log
+from ._files import AlreadyOpenError, check_regular, open_file
 
 try:
     import fcntl
@@ -50,18 +50,25 @@ _NOT_THE_FILES_FAULT = {
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
 
-Row = tuple[object, ...]
+# SQLite's write-ahead log, as documented with its file format
+_HEADER = struct.Struct(">IIIIIIII")  # magic, version, page size, checkpoint, salts, checksums
+_FRAME = struct.Struct(">IIIIII")  # page, pages of the database after a commit, salts, checksums
+_LOG_MAGIC = 0x377F0682  # plus 1 if checksums use big-endian numbers
+_LOG_VERSION = 3_007_000
+_PAGE_SIZES = {1 << i for i in range(9, 17)}
+
+SchemaRow = tuple[object, ...]
 
 
-class Tables(NamedTuple):
-    """Tables beside the entries, which change in the same transactions."""
+class ExtraTables(NamedTuple):
+    """ExtraTables beside the entries, which change in the same transactions."""
 
     statements: tuple[str, ...]  # that create them
-    allows: Callable[[list[Row]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
+    allows: Callable[[list[SchemaRow]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
 
 
 _opening = threading.Lock()
-_open: weakref.WeakSet[Database] = weakref.WeakSet()
+_open: weakref.WeakSet[EntryDatabase] = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:
@@ -129,18 +136,21 @@ def _read(path: Path, n_bytes: int) -> bytes:
         return file.read(n_bytes)
 
 
-class Database:
+class EntryDatabase:
     """The entries of a journal, locked until the database is closed or the process ends.
 
     Parameters
     ----------
     path : Path
         An existing file: a journal, or an empty file.
-    tables : Tables, optional
+    tables : ExtraTables, optional
         What a journal must hold beside its entries; nothing by default.
     waits : bool, default True
         Whether each commit waits for the disk. Otherwise a crash of the machine, but not one of the process, may lose
         what was committed since the last :meth:`sync`.
+    read_only : bool, default False
+        Read a copy in memory of what the journal holds now. Nothing is written or locked. SQLite itself would write,
+        for example when it reads its log; so both files are read completely, while no process has them open to write.
 
     Attributes
     ----------
@@ -157,17 +167,20 @@ class Database:
         If it cannot be read or written.
     """
 
-    def __init__(self, path: Path, tables: Tables | None = None, *, waits: bool = True) -> None:
+    def __init__(
+        self, path: Path, tables: ExtraTables | None = None, *, waits: bool = True, read_only: bool = False
+    ) -> None:
         self.path = path
         self._tables = tables
         self._waits = waits
+        self._read_only = read_only
         self._is_on_disk = True  # whether the disk has all that was committed
         self._process = os.getpid()
         self._identity: tuple[int, int] | None = None
         self._version = VERSION
         with _opening:
             _check_that_it_is_not_open(path)
-            self._connection = self._connect()
+            self._connection = self._copied() if read_only else self._connected()
             try:
                 self.is_new = self._prepare()
                 found = os.stat(path)
@@ -177,17 +190,50 @@ class Database:
             self._identity = found.st_dev, found.st_ino
             _open.add(self)
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connected(self) -> sqlite3.Connection:
+        """Return a connection that will lock the database."""
         if not os.access(self.path, os.R_OK | os.W_OK):
             message = f"{self.path} cannot be written; open the folder with read_only=True"
             raise PermissionError(errno.EACCES, message)
         _is_blank(self.path, _read(self.path, _FIRST_PAGE.size))  # SQLite must not touch a foreign file
-        with self._reading():
+        with self._translated_errors():
             # Changes are made one at a time, but in any thread.
             return sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
 
+    def _copied(self) -> sqlite3.Connection:
+        """Return a connection to a copy in memory."""
+        with open(open_file(self.path, os.O_RDONLY), "rb") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCKED[1], _LOCKED[0])
+                except (BlockingIOError, PermissionError) as error:
+                    message = f"{self.path.parent} is already open in another process; close it there first"
+                    raise AlreadyOpenError(message) from error
+                except OSError as error:  # a file system without locks
+                    if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                        raise
+            contents = file.read()  # opening and closing the file again here would release the lock
+            if _is_blank(self.path, contents):
+                reason = "is empty: nothing has been stored yet; open it without read_only to begin"
+                raise FileFormatError(self.path, reason)
+            log_path = Path(f"{self.path}-wal")
+            log = read_log(_read(log_path, -1)) if check_regular(log_path) else None
+        with self._translated_errors():
+            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            try:
+                connection.deserialize(with_log(contents, log))
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
     def _prepare(self) -> bool:
         """Lock and check the database; return whether it has no entries."""
+        if self._read_only:
+            self._distrust()
+            self._run("PRAGMA cell_size_check = ON")
+            self._run("PRAGMA query_only = ON")
+            return self._check()
         self._run("PRAGMA locking_mode = EXCLUSIVE")  # takes effect at the next access
         self._run(f"PRAGMA synchronous = {'FULL' if self._waits else 'NORMAL'}")
         self._distrust()
@@ -240,22 +286,22 @@ class Database:
             raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
         return not self._run("SELECT EXISTS (SELECT * FROM entries)")
 
-    def _schema(self) -> list[Row]:
+    def _schema(self) -> list[SchemaRow]:
         return self.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
 
     def _run(self, statement: str, values: tuple[object, ...] = ()) -> object:
-        with self._reading():
+        with self._translated_errors():
             row = self._connection.execute(statement, values).fetchone()
             return row[0] if row else None
 
-    def execute(self, statement: str, values: tuple[object, ...] = ()) -> list[Row]:
+    def execute(self, statement: str, values: tuple[object, ...] = ()) -> list[SchemaRow]:
         """Execute a statement, and return all rows of its result."""
-        with self._reading():
+        with self._translated_errors():
             return self._connection.execute(statement, values).fetchall()
 
-    def execute_many(self, statement: str, rows: Iterable[Row]) -> None:
+    def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
         """Execute a statement once for each row of values."""
-        with self._reading():
+        with self._translated_errors():
             self._connection.executemany(statement, rows)
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
@@ -267,11 +313,11 @@ class Database:
             If an entry is missing or invalid.
         """
         expected = None
-        with self._reading():
+        with self._translated_errors():
             found = self._connection.execute("SELECT sequence, entry FROM entries ORDER BY sequence")
         with closing(found):  # an open cursor would prevent a checkpoint of the log
             while True:
-                with self._reading():
+                with self._translated_errors():
                     row = found.fetchone()
                 if row is None:
                     return
@@ -309,9 +355,25 @@ class Database:
             self.checkpoint()
             self._is_on_disk = True
 
+    def begin_change(self) -> bool:
+        """Begin what :meth:`undo_change` undoes; return whether something has been written that it will not undo."""
+        if not self._connection.in_transaction:
+            self._run("BEGIN")
+            return False
+        self._run("SAVEPOINT change")
+        return True
+
+    def undo_change(self, keep_earlier: bool) -> None:
+        """Undo what was written since :meth:`begin_change`, which returned ``keep_earlier``."""
+        if keep_earlier:
+            self._run("ROLLBACK TO change")
+            self._run("RELEASE change")
+        else:
+            self.roll_back()
+
     def roll_back(self) -> None:
         """Undo what was written since the last commit."""
-        with self._reading():
+        with self._translated_errors():
             if self._connection.in_transaction:
                 self._connection.rollback()
 
@@ -330,7 +392,8 @@ class Database:
 
     def checkpoint(self) -> None:
         """Sync the log to disk, also what a killed process has left in the system's cache only."""
-        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        if not self._read_only:
+            self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Close the database, unless it belongs to the parent process. What is not committed is discarded."""
@@ -341,11 +404,11 @@ class Database:
             try:
                 self.roll_back()
             finally:
-                with self._reading():
+                with self._translated_errors():
                     self._connection.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """Turn errors of SQLite into errors that name the file."""
         try:
             yield
@@ -362,44 +425,78 @@ class Database:
             raise FileFormatError(self.path, f"is damaged: {error}") from error
 
 
-class DatabaseCopy(Database):
-    """A read-only copy in memory of the entries that a journal had when it was opened. Nothing is written or locked.
+# Reading a log without SQLite, which needs write access to read one
 
-    SQLite itself would write, for example when it reads the log. Therefore both files are read completely, while no
-    process has opened them for writing.
+
+class LogPages(NamedTuple):
+    """The committed contents of a log."""
+
+    page_size: int
+    n_pages: int  # of the database
+    pages: dict[int, bytes]  # pages newer than in the database file, numbered from 1
+
+
+def read_log(log: bytes) -> LogPages | None:
+    """Return the committed contents of a log, or None if there are none."""
+    if len(log) < _HEADER.size:
+        return None
+    magic, version, page_size, _, *salts, first, second = _HEADER.unpack_from(log)
+    if magic & ~1 != _LOG_MAGIC or version != _LOG_VERSION or page_size not in _PAGE_SIZES:
+        return None
+    order = ">u4" if magic & 1 else "<u4"
+    if _checksums(np.frombuffer(log, order, 6)[None], (0, 0)) != [(first, second)]:
+        return None
+    size = _FRAME.size + page_size
+    frames = np.frombuffer(log, np.uint8, (len(log) - _HEADER.size) // size * size, _HEADER.size).reshape(-1, size)
+    summed = np.concatenate([frames[:, :8], frames[:, _FRAME.size :]], axis=1).view(order)
+    pages: dict[int, bytes] = {}
+    written: dict[int, bytes] = {}
+    n_pages = 0
+    for frame, checksums in zip(frames, _checksums(summed, (first, second)), strict=True):
+        page, n_after, *others = _FRAME.unpack(frame[: _FRAME.size].tobytes())
+        if page == 0 or others != [*salts, *checksums]:
+            break
+        written[page] = frame[_FRAME.size :].tobytes()
+        if n_after > 0:
+            n_pages, pages, written = n_after, pages | written, {}
+    return LogPages(page_size, n_pages, pages) if n_pages > 0 else None
+
+
+def with_log(database: bytes, log: LogPages | None) -> bytes:
+    """Return a database file with the pages of its log merged, marked as a file without a log."""
+    merged = bytearray(database)
+    if log is not None:
+        size = log.n_pages * log.page_size
+        merged = bytearray(merged[:size].ljust(size, b"\0"))
+        for page, contents in log.pages.items():
+            if page <= log.n_pages:
+                merged[(page - 1) * log.page_size : page * log.page_size] = contents
+    merged[18:20] = b"\x01\x01"
+    return bytes(merged)
+
+
+def _checksums(numbers: np.ndarray, before: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the checksums after each row of numbers, shape (n, 2 * m).
+
+    Each pair of numbers ``a, b`` changes the two sums ``s, t`` to ``s + t + a`` and ``s + 2 t + a + b``, modulo 2**32.
+    The contribution of a pair to the result is therefore multiplied by a matrix power, which is equal for all rows.
     """
-
-    def _connect(self) -> sqlite3.Connection:
-        with open(open_file(self.path, os.O_RDONLY), "rb") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCKED[1], _LOCKED[0])
-                except (BlockingIOError, PermissionError) as error:
-                    message = f"{self.path.parent} is already open in another process; close it there first"
-                    raise AlreadyOpenError(message) from error
-                except OSError as error:  # a file system without locks
-                    if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                        raise
-            contents = file.read()  # opening and closing the file again here would release the lock
-            if _is_blank(self.path, contents):
-                reason = "is empty: nothing has been stored yet; open it without read_only to begin"
-                raise FileFormatError(self.path, reason)
-            log_path = Path(f"{self.path}-wal")
-            log = read_log(_read(log_path, -1)) if check_regular(log_path) else None
-        with self._reading():
-            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            try:
-                connection.deserialize(with_log(contents, log))
-            except BaseException:
-                connection.close()
-                raise
-            return connection
-
-    def _prepare(self) -> bool:
-        self._distrust()
-        self._run("PRAGMA cell_size_check = ON")
-        self._run("PRAGMA query_only = ON")
-        return self._check()
-
-    def checkpoint(self) -> None:
-        """Do nothing: there is nothing to sync."""
+    n_pairs = numbers.shape[1] // 2
+    powers = np.empty((n_pairs + 1, 2, 2), np.uint32)
+    power = ((1, 0), (0, 1))
+    for i in range(n_pairs + 1):
+        powers[i] = power
+        (a, b), (c, d) = power
+        power = ((a + b) % 2**32, (a + 2 * b) % 2**32), ((c + d) % 2**32, (c + 2 * d) % 2**32)
+    left = numbers[:, ::2].astype(np.uint32)
+    both = left + numbers[:, 1::2].astype(np.uint32)
+    counts = powers[n_pairs - 1 :: -1]
+    added = [left @ counts[:, i, 0] + both @ counts[:, i, 1] for i in (0, 1)]
+    whole, sums, (s, t) = powers[n_pairs].tolist(), [], before
+    for s_added, t_added in zip(added[0].tolist(), added[1].tolist(), strict=True):
+        s, t = (
+            (whole[0][0] * s + whole[0][1] * t + s_added) % 2**32,
+            (whole[1][0] * s + whole[1][1] * t + t_added) % 2**32,
+        )
+        sums.append((s, t))
+    return sums

@@ -1,21 +1,90 @@
-"""Entries of the journal: the name of an operation and its arguments, as arrays and JSON."""
+"""Entries of the journal: the name of an operation and its arguments, as arrays and JSON.
+
+Names and versions of operations, and the names and defaults of their arguments, are part of the format and never change
+their meaning. If a method or its parameters are renamed, only the table of operations of its class changes. An
+operation with a new meaning gets a new version, and the old version stays.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from .._forest.hits import Hits, no_hits
-from .._forest.structures import arrays_of, put_together
+from .._forest import Hits, arrays_of, no_hits, put_together
 from .._validation import check_matrix
-from ..persistence._columns import Arrays, column, read_array, read_column, read_sparse_matrix, sparse_matrix
-from ..persistence._container import NUMBERS, Contents, pack_contents, unpack_contents
-from ..persistence._trees import take
-from ._operations import CURRENT
+from ..persistence import (
+    NUMBERS,
+    Contents,
+    column,
+    pack_contents,
+    read_array,
+    read_column,
+    read_sparse_matrix,
+    sparse_matrix,
+    take,
+    unpack_contents,
+)
+
+CURRENT = 2
+"""The version of operations in new entries, unless a table says otherwise."""
+
+Arguments = dict[str, Any]
+Arrays = dict[str, np.ndarray]
+
+
+class Operation(NamedTuple):
+    """The operation of an entry: a method, and how its arguments are named."""
+
+    method: str
+    parameters: Mapping[str, str]  # of the method, by the names of arguments in entries
+    defaults: Mapping[str, Any] = MappingProxyType({})  # of arguments that an entry may omit
+    notes_returned: bool = True  # whether it may change the order in which a tree's memories were returned
+
+    def stored(self, arguments: Arguments) -> Arguments:
+        """Return arguments under their names in entries."""
+        return {name: arguments[parameter] for name, parameter in self.parameters.items()}
+
+    def called(self, stored: Arguments) -> Arguments:
+        """Return the arguments of an entry under the parameter names of the method.
+
+        Raises
+        ------
+        ValueError
+            If an argument is missing or unknown.
+        """
+        unknown = sorted(stored.keys() - self.parameters.keys())
+        if unknown:
+            raise ValueError(f"it has an unknown argument {unknown[0]!r:.50}")
+        given = {**self.defaults, **stored}
+        for name in self.parameters:
+            if name not in given:
+                raise ValueError(f"it has no argument {name!r}")
+        return {parameter: given[name] for name, parameter in self.parameters.items()}
+
+    def call(self, on: Any, arguments: Arguments) -> Any:
+        """Call the method of an object."""
+        return getattr(on, self.method)(**arguments)
+
+
+def find_operation(table: Mapping[Any, Operation], name: str, version: int, *of: str) -> Operation:
+    """Return the operation of an entry from the table of a class.
+
+    Raises
+    ------
+    ValueError
+        If it is unknown.
+    """
+    operation = table.get((*of, name, version))
+    if operation is None:
+        raise ValueError(f"its operation {name!r:.50} of version {version} is unknown")
+    return operation
+
 
 _HITS = {
     "ids": "ids",

@@ -1,4 +1,4 @@
-"""The folder of a durable tree: snapshots, the journal, and the number of the last acknowledged change."""
+"""The folder of a durable object: snapshots, the journal, and the number of the last acknowledged change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from ..persistence import FileFormatError
-from ..persistence._container import bring_to_disk, read_fields
-from ._acknowledged import Acknowledged
-from ._database import Database, DatabaseCopy, Tables, is_blank
-from ._links import check_regular, open_file
+from ..persistence import FileFormatError, bring_to_disk, read_fields
+from ._database import EntryDatabase, ExtraTables, is_blank
+from ._files import Acknowledged, check_regular, open_file
 
 IDENTITY = "journal"
 """The field of a snapshot that holds the identity of its journal."""
@@ -38,14 +36,14 @@ class Folder:
         The folder: empty, or that of a tree. Its parent must exist.
     read_only : bool, default False
         Whether nothing may be written. The folder must exist and is not locked.
-    tables : Tables, optional
+    tables : ExtraTables, optional
         Tables that the journal's database holds beside its entries.
     waits : bool, default True
         Whether each commit waits for the disk.
 
     Attributes
     ----------
-    database : Database
+    database : EntryDatabase
         The database of the journal.
     is_new : bool
         Whether :meth:`create` must be called first. Otherwise :meth:`entries` must be iterated first.
@@ -57,8 +55,8 @@ class Folder:
     Raises
     ------
     AlreadyOpenError, FileFormatError, OSError
-        As for :class:`~cmt_numba.journal._database.Database`, and FileFormatError if the folder is not that of a tree
-        or its journal has been lost.
+        As for the database, and FileFormatError if the folder is not that of a durable object or its journal has been
+        lost.
     """
 
     def __init__(
@@ -66,20 +64,20 @@ class Folder:
         path: str | os.PathLike[str],
         *,
         read_only: bool = False,
-        tables: Tables | None = None,
+        tables: ExtraTables | None = None,
         waits: bool = True,
     ) -> None:
         self.path = Path(path)
         self._read_only = read_only
         self._acknowledged: Acknowledged | None = None
+        self._is_closed = False
         self.base = 0
         self.identity: str | None = None
         if not self.path.is_dir() and not read_only:
             self.path.mkdir(0o700)
             bring_to_disk(self.path.absolute().parent)
         self._check_whose_it_is()
-        kind = DatabaseCopy if read_only else Database
-        self.database = kind(self.journal_path, tables, waits=waits)
+        self.database = EntryDatabase(self.journal_path, tables, waits=waits, read_only=read_only)
         self.is_new = self.database.is_new
         try:
             if self.is_new:
@@ -205,6 +203,9 @@ class Folder:
             raise FileFormatError(
                 self.journal_path, f"is damaged: it ends with change {last}, but {self.synced} were acknowledged"
             )
+
+    def settle(self, last: int) -> None:
+        """Sync what a killed process has left, up to this change, and delete the files that it left."""
         if not self._read_only:
             self.database.checkpoint()
             self.sync(last)
@@ -230,10 +231,6 @@ class Folder:
         return path
 
     # Changes
-
-    def append(self, sequence: int, entry: bytes) -> None:
-        """Append the entry of a change."""
-        self.database.append(sequence, entry)
 
     def sync(self, sequence: int) -> None:
         """Sync all changes to disk; ``sequence`` is the number of the last one."""
@@ -299,6 +296,9 @@ class Folder:
 
     def close(self) -> None:
         """Close the files and release the lock. Entries that are not committed are discarded."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             self.database.close()
         finally:

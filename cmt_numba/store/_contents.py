@@ -6,29 +6,37 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from .._change import uninterrupted
+from .._engine import choose_evicted, insert_rows, remove_ids, replace_rows
 from .._validation import OneOf
-from ..journal import JournalError, check_durability
-from ..journal._in_folder import CLOSED, READ_ONLY
-from ..journal._journaling import as_one
+from ..journal import Durability, DurableTree, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, take, write_object
+from ..tree import ContextualMemoryTree
 from ._metrics import METRICS, CosineSpace, KeySpace, space_of
 from ._query_map import QueryMap
-from ._records import MemoryDatabase, Records
+from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadPayloads
-from ._search import StoreSearch
-from ._trees import FolderTree, MemoryTree
+from ._search import NewKeys, StoreSearch
 
 _KIND = "MemoryStore"  # of files
 _VERSION = 2  # of the facts. Stores of version 1 have no digits, and lengths only for the cosine
+_NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
+_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
 
 T = TypeVar("T")
 Commit = Callable[..., None]
 """Commits a part of a change of a store in memory; takes whether there is more to come."""
+
+
+def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a new tree."""
+    options = _NEW | given
+    return {"n_trees": _TREES_WITHOUT_LINKS if options["n_links"] == 0 else _TREES} | options
 
 
 class StoreContents:
@@ -42,8 +50,10 @@ class StoreContents:
         The metric; None for that of the folder, or the cosine.
     options : dict of str to object
         Options of the tree that were given.
-    how : dict of str to object
-        How to keep it in a folder: parameters of :class:`~cmt_numba.DurableTree`.
+    durability : Durability
+        When a folder waits for the disk, and when it takes snapshots.
+    read_only : bool
+        Whether a folder is only read.
 
     Attributes
     ----------
@@ -58,20 +68,25 @@ class StoreContents:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None, metric: str | None, options: dict[str, Any], how: dict[str, Any]
+        self,
+        path: str | os.PathLike[str] | None,
+        metric: str | None,
+        options: dict[str, Any],
+        durability: Durability,
+        read_only: bool,
     ) -> None:
         if metric is not None:
             OneOf(tuple(METRICS)).check("metric", metric)
-        self.path, self._how = None if path is None else Path(path), how
-        self._threads = {name: value for name, value in options.items() if name == "n_threads"}
-        if self.path is None:
-            check_durability(**{name: value for name, value in how.items() if name != "read_only"})
+        if path is None:
+            durability.checked()
             database = MemoryDatabase()
-            self._begin(MemoryTree.new(options), Records(database), database, metric)
+            self._begin(ContextualMemoryTree(**with_defaults(options)), Records(database), database, metric)
             self.records.keep_keys()
         else:
-            tree = FolderTree(self.path, **how, **options)
-            self._begin(tree, Records(tree._folder.database), None, metric)
+            tree = DurableTree._with_tables(
+                path, options, durability, read_only=read_only, with_defaults=with_defaults, tables=TABLES
+            )
+            self._begin(tree, Records(tree._database), None, metric, read_only=read_only)
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
@@ -102,22 +117,23 @@ class StoreContents:
         if records is None or records.dtype != np.uint8 or records.ndim != 1:
             raise ValueError("there are no records")
         take(contents.fields, "options", dict)
-        tree = MemoryTree._made_of(contents.fields, arrays, thorough=thorough)
+        tree = ContextualMemoryTree._made_of(contents.fields, arrays, thorough=thorough)
         database = MemoryDatabase(records.tobytes())
         self = cls.__new__(cls)
-        self.path, self._how, self._threads = None, {}, {}
         self._begin(tree, Records(database), database, None, thorough=thorough)
         return self
 
     def _begin(
         self,
-        tree: MemoryTree | FolderTree,
+        tree: ContextualMemoryTree,
         records: Records,
         database: MemoryDatabase | None,
         metric: str | None,
         *,
         thorough: bool = False,
+        read_only: bool = False,
     ) -> None:
+        self.path = tree.path if isinstance(tree, DurableTree) else None
         self._database = database
         self.search = StoreSearch(tree, records, CosineSpace())
         self.writing = threading.RLock()
@@ -126,7 +142,7 @@ class StoreContents:
         self._notes: dict[str, Any] = {}  # facts to write with the next change
         self.unread = UnreadPayloads()
         self._is_closed = False
-        self._is_broken = self._is_unreadable = False  # whether a failure has left a tree to be opened again
+        self._is_behind = False  # whether a failure has left a tree that does not fit the records
         try:
             if records.facts() or len(tree) > 0:
                 with refusing(self.path or "the store in memory"):
@@ -134,12 +150,12 @@ class StoreContents:
                 if metric not in (None, self.metric):
                     message = f"metric must be {self.metric!r}, as for the store in {self.path}, not {metric!r}"
                     raise ValueError(message)
-                if not records.has_digits and not self._how.get("read_only"):
+                if not records.has_digits and not read_only:
                     records.upgrade()
             else:
                 self._use(METRICS[metric or CosineSpace.metric]())
-                with self._transaction():
-                    records.set_facts({"version": _VERSION} | self.space.facts())
+                facts = {"version": _VERSION} | self.space.facts()
+                self._transact(lambda commit: records.set_facts(facts))
                 self.sync()
         except BaseException:
             self.close()
@@ -148,9 +164,9 @@ class StoreContents:
     # Parts
 
     @property
-    def tree(self) -> MemoryTree | FolderTree:
+    def tree(self) -> ContextualMemoryTree:
         """The tree."""
-        return self.search.tree  # type: ignore[return-value]
+        return self.search.tree
 
     @property
     def records(self) -> Records:
@@ -171,12 +187,10 @@ class StoreContents:
         """Raise JournalError if the store is closed."""
         if self._is_closed:
             raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
-        if self._is_unreadable:
-            try:
-                self._reopen()
-            except JournalError:
-                if self._is_unreadable:
-                    raise
+        if self._is_behind:
+            with self.writing:
+                self.sync()  # which makes the tree again
+                self._recover()
 
     def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
         """Return what ``work`` returns while the keys of the tree are those of the space."""
@@ -219,12 +233,6 @@ class StoreContents:
 
     # Changes
 
-    def ahead(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, which makes a change; queries hold back for it, other changes wait."""
-        with self.writing:
-            self.check_open()
-            return self.tree._lock.ahead(work)
-
     def change(self, work: Callable[[Commit], T]) -> T:
         """Make a change of the tree and the records.
 
@@ -241,27 +249,47 @@ class StoreContents:
             self.version += 1
             try:
                 self.unread.read()
-                if self._is_broken:
-                    self._reopen()
-                return self._make(work)
+                return self._transact(partial(self._make, work))
+            except (OSError, FileFormatError, JournalError) as error:
+                cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
+                raise JournalError(f"{self.path}: the change was not made: {cause}") from error
             finally:
                 self.version += 1
 
-    def _make(self, work: Callable[[Commit], T]) -> T:
-        """Make a change, and restore what was there before if it fails."""
+    def _make(self, work: Callable[[Commit], T], commit: Commit) -> T:
+        answer = work(commit)
+        if self._notes:
+            self.records.set_facts(self._notes)
+        return answer
+
+    def _transact(self, work: Callable[[Commit], T]) -> T:
+        """Change the tree and the records together; if this fails, read again what is known of them."""
+        tree, database = self.tree, self._database
         try:
-            with self._transaction() as commit:
-                answer = work(commit)
-                if self._notes:
-                    self.records.set_facts(self._notes)
-                return answer
-        except (OSError, FileFormatError, JournalError) as error:
-            self._restore()
-            cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
-            raise JournalError(f"{self.path}: the change was not made: {cause}") from error
+            if isinstance(tree, DurableTree):
+                return tree._transaction(lambda: work(lambda more=False: None))
+            assert database is not None
+            database.execute("BEGIN")
+            answer = tree._lock.change(partial(work, database.commit))
+            database.commit()
+            return answer
         except BaseException:
-            self._restore()
+            uninterrupted(self._recover)
             raise
+
+    def _recover(self) -> None:
+        """Make the records those of the tree after a failure, and read them again when they are needed."""
+        if self._database is not None:
+            self._database.roll_back()
+            stored, recorded = self.tree.ids, self.records.ids()
+            self.records.delete(np.setdiff1d(recorded, stored))
+            if (without_record := np.setdiff1d(stored, recorded)).size > 0:
+                self.tree.remove(without_record)
+        else:
+            self._is_behind = self.tree._journal.is_behind  # type: ignore[union-attr]
+        self.records.forget()
+        with suppress(OSError, FileFormatError, ValueError):
+            self._use(space_of(self.records.facts(), self.tree.n_features))
 
     @contextmanager
     def noting(self, facts: dict[str, Any]) -> Iterator[None]:
@@ -285,9 +313,9 @@ class StoreContents:
             vectors = self.search.read(ids)[0].rows if ids.size > 0 else None
             self._write_space(space)
             if vectors is not None:
-                keys, lost = self.search.keys_of(vectors)
-                self.records.update_vectors(ids, lost)
-                self.replace_keys(ids, keys, commit)
+                new = self.search.keys_of(vectors)
+                self.records.update_vectors(ids, new.lost)
+                self.replace(ids, new, commit)
 
         with self.writing:
             self._n_rekeyed += 1
@@ -298,15 +326,42 @@ class StoreContents:
                 self._notes = notes
                 self._n_rekeyed += 1
 
-    def replace_keys(self, ids: np.ndarray, keys: Any, commit: Commit) -> None:
+    def insert(self, new: NewKeys) -> np.ndarray:
+        """Insert memories, within a change; return the ids of those that were evicted."""
+        tree, evicted = self.tree, [np.empty(0, np.int64)]
+        if isinstance(tree, DurableTree):
+            tree.insert(new.keys)
+            return tree._last_evicted
+
+        def choose(n: int) -> np.ndarray:
+            evicted.append(choose_evicted(tree._forest, n))
+            return evicted[-1]
+
+        insert_rows(tree._forest, new.rows, choose=choose)
+        return np.concatenate(evicted)
+
+    def replace(self, ids: np.ndarray, new: NewKeys, commit: Commit) -> None:
         """Replace the keys of memories, and commit. If this fails, commit if all memories have the new keys."""
+        tree = self.tree
         try:
-            self.tree.replace(ids, keys)
+            if isinstance(tree, DurableTree):
+                tree.replace(ids, new.keys)
+            else:
+                replace_rows(tree._forest, ids, new.rows)
+                tree._note_returned(ids[:, None])
         except BaseException:
-            if self.search.has_keys(ids, keys):
+            if self.search.has_keys(ids, new.rows):
                 commit()
             raise
         commit()
+
+    def remove(self, ids: np.ndarray) -> None:
+        """Remove memories, within a change."""
+        if isinstance(self.tree, DurableTree):
+            self.tree.remove(ids)
+        else:
+            remove_ids(self.tree._forest, ids)
+        self.records.delete(ids)
 
     def set_query_map(self, query_map: QueryMap) -> None:
         """Write what was learned of queries, within a change."""
@@ -320,81 +375,11 @@ class StoreContents:
     def _use(self, space: KeySpace) -> None:
         self.search = StoreSearch(self.tree, self.records, space)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Commit]:
-        """Make changes of the tree and of the records together."""
-        database = self._database
-        if database is None:
-            try:
-                with as_one(self.tree):  # type: ignore[arg-type]
-                    yield lambda more=False: None
-            except BaseException:
-                self.records.forget()
-                raise
-            return
-        database.execute("BEGIN")
-        try:
-            yield database.commit
-            database.commit()
-        except BaseException:
-            database.roll_back()
-            self.records.forget()
-            self._reconcile()
-            raise
-
-    def _reconcile(self) -> None:
-        """Remove memories without a record and records without a memory, which a failure has left."""
-        stored, recorded = self.tree.ids, self.records.ids()
-        self.records.delete(np.setdiff1d(recorded, stored))
-        if (without := np.setdiff1d(stored, recorded)).size > 0:
-            self.tree.remove(without)
-
-    # Failures
-
-    def _restore(self) -> None:
-        """Open the folder again if the tree in memory may differ from the one on disk."""
-        tree = self.tree
-        if isinstance(tree, FolderTree) and tree._refusal not in (None, CLOSED, READ_ONLY):
-            self._is_broken = True
-            with suppress(JournalError):
-                self._reopen()
-        self._read_space_again()
-
-    def _reopen(self) -> None:
-        """Open a folder again after a failure; for queries only, if it cannot be written.
-
-        Raises
-        ------
-        JournalError
-            If it cannot be written. The next change tries again.
-        """
-        with self.writing:
-            self._is_unreadable = True
-            with suppress(JournalError, FileFormatError, OSError):
-                self._close_folder()
-            try:
-                self._open_again(self._how)
-                self._is_broken = False
-            except (JournalError, FileFormatError, OSError) as error:
-                with suppress(JournalError, FileFormatError, OSError):
-                    self._open_again(self._how | {"read_only": True})
-                raise JournalError(f"{self.path}: the store cannot be written: {error}") from error
-
-    def _open_again(self, how: dict[str, Any]) -> None:
-        tree = FolderTree(self.path, **how, **self._threads)  # type: ignore[arg-type]
-        self.search = StoreSearch(tree, Records(tree._folder.database), self.space)
-        self._is_unreadable = False
-        self._read_space_again()
-
-    def _read_space_again(self) -> None:
-        with suppress(OSError, FileFormatError, ValueError):
-            self._use(space_of(self.records.facts(), self.tree.n_features))
-
     # Files
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it; nothing in memory."""
-        if isinstance(self.tree, FolderTree):
+        if isinstance(self.tree, DurableTree):
             self.tree.sync()
 
     def close(self) -> None:
@@ -408,16 +393,8 @@ class StoreContents:
             self._is_closed = True
             if self._database is not None:
                 self._database.close()
-            self._close_folder()
-
-    def _close_folder(self) -> None:
-        tree = self.tree
-        if isinstance(tree, FolderTree):
-            try:
-                tree.close()
-            finally:
-                if tree._refusal == READ_ONLY:
-                    tree._folder.close()
+            if isinstance(self.tree, DurableTree):
+                self.tree.close()
 
     def written(self) -> Contents:
         """Return the contents of a file."""

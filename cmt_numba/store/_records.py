@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..journal._database import Row, Tables
+from ..journal import ExtraTables, SchemaRow
 from ._checks import Key
 from ._digits import LostDigits
 from ._where import Condition, extract, field_path
@@ -42,7 +42,7 @@ def _create_index(path: str) -> str:
     return f'CREATE INDEX "{name}" ON records ({extract(path)})'
 
 
-def _are_ours(schema: list[Row]) -> bool:
+def _are_ours(schema: list[SchemaRow]) -> bool:
     rows = set(schema) - {_VECTORS_ROW}
     for row in rows - _FIXED:
         kind, name, table, statement = row
@@ -54,7 +54,7 @@ def _are_ours(schema: list[Row]) -> bool:
     return rows >= _FIXED
 
 
-TABLES = Tables((_RECORDS, _VECTORS, _FACTS), _are_ours)
+TABLES = ExtraTables((_RECORDS, _VECTORS, _FACTS), _are_ours)
 """The tables, beside the entries of a journal or in a database in memory."""
 
 
@@ -92,11 +92,11 @@ class MemoryDatabase:
         finally:
             given.close()
 
-    def execute(self, statement: str, values: Row = ()) -> list[Row]:
+    def execute(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
         """Execute a statement, and return all rows of its result."""
         return self._connection.execute(statement, values).fetchall()
 
-    def execute_many(self, statement: str, rows: Iterable[Row]) -> None:
+    def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
         """Execute a statement once for each row of values."""
         self._connection.executemany(statement, rows)
 

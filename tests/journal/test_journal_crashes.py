@@ -12,7 +12,7 @@ from kill_journal import change, kill_changes, same
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.journal import _folder
-from cmt_numba.journal._database import Database
+from cmt_numba.journal._database import EntryDatabase
 
 
 @needs_jit
@@ -38,7 +38,7 @@ def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.M
         monkeypatch.setattr(owner, name, watched)
 
     for name in ("append", "sync", "restart"):
-        crash_before_and_after(Database, name)
+        crash_before_and_after(EntryDatabase, name)
     crash_before_and_after(_folder.Acknowledged, "set")
     crash_before_and_after(Path, "replace")  # of the unfinished snapshot
     crash_before_and_after(Path, "unlink")
@@ -51,7 +51,7 @@ def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.M
         reference.append(copy.deepcopy(reference[-1]))
         change(reference[-1], "dense", number, 1)
     monkeypatch.undo()
-    assert tree._folder.base > 0
+    assert tree._journal.folder.base > 0
     assert any(len(snapshots_in(path)) == 2 for _, path in left)
     assert any(list(path.glob(".*.part")) for _, path in left)
     for at_least, path in left:

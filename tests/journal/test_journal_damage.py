@@ -29,7 +29,7 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, C
         tree.insert(dense_rows(40, 4))
         tree.snapshot()
         tree.insert(dense_rows(600, 4, 1))  # more than fits into what the log holds later
-        tree._folder.database.checkpoint()
+        tree._journal.folder.database.checkpoint()
         tree.remove([1, 2])
         hits = tree.query(dense_rows(9, 4, 2), epsilon=0.7)
         tree.update(dense_rows(9, 4, 2), hits, np.ones(9))
@@ -94,7 +94,9 @@ def test_damaged_keys_are_told_when_all_is_read(name: str, tmp_path: Path):
         tree.snapshot()
     spoil_array(folder, name, 32, 1)
     with DurableTree(folder, snapshot_seconds=0.0) as tree:
-        tree._last_snapshot = tree._last_snapshot._replace(seconds=0.0)  # a snapshot is due after every change
+        tree._journal._last_snapshot = tree._journal._last_snapshot._replace(
+            seconds=0.0
+        )  # a snapshot is due after every change
         words = f"tree-2.cmt: array '{name}' is damaged"
         with pytest.raises(FileFormatError, match=words):
             tree.check_invariants()

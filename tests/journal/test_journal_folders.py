@@ -25,9 +25,8 @@ from cmt_numba import ContextualMemoryTree, FileFormatError
 from cmt_numba._engine import Forest
 from cmt_numba._forest.eviction import Random
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
-from cmt_numba.journal._database import VERSION
-from cmt_numba.journal._log import read_log, with_log
-from cmt_numba.journal._operations import OPERATIONS
+from cmt_numba.journal._database import VERSION, read_log, with_log
+from cmt_numba.journal._durable_tree import OPERATIONS
 
 FILES = ["acknowledged", "journal.sqlite", "tree-0.cmt"]
 
@@ -92,7 +91,7 @@ def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path,
         monkeypatch.setattr(Forest, "in_steps", wait)
         change = threading.Thread(target=tree.reroute, args=(1,))
         change.start()
-        while not tree._under_way:
+        while not tree._journal._is_under_way:
             pass
         assert tree.query(rows[:1]).ids.tolist() == [[0]]  # which does not wait
         noted.set()
@@ -328,13 +327,20 @@ def test_queries_answer_although_the_disk_is_full(folder: Path):
         def fail(*_: Any) -> None:
             raise OSError(errno.ENOSPC, "no room")
 
-        tree._folder.append = fail  # type: ignore[method-assign]
+        append, tree._journal.folder.database.append = tree._journal.folder.database.append, fail
         for _ in range(2):
             assert tree.query(np.eye(3)).ids.tolist() == [[0], [1], [2]]
         with pytest.raises(JournalError, match="could not be written to the journal"):
             tree.insert(np.eye(3))
-    with DurableTree(folder) as tree:
         assert sorted(tree.ids) == [0, 1, 2]
+        tree._journal.folder.database.append = append
+        tree.query(np.eye(3)[:2])
+        tree.insert(np.eye(3)[:1])
+        assert sorted(tree.ids) == [0, 1, 3]
+        tree.remove(3)
+        tree.insert(np.eye(3)[2:])
+    with DurableTree(folder) as tree:
+        assert sorted(tree.ids) == [0, 1, 4]
 
 
 def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -367,7 +373,7 @@ def test_journals_of_every_version_open(version: int, tmp_path: Path):
             assert len(names_in(path)) == 4 - (not (path / "journal.sqlite-wal").exists())
             tree.insert(dense_rows(2, tree.n_features or 3))
             ids = sorted(tree.ids)
-        assert tree._folder.identity is not None
+        assert tree._journal.folder.identity is not None
         with DurableTree(path) as tree:
             assert sorted(tree.ids) == ids
 
@@ -385,14 +391,14 @@ def test_folders_of_estimators_and_stores_open(tmp_path: Path):
 def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = Path(shutil.copytree(FIXTURES / "journal_1" / "oldest", tmp_path / "tree"))
     tree = DurableTree(path)
-    tree._folder.identify()
+    tree._journal.folder.identify()
     for attempt in range(2):
         left = Path(shutil.copytree(path, tmp_path / f"left {attempt}"))
         with DurableTree(left) as again:
-            again.snapshot() if again._folder.base < again.sequence else None
+            again.snapshot() if again._journal.folder.base < again.sequence else None
             assert sorted(again.ids) == sorted(tree.ids)
         assert len(names_in(left)) == 3
-        tree._save_snapshot(tree._folder.snapshot_path(tree.sequence))
+        tree._journal._save_snapshot(tree._journal.folder.snapshot_path(tree.sequence))
     tree.close()
 
 

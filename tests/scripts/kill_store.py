@@ -22,8 +22,8 @@ from killed import told_until_killed
 
 from cmt_numba import MemoryStore
 from cmt_numba._engine.options import KEEP
+from cmt_numba.journal import DurableTree
 from cmt_numba.store._metrics import METRICS
-from cmt_numba.store._trees import FolderTree
 
 _LONGEST_LIFE = 0.4  # seconds
 _FEATURES = 6
@@ -106,7 +106,7 @@ def kill_while_changing(path: Path, number: int, seconds: float, options: dict[s
 def n_changes(store: MemoryStore) -> int:
     """Return how many entries the journal of a store has had."""
     tree = store._contents.tree
-    assert isinstance(tree, FolderTree)
+    assert isinstance(tree, DurableTree)
     return tree.sequence
 
 

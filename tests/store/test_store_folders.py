@@ -13,7 +13,7 @@ from kill_store import contents, equal, kill_changes
 
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
-from cmt_numba.journal._database import Database
+from cmt_numba.journal._database import EntryDatabase
 from cmt_numba.journal._folder import Folder
 from cmt_numba.store._metrics import METRICS
 from cmt_numba.store._records import WITH
@@ -101,14 +101,14 @@ def test_a_crash_between_a_change_and_its_commit_loses_both(store: MemoryStore, 
     before = contents(store)
     tree = store._contents.tree
     states = []
-    commit = tree._folder.sync
+    commit = tree._journal.folder.sync
 
     def crash(sequence: int) -> None:
         states.append(crashed(folder))
         commit(sequence)
         states.append(crashed(folder))
 
-    tree._folder.sync = crash
+    tree._journal.folder.sync = crash
     store.upsert(["k1", "x"], vectors(2, 5), [{"new": 1}, None])
     with MemoryStore(states[0]) as early, MemoryStore(states[1]) as late:
         assert equal(contents(early), before)
@@ -139,7 +139,7 @@ def test_options_of_folders_are_checked_without_a_folder(bad: dict[str, Any]):
 
 def limit(store: MemoryStore) -> None:
     """Let the database of a store grow no further, as if the disk were full."""
-    database = store._contents.tree._folder.database
+    database = store._contents.tree._journal.folder.database
     pages = database.execute("PRAGMA page_count")[0][0]
     database.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -160,19 +160,19 @@ def test_a_full_disk_is_reported_and_the_store_goes_on(store: MemoryStore):
 def test_a_change_that_is_on_disk_is_made_though_no_snapshot_replaces_the_journal(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def full(self: Database, sequence: int, entry: bytes) -> None:
+    def full(self: EntryDatabase, sequence: int, entry: bytes) -> None:
         if b'"snapshot"' in entry:
             raise OSError(28, "no space")
         append(self, sequence, entry)
 
-    append, expected = Database.append, MemoryStore(random_state=0, n_trees=2)
+    append, expected = EntryDatabase.append, MemoryStore(random_state=0, n_trees=2)
     expected.add([f"k{i}" for i in range(30)], vectors(30))
     with MemoryStore(folder, random_state=0, n_trees=2, snapshot_bytes=0, snapshot_seconds=0.0) as store:
         store.add([f"k{i}" for i in range(30)], vectors(30))
-        monkeypatch.setattr(Database, "append", full)
+        monkeypatch.setattr(EntryDatabase, "append", full)
         for i in range(2):
             tree = store._contents.tree
-            tree._journal = tree._journal._replace(seconds=1e6)
+            tree._journal._journal = tree._journal._journal._replace(seconds=1e6)
             with pytest.warns(RuntimeWarning, match=r"no snapshot could be taken.*no space"):
                 store.upsert("k1", vectors(1, i))
             expected.upsert("k1", vectors(1, i))
@@ -197,7 +197,7 @@ def test_a_store_that_cannot_be_opened_again_can_be_queried_and_recovers(
         raise OSError(28, "no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba.journal._folder.Database", refuse)
+        patch.setattr("cmt_numba.journal._folder.EntryDatabase", refuse)
         for _ in range(2):
             with pytest.raises(JournalError, match=r"no space|full"):
                 store.add([f"x{i}" for i in range(500)], vectors(500, 2))

@@ -12,7 +12,7 @@ from cmt_numba._forest.hits import Hits
 from cmt_numba._forest.key_store import stored_rows
 from cmt_numba._forest.rows import as_matrix
 from cmt_numba.journal import DurableTree
-from cmt_numba.journal._operations import operation_of
+from cmt_numba.journal._durable_tree import OPERATIONS
 from cmt_numba.rewards import LabelEquality
 
 NONE = -1
@@ -177,7 +177,7 @@ def test_moved_keys_are_there_again(tmp_path: Path, rng: np.random.Generator) ->
     tree.learn(X, lambda rows, ids: (ids % 5 == rows[:, None] % 5).astype(float), n_passes=2)
     tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)))
     keys = keys_of(tree)
-    tree._folder.close()  # as a crash does, without a snapshot
+    tree._journal.folder.close()  # as a crash does, without a snapshot
     assert np.any(np.abs(keys - unit(X)) > 0.01)
     with DurableTree(tmp_path / "tree") as again:
         np.testing.assert_array_equal(keys_of(again), keys)
@@ -191,6 +191,6 @@ def test_moved_keys_are_there_again(tmp_path: Path, rng: np.random.Generator) ->
         assert np.any(keys_of(mapped) != keys)
         mapped.check_invariants()
     for version in (1, 2):  # entries from before there was a rate
-        operation = operation_of("update", version)
+        operation = OPERATIONS["update", version]
         stored = {name: None for name, parameter in operation.parameters.items() if parameter != "key_learning_rate"}
         assert operation.called(stored).get("key_learning_rate", 0.0) == 0.0

@@ -1,29 +1,80 @@
-"""The file with the number of the last change known to be on disk.
-
-It is written in place after each change, without waiting for the disk. After a crash of the machine it may hold an
-earlier number, but never a later one: a journal that ends before this number has lost changes.
-"""
+"""The files of a folder apart from the database: opened without following links, and the last acknowledged number."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 import struct
 import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from ..persistence import FileFormatError
-from ..persistence._container import bring_to_disk
-from ._links import open_file
+from ..persistence import FileFormatError, bring_to_disk
 
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # do not block on a named pipe
+_ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NUMBER = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _IDENTITY = 16  # bytes; absent in version 1
 
 
+class JournalError(RuntimeError):
+    """A durable tree cannot be changed: it is closed or read-only, or a change could not be written."""
+
+
+class AlreadyOpenError(JournalError):
+    """The folder of a durable tree is already open, in this or another process."""
+
+
+def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Return a descriptor of a regular file.
+
+    Raises
+    ------
+    FileFormatError
+        If it is a symbolic link or not a regular file.
+    OSError
+        If it cannot be opened.
+    """
+    check_regular(path)  # some systems lack O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags | _NO_LINK | _ALWAYS, mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise FileFormatError(path, "is a symbolic link, which is not followed") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileFormatError(path, "is not a regular file")
+    return descriptor
+
+
+def check_regular(path: Path) -> bool:
+    """Return whether a file exists, without opening it.
+
+    Raises
+    ------
+    FileFormatError
+        If it is a symbolic link or not a regular file.
+    """
+    try:
+        kind = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISLNK(kind):
+        raise FileFormatError(path, "is a symbolic link, which is not followed")
+    if not stat.S_ISREG(kind):
+        raise FileFormatError(path, "is not a regular file")
+    return True
+
+
 class Acknowledged:
-    """The open file.
+    """The file with the number of the last change known to be on disk.
+
+    It is written in place, without waiting for the disk. After a crash of the machine it may hold an earlier number,
+    but never a later one: a journal that ends before this number has lost changes.
 
     Parameters
     ----------

@@ -1,0 +1,567 @@
+"""``Journal``: keeps an object in a folder, so that its changes survive a crash."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from .._change import ReadWriteLock, defer_interrupts, uninterrupted
+from .._validation import check_integer, check_real
+from ..persistence import (
+    DTYPES,
+    Contents,
+    FileFormatError,
+    read_object,
+    refusing,
+    verify_arrays,
+    write_object,
+)
+from ._database import MOST_BYTES, ExtraTables
+from ._entries import Entry, count_argument_bytes, pack_entry, unpack_entry
+from ._files import AlreadyOpenError, JournalError, check_regular
+from ._folder import IDENTITY, Folder
+
+T = TypeVar("T")
+
+SNAPSHOT = "snapshot"
+"""The name of the entry of a snapshot, which is not an operation."""
+
+CLOSED = "it is closed"
+READ_ONLY = "it is read-only"
+_REMEDIES = {CLOSED: "open it again", READ_ONLY: "open it without read_only"}
+_TIMES_A_SNAPSHOT = 4  # smallest ratio of the time between snapshots to the time of a snapshot
+_AT_THE_END = 1 / 40  # of how long a journal may get, above which it gets a snapshot when the folder is closed
+
+
+class Durability(NamedTuple):
+    """When to wait for the disk, and when a snapshot replaces the journal; see :class:`~cmt_numba.DurableTree`."""
+
+    sync_every: int = 1
+    snapshot_bytes: int = 1 << 26
+    snapshot_seconds: float = 10.0
+
+    def checked(self) -> Durability:
+        """Return this with plain numbers. Raises TypeError or ValueError if one is not possible."""
+        return Durability(
+            check_integer("sync_every", self.sync_every, 1),
+            check_integer("snapshot_bytes", self.snapshot_bytes, 0),
+            check_real("snapshot_seconds", self.snapshot_seconds, 0.0, 1e9),
+        )
+
+
+class DurableForm(Protocol):
+    """How an object is written to a folder, made again, and compared: what a class adds to a :class:`Journal`.
+
+    Attributes
+    ----------
+    kind : str
+        The kind of object that files of snapshots hold.
+    unread : frozenset of str
+        The arrays of snapshots that are mapped when a folder is opened, and verified later.
+    """
+
+    kind: str
+    unread: frozenset[str]
+
+    @property
+    def lock(self) -> ReadWriteLock:
+        """The lock of the object."""
+
+    def contents(self) -> Contents:
+        """Return what a snapshot of the object holds. No other thread changes it meanwhile."""
+
+    def made_of(self, contents: Contents, *, values: bool) -> Any:
+        """Return the object in a snapshot. The arrays in ``unread`` need be valid only with ``values``.
+
+        Raises InvariantError, TypeError or ValueError if it is not valid.
+        """
+
+    def fingerprint(self, made: Any = None) -> dict[str, int]:
+        """Return what tells an object, by default the one in use, from others. It must be cheap to compute."""
+
+    def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
+        """Return whether an object has a fingerprint. Raises ValueError if it differs so much that data is missing."""
+
+    def replay(self, made: Any, entry: Entry, exact: bool) -> None:
+        """Make the change of an entry again. If all is ``exact`` so far, it must be possible.
+
+        Raises LookupError, TypeError or ValueError if it is not.
+        """
+
+    def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
+        """Return what ``replay_all`` returns: the object in the folder, and whether it is exactly the one before."""
+
+    def use(self, made: Any) -> None:
+        """Use an object that was made from the folder in place of the former one."""
+
+    def enter_notes(self) -> None:
+        """Append entries for what readers have changed since the last change, if anything."""
+
+    def mark(self) -> Any:
+        """Return what :meth:`is_changed` needs to know of the object before a change."""
+
+    def is_changed(self, mark: Any, error: BaseException) -> bool:
+        """Return whether a change that failed may have changed the object since the mark."""
+
+
+class _Effort(NamedTuple):
+    """The cost of reading a snapshot or replaying changes."""
+
+    n_bytes: int
+    seconds: float
+
+
+class Journal:
+    """The folder of an object: its last snapshot, and a journal of the changes since.
+
+    A change is made in memory, appended to the journal and committed before it is acknowledged. If anything fails or
+    is interrupted, what was written is undone, and the object is made again from the folder, so that it is what it was
+    after the last acknowledged change.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder: empty, or that of such an object. If it does not exist, it is created; its parent must exist.
+    form : DurableForm
+        How the object is written and made again. Of a new folder it is in use already.
+    durability : Durability
+        When to wait for the disk and to take snapshots.
+    tables : ExtraTables, optional
+        Tables that the database holds besides the entries. They change in the same transactions.
+    read_only : bool, default False
+        Read an existing folder and write nothing.
+
+    Attributes
+    ----------
+    folder : Folder
+        The folder.
+    sequence : int
+        The number of changes since the object was created.
+
+    Raises
+    ------
+    AlreadyOpenError, FileFormatError, OSError
+        If the folder cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        form: DurableForm,
+        durability: Durability,
+        *,
+        tables: ExtraTables | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self._durability = durability.checked()
+        self._form = form
+        self._process = os.getpid()
+        self._writing = threading.RLock()
+        self._is_under_way = False  # whether the thread that holds the lock is making a change
+        self._is_behind = False  # whether a failure has left an object that must be made again
+        self._refusal: str | None = None  # why changes are refused
+        self._n_unsynced = 0
+        self._is_too_large = False  # whether the change under way has no entry, but needs a snapshot
+        self._journal = self._last_snapshot = _Effort(0, 0.0)
+        self._is_verified = True  # whether no array is mapped that may be damaged
+        self.sequence = 0
+        self.folder = Folder(path, read_only=read_only, tables=tables, waits=self._durability.sync_every == 1)
+        try:
+            if self.folder.is_new:
+                self.folder.create(self._save_snapshot, lambda: pack_entry(0, self._snapshot_entry()))
+            else:
+                self._open()
+            if read_only:
+                self._refusal = READ_ONLY
+                if tables is None:
+                    self.folder.close()
+        except BaseException:
+            self.folder.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.folder.path
+
+    @property
+    def identity(self) -> str | None:
+        """The identity of the journal, which its entries name; None in version 1."""
+        return self.folder.identity
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it is neither closed nor read-only, and this process has opened it."""
+        return self._refusal is None and not self._is_a_fork()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a failure has left an object that could not be made again yet; :meth:`sync` tries to."""
+        return self._is_behind
+
+    # Changes
+
+    def change(self, make: Callable[[], tuple[T, Entry]], *, counts: bool = True) -> T:
+        """Make a change and append its entry; return the first of what ``make`` returns.
+
+        Within a :meth:`transaction` the change is committed with it.
+
+        Parameters
+        ----------
+        make : callable
+            Makes the change in memory, and returns its result and its entry.
+        counts : bool, default True
+            Whether the change counts for ``sync_every``. Otherwise it is committed with the next one that counts.
+
+        Raises
+        ------
+        JournalError
+            If the object is closed or read-only, or the change could not be written; nothing has changed then.
+        """
+
+        def make_and_append() -> T:
+            started = perf_counter()
+            answer, entry = make()
+            with self._translated_errors():
+                self._append(entry, perf_counter() - started, counts)
+            return answer
+
+        with self._alone():
+            return make_and_append() if self._is_under_way else self._attempt(make_and_append, counts)
+
+    def transaction(self, work: Callable[[], T]) -> T:
+        """Make several changes, and write to further tables, all or nothing; return the result of ``work``.
+
+        Raises
+        ------
+        JournalError
+            As for :meth:`change`.
+        """
+        with self._alone():
+            return work() if self._is_under_way else self._attempt(work, True)
+
+    def note(self, entry: Entry) -> None:
+        """Append an entry for what readers have changed in memory already. It is committed with the next change."""
+        try:
+            with self._translated_errors():
+                self._append(entry, 0.0, False)
+        except BaseException:
+            self._is_behind = True  # changes that follow would not be those of the journal
+            raise
+
+    def enter_notes(self) -> None:
+        """Append entries for what readers have changed, now."""
+        with self._alone():
+            self._form.enter_notes()
+
+    def check_changeable(self) -> None:
+        """Raise JournalError if the object cannot be changed."""
+        with self._alone():
+            pass
+
+    def _attempt(self, work: Callable[[], T], counts: bool) -> T:
+        """Make changes, and commit them if they count. If this fails, undo them."""
+        attempt = partial(self._all_or_none, work, counts)
+        if counts:  # queries hold back until the change is acknowledged
+            attempt = partial(self._form.lock.ahead, attempt)
+        return defer_interrupts(attempt)
+
+    def _all_or_none(self, work: Callable[[], T], counts: bool) -> T:
+        self._catch_up()
+        if counts:
+            self._form.enter_notes()
+        database, form = self.folder.database, self._form
+        before, mark = (self.sequence, self._n_unsynced, self._journal), form.mark()
+        self._is_under_way, keep_earlier = True, True
+        try:
+            with self._translated_errors():
+                keep_earlier = database.begin_change()
+            answer = work()
+            if counts:
+                self._commit(before[0])
+        except BaseException as error:
+            uninterrupted(self._undo, before, keep_earlier, form.is_changed(mark, error))
+            raise
+        finally:
+            self._is_under_way = False
+        if counts:
+            self._form.enter_notes()
+            self._take_snapshot_if_due()
+        return answer
+
+    def _append(self, entry: Entry, seconds: float, counts: bool) -> None:
+        """Write the entry of a change, or remember that it needs a snapshot because it is too large for an entry."""
+        if count_argument_bytes(entry.arguments) > min(self._most_bytes(), MOST_BYTES):
+            self._is_too_large = True
+        else:
+            packed = pack_entry(self.sequence + 1, entry)
+            self.folder.database.append(self.sequence + 1, packed)
+            self._lengthen(len(packed), seconds)
+        self.sequence += 1
+        self._n_unsynced += counts
+
+    def _commit(self, before: int) -> None:
+        """Commit the changes after ``before``, and wait for the disk if that is due."""
+        with self._translated_errors():
+            if self._is_too_large:
+                self._take_snapshot()
+            elif self.sequence > before and self._n_unsynced >= self._durability.sync_every:
+                self._sync()
+            else:
+                self.folder.database.commit()
+
+    def _undo(self, before: tuple[int, int, _Effort], keep_earlier: bool, is_changed: bool) -> None:
+        """Undo what a change has written, and make the object again if it has changed."""
+        self.sequence, self._n_unsynced, self._journal = before
+        self._is_too_large, self._is_behind = False, True
+        with suppress(OSError, FileFormatError, AlreadyOpenError):
+            self.folder.database.undo_change(keep_earlier)
+            self._is_behind = is_changed
+        with suppress(JournalError):  # the next change tries again
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Make the object again from the folder if a failure has left another one."""
+        if not self._is_behind:
+            return
+        try:
+            self.folder.database.roll_back()
+            self._form.use(self._form.recover(self._replay_all)[0])
+        except (FileFormatError, MemoryError, OSError, AlreadyOpenError) as error:
+            message = f"{self.path}: a change failed and could not be undone: {error}; close it and open it again"
+            raise JournalError(message) from error
+        self._is_behind = False
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Turn errors of files into JournalError."""
+        try:
+            yield
+        except (OSError, FileFormatError, AlreadyOpenError) as error:
+            raise JournalError(f"{self.path}: the change could not be written to the journal: {error}") from error
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Lock the object for a change or for writing."""
+        if self._is_a_fork() and self._refusal is None:
+            message = f"{self.path} is open in the process that this one was forked from; change it there"
+            raise JournalError(message)
+        with self._writing:
+            if self._refusal is not None:
+                raise JournalError(f"{self.path}: {self._refusal}; {_REMEDIES[self._refusal]}")
+            yield
+
+    def _is_a_fork(self) -> bool:
+        """Return whether this process was forked from the one that opened the folder."""
+        return self._process != os.getpid()
+
+    def is_making_a_change(self) -> bool:
+        """Return whether the calling thread is making a change."""
+        if not self._writing.acquire(blocking=False):
+            return False
+        try:
+            return self._is_under_way
+        finally:
+            self._writing.release()
+
+    def try_alone(self, work: Callable[[], None]) -> None:
+        """Call ``work`` if the object can be changed and no other thread is changing it."""
+        if self.is_writable and self._writing.acquire(blocking=False):
+            try:
+                work()
+            finally:
+                self._writing.release()
+
+    # What is on disk
+
+    def sync(self) -> None:
+        """Write all changes to disk and wait for it.
+
+        Raises
+        ------
+        JournalError
+            If it is closed or could not be written.
+        """
+        with self._alone(), self._translated_errors():
+            self._catch_up()
+            self._form.enter_notes()
+            self._sync()
+
+    def snapshot(self) -> None:
+        """Replace the journal by a snapshot. This happens automatically when the journal gets long.
+
+        Raises
+        ------
+        JournalError
+            If it is closed or could not be written.
+        OSError
+            If the snapshot cannot be written. The journal is unchanged.
+        """
+        with self._alone():
+            self.sync()
+            if self.folder.base < self.sequence:
+                self._take_snapshot()
+
+    def close(self) -> None:
+        """Write all changes to disk and close the folder. The object can still be queried, but not changed.
+
+        If it would take long to replay the journal, a snapshot replaces it. After a failure that could not be undone
+        nothing is written.
+
+        Raises
+        ------
+        JournalError
+            If not all changes could be written; the folder is closed nevertheless.
+        """
+        if self._is_a_fork():
+            self._refusal = CLOSED
+            self.folder.close()
+            return
+        with self._writing:
+            try:
+                if self._refusal is None and not self._is_behind:
+                    defer_interrupts(self._finish)
+            finally:
+                self._refusal = self._refusal or CLOSED
+                self.folder.close()
+
+    def _finish(self) -> None:
+        self.sync()
+        self._take_snapshot_if_due(_AT_THE_END)
+
+    def _sync(self) -> None:
+        self.folder.sync(self.sequence)
+        self._n_unsynced = 0
+
+    def _lengthen(self, n_bytes: int, seconds: float) -> None:
+        self._journal = _Effort(self._journal.n_bytes + n_bytes, self._journal.seconds + seconds)
+
+    def _most_bytes(self) -> int:
+        """Return the size of the journal above which a snapshot is due."""
+        return max(self._durability.snapshot_bytes, self._last_snapshot.n_bytes)
+
+    def _take_snapshot_if_due(self, share: float = 1.0) -> None:
+        """Take a snapshot if the journal has got longer than it may, or than a share of that."""
+        most_seconds = share * max(self._durability.snapshot_seconds, _TIMES_A_SNAPSHOT * self._last_snapshot.seconds)
+        if self._journal.n_bytes <= share * self._most_bytes() and self._journal.seconds <= most_seconds:
+            return
+        try:
+            self._sync()
+            self._take_snapshot()
+        except (AssertionError, MemoryError, OSError, TypeError, ValueError) as error:  # the journal holds the changes
+            self._journal = _Effort(0, 0.0)  # try again after as many further changes
+            _warn(f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}")
+
+    def _take_snapshot(self) -> None:
+        """Replace the journal by a snapshot. The journal must be synced, except for changes only in the snapshot."""
+        started = perf_counter()
+        self.verify()  # what is damaged must not get into another file
+        self.folder.check_room_for(self.sequence)
+        path = self.folder.snapshot_path(self.sequence)
+        self._save_snapshot(path)
+        self.folder.restart(self.sequence, pack_entry(self.sequence, self._snapshot_entry()))
+        self._n_unsynced, self._is_too_large = 0, False
+        self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(path.stat().st_size, perf_counter() - started)
+
+    def verify(self) -> None:
+        """Raise FileFormatError if an array of the last snapshot that was only mapped is damaged."""
+        if not self._is_verified and self._refusal != CLOSED:
+            verify_arrays(self.folder.snapshot_path(self.folder.base), DTYPES, self._form.unread)
+            self._is_verified = True
+
+    def _save_snapshot(self, path: Path) -> None:
+        identity, form = self.folder.identify(), self._form
+
+        def contents() -> Contents:
+            contents = form.contents()
+            return contents._replace(fields=contents.fields | {IDENTITY: identity})
+
+        check = partial(form.made_of, values=True)
+        form.lock.change(lambda: write_object(path, contents, check, self.folder.mode))
+
+    def _snapshot_entry(self) -> Entry:
+        return Entry(SNAPSHOT, {}, self._form.fingerprint(), journal=self.folder.identify())
+
+    # Opening
+
+    def _open(self) -> None:
+        """Make the object from the folder, and complete what a killed process has left."""
+        made, exact = self._form.recover(self._replay_all)
+        self.folder.settle(self.sequence)
+        self._form.use(made)
+        if not exact:
+            message = (
+                f"{self.path}: replaying the changes since the last snapshot gave another model than before, for "
+                "example because of another processor or another version of a library; all memories are present"
+            )
+            _warn(message)
+
+    def _replay_all(self) -> tuple[Any, bool]:
+        """Return the object in the folder, and whether it is exactly the one before."""
+        path, form = self.folder.journal_path, self._form
+        with closing(self.folder.entries()) as entries:
+            sequence, packed = next(entries)
+            with _refused_entry(path, sequence):
+                entry = unpack_entry(path, sequence, packed)
+                if entry.name != SNAPSHOT:
+                    raise ValueError("a journal must begin with a snapshot")
+                if entry.journal is None and entry.version > 1:
+                    raise ValueError("it has no identity of a journal")
+            self.folder.belong(entry.journal)
+            made = self._read_snapshot(sequence)
+            with _refused_entry(path, sequence):
+                exact = form.has_fingerprint(made, entry.after)
+            for sequence, packed in entries:
+                started = perf_counter()
+                with _refused_entry(path, sequence):
+                    entry = unpack_entry(path, sequence, packed)
+                    if entry.journal != self.folder.identity:
+                        raise ValueError("it is of another journal")
+                    form.replay(made, entry, exact)
+                    exact &= form.has_fingerprint(made, entry.after)
+                self.sequence = sequence
+                self._lengthen(len(packed), perf_counter() - started)
+            return made, exact
+
+    def _read_snapshot(self, sequence: int) -> Any:
+        """Return the object of a snapshot."""
+        path, started = self.folder.snapshot_path(sequence), perf_counter()
+        if not check_regular(path):
+            raise FileFormatError(path, "is missing; restore it from a copy")
+        contents = read_object(path, (self._form.kind,), mmap=False, unread=self._form.unread)
+        self._is_verified = not self._form.unread
+        if contents.fields.get(IDENTITY) != self.folder.identity:
+            raise FileFormatError(path, "is of another journal than the one in the folder")
+        with refusing(path):
+            made = self._form.made_of(contents, values=False)
+        self._journal = _Effort(0, 0.0)
+        self._last_snapshot = _Effort(path.stat().st_size, perf_counter() - started)
+        self.sequence = sequence
+        return made
+
+
+@contextmanager
+def _refused_entry(path: Path, sequence: int) -> Iterator[None]:
+    """Turn errors about an entry into errors that name it."""
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FileFormatError(path, f"entry {sequence} is not valid: {error}") from error
+
+
+def _warn(message: str) -> None:
+    """Warn at the line that called the package."""
+    package, level, frame = __name__.split(".")[0], 2, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(message, RuntimeWarning, stacklevel=level)
