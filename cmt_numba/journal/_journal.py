@@ -262,6 +262,22 @@ class Journal:
         with self._alone():
             self._form.enter_notes()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a failed change could not be undone yet, so that memory and folder differ."""
+        return self._is_behind
+
+    def catch_up(self) -> None:
+        """Make the object again from the folder if a failed change could not be undone yet.
+
+        Raises
+        ------
+        JournalError
+            If that is not possible.
+        """
+        with self._alone():
+            self._catch_up()
+
     def check_changeable(self) -> None:
         """Raise JournalError if the object cannot be changed."""
         with self._alone():

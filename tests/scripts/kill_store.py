@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 from killed import told_until_killed
 
-from cmt_numba import MemoryStore
+from cmt_numba import DurableTree, MemoryStore
 from cmt_numba._engine.options import KEEP
-from cmt_numba.journal import DurableTree
 from cmt_numba.store._metrics import METRICS
 
 _LONGEST_LIFE = 0.4  # seconds
