@@ -2,21 +2,34 @@
 
 import os
 
-from ..persistence._saved import object_of
+from ..persistence import object_of
 from . import evaluation
 from ._base import Chosen, Policy
-from ._cmt_bandit import CMTBandit, Decisions
+from ._cmt_bandit import CMTBandit
 from ._logged import ArgmaxRegressor
-from ._policies import UCB1, EpsilonGreedy, HybridLinUCB, LinearThompson, LinUCB, Omniscient, Random, SquareCB
-from ._warm import WarmEpsilonGreedy, WarmUCB1
+from ._policies import (
+    UCB1,
+    EpsilonGreedy,
+    HybridLinUCB,
+    LinearThompson,
+    LinUCB,
+    Omniscient,
+    Random,
+    SquareCB,
+    WarmEpsilonGreedy,
+    WarmUCB1,
+)
 
 _POLICIES = (
     *(CMTBandit, EpsilonGreedy, HybridLinUCB, LinUCB, LinearThompson, Omniscient, Random, SquareCB, UCB1),
     *(WarmEpsilonGreedy, WarmUCB1),
 )
 
-for _public in (ArgmaxRegressor, Chosen, Decisions, Policy, *_POLICIES):
+for _public in (ArgmaxRegressor, Policy, *_POLICIES):
     _public.__module__ = __name__  # where pickles find them, wherever they are defined
+
+Decisions = Chosen
+"""The name of :class:`Chosen` for decisions of a :class:`CMTBandit`, in pickles of earlier versions."""
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from abc import ABC, abstractmethod
+from collections import namedtuple
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._change import uninterrupted
-from .._concurrency.rwlock import Lockable
-from .._forest.invariants.errors import require
-from .._forest.state import NONE
+from .._change import Lockable, changes_in_one_step, reads
+from .._forest import NONE, require
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._saved import Saved, as_part, of_part
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_generator, take
 from ._checks import (
+    LARGEST,
     MOST_ACTIONS,
     MOST_FEATURES,
     Choices,
@@ -32,11 +28,9 @@ from ._checks import (
     count_rows,
     generator_of,
 )
-from ._kernels import Pairs
-from ._models import Arrays, Estimates, LinearModels, Means, blocks, checked
+from ._kernels import ActionPairs
+from ._models import Estimates, Means, RewardModels, blocks, checked
 from ._rules import draw, rows_of
-
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 OF_ALL: dict[str, Constraint] = {
     "n_actions": Optional(Integer(1, MOST_ACTIONS)),
@@ -47,8 +41,8 @@ OF_ALL: dict[str, Constraint] = {
 _NO_FEATURES = np.empty((0, 0))
 
 
-class Chosen(NamedTuple):
-    """What a policy chose.
+class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
+    """The actions that a policy chose. Unpacks into actions and propensities.
 
     Attributes
     ----------
@@ -56,48 +50,24 @@ class Chosen(NamedTuple):
         The actions.
     propensities : ndarray of float64, shape (n,)
         The probability with which each was chosen.
+    ids : ndarray of int64, shape (n,), or None
+        The ids of decisions of a :class:`CMTBandit`, for :meth:`CMTBandit.reward`.
     """
 
-    actions: np.ndarray
-    propensities: np.ndarray
+    __module__ = "cmt_numba.bandits"
+
+    ids: Any
+
+    def __new__(cls, actions: np.ndarray, propensities: np.ndarray, ids: np.ndarray | None = None) -> Self:
+        chosen = super().__new__(cls, actions, propensities)
+        chosen.ids = ids
+        return chosen
+
+    def __reduce__(self) -> Any:
+        return Chosen, (self.actions, self.propensities, self.ids)
 
 
-Chosen.__module__ = "cmt_numba.bandits"
-
-
-def changes(method: Method) -> Method:
-    """Let a method be a change: at once for other threads, and with interrupts only before or after it."""
-
-    @wraps(method)
-    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        lock = self._lock
-        return lock.change(partial(lock.step, partial(uninterrupted, method, self, *args, **kwargs)))
-
-    return cast(Method, changing)
-
-
-def draws(method: Method) -> Method:
-    """Let a method change nothing but random numbers: at once for other threads, and safe to interrupt."""
-
-    @wraps(method)
-    def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        lock = self._lock
-        return lock.change(partial(lock.step, partial(method, self, *args, **kwargs)))
-
-    return cast(Method, drawing)
-
-
-def reads(method: Method) -> Method:
-    """Let a method read, while no other thread changes the object."""
-
-    @wraps(method)
-    def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._lock.read(partial(method, self, *args, **kwargs))
-
-    return cast(Method, reading)
-
-
-class Policy(Lockable, Saved):
+class Policy(Lockable, Saved, ABC):
     """A policy chooses actions in contexts, says with what probability, and learns from rewards.
 
     Any number of threads may use a policy at once. The same seed and the same calls give the same choices.
@@ -105,6 +75,7 @@ class Policy(Lockable, Saved):
 
     _constraints: ClassVar[dict[str, Constraint]]
     _is_contextual: ClassVar[bool] = False
+    _has_features: ClassVar[bool] = False  # whether actions may have features
 
     _options: dict[str, Any]
 
@@ -119,7 +90,7 @@ class Policy(Lockable, Saved):
         self._set_ids(np.empty(0, np.int64))
         self._n_rewards = 0
         self._features = _NO_FEATURES  # of actions, by slot
-        self._model: Means | LinearModels | None = None if self._is_contextual else Means()
+        self._model: Means | RewardModels | None = None if self._is_contextual else Means()
         if options["n_actions"] is not None:
             self._enter(np.arange(options["n_actions"]), None)
 
@@ -138,9 +109,9 @@ class Policy(Lockable, Saved):
     @property
     def n_features(self) -> int | None:
         """Features of contexts, or None if no contexts have been seen or none are used."""
-        return self._model.n_features if isinstance(self._model, LinearModels) else None
+        return self._model.n_features if isinstance(self._model, RewardModels) else None
 
-    @changes
+    @changes_in_one_step
     def add_actions(self, actions: Any) -> Self:
         """Make actions known, so that they are allowed where ``act`` is called without ``actions``.
 
@@ -168,7 +139,7 @@ class Policy(Lockable, Saved):
             raise ValueError(f"actions must not be known yet: {known[0]} is")
         return new
 
-    @changes
+    @changes_in_one_step
     def remove_actions(self, actions: Any) -> Self:
         """Forget actions, what was learned of each alone, and decisions for them that wait for a reward.
 
@@ -235,7 +206,7 @@ class Policy(Lockable, Saved):
 
     # Choosing
 
-    @draws
+    @changes_in_one_step
     def act(self, contexts: Any = None, actions: Any = None) -> Chosen:
         """Choose an action in each context.
 
@@ -328,17 +299,17 @@ class Policy(Lockable, Saved):
         slots = self._slots_of(actions)
         shared = self._shared(rows, of_pairs, actions, slots)
         if self._model is None:
-            return self._new_model(rows.shape[1]).estimate(Pairs(rows, of_pairs, np.zeros_like(slots), shared))
+            return self._new_model(rows.shape[1]).estimate(ActionPairs(rows, of_pairs, np.zeros_like(slots), shared))
         slots = np.where(slots == NONE, self._ids.size, slots)  # as an action without rewards
-        return self._model.estimate(Pairs(rows, of_pairs, slots, shared))
+        return self._model.estimate(ActionPairs(rows, of_pairs, slots, shared))
 
-    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
-        """Return the probability of each pair, from what is expected."""
-        raise NotImplementedError
+    @abstractmethod
+    def _rule(self, estimates: Any, offsets: np.ndarray) -> np.ndarray:
+        """Return the probability of each pair, from the estimates of their rewards."""
 
-    def _new_model(self, n_features: int) -> LinearModels:
+    def _new_model(self, n_features: int) -> RewardModels:
         """Return a model without rewards for contexts of this width."""
-        return LinearModels(n_features, self._n_shared(n_features), float(self._options["regularization"]))
+        return RewardModels(n_features, self._n_shared(n_features), float(self._options["regularization"]))
 
     def _n_shared(self, n_features: int) -> int:
         """Return the number of shared features of pairs, for contexts of this width."""
@@ -350,7 +321,7 @@ class Policy(Lockable, Saved):
 
     # Learning
 
-    @changes
+    @changes_in_one_step
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
         """Learn from the rewards of actions that were chosen, in the order of the rows.
 
@@ -393,7 +364,7 @@ class Policy(Lockable, Saved):
         for first in range(0, rows.shape[0], 4096):
             part = slice(first, first + 4096)
             shared = self._shared(rows, of_pairs[part], actions[part], slots[part])
-            self._model.learn(Pairs(rows, of_pairs[part], slots[part], shared), rewards[part])
+            self._model.learn(ActionPairs(rows, of_pairs[part], slots[part], shared), rewards[part])
             self._n_rewards += rewards[part].size
         return self
 
@@ -440,21 +411,19 @@ class Policy(Lockable, Saved):
         policy._set_ids(ids)
         policy._n_rewards = take(fields, "n_rewards", int)
         require(0 <= policy._n_rewards < 2**62, "n_rewards must not be negative")
-        policy._features = policy._features_of(arrays, ids.size)
+        width = arrays["features"].shape[-1] if cls._has_features and "features" in arrays else 0
+        shape = (ids.size if width > 0 else 0, width)
+        policy._features = checked(arrays, "features", shape, np.dtype(np.float64), LARGEST)
         n_features = take(fields, "n_features", int, type(None))
         require(n_features is None or policy._model is None, "there must be no contexts")
         if n_features is not None:
             require(1 <= n_features <= MOST_FEATURES, f"n_features must be between 1 and {MOST_FEATURES}")
             n_shared, regularization = policy._n_shared(n_features), float(policy._options["regularization"])
             model = of_part("model", arrays)
-            policy._model = LinearModels.read(model, ids.size, n_features, n_shared, regularization)
+            policy._model = RewardModels.read(model, ids.size, n_features, n_shared, regularization)
         elif isinstance(policy._model, Means):
             policy._model.restore(of_part("model", arrays), ids.size)
         return policy
-
-    def _features_of(self, arrays: Arrays, n: int) -> np.ndarray:
-        """Return the features of actions in a file."""
-        return checked(arrays, "features", (0, 0), np.dtype(np.float64))
 
     @reads
     def __getstate__(self) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.rows import Rows, normalize_rows
-from .._forest.state import MOST_FEATURES as MOST_ROW_FEATURES
+from .._forest import MOST_FEATURES as MOST_ROW_FEATURES
+from .._forest import Rows, normalize_rows
 from .._validation import check_rows, check_seed, unmasked
 
 LARGEST = 1e30

@@ -40,7 +40,7 @@ class Linear(NamedTuple):
     counts: np.ndarray  # int64 (slots,), rewards learned
 
 
-class Pairs(NamedTuple):
+class ActionPairs(NamedTuple):
     """Pairs of a context and an action."""
 
     contexts: np.ndarray  # float64 (rows, d)

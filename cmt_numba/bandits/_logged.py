@@ -7,17 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._forest.invariants.errors import require
+from .._forest import require
 from .._validation import check_choice, check_real
-from ..persistence._columns import read_array
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._saved import Saved, as_part, of_part
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_array, read_generator, take
 from ._base import Chosen
 from ._checks import MOST_ACTIONS, MOST_FEATURES, Choices, all_of, check_choices, check_contexts, generator_of, numbers
-from ._kernels import Pairs
-from ._models import LinearModels, checked
+from ._kernels import ActionPairs
+from ._models import RewardModels, checked
 from ._rules import draw, greedy, rows_of
 from .evaluation._estimators import importance_weights
 from .evaluation._logs import Log
@@ -152,31 +148,31 @@ class ArgmaxRegressor(Saved):
 
     def _linear(
         self, X: np.ndarray, known: np.ndarray, chosen: np.ndarray, weights: np.ndarray, rewards: np.ndarray
-    ) -> LinearModels:
-        models = LinearModels(X.shape[1] + 1, 0, self.regularization)
+    ) -> RewardModels:
+        models = RewardModels(X.shape[1] + 1, 0, self.regularization)
         models.reserve(known.size)
         roots = np.sqrt(weights / weights.mean())
         scaled = np.column_stack([X, np.ones(X.shape[0])]) * roots[:, None]
-        models.learn(Pairs(scaled, np.arange(X.shape[0]), chosen, np.empty((X.shape[0], 0))), rewards * roots)
+        models.learn(ActionPairs(scaled, np.arange(X.shape[0]), chosen, np.empty((X.shape[0], 0))), rewards * roots)
         return models
 
     def _expect(self, contexts: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Return the rewards expected of actions."""
         known = self._known
-        if not isinstance(self._model, LinearModels):
+        if not isinstance(self._model, RewardModels):
             found = self._model.predict(self._features(contexts, actions, known))
             return np.asarray(found, np.float64).reshape(-1)
         places = np.minimum(np.searchsorted(known, actions), known.size - 1)
         slots = np.where(known[places] == actions, places, known.size)  # as an action without rewards
         rows = np.column_stack([contexts, np.ones(contexts.shape[0])])
-        return self._model.estimate(Pairs(rows, np.arange(slots.size), slots, np.empty((slots.size, 0)))).means
+        return self._model.estimate(ActionPairs(rows, np.arange(slots.size), slots, np.empty((slots.size, 0)))).means
 
     # Files
 
     def _contents(self) -> Contents:
         if self._model is None:
             raise ValueError(_NOT_FITTED)
-        if not isinstance(self._model, LinearModels):
+        if not isinstance(self._model, RewardModels):
             raise TypeError(
                 "a policy with a regressor or pair_features of its own cannot be saved, because files hold no code: "
                 "pickle it"
@@ -213,7 +209,7 @@ class ArgmaxRegressor(Saved):
         require(bool(np.all(lengths > 0)) and int(lengths.sum()) == seen.size, "contexts must have actions")
         policy._width = rows.shape[1]
         model = of_part("model", arrays)
-        policy._model = LinearModels.read(model, policy._known.size, policy._width + 1, 0, policy.regularization)
+        policy._model = RewardModels.read(model, policy._known.size, policy._width + 1, 0, policy.regularization)
         parts = np.split(seen.copy(), np.cumsum(lengths)[:-1]) if lengths.size else []
         policy._seen = {row.tobytes(): actions for row, actions in zip(rows, parts, strict=True)}
         return policy
@@ -222,7 +218,7 @@ class ArgmaxRegressor(Saved):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(vars(self))
-        if isinstance(self._model, LinearModels):
+        if isinstance(self._model, RewardModels):
             state["_model"] = self._model.arrays(self._known.size)
         return state
 
@@ -230,7 +226,7 @@ class ArgmaxRegressor(Saved):
         vars(self).update(state)
         if isinstance(state["_model"], dict):
             n = self._known.size
-            self._model = LinearModels.read(state["_model"], n, self._width + 1, 0, self.regularization)
+            self._model = RewardModels.read(state["_model"], n, self._width + 1, 0, self.regularization)
 
     def expected(self, contexts: Any, actions: Any) -> np.ndarray:
         """Return the rewards expected of actions, whether they are supported or not.

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from .._forest.allocation import resized
-from .._forest.invariants.errors import InvariantError, require
-from ._kernels import Linear, Pairs, learn_pairs, score_pairs
+from .._forest import InvariantError, require, resized
+from ._kernels import ActionPairs, Linear, learn_pairs, score_pairs
 
 Arrays = dict[str, np.ndarray]
 
@@ -57,13 +56,13 @@ class Means:
             array[target] = array[source]
             array[source] = 0
 
-    def estimate(self, pairs: Pairs) -> Estimates:
+    def estimate(self, pairs: ActionPairs) -> Estimates:
         """Return what is expected of pairs."""
         counts = self.counts[pairs.slots]
         means = self.sums[pairs.slots] / np.maximum(counts, 1)
         return Estimates(means, np.where(counts > 0, 1.0 / np.maximum(counts, 1), np.inf))
 
-    def learn(self, pairs: Pairs, rewards: np.ndarray) -> None:
+    def learn(self, pairs: ActionPairs, rewards: np.ndarray) -> None:
         """Learn the rewards of pairs."""
         np.add.at(self.counts, pairs.slots, 1)
         np.add.at(self.sums, pairs.slots, rewards)  # one after the other: batches do not change what is learned
@@ -81,7 +80,7 @@ class Means:
         require(bool(np.all((self.counts > 0) | (self.sums == 0.0))), "sums must be 0 without rewards")
 
 
-class LinearModels:
+class RewardModels:
     """Linear models of the rewards, see ``_kernels.py``.
 
     Parameters
@@ -137,13 +136,13 @@ class LinearModels:
             array[target] = array[source]
         _clear(self.linear, slice(source, source + 1), self.regularization)
 
-    def estimate(self, pairs: Pairs) -> Estimates:
+    def estimate(self, pairs: ActionPairs) -> Estimates:
         """Return what is expected of pairs."""
         means, variances = np.empty(pairs.slots.size), np.empty(pairs.slots.size)
         score_pairs(self.linear, pairs, means, variances)
         return Estimates(means, variances)
 
-    def learn(self, pairs: Pairs, rewards: np.ndarray) -> None:
+    def learn(self, pairs: ActionPairs, rewards: np.ndarray) -> None:
         """Learn the rewards of pairs, one after the other."""
         first = learn_pairs(self.linear, pairs, rewards, 0, _TOLERANCE, False)
         while first < rewards.size:
@@ -173,7 +172,12 @@ class LinearModels:
     def read(cls, arrays: Arrays, n_slots: int, n_features: int, n_shared: int, regularization: float) -> Self:
         """Return the models of a file. Raises InvariantError if they are none."""
         d, k = n_features, n_shared
-        shapes = {"matrices": (d, d), "inverses": (d, d), "crossed": (d, k), "regressed": (d, k)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "matrices": (d, d),
+            "inverses": (d, d),
+            "crossed": (d, k),
+            "regressed": (d, k),
+        }
         shapes |= {"targets": (d,), "offsets": (d,), "counts": ()}
         shapes = {name: (n_slots, *shape) for name, shape in shapes.items()}
         shapes |= {"shared_matrix": (k, k), "shared_inverse": (k, k), "shared_target": (k,), "shared": (k,)}

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import expit
 
-from .._forest.state import NONE
-from .._validation import Checked, Constraint, Flag, Optional, Real
-from ._base import OF_ALL, Policy, changes
+from .._change import changes_in_one_step
+from .._forest import NONE, require
+from .._validation import Checked, Constraint, Flag, Optional, Real, check_real
+from ..persistence import Contents
+from ._base import OF_ALL, Policy
 from ._checks import LARGEST, numbers
-from ._models import Arrays, Estimates, checked
-from ._rules import greedy, inverse_gaps, mixed, thompson, uniform
+from ._models import Estimates, Means, checked
+from ._rules import greedy, inverse_gaps, mean_bounds, mixed, thompson, uniform
+
+if TYPE_CHECKING:
+    from .evaluation import Log
 
 _LARGEST = 1e9
 _LARGEST_SHARED = 1e20  # beyond, rounding would be more than the ridge
+_CONTEXTS_KEPT = 256  # over which the expected reward of an action is averaged
 
 SCALE = Real(0.0, _LARGEST)
 
@@ -69,10 +76,7 @@ class UCB1(Policy):
         self._start(n_actions=n_actions, scale=scale, random_state=random_state)
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
-        bonus: float = self._options["scale"] * np.sqrt(2.0 * np.log(max(self.n_rewards, 1)))
-        untried = np.isinf(estimates.variances)
-        bounds = estimates.means + bonus * np.sqrt(np.where(untried, 0.0, estimates.variances))
-        return greedy(np.where(untried, np.inf, bounds), offsets)
+        return greedy(mean_bounds(*estimates, self._options["scale"], self.n_rewards), offsets)
 
 
 class Omniscient(Policy):
@@ -208,7 +212,7 @@ class LinUCB(_LinearPolicy):
         return greedy(estimates.means + self._options["alpha"] * np.sqrt(estimates.variances), offsets)
 
 
-class HybridLinUCB(LinUCB):
+class HybridLinUCB(_LinearPolicy):
     """LinUCB with features that actions share (Li et al., 2010, Algorithm 2).
 
     To the model of each action it adds one of all actions, ``beta . z``. The shared features ``z`` of a context ``x``
@@ -232,8 +236,12 @@ class HybridLinUCB(LinUCB):
         Seed, for actions of equal bounds.
     """
 
+    _has_features = True
+
     _constraints: ClassVar[dict[str, Constraint]] = {
-        **LinUCB._constraints,
+        **OF_ALL,
+        "alpha": SCALE,
+        "regularization": RIDGE,
         "action_features": Optional(Checked(lambda value: numbers("action_features", value, 2), "array-like")),
     }
 
@@ -246,7 +254,6 @@ class HybridLinUCB(LinUCB):
         regularization: float = 1.0,
         random_state: Any = None,
     ) -> None:
-        self._n_action_features: int | None = None
         self._start(
             n_actions=n_actions,
             alpha=alpha,
@@ -259,9 +266,13 @@ class HybridLinUCB(LinUCB):
             if n_actions is not None and features.shape[0] != n_actions:
                 raise ValueError(f"action_features must have {n_actions} rows, not {features.shape[0]}")
             self._set_ids(np.empty(0, np.int64))  # which have no features yet
-            self._enter_featured(np.arange(features.shape[0]), features)
+            self._enter(np.arange(features.shape[0]), features)
 
-    @changes
+    @property
+    def _n_action_features(self) -> int | None:
+        return self._features.shape[1] or None
+
+    @changes_in_one_step
     def add_actions(self, actions: Any, features: Any = None) -> Self:
         """Make actions known.
 
@@ -295,12 +306,8 @@ class HybridLinUCB(LinUCB):
             raise ValueError("features must be None: other actions are known without features")
         if self._n_action_features not in (None, array.shape[1]):
             raise ValueError(f"features must have {self._n_action_features} columns, not {array.shape[1]}")
-        self._enter_featured(new, array)
+        self._enter(new, array)
         return self
-
-    def _enter_featured(self, new: np.ndarray, features: np.ndarray) -> None:
-        self._enter(new, features)
-        self._n_action_features = features.shape[1]
 
     def _n_shared(self, n_features: int) -> int:
         return n_features * (self._n_action_features or 1)
@@ -334,12 +341,8 @@ class HybridLinUCB(LinUCB):
         if self._n_action_features is not None:
             self._check_featured(actions, self._slots_of(actions))
 
-    def _features_of(self, arrays: Arrays, n: int) -> np.ndarray:
-        features = arrays.get("features", np.empty(0))
-        if features.ndim == 2 and features.shape[1] > 0:
-            self._n_action_features = features.shape[1]
-            return checked(arrays, "features", (n, features.shape[1]), np.dtype(np.float64), LARGEST)
-        return super()._features_of(arrays, n)
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        return greedy(estimates.means + self._options["alpha"] * np.sqrt(estimates.variances), offsets)
 
 
 class LinearThompson(_LinearPolicy):
@@ -426,3 +429,197 @@ class SquareCB(_LinearPolicy):
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
         gamma: float = self._options["gamma"] * float(self.n_rewards) ** self._options["exponent"]
         return inverse_gaps(estimates.means, offsets, gamma)
+
+
+class _Warm(Policy):
+    """A policy that adds to the mean reward of an action what its reward in this context differs from the mean.
+
+    The difference is that of a logistic regression on all products of a feature of the context and one of the action,
+    which is trained once (:meth:`warm_up`), as in the experiments of Li et al. (2010). Until then it is 0.
+    """
+
+    _is_contextual = True
+    _has_features = True
+
+    _weights: np.ndarray  # (features of contexts + 1, features of actions + 1), without rows at first
+    _kept: np.ndarray  # contexts of the log
+
+    def _start(self, **options: Any) -> None:
+        super()._start(**options)
+        self._weights, self._kept = np.empty((0, 0)), np.empty((0, 0))
+        self._model = Means()
+        self._model.reserve(self._ids.size)
+
+    @property
+    def n_features(self) -> int | None:
+        """Features of contexts, or None before :meth:`warm_up`."""
+        return self._weights.shape[0] - 1 if self._weights.size else None
+
+    @changes_in_one_step
+    def warm_up(self, log: Log, action_features: Any, *, C: float = 1.0) -> Self:
+        """Train the model of contexts and actions. What is known of the mean rewards stays.
+
+        Parameters
+        ----------
+        log : Log
+            A log with contexts, whose rewards are 0 or 1.
+        action_features : array-like, shape (n_actions, n_action_features)
+            Features of the actions 0 .. n_actions - 1, which become known. Those of other actions come by
+            :meth:`add_actions`.
+        C : float, default 1.0
+            Inverse strength of the regularization.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument cannot be used; nothing has changed then.
+        """
+        from sklearn.linear_model import LogisticRegression
+
+        C = check_real("C", C, 0.0, 1e9, above=True)
+        features = numbers("action_features", action_features, 2)
+        if log.contexts is None:
+            raise ValueError("log must have contexts")
+        if log.actions.max() >= features.shape[0] or np.any(self._ids >= features.shape[0]):
+            raise ValueError(f"action_features must have a row for each action, not {features.shape[0]}")
+        if np.unique(log.rewards).tolist() != [0.0, 1.0]:
+            raise ValueError("log must have rewards of 0 and of 1, and no others")
+        x, f = _with_one(log.contexts), _with_one(features[log.actions])
+        products = (x[:, :, None] * f[:, None, :]).reshape(len(log), -1)
+        model = LogisticRegression(C=C, fit_intercept=False, max_iter=1000).fit(products, log.rewards)
+        known = self._ids.copy()
+        new = np.setdiff1d(np.arange(features.shape[0]), known)
+        self._enter(new, None)
+        self._features = features[self._ids]
+        self._weights = model.coef_.reshape(x.shape[1], f.shape[1])
+        self._kept = log.contexts[:: -(-len(log) // _CONTEXTS_KEPT)].copy()
+        return self
+
+    @changes_in_one_step
+    def add_actions(self, actions: Any, features: Any = None) -> Self:
+        """Make actions known.
+
+        Parameters
+        ----------
+        actions : int or array-like of int, shape (k,)
+            Distinct actions, not known yet: integers from 0 on.
+        features : array-like, shape (k, n_action_features), optional
+            Their features, which are needed after :meth:`warm_up`, and only then.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are not new, distinct actions, or features are missing or not wanted; nothing has changed then.
+        """
+        new = self._new(actions)
+        if (features is None) == (self._weights.size > 0):
+            raise ValueError(f"features must {'' if features is None else 'not '}be given")
+        if features is None:
+            self._enter(new, None)
+            return self
+        array = numbers("features", features, 2)
+        if array.shape != (new.size, self._weights.shape[1] - 1):
+            raise ValueError(f"features must have shape {(new.size, self._weights.shape[1] - 1)}, not {array.shape}")
+        self._enter(new, array)
+        return self
+
+    def _check_learnable(self, actions: np.ndarray) -> None:
+        if self._weights.size and np.any(self._slots_of(actions) == NONE):
+            raise ValueError("actions must have features: call add_actions with them")
+
+    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray) -> Estimates:
+        self._check_learnable(actions)
+        found = super()._estimates(rows, of_pairs, actions)
+        if self._weights.size == 0:
+            return found
+        slots, at = np.unique(self._slots_of(actions), return_inverse=True)
+        of_actions = _with_one(self._features[slots]) @ self._weights.T  # weights of contexts, for each action
+        usual = expit(_with_one(self._kept) @ of_actions.T).mean(axis=0)
+        expected = expit(np.einsum("pd,pd->p", _with_one(rows)[of_pairs], of_actions[at]))
+        return found._replace(means=found.means + expected - usual[at])
+
+    def _contents(self) -> Contents:
+        plain = super()._contents()
+        return Contents(
+            plain.kind,
+            plain.fields | {"n_features": None},
+            plain.arrays | {"warm.weights": self._weights, "warm.kept": self._kept},
+        )
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        policy = super()._made_of(contents)
+        arrays = contents.arrays
+        for name in ("warm.weights", "warm.kept"):
+            require(name in arrays and arrays[name].ndim == 2, f"{name} must be a matrix")
+        weights, kept = arrays["warm.weights"], arrays["warm.kept"]
+        policy._weights = checked(arrays, "warm.weights", weights.shape, np.dtype(np.float64))
+        policy._kept = checked(arrays, "warm.kept", kept.shape, np.dtype(np.float64), LARGEST)
+        width = policy._features.shape[1] + 1 if policy._features.size else 0
+        require(weights.size == 0 or weights.shape[1] == width, "weights must be as wide as features")
+        require(
+            weights.size == 0 or (kept.shape[1] + 1, kept.size > 0) == (weights.shape[0], True), "contexts must fit"
+        )
+        return policy
+
+
+class WarmEpsilonGreedy(_Warm):
+    """Choose the action of the best mean reward after a correction for the context, sometimes one at random.
+
+    The correction is what a logistic regression of an earlier log (:meth:`warm_up`) expects of the action in this
+    context above what it expects in all contexts: the warm form of epsilon-greedy of Li et al. (2010).
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default none are.
+    epsilon : float in [0, 1], default 0.1
+        Probability of exploring.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "epsilon": Real(0.0, 1.0)}
+
+    def __init__(self, n_actions: int | None = None, *, epsilon: float = 0.1, random_state: Any = None) -> None:
+        self._start(n_actions=n_actions, epsilon=epsilon, random_state=random_state)
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        return mixed(greedy(estimates.means, offsets), offsets, self._options["epsilon"])
+
+
+class WarmUCB1(_Warm):
+    """Choose by the upper confidence bound of the mean reward after a correction for the context.
+
+    See :class:`UCB1`, and :class:`WarmEpsilonGreedy` for the correction.
+
+    Parameters
+    ----------
+    n_actions : int, optional
+        The actions 0 .. n_actions - 1 are known at first; by default none are.
+    scale : float, default 1.0
+        Factor of the bonus.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed, for actions of equal bounds.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
+
+    def __init__(self, n_actions: int | None = None, *, scale: float = 1.0, random_state: Any = None) -> None:
+        self._start(n_actions=n_actions, scale=scale, random_state=random_state)
+
+    def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
+        return greedy(mean_bounds(*estimates, self._options["scale"], self.n_rewards), offsets)
+
+
+def _with_one(rows: np.ndarray) -> np.ndarray:
+    """Return rows with a further column of ones."""
+    return np.column_stack([rows, np.ones(rows.shape[0])])

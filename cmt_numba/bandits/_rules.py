@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import ndtr
 
-from ._choosing import draw_pairs, share_best
+from ._candidate_kernels import draw_pairs, share_best
 
 _REACH = 8.0  # standard deviations beyond which a score is impossible
 _LEAST_DEVIATION = 1e-13  # relative to means, which rounding leaves no more exact
@@ -46,6 +46,13 @@ def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.nd
     rest = np.maximum(1.0 - np.add.reduceat(probabilities, offsets[:-1]), 0.0)
     result: np.ndarray = probabilities + rest[rows] * greedy(scores, offsets)
     return result
+
+
+def mean_bounds(means: np.ndarray, variances: np.ndarray, scale: float, n_rewards: int) -> np.ndarray:
+    """Return upper confidence bounds of mean rewards (UCB1), infinity for actions without rewards."""
+    bonus = scale * np.sqrt(2.0 * np.log(max(n_rewards, 1)))
+    untried = np.isinf(variances)
+    return np.where(untried, np.inf, means + bonus * np.sqrt(np.where(untried, 0.0, variances)))
 
 
 def thompson(means: np.ndarray, deviations: np.ndarray, offsets: np.ndarray) -> np.ndarray:

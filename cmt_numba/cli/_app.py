@@ -19,15 +19,13 @@ from typer.core import TyperGroup
 from .._version import __version__
 from . import _options as given
 from ._bandit import app as bandit_commands
-from ._keys import new_vectorizer
-from ._options import Kind, new_estimator, read_options
+from ._options import WarmupKind, new_estimator, read_options
 from ._outputs import check_files, open_output, printable, to_json_text
 
 if TYPE_CHECKING:
     from .. import evaluation
     from ..formats import Batch, ReadOptions, Source
 
-_WORDS = "cmt_numba.words"
 _EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)  # what unusable input raises
 
 
@@ -35,7 +33,7 @@ class _Commands(TyperGroup):
     """Commands that report errors in user input as a single line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[_WORDS] = list(args)
+        ctx.meta[given.WORDS] = list(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -131,10 +129,10 @@ def fit(
     from rich.console import Console
 
     from ..evaluation import profile
-    from ..evaluation._display import profile_pairs
     from ..formats import open_data
-    from ..persistence._container import file_to_write
-    from ._columns import keys_of_rows
+    from ..persistence import file_to_write
+    from ..report import profile_pairs
+    from ._columns import keys_of_rows, new_vectorizer
     from ._model_files import Model, save_model
     from ._show import show_kinds, show_pairs
     from ._streams import look_through, read_all, stream
@@ -248,7 +246,7 @@ def evaluate(
     from rich.console import Console
 
     from .. import evaluation
-    from ..evaluation._json import to_json
+    from ..evaluation import to_json
     from ..formats import open_data
     from ._columns import keys_of_rows, rivals_but, texts_of_rows
     from ._show import show_kinds, show_result
@@ -305,7 +303,7 @@ def evaluate(
     if report is not None:
         from ..report import write_report
 
-        command = shlex.join(["cmt-numba", *ctx.meta[_WORDS]])
+        command = shlex.join(["cmt-numba", *ctx.meta[given.WORDS]])
         write_report(report, result, title=f"{data.name}", command=command, profile=profile)
     if json_file is not None:
         contents = {"data": str(data), "version": __version__, "result": result.as_dict(), "profile": profile}
@@ -400,11 +398,10 @@ def info(
     """
     from rich.console import Console
 
-    from ..evaluation._json import to_json
+    from ..evaluation import to_json
     from ..formats import open_data
-    from ._describe import describe_data, describe_model
     from ._model_files import is_model, load_model
-    from ._show import listed_kinds, show_pairs
+    from ._show import describe_data, describe_model, listed_kinds, show_pairs
     from ._streams import look_through, stream
 
     if is_model(path):
@@ -429,7 +426,8 @@ def info(
 @app.command()
 def warmup(
     kinds: Annotated[
-        list[Kind] | None, typer.Argument(metavar="[KIND]...", help=f"{', '.join(Kind)}; by default all of them.")
+        list[WarmupKind] | None,
+        typer.Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)}; by default all of them."),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes; by default one for each processor.")
@@ -445,11 +443,11 @@ def warmup(
     """
     from .. import warmup
 
-    warmup(kinds or list(Kind), n_jobs=jobs, progress=progress)
+    warmup(kinds or list(WarmupKind), n_jobs=jobs, progress=progress)
 
 
 def _shortened(value: Any) -> Any:
-    from ..evaluation._display import format_value
+    from ..report import format_value
 
     if not isinstance(value, list):
         return value

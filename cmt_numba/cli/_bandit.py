@@ -104,16 +104,15 @@ def evaluate(
 
     from ..bandits.evaluation import estimate_propensities, estimate_rewards, read_log
     from ..bandits.evaluation import evaluate as estimate
-    from ..evaluation._json import to_json
-    from ..report._bandit import intervals_of, write_bandit_report
-    from ._app import _WORDS
+    from ..evaluation import to_json
+    from ..report import intervals_of, write_bandit_report
     from ._outputs import check_files, open_output, to_json_text
     from ._show import show_pairs, show_table
 
     check_files(inputs=(log, Path(policy)), outputs=(report, json_file))
     columns: dict[str, Any] = {"action": action, "reward": reward, "propensity": propensity, "allowed": allowed}
     if context:
-        columns["context"] = context[0] if len(context) == 1 and _holds_lists(log, context[0]) else context
+        columns["context"] = context
     try:
         whole = read_log(log, **columns)
     except KeyError as error:
@@ -144,7 +143,7 @@ def evaluate(
             interval=interval.value,
             confidence=confidence,
             title=f"{policy}: {log.name}",
-            command=shlex.join(["cmt-numba", *ctx.meta[_WORDS]]),
+            command=shlex.join(["cmt-numba", *ctx.meta[given.WORDS]]),
             random_state=seed,
         )
     if json_file is not None:
@@ -156,16 +155,6 @@ def evaluate(
         show_table(Console(), "Mean reward of the policy", rows)
         if result.advice:
             show_pairs(Console(), "Advice", [("", advice) for advice in result.advice])
-
-
-def _holds_lists(path: Path, column: str) -> bool:
-    """Return whether a column of a log holds lists."""
-    import numpy as np
-
-    from ..bandits.evaluation._logs import _frames
-
-    frame = next(_frames(path, 1), None)
-    return frame is not None and column in frame.columns and np.ndim(frame[column].iloc[0]) == 1
 
 
 def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Policy | ArgmaxRegressor, Log]:

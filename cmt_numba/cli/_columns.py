@@ -1,4 +1,4 @@
-"""Keys of the rows of tables: what each kind of column becomes, and how that is kept in files of models."""
+"""Keys of texts and of the rows of tables: what each kind of column becomes, and how model files hold that."""
 
 from __future__ import annotations
 
@@ -13,16 +13,38 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
-from .._forest.invariants.errors import require
+from .._forest import require
 from ..evaluation import RIVALS
-from ..formats import ReadOptions
-from ..formats._kinds import kinds_of
-from ..persistence._columns import document, read_array, read_document
-from ..persistence._container import Contents
-from ..persistence._trees import take
-from ..text._vectorizer_files import contents_of, of_prefix, vectorizer_of, with_prefix
+from ..formats import ReadOptions, kinds_of
+from ..persistence import Contents, document, read_array, read_document, take
+from ..text import (
+    BM25Vectorizer,
+    FastTextClassifier,
+    HybridVectorizer,
+    SubwordVectors,
+    contents_of,
+    of_prefix,
+    vectorizer_of,
+    with_prefix,
+)
+from ._options import TextKeys
 
 KIND = ColumnTransformer.__name__
+
+
+def new_vectorizer(keys: TextKeys, *, task: str | None, jobs: int, seed: int) -> Any:
+    """Return a vectorizer that is not fitted."""
+    if keys is TextKeys.words:
+        return TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+    if keys is TextKeys.characters:
+        return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, dtype=np.float32)
+    if keys is TextKeys.bm25:
+        return BM25Vectorizer(norm="l2")  # estimators learn from stored vectors
+    subword = SubwordVectors(min_count=1, pooling="sif", n_jobs=jobs, random_state=seed)
+    if keys is TextKeys.subword:
+        return subword
+    several = task == "multilabel"  # which a classifier with one class for each text cannot learn from
+    return HybridVectorizer(dense=subword if several else FastTextClassifier(n_jobs=jobs, random_state=seed))
 
 
 def new_columns(kinds: Sequence[str]) -> Any:

@@ -9,14 +9,21 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._forest.invariants.errors import require
+from .._forest import require
 from .._version import __version__
 from ..estimators._files import estimator_of
 from ..formats import ReadOptions
-from ..persistence._columns import document, read_document
-from ..persistence._container import Contents, FileFormatError, starts_like_ours
-from ..persistence._trees import read_object, refusing, write_object
-from ..text._vectorizer_files import contents_of, of_prefix, vectorizer_of, with_prefix
+from ..persistence import (
+    Contents,
+    FileFormatError,
+    document,
+    read_document,
+    read_object,
+    refusing,
+    starts_like_ours,
+    write_object,
+)
+from ..text import contents_of, of_prefix, vectorizer_of, with_prefix
 from ._columns import columns_of, contents_of_columns, n_columns
 
 _OPTIONS, _KEYS = "read_options", "keys"

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ._keys import Keys
-
 if TYPE_CHECKING:
     from ..formats import ReadOptions
 
@@ -27,10 +25,11 @@ class Format(StrEnum):
     npz = "npz"
 
 
-class Kind(StrEnum):
+class WarmupKind(StrEnum):
     """What can be compiled for, see :func:`cmt_numba.warmup`."""
 
     tree = "tree"
+    store = "store"
     classifier = "classifier"
     multilabel = "multilabel"
     retriever = "retriever"
@@ -39,11 +38,21 @@ class Kind(StrEnum):
     sequences = "sequences"
 
 
-class Task(StrEnum):
+class TaskName(StrEnum):
     """Kinds of labels: one class per row, or any number of labels."""
 
     multiclass = "multiclass"
     multilabel = "multilabel"
+
+
+class TextKeys(StrEnum):
+    """What texts become: see :mod:`cmt_numba.text`, and scikit-learn's TfidfVectorizer for words and characters."""
+
+    words = "words"
+    characters = "characters"
+    bm25 = "bm25"
+    subword = "subword"
+    hybrid = "hybrid"
 
 
 class RivalName(StrEnum):
@@ -55,6 +64,9 @@ class RivalName(StrEnum):
     linear = "linear"
     bm25 = "bm25"
 
+
+WORDS = "cmt_numba.words"
+"""Where the context of a command keeps the words of the command line."""
 
 _READING = "How to read the data"
 _LEARNING = "How to train"
@@ -74,7 +86,7 @@ FormatOption = Annotated[
     typer.Option("--format", help="Format, if the file's name does not show it.", rich_help_panel=_READING),
 ]
 TaskOption = Annotated[
-    Task | None,
+    TaskName | None,
     typer.Option("--task", help="By default multilabel if a row has several labels.", rich_help_panel=_READING),
 ]
 Features = Annotated[
@@ -126,7 +138,7 @@ Text = Annotated[
     ),
 ]
 KeysOption = Annotated[
-    Keys | None,
+    TextKeys | None,
     typer.Option(
         "--keys",
         help="Learn keys of the text columns, which the model keeps: tf-idf of words or of characters, BM25, vectors "
@@ -198,14 +210,14 @@ JsonFile = Annotated[
 
 def read_options(
     data_format: Format | None,
-    task: Task | None,
+    task: TaskName | None,
     features: int | None,
     bits: int,
     label: str | None,
     text: list[str] | None,
     ignore: list[str] | None,
     labels: Path | None,
-    keys: Keys | None = None,
+    keys: TextKeys | None = None,
     kinds: list[str] | None = None,
     with_kinds: bool = False,
 ) -> ReadOptions:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from .._forest.state import NONE
-from ..formats import open_data
-from ..formats._source import features_of, form_of
+from .._forest import NONE
+from ..formats import features_of, form_of, open_data
 from ._model_files import Model, load_model
 from ._outputs import check_files, open_output, printable, to_json_text
 from ._streams import Stream, look_through, stream

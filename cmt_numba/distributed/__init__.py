@@ -19,7 +19,7 @@ A :class:`ShardedClassifier` divides its classes in the same way among actors th
 
 from ._cluster import start
 from ._errors import ClusterError, MoveError, NoAnswerError, PartialChangeError, ShardConflictError
-from ._evaluating import evaluate, evaluate_files, validate_files
+from ._evaluation import evaluate, evaluate_files, validate_files
 from ._results import ShardedResults
 from ._sharded_classifier import ShardedClassifier
 from ._sharded_store import ShardedStore

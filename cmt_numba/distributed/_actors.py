@@ -1,4 +1,4 @@
-"""The actors of shards as a client sees them: calls, deadlines, and a bounded number of calls under way."""
+"""Calls of the actors of shards, with deadlines and a bounded number of calls under way."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ._calls import ShardPlan, StaleReplica, replicas_of
 from ._cluster import actor_of, name_of_actor, ray, running
 from ._errors import ClusterError
-from ._followers import replica_name, replica_names
-from ._reading import Behind, Plan
 from ._replica import Replica
 from ._shard import Shard
 
@@ -20,7 +19,7 @@ _SECONDS_TO_COMPILE = 600.0
 _SECONDS_TO_ASK_ELSEWHERE = 0.5
 
 
-def new_actors(plan: Plan, options: dict[str, Any]) -> list[Any]:
+def new_actors(plan: ShardPlan, options: dict[str, Any]) -> list[Any]:
     """Return the handles of the new actors of a shard and of its replicas.
 
     A shard with a folder is restarted as often as it dies, and calls that were under way are made again. A replica is
@@ -34,25 +33,24 @@ def new_actors(plan: Plan, options: dict[str, Any]) -> list[Any]:
         return running().remote(kind).options(**own).remote(*arguments)
 
     shard = started(Shard, plan.name, plan, max_restarts=times, max_task_retries=times)
-    names = replica_names(plan)
-    return [shard, *(started(Replica, name, plan, name, max_restarts=-1, max_task_retries=0) for name in names)]
+    return [shard, *(started(Replica, name, plan, name, max_restarts=-1, max_task_retries=0) for name in plan.replicas)]
 
 
-class Sent(NamedTuple):
-    """Calls that were sent."""
+class SentCalls(NamedTuple):
+    """Calls that are under way."""
 
     method: str
     calls: Mapping[str, tuple[Any, ...]]
-    peers: dict[str, list[_Peer]]  # that can answer, and have not been asked
-    refs: dict[Any, tuple[str, _Peer]]  # the shard, and who was asked, by Ray's references to answers
+    peers: dict[str, list[Peer]]  # that can answer, and have not been asked
+    refs: dict[Any, tuple[str, Peer]]  # the shard, and who was asked, by Ray's references to answers
     full: list[str]  # shards to which nothing could be sent in time
     deadline: float
     kind: tuple[Any, ...]  # of the calls
     errors: dict[str, Exception]  # of shards that have no actor
 
 
-class Answers(NamedTuple):
-    """What shards have answered, by their names."""
+class Replies(NamedTuple):
+    """The answers of shards, by their names."""
 
     values: dict[str, Any]
     errors: dict[str, Exception]
@@ -65,8 +63,8 @@ class Answers(NamedTuple):
         return self.values
 
 
-class _Peer:
-    """An actor, and the calls that are under way there."""
+class Peer:
+    """An actor of a shard or of a replica, and the calls that are under way there."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
@@ -83,7 +81,7 @@ class _Peer:
         return len(self.pending)
 
     def forget(self, ref: Any) -> None:
-        """Take note that a call has been answered."""
+        """Note that a call has been answered."""
         with self.changing:
             self.pending[:] = [other for other in self.pending if other != ref]
 
@@ -94,9 +92,9 @@ class Actors:
     Parameters
     ----------
     cluster : str
-        What distinguishes the actors of this store from those of others.
+        Distinguishes the actors of this store from those of others.
     handles : dict of str to list of ray.actor.ActorHandle
-        The actors of shards, by the names of these: of the shard and of its replicas. Others are found by their names.
+        The actors of each shard and of its replicas. Those of other shards are found by their names.
     n_replicas : int
         The number of replicas of each shard.
     timeout : float
@@ -109,7 +107,7 @@ class Actors:
         self, cluster: str, handles: Mapping[str, list[Any]], n_replicas: int, timeout: float, max_pending: int
     ) -> None:
         self.cluster, self.n_replicas, self._timeout, self._max_pending = cluster, n_replicas, timeout, max_pending
-        self._peers = {name: [_Peer(handle) for handle in own] for name, own in handles.items()}
+        self._peers = {name: [Peer(handle) for handle in own] for name, own in handles.items()}
         self._adding, self._turns = threading.Lock(), itertools.count()
         self._compiled: set[Any] = set()  # kinds of calls that have been answered once
 
@@ -118,26 +116,19 @@ class Actors:
         return Actors, (self.cluster, handles, self.n_replicas, self._timeout, self._max_pending)
 
     def add(self, name: str, handles: list[Any]) -> None:
-        """Take the actors of a new shard."""
+        """Add the actors of a new shard."""
         with self._adding:
-            self._peers = self._peers | {name: [_Peer(handle) for handle in handles]}
+            self._peers = self._peers | {name: [Peer(handle) for handle in handles]}
 
-    def _peers_of(self, name: str) -> list[_Peer]:
+    def _peers_of(self, name: str) -> list[Peer]:
         if name not in self._peers:
-            replicas = [replica_name(name, number) for number in range(1, self.n_replicas + 1)]
-            self.add(name, [actor_of(self.cluster, actor) for actor in (name, *replicas)])
+            actors = (name, *replicas_of(name, self.n_replicas))
+            self.add(name, [actor_of(self.cluster, actor) for actor in actors])
         return self._peers[name]
 
-    def ask(
-        self,
-        method: str,
-        calls: Mapping[str, tuple[Any, ...]],
-        kind: tuple[Any, ...] = (),
-        *,
-        also_replicas: bool = False,
-    ) -> Answers:
+    def ask(self, method: str, calls: Mapping[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Replies:
         """Call a method of some shards, each with arguments of its own, and wait for the answers."""
-        return self.gather(self.send(method, calls, kind, also_replicas=also_replicas))
+        return self.gather(self.send(method, calls, kind))
 
     def send(
         self,
@@ -146,7 +137,7 @@ class Actors:
         kind: tuple[Any, ...] = (),
         *,
         also_replicas: bool = False,
-    ) -> Sent:
+    ) -> SentCalls:
         """Call a method of some shards, each with arguments of its own, or of replicas that are less busy.
 
         Waits where as many calls are under way as there may be. The first call of a kind has more time than others: it
@@ -156,7 +147,7 @@ class Actors:
         kind = (method, *kind)
         seconds = self._timeout if kind in self._compiled else max(self._timeout, _SECONDS_TO_COMPILE)
         now = time.monotonic()
-        peers: dict[str, list[_Peer]] = {}
+        peers: dict[str, list[Peer]] = {}
         errors: dict[str, Exception] = {}
         for name in calls:
             try:
@@ -166,14 +157,14 @@ class Actors:
                 continue
             if len(peers[name]) > 1:
                 turn = next(self._turns) % len(peers[name])  # those that have as much to do are asked in turn
-                peers[name] = sorted(peers[name][turn:] + peers[name][:turn], key=_Peer.n_pending)
-        sent, left = Sent(method, calls, peers, {}, [], now + seconds, kind, errors), list(peers)
+                peers[name] = sorted(peers[name][turn:] + peers[name][:turn], key=Peer.n_pending)
+        sent, left = SentCalls(method, calls, peers, {}, [], now + seconds, kind, errors), list(peers)
         for until in (now, now + seconds):  # first to the shards that have room, so that none waits for another
             left = [name for name in left if not self._send(sent, name, until)]
         sent.full.extend(left)
         return sent
 
-    def _send(self, sent: Sent, name: str, until: float) -> bool:
+    def _send(self, sent: SentCalls, name: str, until: float) -> bool:
         """Call the next actor of a shard; return False if too many calls are under way there for some time."""
         peer = sent.peers[name][0]
         if not peer.changing.acquire(timeout=max(0.0, until - time.monotonic())):
@@ -193,7 +184,7 @@ class Actors:
         sent.refs[ref] = name, peer
         return True
 
-    def gather(self, sent: Sent) -> Answers:
+    def gather(self, sent: SentCalls) -> Replies:
         """Wait for answers until the deadline. Who does not answer for a while, or cannot, is asked elsewhere.
 
         Raises
@@ -201,7 +192,7 @@ class Actors:
         ClusterError
             If this process has lost its connection to the cluster.
         """
-        module, found = running(), Answers({}, dict(sent.errors), [])
+        module, found = running(), Replies({}, dict(sent.errors), [])
         later, now = time.monotonic() + _SECONDS_TO_ASK_ELSEWHERE, time.monotonic()
         while waiting := {name for name, _ in sent.refs.values()}:
             with_others = [name for name in waiting if sent.peers[name]]
@@ -221,16 +212,16 @@ class Actors:
         missing = [name for name in sent.calls if name not in found.values and name not in found.errors]
         if not found.errors and not missing:
             self._compiled.add(sent.kind)
-        return Answers(found.values, found.errors, sorted(missing))
+        return Replies(found.values, found.errors, sorted(missing))
 
-    def _take(self, sent: Sent, ref: Any, found: Answers) -> None:
+    def _take(self, sent: SentCalls, ref: Any, found: Replies) -> None:
         """Take the answer to a call, or call another actor of the shard if this one cannot answer."""
         module = ray()
         name, peer = sent.refs.pop(ref)
         peer.forget(ref)
         try:
             value = module.get(ref)
-            if not isinstance(value, Behind):
+            if not isinstance(value, StaleReplica):
                 found.values[name] = value
         except module.exceptions.RayTaskError as error:
             found.errors[name] = error.cause if isinstance(error.cause, Exception) else error

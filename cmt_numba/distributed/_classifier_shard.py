@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest.rows import as_matrix
-from .._forest.state import NEXT_ID, NONE
-from .._heads.examples import all_examples
-from ..estimators import CMTClassifier
-from ..estimators._relearning import means_of
-from ..journal import AlreadyOpenError
+from .._forest import NEXT_ID, NONE, as_matrix
+from .._heads import all_examples
+from ..estimators import CMTClassifier, means_of
 from ..persistence import FileFormatError
+from ._shard import open_when_free
 
 _SECONDS_TO_OPEN = 10.0  # while the process before still holds the lock of the folder
 
@@ -25,57 +22,27 @@ RANKED = 15
 
 
 class ClassPlan(NamedTuple):
-    """How to open the classifier of a shard.
-
-    Attributes
-    ----------
-    name : str
-        The name of the shard.
-    path : str or None
-        Its folder; None for a classifier in memory.
-    is_new : bool
-        Whether the folder may be created.
-    options : dict
-        Parameters of :class:`~cmt_numba.CMTClassifier`.
-    """
+    """How to open the classifier of a shard."""
 
     name: str
-    path: str | None
-    is_new: bool
-    options: dict[str, Any]
+    path: str | None  # the folder; None for a classifier in memory
+    is_new: bool  # whether the folder may be created
+    options: dict[str, Any]  # parameters of the CMTClassifier
 
 
 class ClassFacts(NamedTuple):
-    """What a client must know of a shard.
+    """What a shard has learned."""
 
-    Attributes
-    ----------
-    classes : ndarray or None
-        The classes that belong to the shard; None before the first.
-    centre : ndarray of float32, shape (n_features,), or None
-        The sum of their means.
-    next_number : int
-        More than the number of any example that the shard has learned.
-    """
-
-    classes: np.ndarray | None
-    centre: np.ndarray | None
-    next_number: int
+    classes: np.ndarray | None  # that belong to the shard; None before the first
+    centre: np.ndarray | None  # the sum of their means: float32, shape (n_features,)
+    next_number: int  # more than the number of any example that the shard has learned
 
 
-class Examples(NamedTuple):
-    """Examples that a shard is to learn, among those of a call.
+class ExampleShare(NamedTuple):
+    """The examples of a call that one shard is to learn."""
 
-    Attributes
-    ----------
-    rows : ndarray of int64, shape (n,)
-        Their positions.
-    are_own : ndarray of bool, shape (n,)
-        Whether their classes belong to the shard.
-    """
-
-    rows: np.ndarray
-    are_own: np.ndarray
+    rows: np.ndarray  # their positions: int64, shape (n,)
+    are_own: np.ndarray  # whether their classes belong to the shard: bool, shape (n,)
 
 
 class ClassifierShard:
@@ -99,26 +66,20 @@ class ClassifierShard:
             return self._opened
 
     def _open_model(self) -> CMTClassifier:
-        path, deadline = self._plan.path, time.monotonic() + _SECONDS_TO_OPEN
+        path, options = self._plan.path, self._plan.options
         if path is None:
-            return CMTClassifier(**self._plan.options)
+            return CMTClassifier(**options)
         if not self._plan.is_new and not Path(path).is_dir():
             raise FileFormatError(path, "is missing; restore it from a copy")
-        while True:
-            try:
-                return CMTClassifier.open(path, **self._plan.options)
-            except AlreadyOpenError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+        return open_when_free(lambda: CMTClassifier.open(path, **options), _SECONDS_TO_OPEN)
 
     # Learning
 
-    def fit(self, X: Any, y: np.ndarray, given: Examples) -> None:
-        """Learn from these examples, forgetting all others. To be asked twice changes nothing."""
+    def fit(self, X: Any, y: np.ndarray, given: ExampleShare) -> None:
+        """Learn from these examples, forgetting all others. A second call changes nothing."""
         self._model().fit(X[given.rows], y[given.rows], example_ids=_ids(given, 0))
 
-    def learn(self, X: Any, y: np.ndarray, given: Examples, first_number: int) -> None:
+    def learn(self, X: Any, y: np.ndarray, given: ExampleShare, first_number: int) -> None:
         """Learn from further examples, unless that has been done: the call before may have died after it."""
         model, ids = self._model(), _ids(given, first_number)
         if not hasattr(model, "forest_") or _next_id(model) <= ids.max():
@@ -151,7 +112,7 @@ class ClassifierShard:
         return model._lock.read(lambda: _own_answers(model, self._are_own(model), X, k))
 
     def facts(self) -> ClassFacts:
-        """Return what a client must know."""
+        """Return what the shard has learned."""
         model = self._model()
         if not hasattr(model, "forest_"):
             return ClassFacts(None, None, 0)
@@ -190,7 +151,7 @@ class ClassifierShard:
         return os.getpid()
 
 
-def _ids(given: Examples, first_number: int) -> np.ndarray:
+def _ids(given: ExampleShare, first_number: int) -> np.ndarray:
     ids: np.ndarray = 2 * (first_number + given.rows) + ~given.are_own
     return ids
 

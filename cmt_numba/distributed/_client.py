@@ -1,231 +1,408 @@
-"""What clients of a sharded store do: they ask its shards, and merge what these answer."""
+"""Clients of a sharded store: they ask its shards and have them make changes, also while memories move."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
-import scipy.sparse
 
-from .._validation import MOST_WANTED, check_integer, check_matrix, check_real, check_wanted
-from ..store import Effort, Items
-from ..store._checks import Key, check_keys, check_stored
-from ..store._metrics import check_lengths
-from ..store._where import condition_of
-from ._arguments import blocks_of_rows, picked
-from ._asking import BLOCKS_AHEAD, Asked, Asking, Question
-from ._cluster import running
-from ._errors import NoAnswerError
-from ._results import ShardedResults, merged, stacked
-from ._topology import Topology
+from ..journal import JournalError
+from ..store import Key
+from ._actors import Actors, Replies, SentCalls
+from ._calls import OtherTopology, Position, ShardFacts
+from ._cluster import running, shards_running
+from ._errors import ClusterError, NoAnswerError, PartialChangeError
+from ._exchange import combine_weights
+from ._schema import Schema, common_schema
+from ._topology import Topology, count_duplicates, pick, shards_behind
 
-_BYTES_TO_SHARE = 1 << 16  # of vectors, from which they are put into Ray's object store once
+BLOCKS_AHEAD = 2  # that are under way in addition to the one whose answer is awaited
+_OWN = ("learned", "recall", "sync")  # questions for shards, but not for replicas
+_KEYS_AT_ONCE = 1 << 14  # whose memories are moved because they are asked for
+_BYTES_AT_ONCE = 1 << 25  # of vectors, in one call
+_ROWS_AT_ONCE = 1 << 14
+
+Arguments = Callable[[np.ndarray], Iterator[tuple[np.ndarray, tuple[Any, ...]]]]
+"""Divides positions of keys, all of one shard, among calls: yields the positions and the arguments of each."""
 
 
-class Client(Asking):
-    """The part of a :class:`ShardedStore` that asks shards. Copies in other processes ask the same shards."""
+class Question(NamedTuple):
+    """A question for shards."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("_actors", "_topology", "_folder", "_positions", "_exchange_every")
-        return {name: getattr(self, name) for name in names}
+    name: str
+    calls: Callable[[Topology], Mapping[str, tuple[Any, ...]]]  # returns the arguments for each shard
+    keys: list[Key] = []  # noqa: RUF012 - a field: the keys in the question; memories that move are moved first
+    kind: tuple[Any, ...] = ()  # distinguishes it from those that need other compiled functions
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._connect(state["_actors"], state["_topology"], state["_folder"])
-        self._positions = dict(state["_positions"])
-        self._exchange_every = state["_exchange_every"]
-        self._is_owner = False
 
-    # Checks of arguments
+class SentQuestion(NamedTuple):
+    """A question whose answers are under way."""
 
-    def _check_vectors(self, X: Any) -> Any:
-        """Return vectors or queries as float32."""
-        self._open_actors()
-        X = check_matrix(X)
-        if self._topology.schema.n_features not in (None, X.shape[1]):
-            self._survey()  # the topology that this client knows may be an old one
-        X = check_matrix(X, n_features=self._topology.schema.n_features)
-        check_lengths(X, self.metric)
-        return X
+    question: Question
+    topology: Topology
+    sent: SentCalls
 
-    def _are_stored(self, keys: list[Key]) -> np.ndarray:
-        """Return which keys are stored: bool, shape (n,)."""
-        stored = np.zeros(len(keys), np.bool_)
-        for part, found in self._ask_owners("are_stored", keys):
-            stored[part] = found
-        return stored
 
-    def _check_stored(self, keys: list[Key]) -> None:
-        check_stored(keys, np.where(self._are_stored(keys), 0, -1))
+class ShardChange(NamedTuple):
+    """A change that one shard is to make."""
 
-    # Queries
+    shard: str
+    positions: np.ndarray  # of the keys
+    arguments: tuple[Any, ...]
 
-    def query(
-        self,
-        X: Any,
-        k: int = 10,
-        where: Any = None,
-        target_recall: float | None = None,
-        *,
-        n_probes: int | None = None,
-    ) -> ShardedResults:
-        """Return the nearest memories for each row.
 
-        Parameters
-        ----------
-        X, k, where, target_recall, n_probes
-            As for :meth:`cmt_numba.MemoryStore.query`. ``n_probes`` is the number of leaves in each shard. A function
-            in ``where`` is sent to the shards, and must be one that ``pickle`` or Ray can send.
+class Survey(NamedTuple):
+    """What the shards of a store hold."""
 
-        Returns
-        -------
-        ShardedResults
-            Keys, scores and payloads, and the names of shards that did not answer in time.
+    topology: Topology
+    facts: dict[str, ShardFacts]  # of the shards of the topology, by their names
+    n_memories: int
+
+    def schema(self) -> Schema:
+        """Return the schema of all memories.
 
         Raises
         ------
-        KeyError
-            If ``where`` lists a key that is not stored.
+        ShardConflictError
+            If shards hold memories that cannot be in one store.
+        """
+        return common_schema({name: facts.schema for name, facts in self.facts.items()})
+
+
+class Client:
+    """What a process knows of the shards of a store. Copies in other processes ask the same shards."""
+
+    def __init__(self, actors: Actors, topology: Topology, positions: dict[str, Position] | None = None) -> None:
+        self._actors, self.topology, self.is_closed = actors, topology, False
+        self._positions = positions or {}  # that shards had after the last changes of this client
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Client, (self._actors, self.topology, dict(self._positions))
+
+    @property
+    def actors(self) -> Actors:
+        """The actors of the shards, unless the store is closed."""
+        self.check_open()
+        return self._actors
+
+    def check_open(self) -> None:
+        """Raise JournalError if the store is closed."""
+        if self.is_closed:
+            raise JournalError("the store is closed; open it again")
+
+    # Topologies
+
+    def _is_renewed(self, topology: Topology, answers: Replies) -> bool:
+        """Return whether shards have refused calls because of their topology; if so, go over to the latest one."""
+        known = {name: value.topology for name, value in answers.values.items() if isinstance(value, OtherTopology)}
+        gone = [name for name, error in answers.errors.items() if isinstance(error, ClusterError)]
+        if gone:  # perhaps because they have left
+            known |= self._later_topologies(topology, gone)
+        if not known:
+            return False
+        latest = max([*known.values(), self.topology], key=lambda one: one.version)
+        self.topology = latest
+        behind = [name for name in known if known[name].version < latest.version and name in latest.names]
+        if behind:
+            self.actors.ask("adopt", dict.fromkeys(behind, (latest,)))
+        return True
+
+    def _later_topologies(self, topology: Topology, gone: list[str]) -> dict[str, Topology]:
+        """Return topologies later than one, by the shards that know them. All shards of that one may have left."""
+        asked = set(gone)
+        while names := set(shards_running(self.actors.cluster)) - asked:
+            found = self.actors.ask("topology", dict.fromkeys(sorted(names), ())).values
+            if later := {name: other for name, other in found.items() if other.version > topology.version}:
+                return later
+            asked |= names
+        return {}
+
+    def decide(self, topology: Topology, following: Topology) -> bool:
+        """Have the first shard decide which topology follows; return whether it is this one."""
+        first = topology.names[0]
+        answers = self.actors.ask("decide", {first: (topology.version, following)})
+        if not self._is_renewed(topology, answers):
+            known: Topology = self.complete(answers)[first]
+            self.topology = max(known, self.topology, key=lambda one: one.version)
+        return self.topology == following
+
+    def agree(self, new: Schema) -> None:
+        """Have the shards agree on the schema of memories that are to be added.
+
+        The topology has the schema. While a part of it is undecided, no shard adds anything, so the memories that the
+        shards hold decide. If they leave something open, the first client decides.
+
+        Raises
+        ------
         TypeError, ValueError
-            If an argument is not valid.
+            If such memories cannot be added.
+        ShardConflictError
+            If the shards themselves do not fit together.
+        """
+        while not self.topology.schema.admits(new):
+            survey = self.survey()
+            schema, found = survey.topology.schema, survey.schema()
+            if schema.admits(new):
+                return
+            found.check(new)
+            undecided = Schema(metric=found.metric)  # as if nothing had ever been added
+            self.decide(survey.topology, survey.topology.with_schema(undecided if schema.is_complete else found | new))
+
+    def settled(self, keys: list[Key], new: Schema | None = None) -> Topology:
+        """Return a topology in which none of these memories is about to move, and new ones of a schema may be added."""
+        while True:
+            if new is not None:
+                self.agree(new)
+            topology = self.topology
+            if not topology.is_moving or self._are_moved(topology, keys):
+                return topology
+
+    def _are_moved(self, topology: Topology, keys: list[Key]) -> bool:
+        """Have memories moved to the shards to which they belong; return False if the topology is no longer valid."""
+        for first in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[first : first + _KEYS_AT_ONCE]
+            leaving = topology.leaving(some)
+            answers = self.actors.ask(
+                "give", {name: (topology.move, pick(some, part)) for name, part in leaving.items()}
+            )
+            if self._is_renewed(topology, answers):
+                return False
+            self.complete(answers)
+        return True
+
+    def go_over(self, following: Callable[[Topology], Topology]) -> Topology:
+        """Have the first shard decide on a topology that follows the latest one, and return it."""
+        while True:
+            topology = following(self.topology)
+            if self.decide(self.topology, topology):
+                return topology
+
+    def tell(self, topology: Topology, names: Iterable[str]) -> Topology:
+        """Have shards go over to a topology, unless they know a later one; return the latest that one of them knows."""
+        known: list[Topology] = list(
+            self.complete(self.actors.ask("adopt", dict.fromkeys(names, (topology,)))).values()
+        )
+        return max([topology, *known], key=lambda one: one.version)
+
+    # Questions
+
+    def send(self, question: Question) -> SentQuestion:
+        """Send a question to shards, or to replicas that are less busy."""
+        topology = self.settled(question.keys)
+        calls, kind = self._reads(question, topology), (question.name, *question.kind)
+        sent = self.actors.send("read", calls, kind, also_replicas=question.name not in _OWN)
+        return SentQuestion(question, topology, sent)
+
+    def _reads(self, question: Question, topology: Topology) -> dict[str, tuple[Any, ...]]:
+        """Return the arguments of the calls that ask a question. A replica must have made this client's changes."""
+        return {
+            name: (topology.version, self._positions.get(name, (0, 0)), question.name, *arguments)
+            for name, arguments in question.calls(topology).items()
+        }
+
+    def gather(self, asked: SentQuestion) -> tuple[Topology, Replies]:
+        """Wait for answers, and ask again where memories have moved meanwhile. The values are of :class:`Reply`."""
+        while True:
+            question, topology, sent = asked
+            answers = self.actors.gather(sent)
+            is_renewed = self._is_renewed(topology, answers)
+            while not is_renewed:
+                names = shards_behind({name: read.progress for name, read in answers.values.items()})
+                if not names:
+                    return topology, answers
+                calls = self._reads(question, topology)
+                again = {name: calls[name] for name in names}  # of the shards themselves, which know what they have
+                later = self.actors.ask("read", again, (question.name, *question.kind))
+                is_renewed = self._is_renewed(topology, later)
+                values = {name: read for name, read in answers.values.items() if name not in names} | later.values
+                answers = Replies(values, answers.errors | later.errors, sorted({*answers.missing, *later.missing}))
+            asked = self.send(question)
+
+    def ask(self, question: Question) -> dict[str, Any]:
+        """Return what the shards that are asked answer, by their names."""
+        reads = self.complete(self.gather(self.send(question))[1])
+        return {name: read.value for name, read in reads.items()}
+
+    def ask_all(self, name: str, *arguments: Any) -> list[Any]:
+        """Return the answers of all shards, in their order."""
+        values = self.ask(Question(name, lambda topology: dict.fromkeys(topology.names, arguments)))
+        return list(values.values())
+
+    def ask_owners(self, name: str, keys: list[Key]) -> list[tuple[np.ndarray, Any]]:
+        """Ask the owners of keys; return the positions of the keys of each and its answer."""
+        parts: dict[str, np.ndarray] = {}
+
+        def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
+            nonlocal parts
+            parts = topology.divided(keys)
+            return {shard: (pick(keys, part),) for shard, part in parts.items()}
+
+        return [(parts[shard], value) for shard, value in self.ask(Question(name, calls, keys)).items()]
+
+    def call_one(self, shard: str, method: str, *arguments: Any) -> Any:
+        """Call a method of one shard."""
+        return self.complete(self.actors.ask(method, {shard: arguments}))[shard]
+
+    def complete(self, answers: Replies) -> dict[str, Any]:
+        """Return the values of all shards that were asked, in their order; raise what one has raised."""
+        values = answers.all_values()
+        if answers.missing:
+            raise NoAnswerError(answers.missing, "ask again, or give the store a larger timeout")
+        return {name: values[name] for name in sorted(values)}
+
+    def survey(self) -> Survey:
+        """Ask the shards what they hold."""
+        question = Question("facts", lambda topology: dict.fromkeys(topology.names, ()))
+        topology, answers = self.gather(self.send(question))
+        reads = self.complete(answers)
+        facts = {name: reads[name].value for name in topology.names}
+        n_duplicates = count_duplicates({name: read.progress for name, read in reads.items()})
+        return Survey(topology, facts, sum(own.n_memories for own in facts.values()) - n_duplicates)
+
+    # Changes
+
+    def change(
+        self, name: str, keys: list[Key], arguments: Arguments, kind: tuple[Any, ...] = (), new: Schema | None = None
+    ) -> None:
+        """Have the owners of keys make a change, each its calls one after the other; ``new`` is of added memories.
+
+        Raises
+        ------
         NoAnswerError
-            If no shard has answered in time.
-        ClusterError
-            If a shard has died with its memories, or the cluster is gone.
+            If none was made as far as is known, because no shard answered in time.
+        PartialChangeError
+            If some were made and others not.
+        Exception
+            What a shard has raised, if nothing was changed.
         """
-        X = self._check_vectors(X)
-        k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
-        if target_recall is not None:
-            check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        if n_probes is not None:
-            check_integer("n_probes", n_probes, 1)
-        keys = self._filtering_keys(where)
-        kind = scipy.sparse.issparse(X), where is None, n_probes is None
-        under_way: deque[Asked] = deque()
-        blocks: list[ShardedResults] = []
-        for rows in blocks_of_rows(X):
-            block = self._shared(X[rows])
+        outcome = _Outcome()
+        left = np.arange(len(keys))
+        while left.size > 0 and not outcome.reasons:
+            try:
+                topology = self.settled(pick(keys, left), new)
+            except Exception as error:
+                if not outcome.made:
+                    raise
+                outcome.not_made.append(left)
+                outcome.reasons["the move of memories"] = error
+                break
+            changes = []
+            for shard, part in topology.divided(pick(keys, left)).items():
+                changes += [ShardChange(shard, positions, own) for positions, own in arguments(left[part])]
+            left = self._make(topology, name, changes, kind, outcome)
+        outcome.raise_what_failed(keys)
 
-            def calls(topology: Topology, block: Any = block) -> dict[str, tuple[Any, ...]]:
-                filters = dict.fromkeys(topology.names, where)
-                if keys:
-                    filters = {name: picked(keys, part) for name, part in topology.divided(keys).items()}
-                return {name: (block, k, own, target_recall, n_probes) for name, own in filters.items()}
+    def _make(
+        self, topology: Topology, name: str, changes: list[ShardChange], kind: tuple[Any, ...], outcome: _Outcome
+    ) -> np.ndarray:
+        """Have shards make changes; return the positions of the keys whose shards know another topology."""
+        actors, rounds = self.actors, _in_rounds(changes)
+        refused = [np.empty(0, np.int64)]
 
-            under_way.append(self._send(Question("query", calls, keys, kind)))
+        def gather(together: list[ShardChange], sent: SentCalls) -> None:
+            answers = actors.gather(sent)
+            is_renewed = self._is_renewed(topology, answers)
+            for shard, positions, _ in together:
+                value = answers.values.get(shard)
+                if isinstance(value, OtherTopology):
+                    found = refused
+                elif value is not None:
+                    found = outcome.made
+                    self._positions[shard] = max(self._positions.get(shard, (0, 0)), value.position)
+                elif is_renewed and isinstance(answers.errors.get(shard), ClusterError):  # it has left
+                    found = refused
+                else:
+                    found = outcome.not_made if shard in answers.errors else outcome.unknown
+                    reason = answers.errors.get(shard, NoAnswerError([shard], "it may still make the change"))
+                    outcome.reasons[shard] = reason
+                found.append(positions)
+
+        under_way: deque[tuple[list[ShardChange], SentCalls]] = deque()
+        for number, together in enumerate(rounds):
+            calls = {shard: (topology.version, uuid4().hex, name, *own) for shard, _, own in together}
+            under_way.append((together, actors.send("change", calls, (name, *kind))))
             if len(under_way) > BLOCKS_AHEAD:
-                blocks.append(self._merge(under_way.popleft(), k))
-        blocks += [self._merge(asked, k) for asked in under_way]
-        return stacked(blocks)
+                gather(*under_way.popleft())
+            if outcome.reasons:
+                outcome.not_made += [change.positions for later in rounds[number + 1 :] for change in later]
+                break
+        while under_way:
+            gather(*under_way.popleft())
+        return np.sort(np.concatenate(refused))
 
-    def _shared(self, X: Any) -> Any:
-        """Return vectors as they are sent: larger ones are put into the object store once, for all shards."""
-        n_bytes = X.data.nbytes if scipy.sparse.issparse(X) else X.nbytes
-        return running().put(X) if n_bytes > _BYTES_TO_SHARE else X
+    def change_all(self, name: str, *arguments: Any) -> None:
+        """Have all shards make a change that does no harm if it is made again."""
+        while True:
+            topology = self.topology
+            calls = {shard: (topology.version, uuid4().hex, name, *arguments) for shard in topology.names}
+            answers = self.actors.ask("change", calls, (name,))
+            if not self._is_renewed(topology, answers):
+                self.complete(answers)
+                return
 
-    def _filtering_keys(self, where: Any) -> list[Key]:
-        """Return the keys that a filter lists; none if it is of another form."""
-        if where is None or callable(where):
-            return []
-        if isinstance(where, dict):
-            condition_of(where)
-            return []
-        keys = check_keys(where, distinct=False)
-        self._check_stored(keys)
-        return keys
+    def exchange(self) -> bool:
+        """Have shards exchange what they have learned from rewards; return False if some of them cannot now."""
+        with suppress(NoAnswerError, ClusterError):
+            found = self.ask(Question("learned", lambda topology: dict.fromkeys(topology.names, ())))
+            known = {name: own for name, own in found.items() if own is not None}
+            topology = self.topology
+            if not known or not known.keys() <= set(topology.names) or not topology.schema.is_complete:
+                return False
+            number, base = combine_weights(known.values())
+            request = uuid4().hex, "exchange", number, running().put(base)
+            calls = {name: (topology.version, *request, own.gain) for name, own in known.items()}
+            answers = self.actors.ask("change", calls, ("exchange",))
+            if not self._is_renewed(topology, answers):
+                self.complete(answers)
+                return True
+        return False
 
-    def _merge(self, asked: Asked, k: int) -> ShardedResults:
-        topology, answers = self._gather(asked)
-        values, missing = answers.all_values(), answers.missing
-        if not values:
-            raise NoAnswerError(missing, "ask again, or give the store a larger timeout")
-        newest_first = sorted(values, key=lambda name: (name not in topology.after, name in topology.before, name))
-        results = merged([values[name].value for name in newest_first], k, are_distinct=not topology.is_moving)
-        results.missing_shards = tuple(missing)
-        return results
 
-    # What it holds
+class _Outcome:
+    """The outcome of a change: for which keys it was made, given by their positions, and what shards have raised."""
 
-    def get(self, keys: Any) -> Items:
-        """Return the vectors and payloads of memories.
+    def __init__(self) -> None:
+        self.made: list[np.ndarray] = []
+        self.not_made: list[np.ndarray] = []
+        self.unknown: list[np.ndarray] = []
+        self.reasons: dict[str, Exception] = {}
 
-        Parameters
-        ----------
-        keys : str, int or list of them, length n
-            Their keys; one key counts as a list of one.
+    def raise_what_failed(self, keys: list[Key]) -> None:
+        """Raise an error if something has failed."""
+        if not self.reasons:
+            return
+        if not self.made and not self.unknown:
+            raise next(iter(self.reasons.values()))
+        if not self.made and not self.not_made:
+            message = "the change may still be made; upsert and delete may be asked for again"
+            raise NoAnswerError(list(self.reasons), message)
+        made, not_made, unknown = (
+            [key for positions in parts for key in pick(keys, positions)]
+            for parts in (self.made, self.not_made, self.unknown)
+        )
+        raise PartialChangeError(made, not_made, unknown, self.reasons)
 
-        Returns
-        -------
-        Items
-            Keys, vectors (n, n_features) and payloads.
 
-        Raises
-        ------
-        KeyError
-            If a key is not stored.
-        TypeError, ValueError
-            If these are no keys.
-        NoAnswerError, ClusterError
-            If a shard has not answered.
-        """
-        checked = check_keys(keys, distinct=False)
-        parts = self._ask_owners("get", checked)
-        order = np.argsort(np.concatenate([part for part, _ in parts]), kind="stable")
-        stack = scipy.sparse.vstack if any(scipy.sparse.issparse(items.vectors) for _, items in parts) else np.vstack
-        payloads = [payload for _, items in parts for payload in items.payloads]
-        return Items(checked, stack([items.vectors for _, items in parts])[order], [payloads[i] for i in order])
+def _in_rounds(changes: list[ShardChange]) -> list[list[ShardChange]]:
+    """Return changes in rounds, in each of which a shard makes one at most."""
+    rounds: list[list[ShardChange]] = []
+    n_of: dict[str, int] = {}
+    for change in changes:
+        number = n_of.get(change.shard, 0)
+        n_of[change.shard] = number + 1
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(change)
+    return rounds
 
-    def __len__(self) -> int:
-        return self._survey()[2]
 
-    def __contains__(self, key: object) -> bool:
-        if not isinstance(key, str | int | np.integer) or isinstance(key, bool):
-            return False
-        try:
-            checked = check_keys(key)
-        except ValueError:
-            return False
-        return bool(self._are_stored(checked)[0])
-
-    def __iter__(self) -> Iterator[Key]:
-        topology, seen = self._settled([]), set[Key]()
-        for shard in topology.names:  # first those that memories leave
-            last = -1
-            while True:
-                calls = {shard: (last,)}
-                found = self._ask(Question("keys_after", lambda _, calls=calls: calls))  # type: ignore[misc]
-                if self._topology != topology:
-                    raise RuntimeError("the shards of the store have changed during iteration; begin again")
-                keys, last = found[shard]
-                if not keys:
-                    break
-                moving = {keys[i] for part in topology.leaving(keys).values() for i in part.tolist()}
-                yield from (key for key in keys if key not in seen)
-                seen |= moving
-
-    @property
-    def shards(self) -> tuple[str, ...]:
-        """The names of the shards."""
-        return self._topology.after
-
-    @property
-    def path(self) -> str | None:
-        """The folder; None for a store in memory."""
-        return None if self._folder is None else str(self._folder)
-
-    @property
-    def metric(self) -> str:
-        """The metric."""
-        return self._topology.schema.metric or "cosine"
-
-    @property
-    def n_features(self) -> int | None:
-        """The width of the vectors, set by the first; None before."""
-        _, facts, _ = self._survey()
-        return next((fact.schema.n_features for fact in facts.values() if fact.schema.n_features is not None), None)
-
-    @property
-    def recall(self) -> tuple[tuple[Effort, ...], ...]:
-        """For each shard, the recall that was measured for each kind of query so far."""
-        return tuple(self._ask_all("recall"))
+def blocks_of_rows(X: Any) -> Iterator[slice]:
+    """Yield slices of rows that are sent in one call."""
+    n = X.shape[0]
+    n_bytes = X.data.nbytes if hasattr(X, "indptr") else X.nbytes
+    size = max(1, min(_ROWS_AT_ONCE, int(_BYTES_AT_ONCE / max(1.0, n_bytes / n))))
+    yield from (slice(first, min(first + size, n)) for first in range(0, n, size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..store._checks import Key
+from ..store import Key
 
 
 class ClusterError(RuntimeError):

@@ -1,4 +1,4 @@
-"""The folder of a sharded store: a list of its shards, and a folder or a file for each."""
+"""The folders of sharded stores and classifiers: a list of the shards in JSON, and a folder or file for each shard."""
 
 from __future__ import annotations
 
@@ -9,22 +9,74 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..persistence import FileFormatError
-from ..persistence._container import bring_to_disk
+from .._validation import check_integer
+from ..persistence import FileFormatError, bring_to_disk
 from ._topology import Topology
 
-_LIST = "shards.json"
-_NAME = re.compile(r"shard-\d{3,9}")
-_KIND, _VERSION = "ShardedStore", 3
+_SHARD_NAME = re.compile(r"shard-\d{3,9}")
 
 
-class Listed(NamedTuple):
-    """What the list in a folder says. The shards may know a later topology: theirs counts.
+class ListFile(NamedTuple):
+    """The file of the list, and the kind and version that it must have."""
+
+    name: str
+    kind: str
+    version: int
+    words: str
+
+    def read(self, folder: Path) -> dict[str, Any] | None:
+        """Return the contents; None if the folder is empty or does not exist.
+
+        Raises
+        ------
+        FileFormatError
+            If the folder holds something else.
+        OSError
+            If it cannot be read.
+        """
+        path = folder / self.name
+        try:
+            found: Any = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if folder.exists() and any(folder.iterdir()):
+                reason = f"is not the folder of a sharded {self.words}: it has no {self.name}"
+                raise FileFormatError(folder, reason) from None
+            return None
+        except ValueError as error:
+            raise self.damaged(folder) from error
+        if not isinstance(found, dict) or not {"kind", "version"} <= found.keys():
+            raise self.damaged(folder)
+        if found["kind"] != self.kind or found["version"] not in range(1, self.version + 1):
+            raise FileFormatError(path, f"is not of version {self.version} of a sharded {self.words}")
+        return found
+
+    def write(self, folder: Path, contents: dict[str, Any]) -> None:
+        """Write the contents, at once or not at all. The folder is created if its parent exists."""
+        folder.mkdir(mode=0o700, exist_ok=True)
+        unfinished = folder / f".{self.name}.part"
+        with open(unfinished, "w", encoding="utf-8") as file:
+            json.dump({"kind": self.kind, "version": self.version} | contents, file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(folder / self.name)
+        bring_to_disk(folder)
+
+    def damaged(self, folder: Path) -> FileFormatError:
+        """Return the error of a damaged file."""
+        return FileFormatError(folder / self.name, "is damaged; restore it from a copy")
+
+
+_STORE_FILE = ListFile("shards.json", "ShardedStore", 3, "store")
+_CLASSIFIER_FILE = ListFile("classifier.json", "ShardedClassifier", 1, "classifier")
+
+
+class ShardList(NamedTuple):
+    """The list of the shards of a store.
 
     Attributes
     ----------
     topology : Topology
-        The shards.
+        The shards. They may know a later topology, which is the valid one.
     n_parts : int
         The number of shards when the folder was created, among which ``max_items`` was divided.
     n_made : int
@@ -32,7 +84,7 @@ class Listed(NamedTuple):
     complete : bool
         Whether all of them have been opened.
     spare : tuple of str
-        Shards that may have a folder, but no memories unless the shards know a later topology to which they belong.
+        Shards that may have a folder, but belong to no topology, or to none before the latest.
     """
 
     topology: Topology
@@ -42,65 +94,65 @@ class Listed(NamedTuple):
     spare: tuple[str, ...] = ()
 
 
-def shard_names(n: int, first: int = 0) -> tuple[str, ...]:
-    """Return the names of new shards."""
-    return tuple(f"shard-{number:03d}" for number in range(first, first + n))
+def shard_name(number: int) -> str:
+    """Return the name of a shard."""
+    return f"shard-{number:03d}"
 
 
-def read_list(path: Path) -> Listed | None:
-    """Return what the list in a folder says; None if the folder is empty or not there.
+def number_of(name: str) -> int:
+    """Return the number in the name of a shard."""
+    return int(name.split("-")[1])
+
+
+def read_list(folder: Path) -> ShardList | None:
+    """Return the list of the shards of a store; None if the folder is empty or does not exist.
 
     Raises
     ------
-    FileFormatError
-        If it is not the folder of a sharded store.
-    OSError
-        If it cannot be read.
+    FileFormatError, OSError
+        As for :meth:`ListFile.read`.
     """
-    try:
-        text = (path / _LIST).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        if path.exists() and any(path.iterdir()):
-            raise FileFormatError(path, f"is not the folder of a sharded store: it has no {_LIST}") from None
+    found = _STORE_FILE.read(folder)
+    if found is None:
         return None
-    except UnicodeDecodeError as error:
-        raise FileFormatError(path / _LIST, "is damaged") from error
     try:
-        found: Any = json.loads(text)
-        if found["kind"] != _KIND or found["version"] not in range(1, _VERSION + 1):
-            raise FileFormatError(path / _LIST, f"is not of version {_VERSION} of a sharded store")
-        after, is_complete = _checked(found["shards"]), bool(found["complete"])
+        after, is_complete = _checked_names(found["shards"]), bool(found["complete"])
         if found["version"] == 1:  # shards could not be added
-            return Listed(Topology(1, after, after, move=1), len(after), len(after), is_complete)
+            return ShardList(Topology(1, after, after, move=1), len(after), len(after), is_complete)
         topology = Topology.from_json(json.dumps(found | {"version": found["topology"], "after": after}))
-        _checked(topology.before)
-        spare = tuple(found["left"]) and _checked(found["left"])
+        spare = _checked_names(found["left"]) if found["left"] else ()
         if found["version"] == 2:  # new shards were listed before they had folders
-            spare += tuple(name for name in after if name not in topology.before)
-        return Listed(topology, int(found["parts"]), int(found["made"]), is_complete, spare)
-    except FileFormatError:
-        raise
+            spare += tuple(name for name in after if name not in _checked_names(topology.before))
+        return ShardList(topology, int(found["parts"]), int(found["made"]), is_complete, spare)
     except (ValueError, KeyError, TypeError) as error:
-        raise FileFormatError(path / _LIST, "is damaged; restore it from a copy") from error
+        raise _STORE_FILE.damaged(folder) from error
 
 
-def _checked(names: Sequence[str]) -> tuple[str, ...]:
-    if not names or not all(_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
-        raise ValueError("no names")
+def write_list(folder: Path, shards: ShardList) -> None:
+    """Write the list of the shards of a store."""
+    version, before, after, schema, move = shards.topology
+    contents = {"complete": shards.complete, "topology": version, "before": before, "after": after, "shards": after}
+    contents |= {"schema": schema, "move": move, "left": shards.spare, "parts": shards.n_parts, "made": shards.n_made}
+    _STORE_FILE.write(folder, contents)
+
+
+def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
+    if not names or not all(_SHARD_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
+        raise ValueError(f"the names of shards must be distinct and like {shard_name(0)}, not {names!r:.100}")
     return tuple(names)
 
 
-def write_list(path: Path, listed: Listed) -> None:
-    """Write the list of the shards, at once or not at all. The folder is created if its parent exists."""
-    path.mkdir(mode=0o700, exist_ok=True)
-    topology = listed.topology
-    contents = {"kind": _KIND, "version": _VERSION, "complete": listed.complete, "topology": topology.version}
-    contents |= {"shards": topology.after, "before": topology.before, "schema": topology.schema, "move": topology.move}
-    contents |= {"left": listed.spare, "parts": listed.n_parts, "made": listed.n_made}
-    unfinished = path / f".{_LIST}.part"
-    with open(unfinished, "w", encoding="utf-8") as file:
-        json.dump(contents, file)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path / _LIST)
-    bring_to_disk(path)
+def read_classifier_list(folder: Path) -> tuple[int, bool] | None:
+    """Return the number of shards of a classifier, and whether all have been created; None if there is no folder."""
+    found = _CLASSIFIER_FILE.read(folder)
+    if found is None:
+        return None
+    try:
+        return check_integer("n_shards", found["n_shards"], 1, 10_000), bool(found["complete"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _CLASSIFIER_FILE.damaged(folder) from error
+
+
+def write_classifier_list(folder: Path, n_shards: int, *, complete: bool) -> None:
+    """Write the list of the shards of a classifier."""
+    _CLASSIFIER_FILE.write(folder, {"complete": complete, "n_shards": n_shards})

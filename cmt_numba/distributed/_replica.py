@@ -1,53 +1,99 @@
-"""A replica of a shard, which answers questions: what runs in the process of an actor."""
+"""Replicas: copies of a shard in memory, which answer questions, and how a shard keeps them up to date."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from ..store import MemoryStore
+from ._calls import OtherTopology, Position, Reply, ShardPlan, StaleReplica, answer, make_change
 from ._cluster import actor_of, running
+from ._errors import ClusterError
 from ._moves import Moves
-from ._reading import Behind, Plan, Position, Read, Reading, Refused, make_change
+from ._store_access import facts_of, write_facts, writing
 
-_Applied = tuple[Position, str, tuple[Any, ...]]
+_OPENED = "times opened"  # the name of a fact
+_SECONDS = 10.0  # after which a replica that does not confirm a change is not told of further ones
 
 
-class Replica(Reading):
-    """A copy of the store of a shard, in memory, that makes the changes of which the shard tells it.
+class Followers:
+    """The replicas that follow a shard. It repeats each change in them before it acknowledges the change."""
 
-    It is made from the shard at the start, and anew when it has missed a change. Until then it answers no questions.
+    def __init__(self, plan: ShardPlan, store: MemoryStore) -> None:
+        self._cluster, self._store = plan.cluster, store
+        self._actors: list[str] = []
+        self.position: Position = (0, 0)
+        if plan.n_replicas > 0:
+            times = int(facts_of(store).get(_OPENED, 0)) + 1
+            write_facts(store, {_OPENED: times})
+            self.position = (times, 0)
+            if running().get_runtime_context().was_current_actor_reconstructed:
+                self._actors = plan.replicas  # so that they hear that they follow no more
 
-    Parameters
-    ----------
-    plan : Plan
-        That of the shard.
-    actor : str
-        The name of this actor.
+    def follow(self, actor: str) -> tuple[Position, bytes]:
+        """Return the position and the store, and repeat all later changes in a replica."""
+        with writing(self._store):
+            if actor not in self._actors:
+                self._actors.append(actor)
+            return self.position, pickle.dumps(self._store)
+
+    def publish(self, name: str, *arguments: Any) -> None:
+        """Repeat a change, which holds the lock of the store, in all replicas, and wait until they have made it."""
+        self.position = self.position[0], self.position[1] + 1
+        if not self._actors:
+            return
+        module, calls = running(), {}
+        for actor in list(self._actors):
+            try:
+                handle = actor_of(self._cluster, actor)
+                calls[handle.apply.remote(self.position, name, *arguments)] = actor, handle
+            except ClusterError:
+                self._actors.remove(actor)
+        done = set(module.wait(list(calls), num_returns=len(calls), timeout=_SECONDS)[0]) if calls else set()
+        for call, (actor, handle) in calls.items():
+            if call not in done:
+                handle.apply.remote((0, 0), "nothing")  # if it goes on later, it is to know that it follows no more
+            if call not in done or not self._is_made(call):
+                self._actors.remove(actor)
+
+    def _is_made(self, call: Any) -> bool:
+        module = running()
+        try:
+            return bool(module.get(call))
+        except module.exceptions.RayError:
+            return False
+
+
+class Replica:
+    """A copy of the store of a shard, in memory, which repeats the changes of the shard. ``actor`` is its own name.
+
+    The copy is made from the shard at the start, and again when it has missed a change. Until then the replica answers
+    no questions.
     """
 
-    def __init__(self, plan: Plan, actor: str) -> None:
+    def __init__(self, plan: ShardPlan, actor: str) -> None:
         self._plan, self._actor = plan, actor
         self._lock = threading.RLock()
-        self._made: tuple[MemoryStore, Moves] | None = None
+        self._copy: tuple[MemoryStore, Moves] | None = None
         self._position: Position = (0, 0)
-        self._waiting: list[_Applied] = []  # changes that came while the copy was made
-        self._is_joined = threading.Event()
+        self._waiting: list[tuple[Position, str, tuple[Any, ...]]] = []  # changes that came while the copy was made
+        self._is_ready = threading.Event()
         self._is_joining = False
         self._join()
 
     def _join(self) -> None:
-        """Begin to make the copy anew."""
+        """Begin to make the copy again."""
         with self._lock:
-            self._made = None
-            self._is_joined.clear()
+            self._copy = None
+            self._is_ready.clear()
             if not self._is_joining:
                 self._is_joining, self._waiting = True, []
-                threading.Thread(target=self._make, daemon=True).start()
+                threading.Thread(target=self._make_copy, daemon=True).start()
 
-    def _make(self) -> None:
+    def _make_copy(self) -> None:
         try:
             module, owner = running(), actor_of(self._plan.cluster, self._plan.name)
             position, contents = module.get(owner.follow.remote(self._actor))
@@ -58,67 +104,62 @@ class Replica(Reading):
             raise
         with self._lock:
             self._is_joining, self._position = False, position
-            self._made = store, Moves(self._plan.name, store, _not_here, _not_here)
+            self._copy = store, Moves(self._plan.name, store, _do_nothing, _do_nothing)
             waiting, self._waiting = self._waiting, []
             if all(self.apply(position, name, *arguments) for position, name, arguments in waiting):
-                self._is_joined.set()
+                self._is_ready.set()
 
     def apply(self, position: Position, name: str, *arguments: Any) -> bool:
-        """Make a change; return whether the replica is up to date then, or will be."""
+        """Repeat a change of the shard; return whether the replica is up to date then, or will be."""
         with self._lock:
             if self._is_joining:
                 self._waiting.append((position, name, arguments))
                 return True
-            if self._made is None:
+            if self._copy is None:
                 self._join()
                 return False
             if (0, 0) < position <= self._position:  # it is in the copy already
                 return True
             try:
                 if position != (self._position[0], self._position[1] + 1):
-                    raise ValueError("changes are missing")
-                self._make_change(name, arguments)
+                    raise ValueError(f"changes between {self._position} and {position} are missing")
+                self._repeat(*self._copy, name, arguments)
             except Exception:
                 self._join()
                 return False
             self._position = position
             return True
 
-    def _make_change(self, name: str, arguments: tuple[Any, ...]) -> None:
-        assert self._made is not None
-        store, moves = self._made
+    def _repeat(self, store: MemoryStore, moves: Moves, name: str, arguments: tuple[Any, ...]) -> None:
         if name == "change":
             make_change(store, arguments[0], arguments[1:])
-            return
-        make: dict[str, Callable[..., Any]] = {"adopt": moves.adopt, "receive": moves.receive, "forget": moves.forget}
-        if name != "nothing":
-            make[name](*arguments)
+        elif name != "nothing":
+            methods: dict[str, Callable[..., Any]] = {
+                "adopt": moves.adopt,
+                "receive": moves.receive,
+                "forget": moves.forget,
+            }
+            methods[name](*arguments)
 
     def wait(self) -> None:
         """Wait until the copy is made."""
-        self._is_joined.wait()
+        self._is_ready.wait()
 
-    def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Read | Refused | Behind:
-        """Return the answer to a question, if this replica has made a number of changes; see :class:`Reading`."""
-        if not self._is_joined.is_set() or self._position < at_least:
-            if not self._is_joining and self._made is None:
+    def read(
+        self, version: int, at_least: Position, name: str, *arguments: Any
+    ) -> Reply | OtherTopology | StaleReplica:
+        """Answer a question, if this replica has made a number of changes."""
+        copy = self._copy
+        if copy is None or not self._is_ready.is_set() or self._position < at_least:
+            if not self._is_joining and copy is None:
                 self._join()
-            return Behind()
-        try:
-            return self._answer(version, name, arguments)
-        except _GoneError:
-            return Behind()
+            return StaleReplica()
+        return answer(*copy, version, name, arguments)
 
-    def _stored(self) -> tuple[MemoryStore, Moves]:
-        made = self._made
-        if made is None:
-            raise _GoneError
-        return made
+    def process(self) -> int:
+        """Return the number of the process."""
+        return os.getpid()
 
 
-class _GoneError(RuntimeError):
-    """The copy is being made anew."""
-
-
-def _not_here(*_: Any) -> None:
+def _do_nothing(*_: Any) -> None:
     """Do nothing: replicas give no memories away, and have no replicas."""

@@ -1,4 +1,4 @@
-"""What queries of a sharded store answer, merged from the answers of its shards."""
+"""Results of queries of a sharded store, merged from the results of its shards."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..store import Results
-from ..store._checks import are_none
+from ..store import Results, are_none
 
 
 class ShardedResults(Results):
-    """The answers to queries of a :class:`ShardedStore`.
+    """The results of queries of a :class:`ShardedStore`.
 
     Attributes
     ----------
     missing_shards : tuple of str
-        The names of shards that did not answer in time. What they hold is not among the answers.
+        The names of shards that did not answer in time. Their memories are not among the results.
     """
 
     def __init__(
@@ -37,16 +36,16 @@ class ShardedResults(Results):
         return f"{super().__repr__()}{missing}"
 
 
-def merged(answers: Sequence[Results], k: int, *, are_distinct: bool = True) -> ShardedResults:
-    """Return the best ``k`` of the answers of shards to the same queries.
+def merge_results(answers: Sequence[Results], k: int, *, are_distinct: bool = True) -> ShardedResults:
+    """Return the best ``k`` of the results of shards for the same queries.
 
-    Unless they are distinct, a memory that is in several answers to a query counts where it comes first.
+    Unless they are distinct, a memory that is in several results of a query counts where it comes first.
     """
     keys = np.concatenate([answer.keys for answer in answers], axis=1)  # of objects, unless all are of int64
     payloads = np.concatenate([answer._payloads for answer in answers], axis=1)
     scores = np.concatenate([answer.scores for answer in answers], axis=1)
     if not are_distinct:
-        repeated, keys = _repeated(keys), keys.astype(object)
+        repeated, keys = _find_repeated(keys), keys.astype(object)
         keys[repeated], scores[repeated], payloads[repeated] = None, -np.inf, None
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     shape = scores.shape[0], k
@@ -60,7 +59,7 @@ def merged(answers: Sequence[Results], k: int, *, are_distinct: bool = True) -> 
     return best
 
 
-def _repeated(keys: np.ndarray) -> np.ndarray:
+def _find_repeated(keys: np.ndarray) -> np.ndarray:
     """Return which keys are in a row more than once, but for the first of each."""
     repeated = np.zeros(keys.shape, np.bool_)
     row, column = np.nonzero(~are_none(keys.astype(object)))
@@ -72,8 +71,8 @@ def _repeated(keys: np.ndarray) -> np.ndarray:
     return repeated
 
 
-def stacked(blocks: Sequence[ShardedResults]) -> ShardedResults:
-    """Return the answers of blocks of queries, one after the other."""
+def stack_results(blocks: Sequence[ShardedResults]) -> ShardedResults:
+    """Return the results of blocks of queries, one after the other."""
     if len(blocks) == 1:
         return blocks[0]
     missing = sorted({name for block in blocks for name in block.missing_shards})

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..journal import AlreadyOpenError
 from ..persistence import FileFormatError
-from ..store import MemoryStore
-from ..store._checks import Key
-from ..store._requests import Requests
+from ..store import Key, MemoryStore
+from ._calls import OtherTopology, Position, Reply, ShardPlan, answer, make_change
 from ._cluster import actor_of, running
 from ._errors import ClusterError, MoveError
-from ._followers import Followers
 from ._moves import Moves
-from ._reading import Plan, Position, Read, Reading, Refused, make_change
+from ._replica import Followers
 from ._schema import Schema
+from ._store_access import delete_facts, facts_of, indexed_fields, noting, options_of, writing
 from ._topology import Topology
 
 _SECONDS_TO_OPEN = 5.0  # while the process before still holds the lock of the folder
+_REQUEST = "request "  # what the names of the facts of requests begin with; the name of the request follows
 
 
-class Opened(NamedTuple):
-    """A shard that is open."""
+T = TypeVar("T")
+
+
+class OpenShard(NamedTuple):
+    """The parts of a shard that is open."""
 
     store: MemoryStore
     requests: Requests
@@ -32,96 +37,84 @@ class Opened(NamedTuple):
     followers: Followers
 
 
-class Made(NamedTuple):
-    """What a shard answers when it has made a change."""
+class ChangeReceipt(NamedTuple):
+    """The answer of a shard that has made a change."""
 
     position: Position
 
 
-class Shard(Reading):
+class Shard:
     """The store of a shard, and the requests that it has met. An actor of this class answers several calls at a time.
 
-    The store is opened by the first call, so that what is wrong with a folder is raised where the caller sees it.
+    The first call opens the store, so that the caller hears what is wrong with a folder.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ShardPlan) -> None:
         self._plan = plan
         self._opening = threading.Lock()
-        self._opened: Opened | None = None
+        self._opened: OpenShard | None = None
 
-    def _open(self) -> Opened:
+    def _open(self) -> OpenShard:
         with self._opening:
             if self._opened is None:
                 store = self._open_store()
                 followers = Followers(self._plan, store)
                 moves = Moves(self._plan.name, store, self._send, followers.publish)
-                self._opened = Opened(store, Requests(store), moves, followers)
+                self._opened = OpenShard(store, Requests(store), moves, followers)
             return self._opened
 
     def _open_store(self) -> MemoryStore:
-        path, deadline = self._plan.path, time.monotonic() + _SECONDS_TO_OPEN
+        path = self._plan.path
         if self._plan.file is not None:
             return MemoryStore.load(self._plan.file, **self._plan.options)
         if path is not None and not self._plan.is_new and not Path(path).is_dir():
             raise FileFormatError(path, "is missing; restore it from a copy")
-        while True:
-            try:
-                return MemoryStore(path, **self._plan.options)
-            except AlreadyOpenError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-
-    def _stored(self) -> tuple[MemoryStore, Moves]:
-        opened = self._open()
-        return opened.store, opened.moves
+        return open_when_free(lambda: MemoryStore(path, **self._plan.options), _SECONDS_TO_OPEN)
 
     # Calls of clients
 
-    def change(self, version: int, request: str, name: str, *arguments: Any) -> Made | Refused:
+    def change(self, version: int, request: str, name: str, *arguments: Any) -> ChangeReceipt | OtherTopology:
         """Make a change of the store and of its replicas, once for each name of a request."""
         store, requests, moves, followers = self._open()
-        with store._contents.writing:
+        with writing(store):
             if requests.is_known(request):
                 followers.publish("nothing")  # they may not have heard of it, if this process is a new one
             elif moves.topology.version != version:
-                return Refused(moves.topology)
+                return OtherTopology(moves.topology)
             else:
                 if name in ("add", "upsert"):
-                    arguments = self._admitted(moves.topology.schema, *arguments)
+                    arguments = _admit(moves.topology.schema, *arguments)
                 requests.make(request, lambda: make_change(store, name, arguments))
                 followers.publish("change", name, *arguments)
-            return Made(followers.position)
+            return ChangeReceipt(followers.position)
 
-    def _admitted(self, schema: Schema, keys: list[Key], X: Any, payloads: Any) -> tuple[Any, ...]:
-        """Return new memories in the form that was agreed on, whatever the client knows of that."""
-        if not schema.is_complete:
-            raise RuntimeError(f"the shards have not agreed yet on {schema}; memories cannot be added")
-        schema.check(Schema.of(keys, X))
-        return keys, schema.to_form(X), payloads
-
-    def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Read | Refused:
-        """Return the answer to a question; see :class:`Reading`. ``at_least`` is for replicas."""
-        return self._answer(version, name, arguments)
+    def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Reply | OtherTopology:
+        """Answer a question. Only replicas need ``at_least``, the changes that they must have made."""
+        store, _, moves, _ = self._open()
+        return answer(store, moves, version, name, arguments)
 
     def follow(self, actor: str) -> tuple[Position, bytes]:
-        """Return the position and the store, and tell a replica of all changes from then on."""
+        """Return the position and the store, and repeat all later changes in a replica."""
         return self._open().followers.follow(actor)
 
-    # Moves of memories
+    def process(self) -> int:
+        """Return the number of the process."""
+        return os.getpid()
+
+    # Topologies and moves of memories
 
     def topology(self) -> Topology:
         """Return the topology that this shard knows."""
         return self._open().moves.topology
 
     def adopt(self, topology: Topology) -> Topology:
-        """Go over to a topology, unless the shard knows a later one; return that which it knows then."""
+        """Go over to a topology, unless the shard knows a later one; return the one that it knows then."""
         moves = self._open().moves
         moves.adopt(topology)
         return moves.topology
 
     def decide(self, after: int, topology: Topology) -> Topology:
-        """Decide which topology follows the one of a version; return that which the shard knows then.
+        """Decide which topology follows the one of a version; return the one that the shard knows then.
 
         Clients ask the first shard of a topology.
         """
@@ -129,11 +122,11 @@ class Shard(Reading):
         moves.adopt(topology, after)
         return moves.topology
 
-    def give(self, move: int, keys: list[Key] | None) -> bool | Refused:
+    def give(self, move: int, keys: list[Key] | None) -> bool | OtherTopology:
         """Give memories to the shards to which they belong; see :meth:`Moves.give`."""
         moves = self._open().moves
         is_done = moves.give(move, keys)
-        return Refused(moves.topology) if is_done is None else is_done
+        return OtherTopology(moves.topology) if is_done is None else is_done
 
     def receive(self, move: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
         """Take a batch of memories over; see :meth:`Moves.receive`."""
@@ -155,12 +148,7 @@ class Shard(Reading):
     def options(self) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
         """Return options by which a shard like this one is made, and the fields of payloads that have an index."""
         store = self._open().store
-        tree = store._contents.tree._forest.options
-        names = {"max_memories": "max_items", "scorer_learning_rate": "learning_rate"}
-        kept = ("max_memories", "eviction", "n_trees", "n_links", "scorer_learning_rate")
-        options = {names.get(name, name): tree[name] for name in kept if tree.get(name) is not None}
-        fields = [tuple(path[3:-1].split('"."')) for path in store._contents.records.fields()]  # of $."name"."name"
-        return options | {"metric": store.metric}, fields
+        return options_of(store), indexed_fields(store)
 
     # Files
 
@@ -172,4 +160,62 @@ class Shard(Reading):
         """Close the store."""
         with self._opening:
             if self._opened is not None:
-                self._opened[0].close()
+                self._opened.store.close()
+
+
+class Requests:
+    """The last requests for changes that a store has met, by their names.
+
+    The name of a request is written in the transaction of the change itself. So a client that did not hear whether a
+    change was made, because the process of the store was killed, can ask for it again. At least ``least_kept`` requests
+    are remembered, and at most twice as many.
+    """
+
+    def __init__(self, store: MemoryStore, least_kept: int = 4096) -> None:
+        self._store, self._least_kept = store, least_kept
+        numbers = {name: number for name, number in facts_of(store).items() if name.startswith(_REQUEST)}
+        self._known = dict.fromkeys(sorted(numbers, key=lambda name: numbers[name]))  # the oldest first
+        self._last: int = max(numbers.values(), default=0)
+
+    def is_known(self, request: str) -> bool:
+        """Return whether a request was made, and is remembered."""
+        return _REQUEST + request in self._known
+
+    def make(self, request: str, change: Callable[[], Any]) -> bool:
+        """Make a change of the store, unless one of this name has been made; return whether it was made now.
+
+        If the change raises an exception, the request is not remembered.
+        """
+        with writing(self._store):
+            if self.is_known(request):
+                return False
+            if len(self._known) >= 2 * self._least_kept:
+                old = list(self._known)[: -self._least_kept]
+                delete_facts(self._store, old)
+                for name in old:
+                    del self._known[name]
+            with noting(self._store, {_REQUEST + request: self._last + 1}):
+                change()
+            self._last += 1
+            self._known[_REQUEST + request] = None
+            return True
+
+
+def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
+    """Open a folder, and wait some time if the process before still holds its lock."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return open_it()
+        except AlreadyOpenError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _admit(schema: Schema, keys: list[Key], X: Any, payloads: Any) -> tuple[Any, ...]:
+    """Return new memories in the form on which the shards agreed. The client may have known an earlier agreement."""
+    if not schema.is_complete:
+        raise RuntimeError(f"memories cannot be added before the shards agree on the schema, which is {schema}")
+    schema.check(Schema.of(keys, X))
+    return keys, schema.to_form(X), payloads

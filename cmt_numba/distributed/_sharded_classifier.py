@@ -11,17 +11,15 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from .._forest.rows import as_matrix
-from .._validation import check_matrix, check_real, check_rows, check_wanted, label_array, unmasked
-from ..estimators._input import warn_of_scales
-from ..estimators._labels import check_classes, check_targets, in_one_type
-from ..estimators._relearning import means_of
+from .._forest import as_matrix
+from .._validation import check_integer, check_matrix, check_real, check_rows, check_wanted, label_array, unmasked
+from ..estimators import CMTClassifier, check_classes, check_targets, in_one_type, means_of, warn_of_scales
 from ..journal import JournalError
-from ._actors import Actors, Answers
-from ._classifier_folder import check_classifier_options, number_of_shards, options_of_shard, read_list, write_list
-from ._classifier_shard import ClassFacts, ClassifierShard, ClassPlan, Examples
+from ._actors import Actors, Replies
+from ._classifier_shard import ClassFacts, ClassifierShard, ClassPlan, ExampleShare
 from ._cluster import running, start
 from ._errors import ClusterError, NoAnswerError, PartialChangeError
+from ._folder import read_classifier_list, shard_name, write_classifier_list
 from ._partition import assigned, divided
 
 _CALLS_AT_A_TIME = 4  # of an actor
@@ -93,18 +91,18 @@ class ShardedClassifier:
         actor_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        check_classifier_options(options)
+        _check_options(options)
         check_real("timeout", timeout, 0.0, _LONGEST, above=True)
         folder = None if path is None else Path(path).absolute()
-        listed = None if folder is None else read_list(folder)
-        n_shards = number_of_shards(n_shards, None if listed is None else listed[0])
+        listed = None if folder is None else read_classifier_list(folder)
+        n_shards = _number_of_shards(n_shards, None if listed is None else listed[0])
         is_complete = listed is not None and listed[1]
         if folder is not None and listed is None:
-            write_list(folder, n_shards, complete=False)
-        names = [f"shard-{number:03d}" for number in range(n_shards)]
+            write_classifier_list(folder, n_shards, complete=False)
+        names = [shard_name(number) for number in range(n_shards)]
         places = [None if folder is None else str(folder / name) for name in names]
         plans = [
-            ClassPlan(name, place, not is_complete, options_of_shard(options, number, n_shards))
+            ClassPlan(name, place, not is_complete, _options_of_shard(options, number, n_shards))
             for number, (name, place) in enumerate(zip(names, places, strict=True))
         ]
         start(address)
@@ -118,7 +116,7 @@ class ShardedClassifier:
         try:
             self._learn_facts()
             if folder is not None and not is_complete:
-                write_list(folder, n_shards, complete=True)
+                write_classifier_list(folder, n_shards, complete=True)
         except BaseException:
             self._asking.stop()
             raise
@@ -141,11 +139,11 @@ class ShardedClassifier:
         self._connect(**state)
         self._is_owner, self._seed = False, None
 
-    # Asking shards
+    # Calls of shards
 
     def _ask(
         self, actors: Actors, method: str, calls: dict[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()
-    ) -> Answers:
+    ) -> Replies:
         """Call a method of some shards, each with its own arguments."""
         if self._is_closed:
             raise JournalError("the classifier is closed; open it again")
@@ -261,7 +259,7 @@ class ShardedClassifier:
             for shard, name in enumerate(self._handles):
                 rows = np.flatnonzero((home == shard) | (second == shard))
                 if rows.size > 0:
-                    calls[name] = (*shared, Examples(rows, home[rows] == shard), *numbers)
+                    calls[name] = (*shared, ExampleShare(rows, home[rows] == shard), *numbers)
             self._known = None  # whatever comes of it
             answers = self._ask(self._teaching, "fit" if afresh else "learn", calls)
             self._check_taught(classes, owners, answers)
@@ -299,7 +297,7 @@ class ShardedClassifier:
                 rivals[:, shard] = values[name]
         return rivals
 
-    def _check_taught(self, classes: np.ndarray, owners: np.ndarray, answers: Answers) -> None:
+    def _check_taught(self, classes: np.ndarray, owners: np.ndarray, answers: Replies) -> None:
         if not answers.errors:
             return
         if not answers.values:
@@ -309,7 +307,7 @@ class ShardedClassifier:
             lists[name in answers.errors].extend(classes[owners == shard].tolist())
         raise PartialChangeError(*lists, [], answers.errors)
 
-    # Answers
+    # Replies
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of each row.
@@ -411,7 +409,7 @@ class ShardedClassifier:
             np.concatenate([scores for _, scores in there], axis=1),
         )
 
-    # Its end
+    # Closing
 
     def close(self) -> None:
         """Close the folders of the shards and end their processes. A copy in another process only stops using them."""
@@ -448,3 +446,37 @@ def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     check_rows(X)  # numbers that are not finite
     warn_of_scales(X)
     return X, y
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Raise TypeError or ValueError if these are no parameters of the classifier of a shard."""
+    seed = options.get("random_state")
+    if seed is not None:
+        check_integer("random_state", seed, 0, 2**32 - 1)
+    CMTClassifier(**options)._check_all_parameters()
+    if options.get("method", "head") != "head":
+        raise ValueError("method must be 'head': votes of neighbors are not compared between shards")
+    if not options.get("store_examples", True):
+        raise ValueError("store_examples must be True: stored examples say which classes a shard answers for")
+
+
+def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> dict[str, Any]:
+    """Return the parameters of the classifier of one shard: a seed of its own, and its part of the examples."""
+    own = dict(options)
+    if own.get("max_examples") is not None:
+        own["max_examples"] = max(1, own["max_examples"] // n_shards)
+    if own.get("random_state") is not None:
+        own["random_state"] = int(np.random.SeedSequence([own["random_state"], number]).generate_state(1)[0])
+    return own
+
+
+def _number_of_shards(wanted: int | None, listed: int | None) -> int:
+    if wanted is not None:
+        check_integer("n_shards", wanted, 1, 10_000)
+    if listed is None and wanted is None:
+        raise ValueError("n_shards must be given for a new classifier")
+    if listed is not None and wanted not in (None, listed):
+        raise ValueError(f"n_shards must be {listed}, as for the classifier in the folder, or omitted, not {wanted}")
+    number = wanted if listed is None else listed
+    assert number is not None
+    return number

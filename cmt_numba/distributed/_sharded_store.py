@@ -4,39 +4,57 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
+import scipy.sparse
 
-from .._validation import check_integer, check_matrix, check_passes, check_real, check_rewards
+from .._validation import (
+    MOST_WANTED,
+    check_integer,
+    check_matrix,
+    check_passes,
+    check_real,
+    check_rewards,
+    check_wanted,
+)
 from ..persistence import FileFormatError
-from ..store._checks import (
+from ..store import (
     DuplicateKeyError,
+    Effort,
+    Items,
+    Key,
+    MemoryStore,
     are_none,
     check_answers,
     check_keys,
+    check_lengths,
     check_one_for_each_row,
     check_payloads,
+    check_stored,
+    condition_of,
+    field_path,
+    learn_in_blocks,
 )
-from ..store._learning import learn_in_blocks
-from ..store._metrics import check_lengths
-from ..store._where import field_path
-from ._actors import Actors, new_actors
-from ._arguments import blocks_of_rows, check_options, options_of_shard, picked
-from ._cluster import start
+from . import _resizing as resizing
+from ._calls import ShardPlan
+from ._client import BLOCKS_AHEAD, Client, Question, SentQuestion, blocks_of_rows
+from ._cluster import running
 from ._errors import ClusterError, NoAnswerError
-from ._folder import Listed, read_list, shard_names, write_list
-from ._reading import Plan
-from ._resizing import Resizable
+from ._folder import ShardList, number_of, read_list, shard_name, write_list
+from ._results import ShardedResults, merge_results, stack_results
 from ._schema import Schema
-from ._topology import Topology
+from ._topology import Topology, pick
+
+_BYTES_TO_SHARE = 1 << 16  # of vectors, from which they are put into Ray's object store once
 
 
-class ShardedStore(Resizable):
+class ShardedStore:
     """A store like :class:`~cmt_numba.MemoryStore`, whose memories are divided among processes of Ray.
 
     Each shard holds the memories whose keys belong to it, by consistent hashing. A query is answered by all shards, and
@@ -100,6 +118,8 @@ class ShardedStore(Resizable):
     >>> store.close()  # doctest: +SKIP
     """
 
+    _cluster: resizing.Cluster | None  # None in copies: only the process that has opened the store has it
+
     def __init__(
         self,
         n_shards: int | None = None,
@@ -114,83 +134,245 @@ class ShardedStore(Resizable):
         actor_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        check_options(options, metric)
+        _check_options(options, metric)
         _check_limits(n_replicas, exchange_every, timeout, max_pending)
         if n_replicas > 0:
             _check_eviction(options)
         folder = None if path is None else Path(path).absolute()
-        listed = None if folder is None else read_list(folder)
-        if listed is None:
+        shards = None if folder is None else read_list(folder)
+        if shards is None:
             names = _new_names(n_shards)
             topology = Topology(1, names, names, Schema(metric or "cosine"), move=1)
-            listed = Listed(topology, len(names), len(names), complete=False)
+            shards = ShardList(topology, len(names), len(names), complete=False)
             if folder is not None:
-                write_list(folder, listed)
-        topology = listed.topology
-        if n_shards not in (None, len(topology.before), len(topology.after)):
-            message = f"n_shards must be {len(topology.after)}, as for the store in the folder, or omitted: {n_shards}"
-            raise ValueError(message)
-        cluster, metric = uuid4().hex, metric or topology.schema.metric
+                write_list(folder, shards)
+        n_after, n_parts = len(shards.topology.after), shards.n_parts
+        if n_shards not in (None, len(shards.topology.before), n_after):
+            raise ValueError(f"n_shards must be {n_after}, as for the store in the folder, or omitted, not {n_shards}")
+        name_of_cluster, metric = uuid4().hex, metric or shards.topology.schema.metric
 
-        def plan(name: str) -> Plan:
-            own = options_of_shard(options, int(name.split("-")[1]), listed.n_parts) | {"metric": metric}
-            may_be_new = not listed.complete or name in listed.spare
+        def plan(name: str, may_be_new: bool) -> ShardPlan:
+            own = _options_of_shard(options, number_of(name), n_parts) | {"metric": metric}
             own_folder = None if folder is None else str(folder / name)
-            return Plan(name, cluster, own_folder, may_be_new, None, own, n_replicas)
+            return ShardPlan(name, name_of_cluster, own_folder, may_be_new, None, own, n_replicas)
 
-        how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
-        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts, "n_made": listed.n_made}
-        self._begin(plan, listed, folder, address, how)
+        exchanges = exchange_every is not None
+        self._cluster = cluster = resizing.Cluster(shards, folder, plan, actor_options or {}, exchanges=exchanges)
+        self._begin(cluster.start(address, timeout, max_pending), folder, exchange_every)
         try:
-            self._end([name for name in {*listed.topology.names, *listed.spare} if name not in self._topology.names])
-            self._list(self._topology)
-            for finish in (self._check_conflicts, self.finish_move):
-                try:
-                    finish()
-                except Exception as error:  # the folder opens all the same, so that it can be mended
-                    warnings.warn(f"{self}: {error}", RuntimeWarning, stacklevel=2)
+            if n_replicas > 0:
+                _check_eviction(self._client.call_one(self.shards[0], "options")[0])
         except BaseException:
-            self._actors.stop()
+            self._client.actors.stop()
             raise
+        try:
+            self.finish_move()
+        except Exception as error:  # the folder opens all the same, so that it can be mended
+            warnings.warn(f"{self}: {error}", RuntimeWarning, stacklevel=2)
 
-    def _begin(
+    def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:
+        self._client, self._folder, self._exchange_every = client, folder, exchange_every
+        self._n_rewards = 0  # that this client has given since the last exchange
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"client": self._client, "folder": self._folder, "exchange_every": self._exchange_every}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._begin(**state)
+        self._cluster = None
+
+    # Queries
+
+    def query(
         self,
-        plan: Callable[[str], Plan],
-        listed: Listed,
-        folder: Path | None,
-        address: str | None,
-        how: dict[str, Any],
-    ) -> None:
-        """Start the actors, and wait until they have opened their stores and know the latest topology."""
-        start(address)
-        how["actor_options"] = how["actor_options"] or {}
-        plans = [plan(name) for name in listed.topology.names]
-        handles = {one.name: new_actors(one, how["actor_options"]) for one in plans}
-        actors = Actors(plans[0].cluster, handles, plans[0].n_replicas, how["timeout"], how["max_pending"])
-        self._prepare(actors, listed.topology, folder, how)
+        X: Any,
+        k: int = 10,
+        where: Any = None,
+        target_recall: float | None = None,
+        *,
+        n_probes: int | None = None,
+    ) -> ShardedResults:
+        """Return the nearest memories for each row.
+
+        Parameters
+        ----------
+        X, k, where, target_recall, n_probes
+            As for :meth:`cmt_numba.MemoryStore.query`. ``n_probes`` is the number of leaves in each shard. A function
+            in ``where`` is sent to the shards, and must be one that ``pickle`` or Ray can send.
+
+        Returns
+        -------
+        ShardedResults
+            Keys, scores and payloads, and the names of shards that did not answer in time.
+
+        Raises
+        ------
+        KeyError
+            If ``where`` lists a key that is not stored.
+        TypeError, ValueError
+            If an argument is not valid.
+        NoAnswerError
+            If no shard has answered in time.
+        ClusterError
+            If a shard has died with its memories, or the cluster is gone.
+        """
+        X = self._check_vectors(X)
+        k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
+        if target_recall is not None:
+            check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        if n_probes is not None:
+            check_integer("n_probes", n_probes, 1)
+        keys = self._filtering_keys(where)
+        kind = scipy.sparse.issparse(X), where is None, n_probes is None
+        under_way: deque[SentQuestion] = deque()
+        blocks: list[ShardedResults] = []
+        for rows in blocks_of_rows(X):
+            block = self._shared(X[rows])
+
+            def calls(topology: Topology, block: Any = block) -> dict[str, tuple[Any, ...]]:
+                filters = dict.fromkeys(topology.names, where)
+                if keys:
+                    filters = {name: pick(keys, part) for name, part in topology.divided(keys).items()}
+                return {name: (block, k, own, target_recall, n_probes) for name, own in filters.items()}
+
+            under_way.append(self._client.send(Question("query", calls, keys, kind)))
+            if len(under_way) > BLOCKS_AHEAD:
+                blocks.append(self._merge(under_way.popleft(), k))
+        blocks += [self._merge(asked, k) for asked in under_way]
+        return stack_results(blocks)
+
+    def _shared(self, X: Any) -> Any:
+        """Return vectors as they are sent: larger ones are put into the object store once, for all shards."""
+        n_bytes = X.data.nbytes if scipy.sparse.issparse(X) else X.nbytes
+        return running().put(X) if n_bytes > _BYTES_TO_SHARE else X
+
+    def _filtering_keys(self, where: Any) -> list[Key]:
+        """Return the keys that a filter lists; none if it is of another form."""
+        if where is None or callable(where):
+            return []
+        if isinstance(where, dict):
+            condition_of(where)
+            return []
+        keys = check_keys(where, distinct=False)
+        self._check_stored(keys)
+        return keys
+
+    def _merge(self, asked: SentQuestion, k: int) -> ShardedResults:
+        topology, answers = self._client.gather(asked)
+        values, missing = answers.all_values(), answers.missing
+        if not values:
+            raise NoAnswerError(missing, "ask again, or give the store a larger timeout")
+        newest_first = sorted(values, key=lambda name: (name not in topology.after, name in topology.before, name))
+        results = merge_results([values[name].value for name in newest_first], k, are_distinct=not topology.is_moving)
+        results.missing_shards = tuple(missing)
+        return results
+
+    # What it holds
+
+    def get(self, keys: Any) -> Items:
+        """Return the vectors and payloads of memories.
+
+        Parameters
+        ----------
+        keys : str, int or list of them, length n
+            Their keys; one key counts as a list of one.
+
+        Returns
+        -------
+        Items
+            Keys, vectors (n, n_features) and payloads.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored.
+        TypeError, ValueError
+            If these are no keys.
+        NoAnswerError, ClusterError
+            If a shard has not answered.
+        """
+        checked = check_keys(keys, distinct=False)
+        parts = self._client.ask_owners("get", checked)
+        order = np.argsort(np.concatenate([part for part, _ in parts]), kind="stable")
+        stack = scipy.sparse.vstack if any(scipy.sparse.issparse(items.vectors) for _, items in parts) else np.vstack
+        payloads = [payload for _, items in parts for payload in items.payloads]
+        return Items(checked, stack([items.vectors for _, items in parts])[order], [payloads[i] for i in order])
+
+    def __len__(self) -> int:
+        return self._client.survey().n_memories
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, str | int | np.integer) or isinstance(key, bool):
+            return False
         try:
-            self._topology = latest = self._tell(listed.topology, listed.topology.names)
-            for name in latest.names:
-                if name not in handles:  # a shard that was added, and the process ended before it was listed
-                    actors.add(name, new_actors(plan(name), how["actor_options"]))
-            self._tell(latest, latest.names)
-            self._check_replicas()
-            self._learn_metric()
-        except BaseException:
-            self._actors.stop()
-            raise
+            checked = check_keys(key)
+        except ValueError:
+            return False
+        return bool(self._are_stored(checked)[0])
 
-    def _learn_metric(self) -> None:
-        """Have the shards agree on their metric, if an earlier version of this package has created them."""
-        while self._topology.schema.metric is None:
-            topology, facts, _ = self._survey()
-            metric = facts[topology.names[0]].schema.metric
-            self._decide(topology, topology.with_schema(topology.schema._replace(metric=metric)))
+    def __iter__(self) -> Iterator[Key]:
+        topology, seen = self._client.settled([]), set[Key]()
+        for shard in topology.names:  # first those that memories leave
+            last = -1
+            while True:
+                calls = {shard: (last,)}
+                found = self._client.ask(Question("keys_after", lambda _, calls=calls: calls))  # type: ignore[misc]
+                if self._client.topology != topology:
+                    raise RuntimeError("the shards of the store have changed during iteration; begin again")
+                keys, last = found[shard]
+                if not keys:
+                    break
+                moving = {keys[i] for part in topology.leaving(keys).values() for i in part.tolist()}
+                yield from (key for key in keys if key not in seen)
+                seen |= moving
 
-    def _check_replicas(self) -> None:
-        """Raise ValueError if replicas would forget other memories than their shards."""
-        if self._actors.n_replicas > 0:
-            _check_eviction(self._ask_one(self._topology.after[0], "options")[0])
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The names of the shards."""
+        return self._client.topology.after
+
+    @property
+    def path(self) -> str | None:
+        """The folder; None for a store in memory."""
+        return None if self._folder is None else str(self._folder)
+
+    @property
+    def metric(self) -> str:
+        """The metric."""
+        return self._client.topology.schema.metric or "cosine"
+
+    @property
+    def n_features(self) -> int | None:
+        """The width of the vectors, set by the first; None before."""
+        widths = [facts.schema.n_features for facts in self._client.survey().facts.values()]
+        return next((width for width in widths if width is not None), None)
+
+    @property
+    def recall(self) -> tuple[tuple[Effort, ...], ...]:
+        """For each shard, the recall that was measured for each kind of query so far."""
+        return tuple(self._client.ask_all("recall"))
+
+    # Checks of arguments
+
+    def _check_vectors(self, X: Any) -> Any:
+        """Return vectors or queries as float32."""
+        self._client.check_open()
+        X = check_matrix(X)
+        if self._client.topology.schema.n_features not in (None, X.shape[1]):
+            self._client.survey()  # the topology that this client knows may be an old one
+        X = check_matrix(X, n_features=self._client.topology.schema.n_features)
+        check_lengths(X, self.metric)
+        return X
+
+    def _are_stored(self, keys: list[Key]) -> np.ndarray:
+        """Return which keys are stored: bool, shape (n,)."""
+        stored = np.zeros(len(keys), np.bool_)
+        for part, found in self._client.ask_owners("are_stored", keys):
+            stored[part] = found
+        return stored
+
+    def _check_stored(self, keys: list[Key]) -> None:
+        check_stored(keys, np.where(self._are_stored(keys), 0, -1))
 
     # Changes
 
@@ -235,27 +417,27 @@ class ShardedStore(Resizable):
         self._write("upsert", keys, X, payloads)
 
     def _write(self, name: str, keys: Any, X: Any, payloads: Any) -> None:
-        self._open_actors()
+        self._client.check_open()
         checked, X = check_keys(keys), check_matrix(X)
         check_lengths(X, self.metric)
         check_one_for_each_row(checked, X.shape[0])
         payloads = payloads if payloads is None or isinstance(payloads, str | bytes | dict) else list(payloads)
         check_payloads(payloads, len(checked))
         new = Schema.of(checked, X)
-        self._agree(new)
+        self._client.agree(new)
 
         def arguments(part: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[Any, ...]]]:
             for rows in blocks_of_rows(X[part]):
                 block = part[rows]
                 own = None if payloads is None else [payloads[i] for i in block]
-                yield block, (picked(checked, block), X[block], own)
+                yield block, (pick(checked, block), X[block], own)
 
-        if name == "add" and len(self._topology.divided(checked)) > 1:
+        if name == "add" and len(self._client.topology.divided(checked)) > 1:
             stored = np.flatnonzero(self._are_stored(checked))
             if stored.size > 0:
                 message = f"keys must not be in the store: {checked[stored[0]]!r:.100} is; use upsert to replace it"
                 raise DuplicateKeyError(message)
-        self._change(name, checked, arguments, (hasattr(X, "indptr"),), new)
+        self._client.change(name, checked, arguments, (hasattr(X, "indptr"),), new)
 
     def delete(self, keys: Any) -> None:
         """Delete memories.
@@ -275,9 +457,9 @@ class ShardedStore(Resizable):
             As for :meth:`add`.
         """
         checked = check_keys(keys)
-        if len(self._topology.divided(checked)) > 1:
+        if len(self._client.topology.divided(checked)) > 1:
             self._check_stored(checked)
-        self._change("delete", checked, lambda part: iter([(part, (picked(checked, part),))]))
+        self._client.change("delete", checked, lambda part: iter([(part, (pick(checked, part),))]))
 
     def create_index(self, field: Any) -> None:
         """Create an index on a field of payloads in all shards, so that filters on it need not look at all of them.
@@ -288,11 +470,11 @@ class ShardedStore(Resizable):
             The field, as in filters.
         """
         field_path(field)
-        self._change_all("create_index", field)
+        self._client.change_all("create_index", field)
 
     def compact(self) -> None:
         """Store memories in the order in which searches read them, for faster queries after many changes."""
-        self._change_all("compact")
+        self._client.change_all("compact")
 
     # Learning
 
@@ -332,10 +514,11 @@ class ShardedStore(Resizable):
             own[of_part, column[part]] = given[row[part], column[part]]
             yield part, (X[rows], own, worth[rows])
 
-        self._change("feedback", checked, arguments, (hasattr(X, "indptr"),))
+        self._client.change("feedback", checked, arguments, (hasattr(X, "indptr"),))
         self._n_rewards += len(checked)
-        if self._exchange_every is not None and self._n_rewards >= self._exchange_every:
-            self._exchange()
+        is_due = self._exchange_every is not None and self._n_rewards >= self._exchange_every
+        if is_due and self._client.exchange():
+            self._n_rewards = 0
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
         """Learn from queries whose right answers are known, in blocks and in a random order.
@@ -361,11 +544,92 @@ class ShardedStore(Resizable):
         self._check_stored(checked)
         return learn_in_blocks(self, X, checked, n_passes)
 
+    # Shards
+
+    def add_shard(self) -> str:
+        """Start another shard, and move the memories to it that belong to it then; return its name.
+
+        The store can be used meanwhile, also by other processes: queries find each memory once, and what is asked for
+        or changed by its key is moved first. If the process or a shard dies, the move goes on when the store is opened
+        again, or with :meth:`finish_move`. The new shard has the options of the others.
+
+        Returns
+        -------
+        str
+            The name of the new shard.
+
+        Raises
+        ------
+        NoAnswerError
+            If a shard does not answer in time. The move is not complete then.
+        ClusterError
+            If a shard or the cluster is gone.
+        OSError
+            If the folder cannot be written.
+        RuntimeError
+            If this is a copy in another process than that which has opened the store.
+        """
+        return resizing.add_shard(self._own_cluster())
+
+    def remove_shard(self, name: str | None = None) -> str:
+        """Move the memories of a shard to the others, and end it; return its name.
+
+        The store can be used meanwhile, as while a shard is added.
+
+        Parameters
+        ----------
+        name : str, optional
+            The name of the shard; the last one by default.
+
+        Returns
+        -------
+        str
+            The name of the shard that was removed.
+
+        Raises
+        ------
+        ValueError
+            If there is no such shard, or no other.
+        NoAnswerError, ClusterError, OSError, RuntimeError
+            As for :meth:`add_shard`.
+        """
+        return resizing.remove_shard(self._own_cluster(), name)
+
+    def finish_move(self) -> None:
+        """Go on with the move of memories that a failure of :meth:`add_shard` or :meth:`remove_shard` has left.
+
+        Raises
+        ------
+        MoveError
+            If a shard does not accept memories. :meth:`undo_move` takes the move back.
+        NoAnswerError, ClusterError, OSError, RuntimeError
+            As for :meth:`add_shard`.
+        """
+        resizing.finish_move(self._own_cluster())
+
+    def undo_move(self) -> None:
+        """Take back a move of memories that a failure of :meth:`add_shard` or :meth:`remove_shard` has left.
+
+        Memories that have moved go back. A shard that was to be added is ended, and one that was to be removed stays.
+
+        Raises
+        ------
+        MoveError, NoAnswerError, ClusterError, OSError, RuntimeError
+            As for :meth:`finish_move`.
+        """
+        resizing.undo_move(self._own_cluster())
+
+    def _own_cluster(self) -> resizing.Cluster:
+        self._client.check_open()
+        if self._cluster is None:
+            raise RuntimeError("only the process that has opened the store can add and remove its shards")
+        return self._cluster
+
     # Files
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it. Without ``sync_every`` above 1 this has been done already."""
-        self._ask_all("sync")
+        self._client.ask_all("sync")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the store to a folder with a file for each shard, which :meth:`load` reads.
@@ -386,19 +650,19 @@ class ShardedStore(Resizable):
         RuntimeError
             If shards are added or removed meanwhile.
         """
-        folder, actors = Path(path).absolute(), self._open_actors()
+        folder, client = Path(path).absolute(), self._client
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty; save to a new folder")
-        topology = self._survey()[0]
+        topology = client.survey().topology
         if topology.is_moving:
             raise RuntimeError("memories move between shards; save the store afterwards")
-        n_made = 1 + max(int(name.split("-")[1]) for name in topology.names)
-        write_list(folder, Listed(topology, len(topology.after), n_made, complete=False))
-        files = {name: (str(folder / f"{name}.cmt"),) for name in topology.names}
-        self._complete(actors.ask("save", files))
-        if self._topology != topology:
+        n_made = 1 + max(map(number_of, topology.names))
+        shards = ShardList(topology, len(topology.after), n_made, complete=False)
+        write_list(folder, shards)
+        client.complete(client.actors.ask("save", {name: (str(folder / f"{name}.cmt"),) for name in topology.names}))
+        if client.survey().topology.move != topology.move:
             raise RuntimeError("shards were added or removed; save the store again, to another folder")
-        write_list(folder, Listed(topology, len(topology.after), n_made))
+        write_list(folder, shards._replace(complete=True))
 
     @classmethod
     def load(
@@ -431,18 +695,18 @@ class ShardedStore(Resizable):
         """
         _check_limits(n_replicas, exchange_every, timeout, max_pending)
         folder = Path(path).absolute()
-        listed = read_list(folder)
-        if listed is None or not listed.complete:
+        shards = read_list(folder)
+        if shards is None or not shards.complete:
             raise FileFormatError(folder, "holds no sharded store that was saved completely")
         options = {"target_recall": check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
-        store, cluster = cls.__new__(cls), uuid4().hex
+        store, name_of_cluster = cls.__new__(cls), uuid4().hex
 
-        def plan(name: str) -> Plan:
-            return Plan(name, cluster, None, False, str(folder / f"{name}.cmt"), options, n_replicas)
+        def plan(name: str, _: bool) -> ShardPlan:
+            return ShardPlan(name, name_of_cluster, None, False, str(folder / f"{name}.cmt"), options, n_replicas)
 
-        how = {"timeout": timeout, "max_pending": max_pending, "actor_options": actor_options, "options": options}
-        how |= {"exchange_every": exchange_every, "n_parts": listed.n_parts, "n_made": listed.n_made}
-        store._begin(plan, listed, None, address, how)
+        exchanges = exchange_every is not None
+        store._cluster = cluster = resizing.Cluster(shards, None, plan, actor_options or {}, exchanges=exchanges)
+        store._begin(cluster.start(address, timeout, max_pending), None, exchange_every)
         return store
 
     def close(self) -> None:
@@ -450,16 +714,17 @@ class ShardedStore(Resizable):
 
         A copy in another process only stops using them.
         """
-        if self._is_closed:
+        if self._client.is_closed:
             return
+        actors = self._client.actors
         try:
-            if self._is_owner:
+            if self._cluster is not None:
                 with suppress(NoAnswerError, ClusterError):  # a shard that is gone has its changes on disk
-                    self._actors.ask("close", dict.fromkeys(self._topology.names, ()))
+                    actors.ask("close", dict.fromkeys(self._client.topology.names, ()))
         finally:
-            self._is_closed = True
-            if self._is_owner:
-                self._actors.stop()
+            self._client.is_closed = True
+            if self._cluster is not None:
+                actors.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -486,8 +751,29 @@ def _check_eviction(options: dict[str, Any]) -> None:
         raise ValueError("n_replicas with max_items needs eviction='oldest': replicas do not know what was returned")
 
 
+def _check_options(options: dict[str, Any], metric: str | None) -> None:
+    """Raise TypeError or ValueError if these are not options of the store of a shard."""
+    for name in ("path", "read_only"):
+        if name in options:
+            raise TypeError(f"{name} is not an option of the store of a shard")
+    MemoryStore(metric=metric, **options)
+
+
+def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> dict[str, Any]:
+    """Return the options of the store of one shard: a seed of its own, and its part of the memories."""
+    own = {"n_threads": 1} | options
+    if own.get("max_items") is not None:
+        own["max_items"] = max(1, own["max_items"] // n_shards)
+    seed = own.get("random_state")
+    if isinstance(seed, np.random.SeedSequence):
+        own["random_state"] = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))
+    elif seed is not None:
+        own["random_state"] = np.random.SeedSequence([seed, number])
+    return own
+
+
 def _new_names(n_shards: int | None) -> tuple[str, ...]:
     """Return the names of the shards of a new store."""
     if n_shards is None:
         raise ValueError("n_shards must be given for a new store")
-    return shard_names(check_integer("n_shards", n_shards, 1, 10_000))
+    return tuple(map(shard_name, range(check_integer("n_shards", n_shards, 1, 10_000))))

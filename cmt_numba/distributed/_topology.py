@@ -5,34 +5,82 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from ..store._checks import Key
-from ._arguments import by_owner
-from ._hashing import Ring, hashes
+from ..store import Key
 from ._schema import Schema
+
+_POINTS = 512
+"""Points of each shard on the ring. The shares of shards differ by about ``1 / sqrt(512)``, 4 %."""
+
+_IN_A_DIGEST = 8
+
+
+class Ring:
+    """A ring of hashes, on which each shard has points (consistent hashing; Karger et al., 1997).
+
+    A key belongs to the shard whose point follows its hash. When a shard joins, only the keys that it takes over change
+    their shard. The names of shards decide where their points are.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        points = [_points(name) for name in names]
+        owners = np.repeat(np.arange(len(names)), _POINTS)
+        order = np.argsort(np.concatenate(points), kind="stable")
+        self._points, self._owners = np.concatenate(points)[order], owners[order]
+
+    def owners(self, keys: Sequence[Key]) -> np.ndarray:
+        """Return the positions of the shards to which keys belong: int64, shape (n,)."""
+        return self.owners_of(hash_keys(keys))
+
+    def owners_of(self, hashed: np.ndarray) -> np.ndarray:
+        """Return the positions of the shards to which keys with these hashes belong: int64, shape (n,)."""
+        following = np.searchsorted(self._points, hashed)
+        return np.asarray(self._owners[following % self._points.size])
+
+
+def hash_keys(keys: Sequence[Key]) -> np.ndarray:
+    """Return hashes of keys, the same in every process and version: uint64, shape (n,)."""
+    if keys and isinstance(keys[0], int):
+        return _mixed(np.array(keys, np.int64).view(np.uint64))
+    digests = b"".join(blake2b(key.encode(), digest_size=8).digest() for key in keys)  # type: ignore[union-attr]
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+def _points(name: str) -> np.ndarray:
+    digests = [blake2b(f"{name} {i}".encode()).digest() for i in range(_POINTS // _IN_A_DIGEST)]
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Return the outputs of SplitMix64 (Steele, Lea and Flood, 2014) for these states."""
+    z = numbers + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = z ^ (z >> np.uint64(31))
+    return mixed
 
 
 class Topology(NamedTuple):
-    """The shards of a store, and what they have agreed on.
+    """The shards of a store, and the schema on which they have agreed.
 
-    Calls carry its version, and a shard of another version refuses them. The first shard alone decides which topology
-    follows: so no two have the same version.
+    Calls carry the version of the topology, and a shard that has another one refuses them. Only the first shard of a
+    topology decides which one follows, so no two have the same version.
 
     Attributes
     ----------
     version : int
         A later topology has a larger one.
-    before : tuple of str
-        The shards to which keys belonged before memories began to move; those of ``after`` if none move.
-    after : tuple of str
-        The shards to which keys belong.
+    before, after : tuple of str
+        The shards to which keys belonged before the last move of memories, and those to which they belong. They differ
+        while memories move.
     schema : Schema
         What all memories have in common.
     move : int
-        The version since which the shards are these. Memories move between shards that know the same one.
+        The version in which the move began. A later version may change the schema alone.
     """
 
     version: int
@@ -65,14 +113,14 @@ class Topology(NamedTuple):
 
     def divided(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
         """Return for each shard the positions of the keys that belong to it."""
-        return {self.after[owner]: part for owner, part in by_owner(_ring(self.after).owners(keys)).items()}
+        return {self.after[owner]: part for owner, part in _positions_by_owner(_ring(self.after).owners(keys)).items()}
 
     def leaving(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
         """Return the positions of the keys that move, by the shards that they leave."""
         if not self.is_moving or not keys:
             return {}
         old, new = _ring(self.before), _ring(self.after)
-        hashed = hashes(keys)
+        hashed = hash_keys(keys)
         former = np.array(self.before)[old.owners_of(hashed)]
         moving = np.flatnonzero(former != np.array(self.after)[new.owners_of(hashed)])
         return {str(name): moving[former[moving] == name] for name in np.unique(former[moving])}
@@ -89,43 +137,46 @@ class Topology(NamedTuple):
         return cls(version, tuple(found["before"]), tuple(found["after"]), schema, int(found.get("move", version)))
 
 
-class Moved(NamedTuple):
-    """Which batches of memories a shard has given to others and received from them.
+class MoveProgress(NamedTuple):
+    """Which batches of memories a shard has given to others and received from them, by the names of these."""
 
-    Attributes
-    ----------
-    given : dict of str to int
-        For each other shard, the last batch that this shard has begun to delete, because the other one has it.
-    received : dict of str to (int, int)
-        For each other shard, the last batch that this shard holds, and its size.
-    """
-
-    given: Mapping[str, int]
-    received: Mapping[str, tuple[int, int]]
+    given: Mapping[str, int]  # the last batch that this shard has begun to delete, because the other one has it
+    received: Mapping[str, tuple[int, int]]  # the last batch that this shard holds, and its size
 
     def last_from(self, name: str) -> int:
         """Return the last batch that was received from a shard."""
         return self.received.get(name, (0, 0))[0]
 
 
-def late(moved: Mapping[str, Moved]) -> list[str]:
+def shards_behind(progress: Mapping[str, MoveProgress]) -> list[str]:
     """Return the shards whose answers are older than those of shards that gave them memories.
 
     Such memories may be in none of the answers.
     """
-    pairs = {(to, name): number for name, own in moved.items() for to, number in own.given.items()}
-    found = {to for (to, name), number in pairs.items() if to in moved and moved[to].last_from(name) < number}
+    pairs = {(to, name): number for name, own in progress.items() for to, number in own.given.items()}
+    found = {to for (to, name), number in pairs.items() if to in progress and progress[to].last_from(name) < number}
     return sorted(found)
 
 
-def n_twice(moved: Mapping[str, Moved]) -> int:
-    """Return how many memories two shards hold, because the one has received them and the other not yet deleted."""
+def count_duplicates(progress: Mapping[str, MoveProgress]) -> int:
+    """Return how many memories two shards hold, because one has received them and the other not yet deleted them."""
     return sum(
         size
-        for name, own in moved.items()
+        for name, own in progress.items()
         for giver, (number, size) in own.received.items()
-        if giver in moved and moved[giver].given.get(name, 0) < number
+        if giver in progress and progress[giver].given.get(name, 0) < number
     )
+
+
+def pick(values: Sequence[Key], positions: np.ndarray) -> list[Key]:
+    """Return the values at some positions."""
+    return [values[position] for position in positions.tolist()]
+
+
+def _positions_by_owner(owners: np.ndarray) -> dict[int, np.ndarray]:
+    order = np.argsort(owners, kind="stable")
+    present, firsts = np.unique(owners[order], return_index=True)
+    return {int(owner): part for owner, part in zip(present, np.split(order, firsts[1:]), strict=True)}
 
 
 @lru_cache(maxsize=8)

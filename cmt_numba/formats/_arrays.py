@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._errors import FormatError
 from ._source import Batch, ReadOptions, Source
-from ._text import check_file
+from ._text import FormatError, check_file
 
 
 class ArraysSource(Source):

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._errors import FormatError
 from ._tables import TableSource, _pandas
-from ._text import read_blocks
+from ._text import FormatError, read_blocks
 
 _ROWS_OF_NAMES = 1000
 

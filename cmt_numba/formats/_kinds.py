@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ._errors import FormatError
+from ._text import FormatError
 
 KINDS = ("number", "category", "text")
 

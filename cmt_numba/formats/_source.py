@@ -12,8 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from ._errors import FormatError
-from ._text import BLOCK_BYTES
+from ._text import BLOCK_BYTES, FormatError
 
 TASKS = ("multiclass", "multilabel")
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
 from math import isfinite
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from .._forest.state import MOST_FEATURES
-from ._errors import FormatError
+from .._forest import MOST_FEATURES
 from ._labels import MOST_LABELS, complaint_about_labels, indicator, label_list
 from ._source import Batch, ReadOptions, Source
-from ._text import Block, first_line, read_blocks
+from ._text import FormatError, LineBlock, first_line, read_blocks
 
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
 
@@ -35,7 +35,7 @@ class SvmlightSource(Source):
         if options.n_features is not None and (options.task is not None or not options.with_labels):
             return options
         shape = _Shape(0, False)
-        for block in self._blocks():
+        for block in read_blocks(self.path, self.block_bytes):
             shape = shape.of_block(self, block)
             self._watch(block.position)
         return replace(
@@ -44,56 +44,17 @@ class SvmlightSource(Source):
             task=options.task or ("multilabel" if shape.several_labels else "multiclass"),
         )
 
-    def _blocks(self) -> Iterator[Block]:
-        return read_blocks(self.path, self.block_bytes)
-
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         n_labels = 0
-        for block in self._blocks():
-            chunk = self._parsed(block, _rules(options, n_labels))
+        for block in read_blocks(self.path, self.block_bytes):
+            chunk = _parsed(self.path, block, _rules(options, n_labels))
             if options.task == "multilabel" and chunk.y is not None:
                 n_labels = chunk.y.shape[1]
             if chunk.X.shape[0] > 0:
                 yield chunk
 
-    def _parsed(self, block: Block, rules: _Rules) -> Batch:
-        """Return the rows of a block, read by scikit-learn if possible."""
-        from sklearn.datasets import load_svmlight_file  # slow to import, and not needed by many commands
 
-        # A block that scikit-learn rejects is parsed again, more slowly, to find the line and the reason.
-        try:
-            X, labels = load_svmlight_file(
-                BytesIO(block.data),
-                n_features=rules.n_features,
-                dtype=np.float32,
-                multilabel=rules.task == "multilabel" or not rules.with_labels,
-                zero_based=True,
-            )
-            if np.isfinite(X.data).all():
-                return Batch(scipy.sparse.csr_array(X), _as_y(labels, rules), block.position)
-        except (ValueError, OverflowError, IndexError):
-            pass
-        rows = list(self._parsed_slowly(block, rules))
-        offsets = np.concatenate([[0], np.cumsum([len(row.features) for row in rows], dtype=np.int64)])
-        indices = np.fromiter((index for row in rows for index in row.features), np.int32)
-        values = np.fromiter((value for row in rows for value in row.features.values()), np.float32)
-        X = scipy.sparse.csr_array((values, indices, offsets), (len(rows), rules.n_features))
-        X.sort_indices()
-        several = rules.task == "multilabel"
-        labels = [row.labels if several else row.labels[0] for row in rows] if rules.with_labels else []
-        return Batch(X, _as_y(labels, rules), block.position)
-
-    def _parsed_slowly(self, block: Block, rules: _Rules) -> Iterator[_Row]:
-        for number, line in enumerate(block.data.splitlines(), block.first_line):
-            try:
-                row = _parsed_line(line, rules)
-            except ValueError as error:
-                raise FormatError(self.path, str(error), line=number) from None
-            if row is not None:
-                yield row
-
-
-class ExtremeSource(SvmlightSource):
+class ExtremeSource(Source):
     """A file of the Extreme Classification Repository.
 
     The first line says ``rows features labels``, the others ``label,label,... feature:value ...``. Features need not
@@ -122,7 +83,7 @@ class ExtremeSource(SvmlightSource):
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         n_rows, _, n_labels = self._header()
         n_seen = 0
-        for block in _without_first_line(self._blocks()):
+        for block in _without_first_line(read_blocks(self.path, self.block_bytes)):
             chunk = self._parsed(block, _rules(options, n_labels)._replace(n_labels=n_labels, ascending=False))
             n_seen += chunk.X.shape[0]
             if chunk.X.shape[0] > 0:
@@ -131,12 +92,11 @@ class ExtremeSource(SvmlightSource):
             reason = f"has {n_seen} rows, but its first line says {n_rows}; use a complete copy"
             raise FormatError(self.path, reason)
 
-    def _parsed(self, block: Block, rules: _Rules) -> Batch:
+    def _parsed(self, block: LineBlock, rules: _Rules) -> Batch:
         # Rows may have neither labels nor features; scikit-learn would skip them.
-        data = re.sub(rb"(?m)^[ \t\r]*$(?=\n)", b"0:0", block.data) if _BLANK.search(block.data) else block.data
-        batch = super()._parsed(block._replace(data=data), rules)
+        batch = _parsed(self.path, block._replace(data=_BLANK.sub(b"0:0", block.data)), rules)
         if batch.y is not None and batch.y.shape[1] > (rules.n_labels or 0):
-            list(self._parsed_slowly(block, rules))  # raises an error that names the line
+            list(_parsed_slowly(self.path, block, rules))  # raises an error that names the line
         return batch
 
 
@@ -161,13 +121,51 @@ def _rules(options: ReadOptions, least_labels: int) -> _Rules:
     )
 
 
+def _parsed(path: Path, block: LineBlock, rules: _Rules) -> Batch:
+    """Return the rows of a block, read by scikit-learn if possible."""
+    from sklearn.datasets import load_svmlight_file  # slow to import, and not needed by many commands
+
+    # A block that scikit-learn rejects is parsed again, more slowly, to find the line and the reason.
+    try:
+        X, labels = load_svmlight_file(
+            BytesIO(block.data),
+            n_features=rules.n_features,
+            dtype=np.float32,
+            multilabel=rules.task == "multilabel" or not rules.with_labels,
+            zero_based=True,
+        )
+        if np.isfinite(X.data).all():
+            return Batch(scipy.sparse.csr_array(X), _as_y(labels, rules), block.position)
+    except (ValueError, OverflowError, IndexError):
+        pass
+    rows = list(_parsed_slowly(path, block, rules))
+    offsets = np.concatenate([[0], np.cumsum([len(row.features) for row in rows], dtype=np.int64)])
+    indices = np.fromiter((index for row in rows for index in row.features), np.int32)
+    values = np.fromiter((value for row in rows for value in row.features.values()), np.float32)
+    X = scipy.sparse.csr_array((values, indices, offsets), (len(rows), rules.n_features))
+    X.sort_indices()
+    several = rules.task == "multilabel"
+    labels = [row.labels if several else row.labels[0] for row in rows] if rules.with_labels else []
+    return Batch(X, _as_y(labels, rules), block.position)
+
+
+def _parsed_slowly(path: Path, block: LineBlock, rules: _Rules) -> Iterator[_Row]:
+    for number, line in enumerate(block.data.splitlines(), block.first_line):
+        try:
+            row = _parsed_line(line, rules)
+        except ValueError as error:
+            raise FormatError(path, str(error), line=number) from None
+        if row is not None:
+            yield row
+
+
 class _Shape(NamedTuple):
     """Number of features and kind of labels of the lines read so far."""
 
     n_features: int
     several_labels: bool
 
-    def of_block(self, source: Source, block: Block) -> _Shape:
+    def of_block(self, source: Source, block: LineBlock) -> _Shape:
         """Return the shape of these lines and those of a block. Malformed lines are reported later by the reader."""
         end, several = self.n_features, self.several_labels
         for number, line in enumerate(block.data.splitlines(), block.first_line):
@@ -269,7 +267,7 @@ def _as_y(labels: Sequence[Any], rules: _Rules) -> Any:
     return indicator(labels, rules.least_labels)
 
 
-def _without_first_line(blocks: Iterator[Block]) -> Iterator[Block]:
+def _without_first_line(blocks: Iterator[LineBlock]) -> Iterator[LineBlock]:
     """Yield blocks without the first non-blank line."""
     skipped = False
     for block in blocks:
@@ -280,4 +278,4 @@ def _without_first_line(blocks: Iterator[Block]) -> Iterator[Block]:
         end = block.data.find(b"\n", start) + 1
         skipped = start < len(block.data)
         if skipped and end > 0:
-            yield Block(block.data[end:], block.first_line + block.data[:end].count(b"\n"), block.position)
+            yield LineBlock(block.data[end:], block.first_line + block.data[:end].count(b"\n"), block.position)

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from .._validation import label_array
-from ._errors import FormatError
 from ._kinds import KindsOfColumns, as_numbers, kinds_of
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
-from ._text import open_text
+from ._text import FormatError, open_text
 
 _CELLS_IN_A_CHUNK = 1 << 18
 _CELLS_IN_A_SCAN = 1 << 18

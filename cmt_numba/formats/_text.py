@@ -6,10 +6,9 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
-
-from ._errors import FormatError
 
 BLOCK_BYTES = 1 << 20
 
@@ -17,7 +16,32 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # written by some programs at the start of UTF-8 text
 
 
-class Block(NamedTuple):
+class FormatError(ValueError):
+    """A data file cannot be read: it is missing, empty, truncated, or does not follow its format.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    reason : str
+        The problem.
+    line : int, optional
+        The line of a text file, counted from 1.
+    row : int, optional
+        The row of a table, counted from 1, without the header.
+    """
+
+    def __init__(
+        self, path: str | PathLike[str], reason: str, *, line: int | None = None, row: int | None = None
+    ) -> None:
+        place = f", line {line}" if line is not None else f", row {row}" if row is not None else ""
+        super().__init__(f"{path}{place}: {reason}")
+        self.path = path
+        self.line = line
+        self.row = row
+
+
+class LineBlock(NamedTuple):
     """A number of whole lines.
 
     Attributes
@@ -78,7 +102,7 @@ def _skip_mark(lines: BinaryIO) -> None:
         lines.seek(0)
 
 
-def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBlock]:
     """Yield the lines of a file in blocks of about ``block_bytes``, or of one line if it is longer.
 
     Raises
@@ -96,10 +120,10 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
                 continue
             data = b"".join([*unfinished, piece[:end]])
             unfinished = [piece[end:]] if end < len(piece) else []
-            yield Block(data, first_line, file.stored.tell())
+            yield LineBlock(data, first_line, file.stored.tell())
             first_line += data.count(b"\n")
         if unfinished:
-            yield Block(b"".join(unfinished), first_line, file.stored.tell())
+            yield LineBlock(b"".join(unfinished), first_line, file.stored.tell())
 
 
 def first_line(path: Path, *, comments: bool = False) -> bytes:

@@ -11,10 +11,9 @@ import numpy as np
 import scipy.sparse
 
 from .._validation import label_array
-from ._errors import FormatError
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
-from ._text import Block, read_blocks
+from ._text import FormatError, LineBlock, read_blocks
 
 
 class VowpalSource(Source):
@@ -42,7 +41,7 @@ class VowpalSource(Source):
         task = options.task or ("multilabel" if several else "multiclass")
         return replace(options, task=task, named_labels=named and task == "multiclass")
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[LineBlock]:
         return read_blocks(self.path, self.block_bytes)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
@@ -64,7 +63,7 @@ class VowpalSource(Source):
                 n_labels = y.shape[1]
             yield Batch(X, y, block.position)
 
-    def _parsed(self, block: Block, options: ReadOptions) -> Iterator[_Line]:
+    def _parsed(self, block: LineBlock, options: ReadOptions) -> Iterator[_Line]:
         for number, line in enumerate(block.data.splitlines(), block.first_line):
             if not line.strip():
                 continue

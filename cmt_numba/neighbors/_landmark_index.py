@@ -19,11 +19,7 @@ from .._validation import (
     check_seed,
     check_wanted,
 )
-from ..persistence._columns import read_array
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._saved import Saved
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, generator_fields, read_array, read_generator, take
 from ._lists import Lists, Part, appended, assigned, held, search, trained, without
 from ._measures import METRICS, Measure, fits
 

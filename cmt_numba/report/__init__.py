@@ -7,19 +7,18 @@ from os import PathLike
 from typing import Any
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
-from ..evaluation._display import (
-    METRICS,
-    confused_rows,
-    format_value,
-    metric_pairs,
-    profile_pairs,
-    result_pairs,
-    rival_rows,
-)
 from . import _figures
+from ._bandit import intervals_of as intervals_of
 from ._bandit import write_bandit_report
+from ._display import METRICS
+from ._display import confused_rows as confused_rows
+from ._display import format_value as format_value
+from ._display import metric_pairs as metric_pairs
+from ._display import profile_pairs as profile_pairs
+from ._display import result_pairs as result_pairs
+from ._display import rival_rows as rival_rows
 from ._figures import Drawing
-from ._page import Table, require_libraries, write_page
+from ._page import PageTable, require_libraries, write_page
 
 __all__ = ["write_bandit_report", "write_report"]
 
@@ -104,14 +103,16 @@ def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | No
     return drawings
 
 
-def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[Table]:
-    tables = [Table("Quality", metric_pairs(result)), Table("Work", _formatted(result_pairs(result)))]
+def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[PageTable]:
+    tables = [PageTable("Quality", metric_pairs(result)), PageTable("Work", _formatted(result_pairs(result)))]
     if profile is not None:
-        tables.append(Table("Trees", _formatted(profile_pairs(profile))))
+        tables.append(PageTable("Trees", _formatted(profile_pairs(profile))))
     if isinstance(result, BatchResult):
         for caption, rows in (("Rivals", rival_rows(result)), ("Most confused", confused_rows(result))):
             if rows:
-                tables.append(Table(caption, [list(map(format_value, row.values())) for row in rows], list(rows[0])))
+                tables.append(
+                    PageTable(caption, [list(map(format_value, row.values())) for row in rows], list(rows[0]))
+                )
         if result.by_probes:
             tables.append(_columns("By number of leaves searched", result.by_probes))
         seeds = {name: [one[name] for one in result.per_seed] for name in result.per_seed[0]}
@@ -123,10 +124,10 @@ def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None
     return tables
 
 
-def _columns(caption: str, columns: dict[str, list[Any]]) -> Table:
+def _columns(caption: str, columns: dict[str, list[Any]]) -> PageTable:
     rows = zip(*columns.values(), strict=True)
     header = [_COLUMNS.get(name, name.replace("_recent", ", recent").replace("_", " ")) for name in columns]
-    return Table(caption, [[_cell(value) for value in row] for row in rows], header)
+    return PageTable(caption, [[_cell(value) for value in row] for row in rows], header)
 
 
 def _cell(value: float) -> str:

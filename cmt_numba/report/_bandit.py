@@ -9,7 +9,7 @@ import numpy as np
 
 from ..bandits.evaluation import Evaluation
 from ._figures import FIRST, SECOND, Drawing, drawing
-from ._page import Table, require_libraries, write_page
+from ._page import PageTable, require_libraries, write_page
 
 _EXACT = ("bernstein", "chernoff")
 
@@ -95,11 +95,11 @@ def write_bandit_report(
         for row in rows
     ]
     tables = [
-        Table("Mean reward of the policy", estimates, ("estimator", "value", "low", "high", "interval")),
-        Table("Log", summary),
+        PageTable("Mean reward of the policy", estimates, ("estimator", "value", "low", "high", "interval")),
+        PageTable("Log", summary),
     ]
     if result.advice:
-        tables.append(Table("Advice", [[advice] for advice in result.advice]))
+        tables.append(PageTable("Advice", [[advice] for advice in result.advice]))
     best = next((row for row in rows if row["estimator"] == "snips"), rows[0])
     write_page(
         path,

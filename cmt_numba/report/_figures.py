@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
-from ..evaluation._answers import calibration_error
-from ..evaluation._display import METRICS
+from ..evaluation import BatchResult, ProgressiveResult, TreeProfile, calibration_error
+from ._display import METRICS
 
 # Matplotlib cannot refer to the colours of a page: it draws in these unique colours, which are then replaced.
 _INK, _GRID, FIRST, SECOND, THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"

@@ -15,7 +15,7 @@ from ._figures import Drawing
 _LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """A table: its rows, and names of its columns if it has any."""
 
     caption: str
@@ -53,7 +53,7 @@ def write_page(
     kind: str,
     headline: str,
     figures: Sequence[Drawing],
-    tables: Sequence[Table],
+    tables: Sequence[PageTable],
     command: str | None,
 ) -> None:
     """Write a page. Raises OSError if the file cannot be written."""

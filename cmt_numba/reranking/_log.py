@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.invariants.errors import require
+from .._forest import require
 from .._validation import unmasked
-from ..persistence._columns import read_array, read_sparse_matrix, sparse_matrix
+from ..persistence import read_array, read_sparse_matrix, sparse_matrix
 
 LARGEST_WEIGHT = 1e30
 """Of a query: sums of weights must be finite."""
 
 
-class Log(NamedTuple):
-    """Pairs whose rewards are known, those of a query behind each other."""
+class RewardLog(NamedTuple):
+    """DocumentPairs whose rewards are known, those of a query behind each other."""
 
     X: Any  # float32 (n_pairs, n_features): an array or CSR
     rewards: np.ndarray  # float32 (n_pairs,)
@@ -24,13 +24,13 @@ class Log(NamedTuple):
     weights: np.ndarray | None  # float64 (n_queries,)
 
     @classmethod
-    def of(cls, X: Any, of_query: np.ndarray, rewards: np.ndarray, weights: np.ndarray | None) -> Log:
+    def of(cls, X: Any, of_query: np.ndarray, rewards: np.ndarray, weights: np.ndarray | None) -> RewardLog:
         """Return those pairs whose reward is not NaN."""
         known = np.flatnonzero(~np.isnan(rewards))
         queries, sizes = np.unique(of_query[known], return_counts=True)
         return cls(X[known], rewards[known], sizes, None if weights is None else weights[queries])
 
-    def followed_by(self, more: Log) -> Log:
+    def followed_by(self, more: RewardLog) -> RewardLog:
         """Return this log and then another one."""
         both = [self.X, more.X]
         if scipy.sparse.issparse(self.X):
@@ -41,13 +41,13 @@ class Log(NamedTuple):
         if self.weights is not None or more.weights is not None:
             weights = np.concatenate([_or_ones(log.weights, log.sizes.size) for log in (self, more)])
         rewards = np.concatenate([self.rewards, more.rewards])
-        return Log(X, rewards, np.concatenate([self.sizes, more.sizes]), weights)
+        return RewardLog(X, rewards, np.concatenate([self.sizes, more.sizes]), weights)
 
-    def of_queries(self, kept: np.ndarray) -> Log:
+    def of_queries(self, kept: np.ndarray) -> RewardLog:
         """Return the log of some queries: bool (n_queries,)."""
         pairs = np.flatnonzero(np.repeat(kept, self.sizes))
         weights = None if self.weights is None else self.weights[kept]
-        return Log(self.X[pairs], self.rewards[pairs], self.sizes[kept], weights)
+        return RewardLog(self.X[pairs], self.rewards[pairs], self.sizes[kept], weights)
 
     def arrays(self) -> tuple[list[int] | None, dict[str, np.ndarray]]:
         """Return the shape of the features if they are sparse, and all arrays of a file."""
@@ -60,7 +60,7 @@ class Log(NamedTuple):
         return shape, arrays | parts
 
     @classmethod
-    def read(cls, shape: Any, arrays: dict[str, np.ndarray], n_features: int) -> Log:
+    def read(cls, shape: Any, arrays: dict[str, np.ndarray], n_features: int) -> RewardLog:
         """Return the log of a file. Raises InvariantError or ValueError if it is none."""
         if shape is None:
             X: Any = read_array("X", arrays, np.float32, n_axes=2)

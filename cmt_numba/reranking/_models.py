@@ -9,8 +9,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.utils.validation import has_fit_parameter
 
-from .._forest.invariants.errors import require
-from ._log import Log
+from .._forest import require
+from ._log import RewardLog
 
 _FOLDS = 3
 
@@ -28,7 +28,7 @@ def check_model(model: Any) -> None:
         raise TypeError(f"model must predict rewards, which classifiers do not: pass a regressor in place of {model!r}")
 
 
-def fitted_model(model: Any, log: Log) -> Any:
+def fitted_model(model: Any, log: RewardLog) -> Any:
     """Return a copy of a model that has learned from a log.
 
     Rankers are told by a parameter ``qid`` or ``group`` of ``fit``. Those with ``qid`` take a weight for each query, as
@@ -48,7 +48,7 @@ def fitted_model(model: Any, log: Log) -> Any:
     return model.fit(log.X, log.rewards, **told)
 
 
-def improvement(model: Any, log: Log, seed: int = 0) -> tuple[float, float]:
+def improvement(model: Any, log: RewardLog, seed: int = 0) -> tuple[float, float]:
     """Return by how much the best pair of a query that was not learned from exceeds the first one found, in reward.
 
     That is the mean over all queries by cross-validation, and its standard error.
@@ -74,7 +74,7 @@ def model_arrays(model: Any) -> dict[str, np.ndarray]:
     return {"booster": np.frombuffer(bytes(model.get_booster().save_raw("json")), np.uint8)}
 
 
-def read_model(model: Any, log: Log, arrays: dict[str, np.ndarray]) -> Any:
+def read_model(model: Any, log: RewardLog, arrays: dict[str, np.ndarray]) -> Any:
     """Return a fitted model: from XGBoost's JSON if it is there and ``model`` is of this kind, else fitted again."""
     if "booster" not in arrays or not hasattr(model, "load_model"):
         return fitted_model(model, log)

@@ -1,4 +1,4 @@
-"""Pairs of a query and a document that was found for it, and the features of them that models learn from."""
+"""DocumentPairs of a query and a document that was found for it, and the features of them that models learn from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.hits import Hits
-from .._forest.state import NONE
+from .._forest import NONE, Hits
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer
 
@@ -20,7 +19,7 @@ _ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789" + _OTHER
 _MOST_CHARACTERS = 256  # of a text that its edit distance looks at
 
 
-class Pairs(NamedTuple):
+class DocumentPairs(NamedTuple):
     """Queries with what was found for them: pairs in the order of the queries, and by rank."""
 
     queries: list[Any]
@@ -83,7 +82,7 @@ def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
     return ids.astype(np.int64), scores.astype(np.float32)
 
 
-def pairs_of(queries: list[Any], documents: Any, hits: Hits | Any) -> Pairs:
+def pairs_of(queries: list[Any], documents: Any, hits: Hits | Any) -> DocumentPairs:
     """Return the pairs of queries and what was found.
 
     Raises
@@ -96,7 +95,7 @@ def pairs_of(queries: list[Any], documents: Any, hits: Hits | Any) -> Pairs:
     ids, scores = check_hits(hits, len(queries))
     of_query, rank = np.nonzero(ids != NONE)
     found, of_document = np.unique(ids[of_query, rank], return_inverse=True)
-    return Pairs(queries, _documents_of(documents, found), of_query, of_document, rank, scores[of_query, rank])
+    return DocumentPairs(queries, _documents_of(documents, found), of_query, of_document, rank, scores[of_query, rank])
 
 
 def _documents_of(documents: Any, ids: np.ndarray) -> list[Any]:
@@ -125,27 +124,27 @@ def _has(documents: Any, i: int) -> bool:
 # Features
 
 
-def _score(pairs: Pairs, tools: Tools) -> Any:
+def _score(pairs: DocumentPairs, tools: Tools) -> Any:
     return pairs.scores
 
 
-def _rank(pairs: Pairs, tools: Tools) -> Any:
+def _rank(pairs: DocumentPairs, tools: Tools) -> Any:
     return pairs.rank
 
 
-def _vectors(pairs: Pairs, tools: Tools) -> tuple[Any, Any]:
+def _vectors(pairs: DocumentPairs, tools: Tools) -> tuple[Any, Any]:
     assert tools.vectorizer is not None
     asked = tools.vectorizer.transform(pairs.queries)
     stored = tools.vectorizer.transform_documents(pairs.documents)
     return asked[pairs.of_query], stored[pairs.of_document]
 
 
-def _bm25(pairs: Pairs, tools: Tools) -> Any:
+def _bm25(pairs: DocumentPairs, tools: Tools) -> Any:
     asked, stored = _vectors(pairs, tools)
     return asked.multiply(stored).sum(axis=1)
 
 
-def _terms(pairs: Pairs, tools: Tools) -> Any:
+def _terms(pairs: DocumentPairs, tools: Tools) -> Any:
     asked, stored = _vectors(pairs, tools)
     return scipy.sparse.csr_array(asked.multiply(stored))
 
@@ -160,7 +159,7 @@ def _trigrams(text: str) -> set[str]:
     return {joined[i : i + 3] for i in range(len(joined) - 2)}
 
 
-def _overlap(pairs: Pairs, tools: Tools) -> Any:
+def _overlap(pairs: DocumentPairs, tools: Tools) -> Any:
     shares = np.zeros((pairs.of_query.size, 3), np.float32)
     words = [
         pairs.of_each(lambda text: set(words_of(text)), pairs.queries, pairs.of_query),
@@ -179,7 +178,7 @@ def _overlap(pairs: Pairs, tools: Tools) -> Any:
     return shares
 
 
-def _edit(pairs: Pairs, tools: Tools) -> Any:
+def _edit(pairs: DocumentPairs, tools: Tools) -> Any:
     assert tools.distance is not None
     known = set(tools.distance.symbols_)
     other = _OTHER if _OTHER in known else ""
@@ -198,7 +197,7 @@ def _edit(pairs: Pairs, tools: Tools) -> Any:
     return 1.0 - lengths / np.maximum(longest, 1)
 
 
-def _lengths(pairs: Pairs, tools: Tools) -> Any:
+def _lengths(pairs: DocumentPairs, tools: Tools) -> Any:
     asked = pairs.of_each(lambda text: len(words_of(text)), pairs.queries, pairs.of_query)
     stored = pairs.of_each(lambda text: len(words_of(text)), pairs.documents, pairs.of_document)
     return np.column_stack([asked, stored])
@@ -207,7 +206,7 @@ def _lengths(pairs: Pairs, tools: Tools) -> Any:
 class Feature(NamedTuple):
     """A kind of feature."""
 
-    compute: Callable[[Pairs, Tools], Any]
+    compute: Callable[[DocumentPairs, Tools], Any]
     columns: tuple[str, ...]
     compared: bool  # with what else was found for the query
     needs_texts: bool = True
@@ -240,7 +239,7 @@ def new_tools(
     return Tools(vectorizer, distance)
 
 
-def features_of(pairs: Pairs, features: Sequence[Any], tools: Tools, *, compare: bool) -> tuple[Any, list[str]]:
+def features_of(pairs: DocumentPairs, features: Sequence[Any], tools: Tools, *, compare: bool) -> tuple[Any, list[str]]:
     """Return the features of pairs, float32: an array, or CSR if one of them is sparse; and the names of columns."""
     blocks: list[Any] = []
     names: list[str] = []
@@ -256,7 +255,7 @@ def features_of(pairs: Pairs, features: Sequence[Any], tools: Tools, *, compare:
     return np.hstack(blocks), names
 
 
-def _block_of(pairs: Pairs, feature: Any, tools: Tools, i: int) -> tuple[Any, list[str], bool]:
+def _block_of(pairs: DocumentPairs, feature: Any, tools: Tools, i: int) -> tuple[Any, list[str], bool]:
     if isinstance(feature, str):
         known = FEATURES[feature]
         block, columns, compared, what = known.compute(pairs, tools), list(known.columns), known.compared, feature

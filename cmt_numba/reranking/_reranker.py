@@ -11,17 +11,24 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from .._forest.hits import Hits, no_hits
-from .._forest.invariants.errors import require
-from .._forest.state import NONE
+from .._forest import NONE, Hits, no_hits, require
 from .._validation import Flag, check_wanted
-from ..persistence._container import Contents
-from ..persistence._trees import read_object, refusing, take, write_object
+from ..persistence import Contents, read_object, refusing, take, write_object
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer, of_prefix, with_prefix
-from ._log import Log, check_known_rewards, check_weights
+from ._log import RewardLog, check_known_rewards, check_weights
 from ._models import check_model, default_model, fitted_model, improvement, model_arrays, read_model
-from ._pairs import FEATURES, NEEDS_VECTORIZER, Pairs, Tools, features_of, ids_and_scores, names_of, new_tools, pairs_of
+from ._pairs import (
+    FEATURES,
+    NEEDS_VECTORIZER,
+    DocumentPairs,
+    Tools,
+    features_of,
+    ids_and_scores,
+    names_of,
+    new_tools,
+    pairs_of,
+)
 
 _LEAST_QUERIES = 3  # that cross-validation needs
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
@@ -100,7 +107,7 @@ class Reranker(BaseEstimator):
     [[1, 0]]
     """
 
-    _log: Log
+    _log: RewardLog
     _tools: Tools
 
     def __init__(
@@ -175,7 +182,9 @@ class Reranker(BaseEstimator):
         """
         return self._learn(getattr(self, "_log", None), queries, documents, hits, rewards, weights)
 
-    def _learn(self, before: Log | None, queries: Any, documents: Any, hits: Any, rewards: Any, weights: Any) -> Self:
+    def _learn(
+        self, before: RewardLog | None, queries: Any, documents: Any, hits: Any, rewards: Any, weights: Any
+    ) -> Self:
         self._check_parameters()
         pairs = self._pairs(queries, documents, hits)
         if pairs.rank.size == 0:
@@ -186,7 +195,7 @@ class Reranker(BaseEstimator):
         X, names = features_of(pairs, self.features, tools, compare=self.compare)
         if before is not None and names != self.feature_names_:
             raise ValueError("features must be those of the log so far: call fit to begin another one")
-        log = Log.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
+        log = RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
         if log.sizes.size == 0:
             raise ValueError("rewards must hold one of a document that was found")
         log = log if before is None else before.followed_by(log)
@@ -195,7 +204,9 @@ class Reranker(BaseEstimator):
             gain = improvement(model, log) if log.sizes.size >= _LEAST_QUERIES else (0.0, 0.0)
         return self._with(fitted_model(model, log), log, tools, names, gain)
 
-    def _with(self, model: Any, log: Log, tools: Tools, names: list[str], gain: tuple[float, float] | None) -> Self:
+    def _with(
+        self, model: Any, log: RewardLog, tools: Tools, names: list[str], gain: tuple[float, float] | None
+    ) -> Self:
         """Take what has been learned."""
         learned: dict[str, Any] = {"model_": model, "feature_names_": names, "_log": log, "_tools": tools}
         learned |= {"n_queries_": int(log.sizes.size), "n_pairs_": int(log.rewards.size)}
@@ -206,7 +217,7 @@ class Reranker(BaseEstimator):
     def _new_model(self) -> Any:
         return default_model(self.random_state) if self.model is None else self.model
 
-    def _new_tools(self, pairs: Pairs) -> Tools:
+    def _new_tools(self, pairs: DocumentPairs) -> Tools:
         return new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
 
     def _check_parameters(self) -> None:
@@ -230,7 +241,7 @@ class Reranker(BaseEstimator):
             except NotFittedError as error:
                 raise ValueError("vectorizer must be fitted: call its fit, or pass None") from error
 
-    def _pairs(self, queries: Any, documents: Any, hits: Any) -> Pairs:
+    def _pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
             raise TypeError(f"queries must be an iterable, not {type(queries).__name__}; pass [query] for one")
         pairs = pairs_of(list(queries), documents, hits)
@@ -302,12 +313,12 @@ class Reranker(BaseEstimator):
         """
         return self._features(self._asked(queries, documents, hits))
 
-    def _asked(self, queries: Any, documents: Any, hits: Any) -> Pairs:
+    def _asked(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         check_is_fitted(self, "model_")
         self._check_parameters()
         return self._pairs(queries, documents, hits)
 
-    def _features(self, pairs: Pairs) -> Any:
+    def _features(self, pairs: DocumentPairs) -> Any:
         if pairs.rank.size == 0:
             return np.zeros((0, len(self.feature_names_)), np.float32)
         X, names = features_of(pairs, self.features, self._tools, compare=self.compare)
@@ -404,7 +415,7 @@ class Reranker(BaseEstimator):
         return made._with(fitted, log, tools, names, None if gain is None else (gain[0], gain[1]))
 
 
-def _parts_of(contents: Contents) -> tuple[list[Any], list[str], Log, BM25Vectorizer | None]:
+def _parts_of(contents: Contents) -> tuple[list[Any], list[str], RewardLog, BM25Vectorizer | None]:
     """Return the features, names of columns, log and vectorizer of a file.
 
     Raises
@@ -419,7 +430,7 @@ def _parts_of(contents: Contents) -> tuple[list[Any], list[str], Log, BM25Vector
     take(fields, "compare", bool)
     gain = take(fields, "improvement", list, tuple, type(None))
     require(gain is None or [type(number) for number in gain] == [float, float], "improvement must be two numbers")
-    log = Log.read(fields.get("sparse"), contents.arrays, len(names))
+    log = RewardLog.read(fields.get("sparse"), contents.arrays, len(names))
     vectorizer = None
     if any(name in features for name in NEEDS_VECTORIZER):
         inner = of_prefix("vectorizer", fields.get("vectorizer"), contents.arrays)

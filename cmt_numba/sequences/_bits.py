@@ -96,7 +96,7 @@ _PAIRS, _FOURS, _EIGHTS = (np.uint64(bits) for bits in (0x5555555555555555, 0x33
 _SUM = np.uint64(127)
 
 
-class Lanes(NamedTuple):
+class SequenceLanes(NamedTuple):
     """Sequences of up to 64 symbols, side by side, so that vector instructions compare several with another one."""
 
     masks: np.ndarray  # uint64 (n_symbols, LANES): where each has each symbol
@@ -109,7 +109,7 @@ class Lanes(NamedTuple):
 def new_lanes(n_symbols):
     """Return room for sequences of so many symbols, or of none if they are not compared by bits."""
     n = np.int64(LANES if n_symbols > 0 else 0)
-    return Lanes(
+    return SequenceLanes(
         zeros((n_symbols, n), np.uint64), zeros(n, np.uint64), zeros((np.int64(4), n), np.uint64), zeros(n, np.int64)
     )
 

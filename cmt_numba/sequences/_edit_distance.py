@@ -10,15 +10,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_parameters, check_wanted, unmasked
-from ..persistence._container import Contents
-from ..persistence._saved import Saved
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, take
 from ._alignments import count_edits
-from ._costs import ASKED, STORED, Costs, Learner, closed
+from ._costs import ASKED, STORED, Costs, Learner, closed, features_of
 from ._encoding import Alphabet, Sequences, Symbols, check_sequences
-from ._features import features_of
 from ._files import alphabet_arrays, read_alphabet, read_costs
-from ._learning import Examples, Rounds, learn, nearest_of_all
+from ._learning import QueryExamples, Rounds, learn, nearest_of_all
 from ._spaces import Space, distances_by_bits
 from ._vantage import distances_between
 
@@ -117,7 +114,7 @@ class EditDistance(Saved, BaseEstimator):
         After :meth:`fit`: for each of the efficient rounds, the share of tree nodes on the ways to right targets whose
         other part could be left out, weighted by 2 to the power of minus their depth.
 
-    Examples
+    QueryExamples
     --------
     >>> distance = EditDistance("abcdefghijklmnopqrstuvwxyz")
     >>> distance.pairwise(["kitten"], ["sitting", "mitten"])
@@ -222,7 +219,7 @@ class EditDistance(Saved, BaseEstimator):
         costs = self._first_costs(len(alphabet.symbols))
         prior = _PRIOR_OF_GROUPS if self.featured else _PRIOR
         learner = Learner(costs, bool(self.symmetric), self.learning_rate, prior, features)
-        examples = Examples(alphabet.encode("queries", asked), meant.astype(np.int64))
+        examples = QueryExamples(alphabet.encode("queries", asked), meant.astype(np.int64))
         rounds = Rounds(self.n_rounds, self.n_efficient_rounds, self.efficiency, self.n_examples)
         random = check_random_state(self.random_state)
         learned = learn(learner, alphabet.encode("targets", listed), examples, rounds, random)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..persistence._columns import document, read_array, read_document
+from ..persistence import document, read_array, read_document
 from ._costs import Costs
 from ._encoding import Alphabet, Sequences
 

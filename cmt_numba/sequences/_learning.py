@@ -17,9 +17,8 @@ from scipy.special import expit
 from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, Tally
 from ._encoding import Sequences
-from ._modifier import power_for
 from ._spaces import Space, scan
-from ._vantage import distances_between, part
+from ._vantage import distances_between, part, power_for
 
 _TOLERANCE = 0.01  # of triples that are none, for the power of distances
 _LEAF_SIZE = 8  # of the tree whose nodes are learned from
@@ -34,7 +33,7 @@ class Rounds(NamedTuple):
     n_examples: int  # in a round, at most
 
 
-class Learned(NamedTuple):
+class LearnedCosts(NamedTuple):
     """What was learned."""
 
     costs: Costs  # of the best round
@@ -42,15 +41,15 @@ class Learned(NamedTuple):
     pruned: list[float]  # of the efficient rounds: the weighted share of parts that can be left out
 
 
-class Examples(NamedTuple):
+class QueryExamples(NamedTuple):
     """Queries, and the targets that they mean."""
 
     queries: Sequences
     answers: np.ndarray  # int64 (queries,)
 
-    def take(self, positions: np.ndarray) -> Examples:
+    def take(self, positions: np.ndarray) -> QueryExamples:
         """Return some examples."""
-        return Examples(self.queries.take(positions), self.answers[positions])
+        return QueryExamples(self.queries.take(positions), self.answers[positions])
 
 
 class Pulls(NamedTuple):
@@ -62,8 +61,8 @@ class Pulls(NamedTuple):
 
 
 def learn(
-    learner: Learner, targets: Sequences, examples: Examples, rounds: Rounds, random: np.random.RandomState
-) -> Learned:
+    learner: Learner, targets: Sequences, examples: QueryExamples, rounds: Rounds, random: np.random.RandomState
+) -> LearnedCosts:
     """Return the costs of the best round: the one of least error, and of the efficient ones that of least loss."""
     best, least, errors, pruned = learner.costs, np.inf, [], []
     scale, scale_of_paths = 0.0, 0.0
@@ -102,7 +101,7 @@ def learn(
             best, least = costs, loss
         together = Pulls(*(np.concatenate(parts) for parts in zip(*pulls, strict=True)))
         learner.step(tally(costs, queries, targets, together) + tallies)
-    return Learned(best, errors, pruned)
+    return LearnedCosts(best, errors, pruned)
 
 
 def nearest_of_all(

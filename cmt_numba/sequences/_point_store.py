@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from .._forest import resized
 from ._costs import STORED, Costs
 from ._edits import Edits
 from ._encoding import Sequences
-from ._spaces import Kind, Space
+from ._spaces import Space, SpaceKind
 
 _OF_SYMBOLS = ("symbols", "gaps", "turned_gaps")  # what a space has for each symbol
 
 
-def space_of_rows(kind: Kind, rows: np.ndarray) -> Space:
+def space_of_rows(kind: SpaceKind, rows: np.ndarray) -> Space:
     """Return a space of dense rows."""
     symbols, offsets, none = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.float32)
     edits = Edits(np.zeros((1, 1), np.float32), np.empty((0, 0), np.float32), none, none, 0.0, 0.0)
@@ -23,7 +24,7 @@ def space_of_rows(kind: Kind, rows: np.ndarray) -> Space:
 
 def number_of_points(space: Space) -> int:
     """Return how many points there are."""
-    return space.offsets.size - 1 if space.kind == Kind.EDIT else space.rows.shape[0]
+    return space.offsets.size - 1 if space.kind == SpaceKind.EDIT else space.rows.shape[0]
 
 
 class PointStore:
@@ -35,7 +36,7 @@ class PointStore:
     def view(self) -> Space:
         """Return the points that there are."""
         space = self._space
-        if space.kind != Kind.EDIT:
+        if space.kind != SpaceKind.EDIT:
             return space._replace(rows=space.rows[: self.n])
         offsets = space.offsets[: self.n + 1]
         of_symbols: dict[str, Any] = {name: getattr(space, name)[: offsets[-1]] for name in _OF_SYMBOLS}
@@ -44,7 +45,7 @@ class PointStore:
     def append(self, others: Space) -> None:
         """Store further points of the same space."""
         n_new, space = number_of_points(others), self._space
-        if space.kind != Kind.EDIT:
+        if space.kind != SpaceKind.EDIT:
             rows = _with_room(space.rows, self.n, n_new)
             rows[self.n : self.n + n_new] = others.rows
             self._space = space._replace(rows=rows)
@@ -65,7 +66,7 @@ class PointStore:
     def taken(self, places: np.ndarray) -> PointStore:
         """Return a store of some of the points, in this order."""
         space = self.view()
-        if space.kind != Kind.EDIT:
+        if space.kind != SpaceKind.EDIT:
             return PointStore(space._replace(rows=space.rows[places]))
         sequences = Sequences(space.symbols, space.offsets)
         entries, kept = sequences.entries(places), sequences.take(places)
@@ -83,6 +84,4 @@ def _with_room(array: np.ndarray, n: int, n_more: int) -> np.ndarray:
     """Return an array of the first ``n`` entries that has room for more."""
     if n_more == 0 or n + n_more <= array.shape[0]:
         return array
-    grown = np.empty((max(2 * array.shape[0], n + n_more), *array.shape[1:]), array.dtype)
-    grown[:n] = array[:n]
-    return grown
+    return resized(array[:n], max(2 * array.shape[0], n + n_more), 0)

@@ -5,25 +5,24 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 
-from .._forest.hits import WORTH_KEEPING
+from .._forest import WORTH_KEEPING
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
 from ..estimators import CMTRetriever
 from ..estimators._files import estimator_contents, estimator_of
-from ..persistence._columns import read_array
-from ..persistence._container import Contents
-from ..persistence._saved import Saved, as_part, of_part
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, as_part, of_part, read_array, take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._files import read_sequences
-from ._ngrams import ngram_keys
 from ._point_store import PointStore
 from ._vantage import distances_between
 from ._vp_tree import Neighbors
 
 _MOST_TREES = 2**10
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # of the golden ratio: products of it spread over all bits
+_SHIFT = np.uint64(64)
 
 
 class SequenceMemory(Saved):
@@ -353,3 +352,34 @@ class SequenceMemory(Saved):
         made._forms, made._alphabet, made._costs = PointStore(costs.points(sequences, STORED)), alphabet, costs
         made._n = ids.size
         return made
+
+
+def ngram_keys(sequences: Sequences, longest: int, n_bits: int) -> scipy.sparse.csr_array:
+    """Return how often each sequence has each run of 1 to ``longest`` symbols, weighted by the root of its length.
+
+    A symbol before the first and one after the last mark the ends. Runs are hashed to ``2**n_bits`` columns.
+
+    Returns
+    -------
+    scipy.sparse.csr_array of float32, shape (n, 2**n_bits)
+    """
+    lengths = np.diff(sequences.offsets) + 2
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    symbols = np.full(offsets[-1], 1, np.uint64)  # the ends
+    inner = np.ones(offsets[-1], bool)
+    inner[offsets[:-1]] = inner[offsets[1:] - 1] = False
+    symbols[inner] = sequences.symbols.astype(np.uint64) + np.uint64(2)
+    owners = np.repeat(np.arange(sequences.n), lengths)
+    hashes, rows, columns, weights = np.zeros(offsets[-1], np.uint64), [], [], []
+    for n in range(1, longest + 1):
+        n_runs = max(0, symbols.size - n + 1)
+        hashes = (hashes[:n_runs] + symbols[n - 1 :]) * _FACTOR
+        hashes ^= hashes >> np.uint64(29)
+        whole = owners[:n_runs] == owners[n - 1 :]
+        rows.append(owners[:n_runs][whole])
+        columns.append((hashes[whole] >> (_SHIFT - np.uint64(n_bits))).astype(np.int64))
+        weights.append(np.full(rows[-1].size, np.sqrt(n), np.float32))
+    cells = np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns))
+    keys = scipy.sparse.coo_array(cells, (sequences.n, 1 << n_bits)).tocsr()
+    keys.sum_duplicates()
+    return keys

@@ -23,7 +23,7 @@ from ._bits import (
 from ._edits import N_ROWS, Edits, all_edits, plain_edits
 
 
-class Kind(IntEnum):
+class SpaceKind(IntEnum):
     """What distances are."""
 
     EDIT = 0
@@ -31,7 +31,7 @@ class Kind(IntEnum):
     ANGULAR = 2  # of rows of length 1: the angle between them
 
 
-_EDIT, _ANGULAR = Kind.EDIT.value, Kind.ANGULAR.value
+_EDIT, _ANGULAR = SpaceKind.EDIT.value, SpaceKind.ANGULAR.value
 
 
 class Space(NamedTuple):
@@ -58,7 +58,7 @@ def _squared(x, y):
     return total
 
 
-class Room(NamedTuple):
+class DistanceRoom(NamedTuple):
     """Where distances are computed, and what is known of the point asked for."""
 
     row: np.ndarray  # float32
@@ -80,7 +80,7 @@ def new_room(asked, stored):
     if min(asked.edits.unit, stored.edits.unit) > 0.0:
         n_words = np.int64((asked.longest + WORD - 1) // WORD)
     n_masks = n_words * asked.edits.pairs.shape[0]
-    return Room(empty(n_cells, np.float32), zeros(n_masks, np.uint64), empty(4 * n_words, np.uint64))
+    return DistanceRoom(empty(n_cells, np.float32), zeros(n_masks, np.uint64), empty(4 * n_words, np.uint64))
 
 
 @inner_allocating

@@ -1,4 +1,9 @@
-"""Parting points by their distance from one of them, the vantage point."""
+"""Parting points by their distance from one of them, the vantage point, and powers that keep the triangle inequality.
+
+Powers of distances are one family of the modifiers of Skopal, Unified framework for fast exact and approximate search
+in dissimilarity spaces, 2007. A power below 1 is concave: with a small enough one almost any dissimilarity fulfils the
+inequality, but bounds become weak. One above 1 makes the bounds of a metric stronger, and some of them wrong.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,12 @@ from ._spaces import Space, distances_of_pairs
 
 _CANDIDATES, _SAMPLE = 6, 48  # vantage points that are tried, and points that their spread is measured with
 
+_POINTS, _OTHERS = 150, 300  # of triples
+_LEAST, _MOST = 2.0**-6, 2.0**4
+_STEPS = 24  # of the bisection
 
-class Parted(NamedTuple):
+
+class VantageSplit(NamedTuple):
     """Points by their distance from a vantage point, which is none of them; the first half is the near part."""
 
     vantage: int
@@ -37,7 +46,7 @@ def distances_between(asked: Space, stored: Space, of_asked: np.ndarray, of_stor
     return distances
 
 
-def part(space: Space, points: np.ndarray, random: np.random.Generator) -> Parted:
+def part(space: Space, points: np.ndarray, random: np.random.Generator) -> VantageSplit:
     """Part some points of a space by one of them whose distances from others vary much: it parts them well."""
     candidates = random.choice(points, min(_CANDIDATES, points.size), replace=False)
     sample = random.choice(points, min(_SAMPLE, points.size), replace=False)
@@ -45,4 +54,38 @@ def part(space: Space, points: np.ndarray, random: np.random.Generator) -> Parte
     others = points[points != vantage]
     distances = distances_from(space, vantage, others)
     order = np.argsort(distances, kind="stable")
-    return Parted(vantage, others[order], distances[order])
+    return VantageSplit(vantage, others[order], distances[order])
+
+
+def power_for(space: Space, tolerance: float, random: np.random.Generator) -> float:
+    """Return the greatest power with which at most a share of sampled triples breaks the triangle inequality.
+
+    A triple is a point, the nearest of some others, as what is searched for is near what is asked, and one more.
+    """
+    n = max(space.offsets.size - 1, space.rows.shape[0])
+    others = random.choice(n, min(_OTHERS, n), replace=False)
+    points = others[:_POINTS]
+    distances = np.array([distances_from(space, point, others) for point in points], float)
+    alone = np.where(distances > 0.0, distances, np.inf)
+    near = alone.argmin(axis=1)
+    between = np.array([distances_from(space, others[i], others) for i in near], float)
+    sides = np.stack([np.broadcast_to(alone[np.arange(near.size), near, None], between.shape), distances, between])
+    return greatest_power(sides[:, np.isfinite(sides).all(axis=0) & (sides > 0.0).all(axis=0)], tolerance)
+
+
+def greatest_power(sides: np.ndarray, tolerance: float) -> float:
+    """Return the greatest power, within bounds, with which at most a share of triangles is none.
+
+    ``sides``, float64 of shape (3, n), are above 0. The share grows with the power.
+    """
+    if sides.shape[1] == 0:
+        return 1.0
+    sides = np.sort(sides, axis=0)
+    shorter, longest = np.log(sides[:2] / sides[2]), sides[2]
+    n_most = int(tolerance * longest.size)
+    low, high = np.log(_LEAST), np.log(_MOST)
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        broken = np.exp(np.exp(middle) * shorter).sum(axis=0) < 1.0 - 1e-6
+        low, high = (low, middle) if np.count_nonzero(broken) > n_most else (middle, high)
+    return float(np.exp(low))

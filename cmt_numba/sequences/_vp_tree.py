@@ -7,19 +7,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .._validation import check_ids, check_integer, check_known, check_matrix, check_real, check_seed, check_wanted
-from ..persistence._columns import read_array
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._saved import Saved, as_part, of_part
-from ..persistence._trees import take
+from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_array, read_generator, take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
 from ._encoding import Alphabet, Sequences
 from ._files import read_costs, read_ids, read_sequences
-from ._modifier import power_for
 from ._point_store import PointStore, number_of_points, space_of_rows
-from ._spaces import Kind, Space
-from ._vantage import distances_from, part
+from ._spaces import Space, SpaceKind
+from ._vantage import distances_from, part, power_for
 from ._vp_search import Nearest, Nodes, search_nodes
 
 _SHARE_GONE = 0.5  # of the points: when more have been removed, the tree is built anew
@@ -259,11 +254,11 @@ class VPTree(Saved):
         if not np.isfinite(rows).all():
             raise ValueError(f"{name} must be finite in float32")
         if self.metric == "euclidean":
-            return space_of_rows(Kind.EUCLIDEAN, rows)
+            return space_of_rows(SpaceKind.EUCLIDEAN, rows)
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
             raise ValueError(f"{name} must not have rows of zeros, which make no angle: leave them out")
-        return space_of_rows(Kind.ANGULAR, (rows / lengths).astype(np.float32))
+        return space_of_rows(SpaceKind.ANGULAR, (rows / lengths).astype(np.float32))
 
     def _stored(self) -> Space:
         assert self._store is not None
@@ -389,7 +384,7 @@ class VPTree(Saved):
             rows = read_array("rows", arrays, np.float32, n_axes=2)
             if not np.isfinite(rows).all():
                 raise ValueError("rows must be finite")
-            points = space_of_rows(Kind.EUCLIDEAN if metric == "euclidean" else Kind.ANGULAR, rows)
+            points = space_of_rows(SpaceKind.EUCLIDEAN if metric == "euclidean" else SpaceKind.ANGULAR, rows)
         if number_of_points(points) != ids.size:
             raise ValueError("there must be a point for each id")
         made._store, made._ids, made._there = PointStore(points), ids, np.ones(ids.size, bool)

@@ -13,7 +13,7 @@ from ..persistence import document, read_array, read_document, take
 from ..tree import ContextualMemoryTree
 from ._base import are_moderate
 from ._labelled import Classes
-from ._skipgram import Vectors
+from ._skipgram import FeatureVectors
 from ._vocabulary import TextFeatures, Vocabulary, alias_table, read_vocabulary, vocabulary_arrays
 
 LOSSES = ("softmax", "hierarchical", "negative", "forest")
@@ -24,7 +24,7 @@ class ClassModel(NamedTuple):
     """What a classifier of texts has learned."""
 
     features: TextFeatures
-    vectors: Vectors
+    vectors: FeatureVectors
     classes: Classes
     counts: np.ndarray  # int64 (n_classes,), how often each class has come
     idf: np.ndarray | None  # float32 (n_features,); None if texts are means
@@ -36,7 +36,7 @@ class ClassModel(NamedTuple):
     ) -> ClassModel:
         """Return a model whose outputs are 0 still."""
         n_outputs = counts.size - (loss == "hierarchical")
-        vectors = Vectors(inputs, np.zeros((n_outputs, inputs.shape[1]), np.float32))
+        vectors = FeatureVectors(inputs, np.zeros((n_outputs, inputs.shape[1]), np.float32))
         return cls(features, vectors, _classes_of(counts), counts, idf, loss)
 
     def weighted(self, counts: Any) -> Any:
@@ -118,7 +118,7 @@ class ClassModel(NamedTuple):
         require(loss in LOSSES, "the loss must be one that is known")
         n_outputs = counts.size - (loss == "hierarchical")
         require(outputs.shape == (n_outputs, inputs.shape[1]), "there must be a vector for each output")
-        return cls(features, Vectors(inputs, outputs), _classes_of(counts), counts, idf, loss)
+        return cls(features, FeatureVectors(inputs, outputs), _classes_of(counts), counts, idf, loss)
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ _LOWER = np.uint64(2**32 - 1)
 _UNIT = np.float32(2.0**-32)
 
 
-class Vectors(NamedTuple):
+class FeatureVectors(NamedTuple):
     """What is learned, ``d`` components."""
 
     inputs: np.ndarray  # float32 (n_parts, d), of parts

@@ -16,7 +16,7 @@ from .._forest import require
 from .._validation import check_jobs, check_seed
 from ..persistence import document, generator_fields, read_array, read_document, read_generator, take
 from ._base import MOST, are_moderate
-from ._skipgram import SkipgramSettings, Vectors, learn_texts
+from ._skipgram import FeatureVectors, SkipgramSettings, learn_texts
 from ._vocabulary import Corpus, Vocabulary, read_vocabulary, vocabulary_arrays
 
 _WORDS_IN_A_STEP = 20_000  # of a thread, between which the learning rate falls
@@ -35,7 +35,7 @@ class WordModel:
         self.vocabulary = Vocabulary(lengths, options.n_buckets)
         self.n_components = options.n_components
         nothing = np.zeros((0, options.n_components), np.float32)
-        self.vectors = Vectors(nothing, nothing)
+        self.vectors = FeatureVectors(nothing, nothing)
         self.waiting: dict[str, int] = {}  # counts of words without a vector
         self.n_learned = 0  # words, over all passes
         self.common: np.ndarray | None = None  # the direction that "sif" removes
@@ -46,7 +46,7 @@ class WordModel:
         """Return a copy that can change without this one."""
         copied = copy.copy(self)
         copied.vocabulary = copy.deepcopy(self.vocabulary)
-        copied.vectors = Vectors(self.vectors.inputs.copy(), self.vectors.outputs.copy())
+        copied.vectors = FeatureVectors(self.vectors.inputs.copy(), self.vectors.outputs.copy())
         copied.waiting, copied.generator = dict(self.waiting), copy.deepcopy(self.generator)
         return copied
 
@@ -73,7 +73,7 @@ class WordModel:
         d = self.n_components
         n_parts = known.n_parts - self.vectors.inputs.shape[0]
         fresh = (self.generator.random((n_parts, d), np.float32) * 2.0 - 1.0) / np.float32(d)
-        self.vectors = Vectors(
+        self.vectors = FeatureVectors(
             np.concatenate([self.vectors.inputs, fresh]),
             np.concatenate([self.vectors.outputs, np.zeros((len(known) - first, d), np.float32)]),
         )
@@ -208,7 +208,7 @@ class WordModel:
         described = read_document(arrays, "described")
         require(type(described) is dict, "the description must be an object")
         model, d = cls(options), options.n_components
-        model.vectors = Vectors(
+        model.vectors = FeatureVectors(
             read_array("inputs", arrays, np.float32, n_axes=2), read_array("outputs", arrays, np.float32, n_axes=2)
         )
         n_parts = model.vectors.inputs.shape[0]

@@ -29,17 +29,19 @@ from cmt_numba.bandits import (
     load_policy,
 )
 from cmt_numba.bandits import _models as models
-from cmt_numba.bandits._choosing import (
+from cmt_numba.bandits._candidate_kernels import (
     N_DESCRIBED,
     N_SCORES,
-    Candidates,
-    Known,
-    Offered,
-    Proposed,
-    Ridge,
+    ActionCandidates,
+    KnownActions,
+    OfferedActions,
+    ProposedMemories,
+    RidgeWeights,
+    WeightTable,
     find_candidates,
+    learn_rewards,
+    new_table,
 )
-from cmt_numba.bandits._hashed_weights import Table, learn_rewards, new_table
 from cmt_numba.bandits._rules import draw
 from cmt_numba.bandits.evaluation import Log
 from cmt_numba.persistence import FileFormatError
@@ -174,9 +176,9 @@ def test_inverses_are_computed_anew_when_they_are_off(monkeypatch: pytest.Monkey
     X = np.ones((400, 3)) * 1e3 + rng.normal(size=(400, 3)) * 1e-3
     actions, rewards = rng.integers(0, 2, 400), rng.random(400)
     n_refreshed = []
-    refresh = models.LinearModels._refresh
+    refresh = models.RewardModels._refresh
     monkeypatch.setattr(
-        models.LinearModels, "_refresh", lambda self, slot: (n_refreshed.append(slot), refresh(self, slot))
+        models.RewardModels, "_refresh", lambda self, slot: (n_refreshed.append(slot), refresh(self, slot))
     )
     policy = LinUCB(2, regularization=1e-4).learn(X, actions, rewards)
     assert n_refreshed
@@ -190,14 +192,16 @@ def test_inverses_are_computed_anew_when_they_are_off(monkeypatch: pytest.Monkey
 # Weights of very many actions
 
 
-def expected(table: Table, rows: Rows, actions: np.ndarray) -> np.ndarray:
+def expected(table: WeightTable, rows: Rows, actions: np.ndarray) -> np.ndarray:
     """Return the means and the variances of the rewards of one action for each row."""
     n, none = actions.size, np.empty(0, np.int64)
-    found = Candidates(np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty((n, N_SCORES)), *np.empty((3, n)))
-    known = Known(none, none, np.zeros(1, np.int64), np.zeros(1))
-    ridge = Ridge(np.eye(N_DESCRIBED)[0], np.zeros((N_DESCRIBED, N_DESCRIBED)), 0.0, 1.0)
-    offered = Offered(1, 0, 1, np.arange(n + 1), actions, actions)
-    nothing = Proposed(none, none, np.empty((n, 0), np.int64), np.empty((n, 0), np.float32))
+    found = ActionCandidates(
+        np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty((n, N_SCORES)), *np.empty((3, n))
+    )
+    known = KnownActions(none, none, np.zeros(1, np.int64), np.zeros(1))
+    ridge = RidgeWeights(np.eye(N_DESCRIBED)[0], np.zeros((N_DESCRIBED, N_DESCRIBED)), 0.0, 1.0)
+    offered = OfferedActions(1, 0, 1, np.arange(n + 1), actions, actions)
+    nothing = ProposedMemories(none, none, np.empty((n, 0), np.int64), np.empty((n, 0), np.float32))
     assert find_candidates(table, rows, known, ridge, offered, nothing, nothing, found) == n
     return np.stack([found.means, found.deviations**2])
 

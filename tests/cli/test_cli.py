@@ -29,7 +29,7 @@ pandas = pytest.importorskip("pandas")
 from typer.testing import CliRunner, Result  # noqa: E402
 
 from cmt_numba.cli._app import app  # noqa: E402
-from cmt_numba.cli._options import Format, Kind  # noqa: E402
+from cmt_numba.cli._options import Format, WarmupKind  # noqa: E402
 
 COMMANDS = ("fit", "evaluate", "query", "predict", "info")
 
@@ -370,7 +370,7 @@ def test_help_imports_nothing_that_takes_long():
 def test_names_are_those_of_the_library():
     """They are written down once more, for what knows them takes long to import."""
     assert set(Format) == set(FORMATS)
-    assert tuple(Kind) == KINDS
+    assert tuple(WarmupKind) == KINDS
 
 
 def test_warmup_asks_for_what_is_wanted(monkeypatch: pytest.MonkeyPatch):

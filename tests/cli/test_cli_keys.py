@@ -1,4 +1,4 @@
-"""Keys of texts on the command line."""
+"""TextKeys of texts on the command line."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,8 @@ from conftest import needs_jit
 from test_cli import fail, succeed
 
 from cmt_numba import CMTClassifier, FileFormatError
-from cmt_numba.cli._keys import Keys
 from cmt_numba.cli._model_files import load_model
+from cmt_numba.cli._options import TextKeys
 from cmt_numba.formats import open_data
 from cmt_numba.persistence._columns import document
 from cmt_numba.persistence._container import read_contents, write_contents
@@ -43,7 +43,7 @@ def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_jit
-@pytest.mark.parametrize("keys", list(Keys))
+@pytest.mark.parametrize("keys", list(TextKeys))
 def test_keys_are_kept_in_the_model(keys: str, news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
     columns = ("--text", "title", "--text", "body")

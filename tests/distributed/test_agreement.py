@@ -2,26 +2,23 @@
 
 import json
 import pickle
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+from local_ray import use_local_ray
 
 from cmt_numba import MemoryStore
-from cmt_numba.distributed import MoveError, ShardConflictError, ShardedStore, start
-from cmt_numba.distributed._cluster import ray
-from cmt_numba.distributed._reading import Plan, Refused
+from cmt_numba.distributed import MoveError, ShardConflictError, ShardedStore
+from cmt_numba.distributed._calls import OtherTopology, ShardPlan
 from cmt_numba.distributed._schema import Schema, common_schema
-from cmt_numba.distributed._shard import Made, Shard
+from cmt_numba.distributed._shard import ChangeReceipt, Shard
+from cmt_numba.distributed._store_access import schema_of
 from cmt_numba.distributed._topology import Topology
-
-HAS_RAY = find_spec("ray") is not None and sys.platform == "linux"
 
 NAMES = ("shard-000", "shard-001")
 EMPTY = Topology(1, NAMES, NAMES, Schema("cosine"), 1)
@@ -35,20 +32,16 @@ def keys_of(shard: str, kind: type = str) -> list[Any]:
     return [key for key in keys if shard in EMPTY.divided([key])][:3]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    if not HAS_RAY:
-        pytest.skip("Ray is not installed, or not tested on this system")
-    start(num_cpus=2)
-    yield
-    ray().shutdown()
+@pytest.fixture(autouse=True)
+def without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_local_ray(monkeypatch)
 
 
 # One shard
 
 
 def new_shard(topology: Topology) -> Shard:
-    shard = Shard(Plan("shard-000", "", None, True, None, {"random_state": 0}))
+    shard = Shard(ShardPlan("shard-000", "", None, True, None, {"random_state": 0}))
     shard.adopt(topology)
     return shard
 
@@ -66,8 +59,8 @@ def test_the_first_shard_decides_once_which_topology_follows():
 
 def test_a_shard_accepts_only_what_was_agreed_on():
     shard, keys = new_shard(EMPTY), keys_of("shard-000")
-    assert isinstance(shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), Refused)
-    with pytest.raises(RuntimeError, match="not agreed yet"):
+    assert isinstance(shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), OtherTopology)
+    with pytest.raises(RuntimeError, match="before the shards agree"):
         shard.change(EMPTY.version, "b", "add", keys[:1], X[:1], None)
     shard.adopt(COMPLETE)
     for method in ("add", "upsert"):
@@ -75,10 +68,10 @@ def test_a_shard_accepts_only_what_was_agreed_on():
             shard.change(COMPLETE.version, f"c {method}", method, keys[:1], X[:1, :3], None)
         with pytest.raises(TypeError, match="strings like those in the store, not integers"):
             shard.change(COMPLETE.version, f"d {method}", method, [7], X[:1], None)
-    assert shard.facts().n_memories == 0
+    assert len(shard._open().store) == 0
     made = shard.change(COMPLETE.version, "e", "add", keys[:1], scipy.sparse.csr_array(X[:1]), None)
-    assert isinstance(made, Made)
-    assert shard.facts().schema == COMPLETE.schema  # dense, as agreed
+    assert isinstance(made, ChangeReceipt)
+    assert schema_of(shard._open().store) == COMPLETE.schema  # dense, as agreed
     with pytest.raises(ValueError, match="4 features"):
         shard.receive(COMPLETE.move, "shard-001", 1, keys[1:2], X[:1, :3], [None])
     assert shard.receive(COMPLETE.move, "shard-001", 1, keys[1:2], X[1:2], [None])
@@ -88,12 +81,12 @@ def test_a_new_schema_leaves_a_move_under_way_as_it_is():
     moving = COMPLETE.next(NAMES[1:])
     shard = new_shard(moving)
     assert shard.receive(moving.move, "shard-001", 1, ["a"], X[:1], [None])
-    received = shard._open().moves.moved.received
+    received = shard._open().moves.progress.received
     moving = moving.with_schema(Schema("cosine"))
     assert shard.adopt(moving) == moving
-    assert shard._open().moves.moved.received == received
+    assert shard._open().moves.progress.received == received
     assert shard.adopt(moving.reversed()) == moving.reversed()
-    assert shard._open().moves.moved.received == {}
+    assert shard._open().moves.progress.received == {}
 
 
 def test_memories_that_go_back_replace_copies_that_a_failure_has_left():
@@ -102,8 +95,8 @@ def test_memories_that_go_back_replace_copies_that_a_failure_has_left():
     back = COMPLETE.next(NAMES[1:]).reversed()
     shard.adopt(back)
     assert shard.receive(back.move, "shard-001", 1, keys[:2], X[:2], [{"n": 1}, None])
-    assert shard.facts().n_memories == 3
-    assert shard.get(keys).payloads == [{"n": 1}, None, None]
+    assert len(shard._open().store) == 3
+    assert shard._open().store.get(keys).payloads == [{"n": 1}, None, None]
 
 
 def test_shards_that_do_not_fit_together_are_named():
@@ -124,7 +117,7 @@ def test_shards_that_do_not_fit_together_are_named():
 
 
 @pytest.mark.parametrize("what", ["width", "kind"])
-def test_of_two_first_changes_that_do_not_fit_together_one_is_refused(cluster: None, tmp_path: Path, what: str):
+def test_of_two_first_changes_that_do_not_fit_together_one_is_refused(tmp_path: Path, what: str):
     text, others = keys_of("shard-000"), keys_of("shard-001", int if what == "kind" else str)
     width, made, refused = 4 if what == "kind" else 6, [], []
     with ShardedStore(2, tmp_path / "store", n_trees=1) as store:
@@ -161,7 +154,7 @@ def test_of_two_first_changes_that_do_not_fit_together_one_is_refused(cluster: N
         assert sorted(store) == made[0]
 
 
-def test_clients_notice_that_the_keys_are_of_another_type(cluster: None, tmp_path: Path):
+def test_clients_notice_that_the_keys_are_of_another_type(tmp_path: Path):
     text, numbers = keys_of("shard-000"), keys_of("shard-001", int)
     with ShardedStore(2, tmp_path / "store", n_trees=1) as store, MemoryStore(n_trees=1) as one:
         copy = pickle.loads(pickle.dumps(store))
@@ -200,7 +193,7 @@ def write_bad_folder(path: Path, *, moving: bool, kind: type = str, width: int =
 
 
 @pytest.mark.parametrize("changed", [{"kind": int}, {"width": 6}], ids=["key types", "widths"])
-def test_a_folder_opens_though_its_move_cannot_be_finished(cluster: None, tmp_path: Path, changed: dict[str, Any]):
+def test_a_folder_opens_though_its_move_cannot_be_finished(tmp_path: Path, changed: dict[str, Any]):
     keys = write_bad_folder(tmp_path / "store", moving=True, **changed)
     for _ in range(2):
         with (
@@ -238,11 +231,11 @@ def test_a_folder_opens_though_its_move_cannot_be_finished(cluster: None, tmp_pa
         assert len(store) == 4
 
 
-def test_a_move_that_fails_on_the_way_is_taken_back(cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_move_that_fails_on_the_way_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     keys, vectors = [f"k{i}" for i in range(40)], np.random.default_rng(0).normal(size=(40, 4))
 
     def fail_after(store: ShardedStore, n_calls: int) -> Callable[..., Any]:
-        ask, calls = store._actors.ask, iter(range(100))
+        ask, calls = store._client.actors.ask, iter(range(100))
 
         def failing(method: str, *arguments: Any) -> Any:
             if method == "give" and next(calls) >= n_calls:
@@ -256,7 +249,7 @@ def test_a_move_that_fails_on_the_way_is_taken_back(cluster: None, tmp_path: Pat
         for change in (store.add_shard, store.remove_shard):
             for n_calls in (0, 1):
                 with monkeypatch.context() as patched:
-                    patched.setattr(store._actors, "ask", fail_after(store, n_calls))
+                    patched.setattr(store._client.actors, "ask", fail_after(store, n_calls))
                     with pytest.raises(MoveError, match="no room"):
                         change()
                 store.undo_move()
@@ -269,9 +262,7 @@ def test_a_move_that_fails_on_the_way_is_taken_back(cluster: None, tmp_path: Pat
         assert store.add_shard() == "shard-004"
 
 
-def test_a_shard_that_was_decided_on_but_not_listed_is_opened(
-    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_shard_that_was_decided_on_but_not_listed_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from cmt_numba.distributed import _resizing
 
     written = []
@@ -286,12 +277,12 @@ def test_a_shard_that_was_decided_on_but_not_listed_is_opened(
             raise OSError("no room")
         write(*arguments)
 
-    monkeypatch.setattr(_resizing, "write_list", write_once)
-    with pytest.raises(OSError, match="no room"):
-        store.add_shard()
-    store.close()
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(_resizing, "write_list", write_once)
+        with pytest.raises(OSError, match="no room"):
+            store.add_shard()
+        store.close()
     with ShardedStore(path=tmp_path / "store") as store:
         assert store.shards == NAMES
         assert sorted(store) == sorted(keys)
-        assert min(fact.n_memories for fact in store._ask_all("facts")) > 0
+        assert min(fact.n_memories for fact in store._client.survey().facts.values()) > 0

@@ -13,18 +13,17 @@ import pytest
 
 from cmt_numba import FileFormatError, MemoryStore
 from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedStore
-from cmt_numba.distributed._folder import Listed, read_list, write_list
-from cmt_numba.distributed._hashing import Ring, hashes
-from cmt_numba.distributed._learned import Learned, combined, exchange, learned
+from cmt_numba.distributed._calls import OtherTopology, Reply, ShardPlan
+from cmt_numba.distributed._exchange import LearnedWeights, combine_weights, learned_weights, take_part
+from cmt_numba.distributed._folder import ShardList, read_list, write_list
 from cmt_numba.distributed._moves import Moves
-from cmt_numba.distributed._reading import Plan, Read, Refused
-from cmt_numba.distributed._results import merged, stacked
+from cmt_numba.distributed._results import merge_results, stack_results
 from cmt_numba.distributed._schema import Schema
-from cmt_numba.distributed._shard import Shard
-from cmt_numba.distributed._topology import Moved, Topology, late, n_twice
+from cmt_numba.distributed._shard import Requests, Shard
+from cmt_numba.distributed._store_access import facts_of, weights_of
+from cmt_numba.distributed._topology import MoveProgress, Ring, Topology, count_duplicates, hash_keys, shards_behind
 from cmt_numba.journal import JournalError
 from cmt_numba.store import Results
-from cmt_numba.store._requests import Requests
 
 X = np.eye(4, dtype=np.float32)
 
@@ -54,7 +53,7 @@ def test_a_request_is_made_once(tmp_path: Path, in_folder: bool):
     assert not requests.make("b", lambda: store.delete(["k"]))
     for name in "cdef":  # so many that the first are forgotten
         assert requests.make(name, lambda: store.upsert(["k"], X[:1]))
-    names = {name for name in store._contents.records.facts() if name.startswith("request ")}
+    names = {name for name in facts_of(store) if name.startswith("request ")}
     assert "request a" not in names
     assert len(names) <= 4
     assert not requests.make("f", lambda: store.delete(["k"]))
@@ -81,8 +80,8 @@ def test_a_request_is_written_with_its_change_or_not_at_all(tmp_path: Path, monk
 
 
 def test_hashes_never_change():
-    assert hashes(["a", "ä", ""]).tolist() == [3405396810240292928, 4152366542966443504, 13020603013274838756]
-    assert hashes([0, -1, 2**63 - 1]).tolist() == [16294208416658607535, 16490336266968443936, 3055647633038352039]
+    assert hash_keys(["a", "ä", ""]).tolist() == [3405396810240292928, 4152366542966443504, 13020603013274838756]
+    assert hash_keys([0, -1, 2**63 - 1]).tolist() == [16294208416658607535, 16490336266968443936, 3055647633038352039]
 
 
 @pytest.mark.parametrize("keys", [list(range(20_000)), [f"key {i}" for i in range(20_000)]], ids=["int", "str"])
@@ -97,17 +96,17 @@ def test_merged_answers_are_the_best_of_all():
         payloads = np.array([[json.dumps(key) for key in keys]], object)
         return Results(np.array([keys]), np.array([scores], np.float32), payloads)
 
-    both = merged([answer([1, 2], [0.9, 0.1]), answer([3], [0.5])], 2)
+    both = merge_results([answer([1, 2], [0.9, 0.1]), answer([3], [0.5])], 2)
     assert both.keys.dtype == np.int64
     assert (both.keys.tolist(), both.payloads) == ([[1, 3]], [[1, 3]])
-    again = merged([answer([2], [0.2]), answer([1, 2], [0.9, 0.3])], 2, are_distinct=False)
+    again = merge_results([answer([2], [0.2]), answer([1, 2], [0.9, 0.3])], 2, are_distinct=False)
     assert (again.keys.tolist(), again.payloads) == ([[1, 2]], [[1, 2]])
     assert again.scores.tolist() == [[np.float32(0.9), np.float32(0.2)]]
-    few = merged([answer(["a"], [0.5]), answer(["b"], [0.7])], 4)
+    few = merge_results([answer(["a"], [0.5]), answer(["b"], [0.7])], 4)
     assert few.keys.tolist() == [["b", "a", None, None]]
     assert np.isneginf(few.scores[0, 2:]).all()
     few.missing_shards = ("shard-001",)
-    rows = stacked([few, merged([answer(["c"], [1.0])], 4)])
+    rows = stack_results([few, merge_results([answer(["c"], [1.0])], 4)])
     assert len(rows) == 2
     assert rows[1:].missing_shards == ("shard-001",)
     assert [result.key for result in rows[1]] == ["c"]
@@ -160,7 +159,7 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
                 is_done = bool(giving.give(after.version, None))
         except ConnectionError:
             held = sum(map(len, stores.values()))
-            twice = n_twice({name: opened(name).moved for name in stores})
+            twice = count_duplicates({name: opened(name).progress for name in stores})
             assert held - twice == 60
     assert set(stores["shard-001"]) == belong
     assert set(stores["shard-000"]) == set(keys) - belong
@@ -192,7 +191,7 @@ def test_what_a_move_needs_is_on_disk_before_it_begins(tmp_path: Path):
         assert left("adopted").topology == after
         moves.give(after.version, None)
         assert 0 < len(store) < 20
-        assert left("given").moved == moves.moved == Moved({"shard-001": 1}, {})
+        assert left("given").progress == moves.progress == MoveProgress({"shard-001": 1}, {})
         assert left("given 2")._under_way is None
 
 
@@ -222,10 +221,10 @@ def test_a_move_goes_on_without_memories_that_were_evicted():
 
 def test_memories_that_come_during_a_query_take_no_places_of_others(monkeypatch: pytest.MonkeyPatch):
     topology = topologies()[0].with_schema(Schema("cosine", 2, False, "str"))
-    shard = Shard(Plan("shard-000", "", None, True, None, {"random_state": 0}, 0))
+    shard = Shard(ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0))
     shard.adopt(topology)
     shard.change(topology.version, "one", "add", ["far"], np.float32([[0.0, 1.0]]), None)
-    store = shard._stored()[0]
+    store = shard._open().store
     query = store.query
 
     def query_later(*arguments: Any, **options: Any) -> Results:
@@ -234,15 +233,15 @@ def test_memories_that_come_during_a_query_take_no_places_of_others(monkeypatch:
 
     monkeypatch.setattr(store, "query", query_later)
     read = shard.read(topology.version, (0, 0), "query", np.float32([[1.0, 0.1]]), 10, None, None, None)
-    assert isinstance(read, Read)
-    assert read.moved.received == {}
+    assert isinstance(read, Reply)
+    assert read.progress.received == {}
     assert "far" in read.value.keys
 
 
 def test_a_question_that_a_leaving_shard_cannot_answer_any_more_is_refused(monkeypatch: pytest.MonkeyPatch):
     one, other = topologies()
     stays, leaves = (each.with_schema(Schema("cosine", 2, False, "str")) for each in (one, other))
-    shard = Shard(Plan("shard-000", "", None, True, None, {"random_state": 0}, 0))
+    shard = Shard(ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0))
     shard.adopt(stays)
     shard.change(stays.version, "one", "add", ["a"], np.ones((1, 2), np.float32), None)
 
@@ -251,20 +250,20 @@ def test_a_question_that_a_leaving_shard_cannot_answer_any_more_is_refused(monke
         shard.close()
         raise JournalError("closed")
 
-    monkeypatch.setattr(shard, "get", fail)
-    assert shard.read(stays.version, (0, 0), "get", ["a"]) == Refused(leaves)
+    monkeypatch.setattr(shard._open().store, "get", fail)
+    assert shard.read(stays.version, (0, 0), "get", ["a"]) == OtherTopology(leaves)
     monkeypatch.undo()
     with pytest.raises(JournalError, match="closed"):
         shard.read(leaves.version, (0, 0), "get", ["a"])
 
 
 def test_answers_that_miss_what_has_moved_are_found():
-    giver, receiver = Moved({"b": 2}, {}), Moved({}, {"a": (1, 10)})
-    assert late({"a": giver, "b": receiver}) == ["b"]
-    assert late({"a": giver, "b": Moved({}, {"a": (2, 10)})}) == []
-    assert late({"a": giver}) == []  # b was not asked
-    assert n_twice({"a": Moved({}, {}), "b": receiver}) == 10
-    assert n_twice({"a": giver, "b": receiver}) == 0
+    giver, receiver = MoveProgress({"b": 2}, {}), MoveProgress({}, {"a": (1, 10)})
+    assert shards_behind({"a": giver, "b": receiver}) == ["b"]
+    assert shards_behind({"a": giver, "b": MoveProgress({}, {"a": (2, 10)})}) == []
+    assert shards_behind({"a": giver}) == []  # b was not asked
+    assert count_duplicates({"a": MoveProgress({}, {}), "b": receiver}) == 10
+    assert count_duplicates({"a": giver, "b": receiver}) == 0
 
 
 # What is learned
@@ -275,37 +274,37 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     paths = [tmp_path / name if in_folder else None for name in "ab"]
     stores = [MemoryStore(path, random_state=0, n_trees=1) for path in paths]
     empty = MemoryStore()
-    assert learned(empty) is None
+    assert learned_weights(empty) is None
     rows = np.random.default_rng(0).normal(size=(2, 20, 4)).astype(np.float32)
 
     def weights(number: int) -> np.ndarray:
-        return np.stack(stores[number]._contents.tree._state.scorer)
+        return weights_of(stores[number])
 
     def teach(number: int) -> None:
         noise = np.random.default_rng(number).normal(size=(20, 4)).astype(np.float32)
         stores[number].feedback(rows[number] + noise, range(20), np.ones(20))
 
-    def told() -> list[Learned]:
-        return [own for own in map(learned, stores) if own is not None]
+    def told() -> list[LearnedWeights]:
+        return [own for own in map(learned_weights, stores) if own is not None]
 
     for number, store in enumerate(stores):
         store.add(range(20), rows[number])
         teach(number)
     before = [weights(0), weights(1)]
     found = told()
-    number, base = combined(found)
+    number, base = combine_weights(found)
     assert number == 1
     np.testing.assert_allclose(base, before[0] + before[1], rtol=1e-6)
     assert np.abs(base).min() > 0.0
     teach(0)  # before the exchange reaches it: this is kept
     meanwhile = weights(0) - before[0]
     for _ in range(2):  # the second does nothing
-        exchange(stores[0], number, base, found[0].gain)
+        take_part(stores[0], number, base, found[0].gain)
     np.testing.assert_allclose(weights(0), base + meanwhile, rtol=1e-4, atol=1e-7)
-    number, base = combined(told())  # the other shard has missed it, and catches up
+    number, base = combine_weights(told())  # the other shard has missed it, and catches up
     np.testing.assert_allclose(base, before[0] + before[1] + meanwhile, rtol=1e-4, atol=1e-7)
     for store, own in zip(stores, told(), strict=True):
-        exchange(store, number, base, own.gain)
+        take_part(store, number, base, own.gain)
     if in_folder:
         for store in stores:
             store.close()
@@ -322,8 +321,8 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
 # Folders and errors
 
 
-def listed(*names: str) -> Listed:
-    return Listed(Topology(1, names, names, move=1), len(names), len(names))
+def listed(*names: str) -> ShardList:
+    return ShardList(Topology(1, names, names, move=1), len(names), len(names))
 
 
 @pytest.mark.parametrize(
@@ -349,7 +348,7 @@ def test_folders_of_something_else_are_refused(tmp_path: Path, spoil: Callable[[
 
 def test_a_shard_whose_folder_is_gone_is_not_opened_empty(tmp_path: Path):
     with pytest.raises(FileFormatError, match="missing"):
-        Shard(Plan("shard-000", "", str(tmp_path / "shard-000"), False, None, {})).facts()
+        Shard(ShardPlan("shard-000", "", str(tmp_path / "shard-000"), False, None, {})).topology()
 
 
 @pytest.mark.parametrize(

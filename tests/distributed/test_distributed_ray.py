@@ -18,8 +18,8 @@ from kill_shards import kill_shards
 
 from cmt_numba import MemoryStore
 from cmt_numba.distributed import ClusterError, NoAnswerError, PartialChangeError, ShardedStore, start
+from cmt_numba.distributed._calls import Reply
 from cmt_numba.distributed._cluster import ray
-from cmt_numba.distributed._reading import Read
 from cmt_numba.distributed._topology import Topology
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.store import DuplicateKeyError
@@ -63,12 +63,12 @@ def fill(store: Any) -> Any:
 
 
 def processes(store: ShardedStore) -> list[int]:
-    return store._ask_all("process")
+    return list(store._client.actors.ask("process", dict.fromkeys(store.shards, ())).values.values())
 
 
 def owners_of(store: ShardedStore, keys: Iterable[Any]) -> list[int]:
     """Return the positions of the shards to which keys belong."""
-    divided = store._topology.divided(list(keys))
+    divided = store._client.topology.divided(list(keys))
     owners = np.concatenate([np.full(part.size, store.shards.index(name)) for name, part in divided.items()])
     return owners[np.argsort(np.concatenate(list(divided.values())))].tolist()
 
@@ -102,7 +102,7 @@ def test_what_it_holds(one: MemoryStore, sharded: ShardedStore):
     assert found.payloads == expected.payloads
     assert (sharded.n_features, sharded.metric, sharded.path) == (D, "cosine", None)
     assert len(sharded.recall) == len(sharded.shards) == 3
-    sizes = [facts.n_memories for facts in sharded._ask_all("facts")]
+    sizes = [facts.n_memories for facts in sharded._client.survey().facts.values()]
     assert min(sizes) > 0.8 * N / 3
 
 
@@ -154,7 +154,7 @@ def test_bad_input_is_refused_before_anything_changes(
 
 
 def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cmt_numba.distributed._arguments._ROWS_AT_ONCE", 50)
+    monkeypatch.setattr("cmt_numba.distributed._client._ROWS_AT_ONCE", 50)
     path, X = tmp_path / "store", scipy.sparse.csr_array(np.maximum(vectors(300), 0))
     options: dict[str, Any] = {"n_trees": 2, "random_state": 0}
     with (
@@ -170,7 +170,7 @@ def test_changes_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             each.compact()
             each.feedback(X[100:103], [[100, 101], [None, 102], [103, None]], np.ones((3, 2)))
             assert 0.0 <= each.learn(X[60:100], np.arange(60, 100)) <= 1.0
-        learned = store._ask_all("learned")
+        learned = store._client.ask_all("learned")
         assert [own.number for own in learned] == [1, 1]
         np.testing.assert_array_equal(learned[0].base, learned[1].base)
         assert np.abs(learned[0].base[0]).max() > 0.0
@@ -234,25 +234,25 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
     with pytest.raises(ValueError, match="only shard"):
         store.remove_shard()
 
-    ask = store._actors.ask
+    ask = store._client.actors.ask
 
     def fail(method: str, *arguments: Any) -> Any:
         if method == "give":
             raise ClusterError("ended")  # when the folder and the shards know of the move
         return ask(method, *arguments)
 
-    monkeypatch.setattr(store._actors, "ask", fail)
+    monkeypatch.setattr(store._client.actors, "ask", fail)
     with pytest.raises(ClusterError, match="ended"):
         store.add_shard()
     store.close()
     with ShardedStore(path=tmp_path / "store") as store:
         assert store.shards == ("shard-002", "shard-003")
         assert sorted(store) == sorted(keys)
-        made_alike = store._actors.ask("options", dict.fromkeys(store.shards, ())).values
+        made_alike = store._client.actors.ask("options", dict.fromkeys(store.shards, ())).values
         assert made_alike["shard-002"] == made_alike["shard-003"]
         assert made_alike["shard-003"][1] == [("n",)]
         np.testing.assert_array_equal(store.query(Q, 400, target_recall=1.0).keys, expected.keys)
-        assert min(facts.n_memories for facts in store._ask_all("facts")) > 50
+        assert min(facts.n_memories for facts in store._client.survey().facts.values()) > 50
 
 
 def test_a_copy_finds_the_shards_that_have_replaced_all_that_it_knew():
@@ -262,13 +262,13 @@ def test_a_copy_finds_the_shards_that_have_replaced_all_that_it_knew():
         store.add_shard()
         store.remove_shard("shard-000")
         nowhere = Topology(1, ("shard-009",), ("shard-009",))  # the copy has no handle of its actor
-        copies[1]._topology = nowhere
+        copies[1]._client.topology = nowhere
         assert copies[0].query(vectors(2), 1).keys.ravel().tolist() == ["a", "b"]
         assert copies[1].query(vectors(2), 1).keys.ravel().tolist() == ["a", "b"]
         copies[2].upsert("c", vectors(1, 1))
         assert [copy.shards for copy in copies] == [("shard-001",)] * 3
         assert "c" in store
-        copies[1]._topology = nowhere._replace(version=store._topology.version)
+        copies[1]._client.topology = nowhere._replace(version=store._client.topology.version)
         with pytest.raises(ClusterError, match="shard-009 is gone"):  # and no later shards
             copies[1].query(vectors(1), 1)
 
@@ -282,7 +282,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
         store.upsert(range(20), X[:20])  # the first call of a kind has more time
         store.delete([19])
         store.query(X, 5)
-        store._actors._timeout = 0.5
+        store._client.actors._timeout = 0.5
         names, owners = store.shards, owners_of(store, range(40))
         stopped = processes(store)[0]
         os.kill(stopped, signal.SIGSTOP)
@@ -293,10 +293,10 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
                 assert {key for key in found.keys[0].tolist() if key is not None} == {
                     i for i in range(19) if owners[i] == 1
                 }
-            assert len(store._actors._peers["shard-000"][0].pending) == 3  # and no more
+            assert len(store._client.actors._peers["shard-000"][0].pending) == 3  # and no more
             with pytest.raises(NoAnswerError, match="shard-000"):
                 len(store)
-            store._actors._peers["shard-000"][0].pending.clear()  # which makes room for a change
+            store._client.actors._peers["shard-000"][0].pending.clear()  # which makes room for a change
             with pytest.raises(PartialChangeError) as caught:
                 store.upsert(range(20, 40), X[20:])
             assert caught.value.made == [i for i in range(20, 40) if owners[i] == 1]
@@ -304,7 +304,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
             assert caught.value.not_made == []
         finally:
             os.kill(stopped, signal.SIGCONT)
-        store._actors._timeout = 60.0
+        store._client.actors._timeout = 60.0
         deadline = time.monotonic() + 60.0
         while len(store) < 39 and time.monotonic() < deadline:  # what was under way is done
             time.sleep(0.05)
@@ -324,15 +324,15 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
     X, options = vectors(100), {"n_trees": 2, "random_state": 0}
     with ShardedStore(1, tmp_path / "store", n_replicas=1, **options) as store:
         store.add(range(50), X[:50])
-        shard, replica = (peer.handle for peer in store._actors._peers["shard-000"])
+        shard, replica = (peer.handle for peer in store._client.actors._peers["shard-000"])
         get = ray().get
         get(replica.wait.remote())
-        version = store._topology.version
+        version = store._client.topology.version
 
         def of_replica(rows: slice) -> list[int]:
             """Return what the replica answers by itself."""
             while not isinstance(
-                read := get(replica.read.remote(version, (0, 0), "query", X[rows], 1, None, 1.0, None)), Read
+                read := get(replica.read.remote(version, (0, 0), "query", X[rows], 1, None, 1.0, None)), Reply
             ):
                 get(replica.wait.remote())
             return read.value.keys[:, 0].tolist()

@@ -10,9 +10,9 @@ import scipy.sparse
 
 from cmt_numba import FileFormatError
 from cmt_numba.distributed import PartialChangeError, ShardedClassifier
-from cmt_numba.distributed._actors import Answers
-from cmt_numba.distributed._classifier_folder import read_list, write_list
-from cmt_numba.distributed._classifier_shard import ClassifierShard, ClassPlan, Examples
+from cmt_numba.distributed._actors import Replies
+from cmt_numba.distributed._classifier_shard import ClassifierShard, ClassPlan, ExampleShare
+from cmt_numba.distributed._folder import read_classifier_list, write_classifier_list
 from cmt_numba.distributed._partition import assigned, divided, sums_of
 
 
@@ -58,7 +58,7 @@ def plan(path: Path | None = None, *, is_new: bool = True) -> ClassPlan:
 
 X = unit_rows(12)
 Y = np.array(["a", "b", "c", "d"] * 3)
-OWN = Examples(np.arange(12), np.isin(Y, ["a", "c"]))
+OWN = ExampleShare(np.arange(12), np.isin(Y, ["a", "c"]))
 
 
 def test_a_shard_answers_for_its_own_classes_and_learns_a_call_once(tmp_path: Path):
@@ -68,7 +68,7 @@ def test_a_shard_answers_for_its_own_classes_and_learns_a_call_once(tmp_path: Pa
     assert np.isneginf(shard.rivals(X, Y)).all()
     shard.fit(X, Y, OWN)
     for _ in range(2):  # as after the death of a process that could not answer any more
-        shard.learn(X[:3], np.array(["a", "e", "b"]), Examples(np.array([0, 1]), np.array([True, True])), 12)
+        shard.learn(X[:3], np.array(["a", "e", "b"]), ExampleShare(np.array([0, 1]), np.array([True, True])), 12)
         assert shard.n_examples() == 14
     classes, scores = shard.best(X, 5)
     assert classes.shape == scores.shape == (12, 5)
@@ -135,9 +135,9 @@ def test_bad_options_are_refused_before_anything_starts(
     ],
 )
 def test_folders_of_something_else_are_refused(tmp_path: Path, text: str | None, words: str):
-    assert read_list(tmp_path) is None
-    write_list(tmp_path, 2, complete=True)
-    assert read_list(tmp_path) == (2, True)
+    assert read_classifier_list(tmp_path) is None
+    write_classifier_list(tmp_path, 2, complete=True)
+    assert read_classifier_list(tmp_path) == (2, True)
     with pytest.raises(ValueError, match="n_shards must be 2"):
         ShardedClassifier(3, tmp_path)
     (tmp_path / "other").touch()
@@ -152,9 +152,9 @@ def test_what_some_shards_have_not_learned_is_named():
     classifier = ShardedClassifier.__new__(ShardedClassifier)
     classifier._handles = {"shard-000": None, "shard-001": None}
     classes, owners = np.array(["a", "b", "c"]), np.array([0, 1, 0])
-    classifier._check_taught(classes, owners, Answers({"shard-000": None, "shard-001": None}, {}, []))
+    classifier._check_taught(classes, owners, Replies({"shard-000": None, "shard-001": None}, {}, []))
     with pytest.raises(PartialChangeError) as caught:
-        classifier._check_taught(classes, owners, Answers({"shard-000": None}, {"shard-001": OSError("no room")}, []))
+        classifier._check_taught(classes, owners, Replies({"shard-000": None}, {"shard-001": OSError("no room")}, []))
     assert (caught.value.made, caught.value.not_made, caught.value.unknown) == (["a", "c"], ["b"], [])
     with pytest.raises(OSError, match="no room"):
-        classifier._check_taught(classes, owners, Answers({}, {"shard-001": OSError("no room")}, []))
+        classifier._check_taught(classes, owners, Replies({}, {"shard-001": OSError("no room")}, []))

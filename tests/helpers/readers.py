@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from cmt_numba.formats import ReadOptions, open_data
-from cmt_numba.formats._errors import FormatError
+from cmt_numba.formats import FormatError, ReadOptions, open_data
 
 FORMATS = ("svmlight", "xc", "vw", "csv")
 TASKS = (None, "multiclass", "multilabel")

@@ -9,7 +9,7 @@ from conftest import needs_jit
 from cmt_numba import CMTRetriever
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
 from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._ngrams import ngram_keys
+from cmt_numba.sequences._sequence_memory import ngram_keys
 
 LETTERS = "abcdef"
 EXHAUSTIVE = {"n_candidates": 200, "n_probes": 10_000, "n_trees": 2, "random_state": 0}

@@ -9,12 +9,10 @@ import pytest
 from conftest import needs_jit
 
 from cmt_numba.sequences import EditDistance, VPTree
-from cmt_numba.sequences._costs import ASKED, STORED, Costs
+from cmt_numba.sequences._costs import ASKED, STORED, Costs, features_of, pooled
 from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._features import features_of, pooled
 from cmt_numba.sequences._learning import paths, tally
-from cmt_numba.sequences._modifier import greatest_power
-from cmt_numba.sequences._vantage import distances_between
+from cmt_numba.sequences._vantage import distances_between, greatest_power
 
 LETTERS = "abcd"
 

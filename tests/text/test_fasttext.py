@@ -21,7 +21,7 @@ from cmt_numba.persistence import FileFormatError
 from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer, SubwordVectors
 from cmt_numba.text._class_model import LOSSES, ClassForest, huffman_tree, levels
 from cmt_numba.text._labelled import Classes, FastTextSettings, Labelled, best_leaves, learn_labelled
-from cmt_numba.text._skipgram import Vectors
+from cmt_numba.text._skipgram import FeatureVectors
 from cmt_numba.text._vocabulary import Corpus, TextFeatures, Vocabulary, alias_table
 
 TOPICS = {
@@ -115,7 +115,7 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
     starts = np.cumsum([0, *map(len, texts)])
     features = np.concatenate(texts).astype(np.int32)
     learn_labelled(
-        Vectors(inputs, outputs),
+        FeatureVectors(inputs, outputs),
         Labelled(starts, features, np.concatenate(weights), np.array(labels)),
         *(
             np.array(order),
@@ -131,7 +131,7 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
 
 def test_drawn_classes_are_learned_to_be_wrong():
     classes = Classes(*huffman_tree(np.array([1, 1])), *alias_table(np.array([1.0, 1.0])))
-    vectors = Vectors(np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32))
+    vectors = FeatureVectors(np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32))
     labelled = Labelled(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), np.array([1]))
     candidates, lesson = np.zeros((0, 0), np.int64), FastTextSettings(2, 20, 0.1, 0.0)
     learn_labelled(vectors, labelled, np.zeros(1, np.int64), classes, candidates, lesson, np.zeros(1, np.uint64), 0)

@@ -14,7 +14,7 @@ from cmt_numba import ContextualMemoryTree
 from cmt_numba._forest.invariants.errors import InvariantError
 from cmt_numba.persistence import FileFormatError
 from cmt_numba.text import SubwordVectors
-from cmt_numba.text._skipgram import SkipgramSettings, Vectors, Words, learn_texts
+from cmt_numba.text._skipgram import FeatureVectors, SkipgramSettings, Words, learn_texts
 from cmt_numba.text._vocabulary import Corpus, Vocabulary, alias_table
 
 FRUIT, TOOLS = ("apple", "pear", "plum", "cherry"), ("hammer", "saw", "drill", "wrench")
@@ -80,7 +80,7 @@ def test_kernels_learn_as_plain_python_does(is_cbow: bool, rng: np.random.Genera
     words = Words(starts, np.concatenate(parts).astype(np.int32), np.ones(3, np.float32), shares, aliases)
     ends = np.cumsum([0, *map(len, texts)])
     learn_texts(
-        *(Vectors(inputs, outputs), words, np.concatenate(texts).astype(np.int32), ends),
+        *(FeatureVectors(inputs, outputs), words, np.concatenate(texts).astype(np.int32), ends),
         *(SkipgramSettings(1, 0, is_cbow, 0.1), np.zeros(1, np.uint64), 0),
     )
     np.testing.assert_allclose(inputs, expected[0], rtol=1e-4, atol=1e-5)

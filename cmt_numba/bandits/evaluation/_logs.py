@@ -164,6 +164,8 @@ class Log:
             return None if name is None else np.asarray(frame[name])
 
         contexts = None
+        if context is not None and len(context) == 1 and len(frame) > 0 and np.ndim(frame[context[0]].iloc[0]) == 1:
+            context = context[0]  # a column of lists
         if isinstance(context, str):
             contexts = _lists(context, frame[context])
         elif context is not None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..._validation import check_choice, check_integer, check_real
 from .._checks import generator_of
-from .._kernels import Pairs
-from .._models import LinearModels
+from .._kernels import ActionPairs
+from .._models import RewardModels
 from ._logs import Log
 
 METHODS = ("ridge", "logistic", "classifier", "frequency")
@@ -167,10 +167,10 @@ def _linear(
     n_actions: int,
     regularization: float,
 ) -> np.ndarray:
-    models = LinearModels(X.shape[1], 0, regularization)
+    models = RewardModels(X.shape[1], 0, regularization)
     models.reserve(n_actions)
-    models.learn(Pairs(X, train, chosen[train], np.empty((train.size, 0))), rewards[train])
-    return models.estimate(Pairs(X, rows, numbers, np.empty((rows.size, 0)))).means
+    models.learn(ActionPairs(X, train, chosen[train], np.empty((train.size, 0))), rewards[train])
+    return models.estimate(ActionPairs(X, rows, numbers, np.empty((rows.size, 0)))).means
 
 
 def _by_regressor(

@@ -1,6 +1,11 @@
-"""Kernels: from what trees propose to the upper confidence bounds of candidates, and from probabilities to choices.
+"""Kernels of bandits over very many actions: linear models of all actions in one table, candidates, and choices.
 
-A decision among some dozens of candidates takes some microseconds of arithmetic. As a series of NumPy's calls it would
+The weight of a feature for an action is the cell ``hash(action) + feature`` of the table, as in feature hashing
+(Weinberger et al., 2009). Each weight has a variance of its own, and they are learned by the steps of a Kalman filter
+that ignores covariances, as in AROW (Crammer, Kulesza and Dredze, 2009): a decision takes time proportional to the
+features of the context that are present.
+
+A decision among some dozens of candidates takes some microseconds of arithmetic. As a series of calls of NumPy it would
 take a hundred.
 """
 
@@ -8,9 +13,57 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.rng import mix
+from .._forest import mix
 from .._jit import by_reference, by_value, empty, inner, inner_called, kernel, release
-from ._hashed_weights import expect
+
+
+class WeightTable(NamedTuple):
+    """The weights of all actions."""
+
+    cells: np.ndarray  # float32 (cells, 2), a power of two: weights, and sums of squares of the features learned
+    ridge: np.ndarray  # float64 (1,)
+
+
+def new_table(n_bits: int, ridge: float) -> WeightTable:
+    """Return a table without rewards."""
+    return WeightTable(np.zeros((1 << n_bits, 2), np.float32), np.array([ridge]))
+
+
+@inner
+def _cell(rows, base, place, first, mask):
+    """Return the cell of an entry of a row, for the action that is hashed to ``base``."""
+    feature = np.uint64(rows.indices[place]) if rows.sparse else np.uint64(place - first)
+    return np.int64((base + feature) & mask)
+
+
+@inner
+def expect(table, rows, row, base, mask):
+    """Return the mean and the variance of the reward of an action."""
+    mean, variance = 0.0, 0.0
+    first = rows.offsets[row]
+    for place in range(first, rows.offsets[row + 1]):
+        cell, x = _cell(rows, base, place, first, mask), np.float64(rows.values[place])
+        mean += x * table.cells[cell, 0]
+        variance += x * x / (table.ridge[0] + table.cells[cell, 1])
+    return mean, variance
+
+
+@kernel
+def learn_rewards(table, rows, of_pairs, actions, rewards):
+    """Learn the rewards of pairs of a row and an action, one after the other."""
+    table = by_reference(table)
+    rows = by_reference(rows)
+    mask = np.uint64(table.cells.shape[0] - 1)
+    for i in range(actions.size):
+        base, row = mix(np.uint64(actions[i])), of_pairs[i]
+        mean, variance = expect(table, rows, row, base, mask)
+        step = (rewards[i] - mean) / (1.0 + variance)
+        first = rows.offsets[row]
+        for place in range(first, rows.offsets[row + 1]):
+            cell, x = _cell(rows, base, place, first, mask), np.float64(rows.values[place])
+            table.cells[cell, 0] += np.float32(step * x / (table.ridge[0] + table.cells[cell, 1]))
+            table.cells[cell, 1] += np.float32(x * x)
+
 
 N_SCORES = 2
 """Scores that memories gave to an action: by its keys, and by contexts in which it was rewarded."""
@@ -18,7 +71,7 @@ N_SCORES = 2
 N_DESCRIBED = 6
 
 
-class Known(NamedTuple):
+class KnownActions(NamedTuple):
     """The actions that are known, and their rewards by slot. There is a slot more than actions, without rewards."""
 
     ordered: np.ndarray  # int64 (n_actions,), ascending
@@ -27,7 +80,7 @@ class Known(NamedTuple):
     sums: np.ndarray  # float64 (slots,)
 
 
-class Ridge(NamedTuple):
+class RidgeWeights(NamedTuple):
     """The ridge regression of rewards on what describes a pair, and how much uncertainty counts."""
 
     weights: np.ndarray  # float64 (N_DESCRIBED,)
@@ -36,7 +89,7 @@ class Ridge(NamedTuple):
     beta: float  # of that of the linear model of the action
 
 
-class Offered(NamedTuple):
+class OfferedActions(NamedTuple):
     """Which actions are candidates in any case: all that are allowed if they are few, or some in turn.
 
     Those allowed for row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets all that are known are allowed.
@@ -50,7 +103,7 @@ class Offered(NamedTuple):
     ascending: np.ndarray  # int64 (pairs,), the same in ascending order in each row
 
 
-class Proposed(NamedTuple):
+class ProposedMemories(NamedTuple):
     """What a memory proposes: ids of keys, each of which leads to an action."""
 
     ids: np.ndarray  # int64 (keys,), ascending
@@ -59,7 +112,7 @@ class Proposed(NamedTuple):
     scores: np.ndarray  # float32 (rows, k)
 
 
-class Candidates(NamedTuple):
+class ActionCandidates(NamedTuple):
     """The candidates of rows. Those of a row lie side by side, and ascend."""
 
     offsets: np.ndarray  # int64 (rows + 1,)

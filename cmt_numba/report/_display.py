@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._batch import BatchResult
-from ._profiles import TreeProfile
-from ._progressive import ProgressiveResult
-from ._tasks import MAIN_METRIC
+from ..evaluation import MAIN_METRIC, BatchResult, ProgressiveResult, TreeProfile
 
 METRICS = {
     "error": "error",

@@ -11,19 +11,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from .._concurrency.workers import progress_bar
+from .._change import progress_bar
 from .._validation import check_integer, check_real
 from ..evaluation import (
     BatchResult,
     ProgressiveResult,
+    Split,
     TreeProfile,
+    check_rivals,
+    checked_data,
+    held_out_metrics,
+    mean_and_deviation,
     next_batch_size,
+    plan_of,
     profile,
     progressive_validation,
+    result_of,
+    run_of,
+    seeded,
 )
-from ..evaluation._batch import checked_data, mean_and_deviation, plan_of, result_of, run_of, seeded
-from ..evaluation._rivals import Split, check_rivals
-from ..evaluation._tasks import held_out_metrics
 from ..formats import ReadOptions, open_data
 from ._cluster import running, start
 

@@ -1,0 +1,145 @@
+"""What clients call in shards and their replicas: questions and changes, and the answers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._validation import MOST_WANTED
+from ..store import Effort, Items, Key, MemoryStore, Results
+from ._exchange import learned_weights, take_part
+from ._moves import Moves
+from ._schema import Schema
+from ._store_access import ids_of, keys_after, schema_of, writing
+from ._topology import MoveProgress, Topology
+
+Position = tuple[int, int]
+"""How many changes a shard or a replica has made: how often the shard was opened, and its changes since then."""
+
+
+class ShardPlan(NamedTuple):
+    """How to open the store of a shard."""
+
+    name: str
+    cluster: str  # distinguishes the actors of this store from those of others
+    path: str | None  # the folder; None for a store in memory
+    is_new: bool  # whether the folder may be created
+    file: str | None  # holds what a store in memory begins with
+    options: dict[str, Any]  # of the MemoryStore
+    n_replicas: int = 0
+
+    @property
+    def replicas(self) -> list[str]:
+        """The names of the actors of the replicas."""
+        return replicas_of(self.name, self.n_replicas)
+
+
+def replicas_of(shard: str, n_replicas: int) -> list[str]:
+    """Return the names of the actors of the replicas of a shard."""
+    return [f"{shard} {number}" for number in range(1, n_replicas + 1)]
+
+
+class ShardFacts(NamedTuple):
+    """What a shard holds."""
+
+    schema: Schema  # of its memories; the width and form of vectors stay when the last one is deleted
+    n_memories: int
+
+
+class Reply(NamedTuple):
+    """The answer to a question."""
+
+    value: Any
+    progress: MoveProgress  # received: before the answer was found; given: afterwards
+
+
+class OtherTopology(NamedTuple):
+    """The answer of a shard that knows another topology than the client."""
+
+    topology: Topology
+
+
+class StaleReplica(NamedTuple):
+    """The answer of a replica that is not up to date."""
+
+
+# Questions
+
+
+def _count(store: MemoryStore) -> ShardFacts:
+    return ShardFacts(schema_of(store), len(store))
+
+
+def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
+    return ids_of(store, keys) >= 0
+
+
+def _query(
+    store: MemoryStore, X: Any, k: int, where: Any, target_recall: float | None, n_probes: int | None
+) -> Results:
+    # No fewer than the client wants: memories that come meanwhile must not take the places of those that are here.
+    return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
+
+
+def _get(store: MemoryStore, keys: list[Key]) -> Items:
+    return store.get(keys)
+
+
+def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
+    keys, ids = keys_after(store, last)
+    return keys, ids[-1] if ids else last
+
+
+def _recall(store: MemoryStore) -> tuple[Effort, ...]:
+    return store.recall
+
+
+_QUESTIONS: dict[str, Callable[..., Any]] = {
+    "facts": _count,
+    "are_stored": _are_stored,
+    "query": _query,
+    "get": _get,
+    "keys_after": _next_keys,
+    "recall": _recall,
+    "learned": learned_weights,
+    "sync": MemoryStore.sync,
+}
+
+
+def answer(
+    store: MemoryStore, moves: Moves, version: int, name: str, arguments: tuple[Any, ...]
+) -> Reply | OtherTopology:
+    """Answer a question of a client that knows the topology of a version."""
+    with writing(store) if name == "facts" else nullcontext():
+        received = moves.progress.received
+        if moves.topology.version == version:
+            try:
+                value = _QUESTIONS[name](store, *arguments)
+            except Exception:
+                if moves.topology.version == version:  # otherwise the store may have been closed meanwhile
+                    raise
+            else:
+                if moves.topology.version == version:  # otherwise memories may have been given away meanwhile
+                    return Reply(value, MoveProgress(moves.progress.given, received))
+    return OtherTopology(moves.topology)
+
+
+# Changes
+
+_CHANGES: dict[str, Callable[..., Any]] = {
+    "add": MemoryStore.add,
+    "upsert": MemoryStore.upsert,
+    "delete": MemoryStore.delete,
+    "feedback": MemoryStore.feedback,
+    "create_index": MemoryStore.create_index,
+    "compact": MemoryStore.compact,
+    "exchange": take_part,
+}
+
+
+def make_change(store: MemoryStore, name: str, arguments: tuple[Any, ...]) -> None:
+    """Make a change of the store of a shard or of a replica."""
+    _CHANGES[name](store, *arguments)
