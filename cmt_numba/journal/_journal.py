@@ -202,11 +202,6 @@ class Journal:
         """Whether it is neither closed nor read-only, and this process has opened it."""
         return self._refusal is None and not self._is_a_fork()
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether a failure has left an object that could not be made again yet; :meth:`sync` tries to."""
-        return self._is_behind
-
     # Changes
 
     def change(self, make: Callable[[], tuple[T, Entry]], *, counts: bool = True) -> T:

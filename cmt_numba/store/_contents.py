@@ -142,7 +142,6 @@ class StoreContents:
         self._notes: dict[str, Any] = {}  # facts to write with the next change
         self.unread = UnreadPayloads()
         self._is_closed = False
-        self._is_behind = False  # whether a failure has left a tree that does not fit the records
         try:
             if records.facts() or len(tree) > 0:
                 with refusing(self.path or "the store in memory"):
@@ -187,10 +186,10 @@ class StoreContents:
         """Raise JournalError if the store is closed."""
         if self._is_closed:
             raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
-        if self._is_behind:
-            with self.writing:
-                self.sync()  # which makes the tree again
-                self._recover()
+        tree = self.search.tree
+        if isinstance(tree, DurableTree) and tree._journal.is_behind:
+            tree._journal.catch_up()
+            self._read_again()
 
     def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
         """Return what ``work`` returns while the keys of the tree are those of the space."""
@@ -285,8 +284,10 @@ class StoreContents:
             self.records.delete(np.setdiff1d(recorded, stored))
             if (without_record := np.setdiff1d(stored, recorded)).size > 0:
                 self.tree.remove(without_record)
-        else:
-            self._is_behind = self.tree._journal.is_behind  # type: ignore[union-attr]
+        self._read_again()
+
+    def _read_again(self) -> None:
+        """Forget what was read of the records and of the space, which a failure has undone."""
         self.records.forget()
         with suppress(OSError, FileFormatError, ValueError):
             self._use(space_of(self.records.facts(), self.tree.n_features))
