@@ -277,7 +277,7 @@ class Records:
 
     Parameters
     ----------
-    database : Database or MemoryDatabase
+    database : EntryDatabase or MemoryDatabase
         The database with the tables.
     """
 
