@@ -385,7 +385,6 @@ class MemoryStore:
         ``version`` is that of the store before the search.
         """
         contents, (ids, scores) = self._contents, found
-        contents.check_open()
         records = contents.records
         named, is_complete = records.named(ids), True
         keys, kinds = named.keys, named.kinds
